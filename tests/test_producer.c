@@ -1,5 +1,5 @@
-/* Producers, spoken packet by packet: who may be one, in which order slots are filled, what becomes of rounds and ends,
- * and of trainers when a producer goes. */
+/* Producers, tested packet by packet: which clients may be producers, the order in which slots are filled, what happens
+ * to rounds and ends, and to trainers when a producer leaves. */
 #include <check.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ static struct maker produce_with(Batchd__Wire__Produce p)
 	return m;
 }
 
-/* Takes a slab and says that it is mapped; nothing is mapped here, as only orders are looked at. */
+/* Takes a slab and says that it is mapped; nothing is mapped here, because only messages are checked. */
 static uint32_t take_slab(struct maker *m)
 {
 	int fd = -1;
@@ -59,7 +59,7 @@ static uint32_t take_slab(struct maker *m)
 	return rank;
 }
 
-/* A Fill, or that one is cancelled. */
+/* A Fill, or the cancellation of a Fill. */
 static Batchd__Wire__Fill any_fill(struct maker *m)
 {
 	const Batchd__Wire__ServerMessage *a = receive(m->fd, NULL);
@@ -153,7 +153,7 @@ static struct client await_opened(int fd)
 
 START_TEST(test_a_slab_is_sealed_once_its_producer_has_it)
 {
-	/* Before the trainer is opened: nobody maps it writable any more, through neither descriptor. */
+	/* Before the trainer is opened: after that no process can map the slab writable, through either descriptor. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
@@ -170,7 +170,7 @@ END_TEST
 
 START_TEST(test_batches_go_out_in_order_and_free_slots_are_the_limit)
 {
-	/* Three slots: three fills; the fourth comes with the first release. The end is a mark without rows, behind
+	/* Three slots: three fills; the fourth comes with the first release. The end is a mark without rows, after
 	 * which the next epoch begins. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
@@ -188,12 +188,12 @@ START_TEST(test_batches_go_out_in_order_and_free_slots_are_the_limit)
 	answer(&m, 1, 7, false);
 	Batchd__Wire__Batch b = next_batch(&c);
 	ck_assert(b.epoch == 4 && b.step == 0 && b.n_rows == 7 && !b.last);
-	answer(&m, 2, 0, true); /* there is no second one; fill 3, of the third, is meant for the next epoch now */
+	answer(&m, 2, 0, true); /* there is no second batch; fill 3, for the third, is meant for the next epoch now */
 	b = next_batch(&c);
 	ck_assert(b.step == 1 && b.n_rows == 0 && b.last);
 	Batchd__Wire__Fill f = next_fill(&m);
 	ck_assert(f.epoch == 5 && f.step == 0 && f.fill == 4);
-	answer(&m, 3, 0, true); /* too late: nobody waits for it */
+	answer(&m, 3, 0, true); /* too late: no session waits for it */
 	answer(&m, 4, 9, false);
 	b = next_batch(&c);
 	ck_assert(b.epoch == 5 && b.step == 0 && b.n_rows == 9);
@@ -205,7 +205,8 @@ END_TEST
 
 START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
 {
-	/* Batch k goes to rank k % 2; nobody gets a step before both have it; an odd last batch goes to nobody. */
+	/* Batch k goes to rank k % 2; neither rank gets a step before both batches of it exist; an odd last batch goes
+	 * to no rank. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
 	struct client c[2];
@@ -222,7 +223,7 @@ START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
 		c[r] = await_opened(fd[r]);
 	seek_to(&c[0], 0, 0);
 	struct pollfd quiet = { m.fd, POLLIN, 0 };
-	ck_assert_int_eq(poll(&quiet, 1, 50), 0); /* rank 1 has not said where it begins */
+	ck_assert_int_eq(poll(&quiet, 1, 50), 0); /* rank 1 has not sent where it begins */
 	seek_to(&c[1], 0, 0);
 	for (uint64_t i = 0; i < 6; i++)
 		ck_assert_uint_eq(next_fill(&m).step, i);
@@ -233,7 +234,7 @@ START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
 	ck_assert_uint_eq(next_batch(&c[0]).n_rows, 1);
 	ck_assert_uint_eq(next_batch(&c[1]).n_rows, 2);
 	answer(&m, 3, 3, false);
-	answer(&m, 4, 0, true); /* batch 2 stays alone */
+	answer(&m, 4, 0, true); /* batch 2 has no partner */
 	for (int r = 0; r < 2; r++) {
 		Batchd__Wire__Batch b = next_batch(&c[r]);
 		ck_assert(b.step == 1 && b.n_rows == 0 && b.last);
@@ -253,7 +254,8 @@ static Batchd__Wire__Open open_of_rank(int rank)
 	return o;
 }
 
-/* Two ranks of a producer that looks ahead and does not know how long its epochs are; nobody is anywhere yet. */
+/* Two ranks of a producer that looks ahead and does not know the length of its epochs; neither rank has a position
+ * yet. */
 static struct maker produce_for_two(struct client c[2])
 {
 	Batchd__Wire__Produce p = usual_produce();
@@ -286,8 +288,8 @@ static void expect_batch(struct client *c, uint64_t epoch, uint64_t step, uint32
 
 START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 {
-	/* Rank 1 is in the next epoch already, so nobody asks for its batches of this one: the producer is asked
-	 * whether it has them. It has the first, and no second: what rank 0 was to get with that goes to nobody. */
+	/* Rank 1 is in the next epoch already, so no session requests its batches of this one: the producer is asked
+	 * whether it has them. It has the first, and no second: rank 0's batch of that round goes to no rank. */
 	start_daemon();
 	struct client c[2];
 	struct maker m = produce_for_two(c);
@@ -304,7 +306,7 @@ START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 	answer_end(&m, 4, 3);
 	expect_batch(&c[0], 0, 1, 0);
 	for (uint64_t k = 5; k <= 6; k++)
-		answer_end(&m, k, 3); /* nobody wants to know any more */
+		answer_end(&m, k, 3); /* no session needs the answer any more */
 	for (uint64_t k = 0; k < 2; k++) {
 		expect_fill(&m, 7 + k, 1, k, false);
 		answer(&m, 7 + k, 9, false);
@@ -315,7 +317,7 @@ START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 }
 END_TEST
 
-/* The second rank goes with the second of every two fills on its way. */
+/* The second rank leaves while the second of every two fills is in progress. */
 static void go_with_fills(struct client *c, struct maker *m, uint64_t n)
 {
 	hang_up(c);
@@ -328,8 +330,8 @@ static void go_with_fills(struct client *c, struct maker *m, uint64_t n)
 
 START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
 {
-	/* Rank 1 goes with its batches on their way. The producer was at the first already, which will do for that
-	 * round; or it passes over it, and what it says next tells. */
+	/* Rank 1 leaves while its batches are in progress. Either the producer has started the first already, which
+	 * completes that round; or it skips it, and its next message decides. */
 	enum { MADE, PASSED_OVER, COUNTED, REST, N };
 	for (int how = MADE; how < N; how++) {
 		start_daemon();
@@ -360,8 +362,8 @@ END_TEST
 
 START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
 {
-	/* A producer that cannot begin in the middle has made nothing but the batch that it looked for, which is its
-	 * next still. */
+	/* A producer that cannot begin in the middle has made only the batch that it looked for, which is still its
+	 * next. */
 	start_daemon();
 	struct client c[2];
 	struct maker m = produce_for_two(c);
@@ -383,7 +385,7 @@ START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
 	seek_to(&c[1], 0, 2);
 	expect_fill(&m, 8, 0, 5, false);
 	answer(&m, 7, 4, false);
-	ck_assert(is_quiet(c[0].fd)); /* whole it is, but rank 1 is there and does not have it yet */
+	ck_assert(is_quiet(c[0].fd)); /* the round is complete, but rank 1 is there and does not have its batch yet */
 	answer(&m, 8, 4, false);
 	expect_batch(&c[0], 0, 2, 5);
 	expect_batch(&c[1], 0, 2, 4);
@@ -393,8 +395,8 @@ END_TEST
 
 START_TEST(test_a_length_that_proves_wrong_is_not_believed_any_more)
 {
-	/* Three batches it was to be, of which two ranks get one each; there are five. The rank that comes back where
-	 * the others have gone on gets as many as they had. */
+	/* Three batches were announced, of which two ranks get one each; there are five. The rank that comes back to an
+	 * epoch that the others have left gets as many batches as they had. */
 	start_daemon();
 	Batchd__Wire__Produce p = usual_produce();
 	p.n_batches = 3;
@@ -433,8 +435,8 @@ END_TEST
 
 START_TEST(test_a_producer_that_goes_is_an_error_behind_its_batches)
 {
-	/* The batch that it made arrives first; last words are passed on; without any the reason is told all the same.
-	 */
+	/* The batch that it made arrives first; its last words are passed on; without last words the reason is reported
+	 * all the same. */
 	for (int with_words = 0; with_words < 2; with_words++) {
 		start_daemon();
 		struct maker m = produce_with(usual_produce());
@@ -469,9 +471,9 @@ END_TEST
 
 START_TEST(test_nonsense_costs_a_producer_its_connection)
 {
-	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of
-	 * trainers; an end before which there are more batches than fit; room that its slots have, for a batch that is
-	 * there as well, and beyond every limit. */
+	/* Answers out of order, to no request, without rows, for slabs that it was not sent; a second Produce; messages
+	 * of trainers; an end before batches that exist; a request for room that its slots have, for a batch that
+	 * exists as well, and beyond every limit. */
 	start_daemon();
 	for (int i = 0; i < 10; i++) {
 		struct maker m = produce_with(usual_produce());
@@ -531,9 +533,9 @@ END_TEST
 
 START_TEST(test_a_producer_that_needs_room_goes_on_with_another_job)
 {
-	/* Its trainer has what was made, is told to open again, and gets slots of at least that size; the producer is
-	 * asked for the very batch that did not fit, though it cannot begin within an epoch. What it was asked for
-	 * besides is skipped, and counts no more. */
+	/* Its trainer has the batches made so far, is told to open again, and gets slots of at least that size. The
+	 * producer is asked for the very batch that did not fit, though it cannot begin within an epoch. Its other
+	 * requests are skipped, and do not count. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
@@ -588,8 +590,8 @@ static void one_producer(struct config *c)
 
 START_TEST(test_producers_are_limited_and_the_newer_takes_the_name)
 {
-	/* One in all; the same name is no second one but takes over, unless its incarnation is lower; slots have a
-	 * size. */
+	/* One in all; a second producer of the same name replaces the first, unless its incarnation is lower; slots
+	 * have a size. */
 	start_daemon_with(one_producer);
 	Batchd__Wire__Produce p = usual_produce(), q = usual_produce();
 	p.incarnation = 2;
@@ -618,7 +620,7 @@ END_TEST
 
 START_TEST(test_a_seek_takes_back_what_was_asked_for)
 {
-	/* Fills on their way are cancelled and their slots are filled again only after they were answered. */
+	/* Fills in progress are cancelled, and their slots are filled again only after the answers. */
 	start_daemon();
 	Batchd__Wire__Produce p = usual_produce();
 	p.resumable = true;
@@ -636,7 +638,7 @@ START_TEST(test_a_seek_takes_back_what_was_asked_for)
 	}
 	struct pollfd quiet = { m.fd, POLLIN, 0 };
 	ck_assert_int_eq(poll(&quiet, 1, 50), 0);
-	answer(&m, 1, 4, false); /* it was at it already */
+	answer(&m, 1, 4, false); /* it had already started */
 	Batchd__Wire__Fill f = next_fill(&m);
 	ck_assert(f.fill == 4 && f.epoch == 2 && f.step == 5);
 	hang_up(&c);
@@ -675,8 +677,8 @@ static void close_and_hang_up(struct client *c)
 
 START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
 {
-	/* A producer makes its batches once, and may end soon: nothing is asked of it before everybody is there to get
-	 * it, or will not come. */
+	/* A producer makes its batches once, and may end soon: the daemon requests nothing from it before every rank is
+	 * there, or will not come. */
 	for (int comes = 0; comes < 2; comes++) {
 		start_daemon();
 		struct maker m = produce_with(usual_produce());
@@ -711,9 +713,9 @@ END_TEST
 
 START_TEST(test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile)
 {
-	/* It has lost its connection, and the others went on without it: a producer that can makes the batches once
-	 * more, for it alone. Who only says that it wants to begin there is refused, and so is everybody where the
-	 * producer does not go back. */
+	/* A trainer has lost its connection, and the others continued without it: a resumable producer makes the
+	 * batches once more, for it alone. A trainer that merely wants to begin there is refused, and so is every
+	 * trainer where the producer cannot go back. */
 	for (int resumable = 0; resumable < 2; resumable++) {
 		start_daemon();
 		Batchd__Wire__Produce p = usual_produce();
@@ -770,9 +772,10 @@ END_TEST
 
 START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
 {
-	/* Not where the stream has run ahead to: where the epoch ends only the producer knows, and it has not said so
-	 * yet. Afterwards, or when it said beforehand how many batches there are, the next batch is the next epoch's.
-	 * The same for who asks for the epoch's start, which is there only as long as nobody is past it. */
+	/* A joining trainer does not get the position to which the stream has run ahead: only the producer knows where
+	 * the epoch ends, and it has not said so yet. Afterwards, or when it announced the number of batches, the next
+	 * batch is the next epoch's. The same holds for a trainer that asks for the epoch's start, which exists only as
+	 * long as no trainer is past it. */
 	for (uint64_t n_batches = 0; n_batches <= 2; n_batches += 2) {
 		start_daemon();
 		Batchd__Wire__Produce p = usual_produce();
@@ -797,7 +800,7 @@ START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
 		at = join_group(&b, BATCHD__WIRE__START__AT_NEXT);
 		ck_assert_uint_eq(at.epoch, n_batches ? 1 : 0);
 		ck_assert_uint_eq(at.step, n_batches ? 0 : 2);
-		answer(&m, 3, 0, true); /* two it were */
+		answer(&m, 3, 0, true); /* there were two */
 		Batchd__Wire__Batch mark = next_batch(&a);
 		ck_assert(mark.step == 2 && mark.last && mark.n_rows == 0);
 		if (!n_batches) {
@@ -832,7 +835,7 @@ START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
 }
 END_TEST
 
-/* Asked by whom everything that was said before has been heard of. */
+/* A request whose answer shows that all earlier messages have been read. */
 static void await_heard(struct client *c)
 {
 	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
@@ -846,7 +849,8 @@ static void await_heard(struct client *c)
 
 START_TEST(test_who_waits_for_the_next_epoch_is_not_where_the_group_is)
 {
-	/* Nor is one that went there by itself: who then asks for the group's next batch gets that. */
+	/* Nor after a trainer that went there itself: a trainer that then asks for the group's next batch gets that
+	 * batch. */
 	for (int seeks = 0; seeks < 2; seeks++) {
 		start_daemon();
 		struct maker m = produce_with(usual_produce());
@@ -879,7 +883,8 @@ END_TEST
 
 START_TEST(test_the_groups_next_batch_is_where_all_of_it_wait)
 {
-	/* Whoever was there has left, and who is left stands in a later epoch: who joins begins with that. */
+	/* The trainers of the first epoch have left, and the remaining one is in a later epoch: a trainer that joins
+	 * begins with that. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
 	int fd = ask_open(shared_open(3));
@@ -908,7 +913,8 @@ END_TEST
 
 START_TEST(test_who_has_not_begun_keeps_nobody_waiting)
 {
-	/* In an open group. It has opened its loader and may do something else for an hour; then it begins where the others are. */
+	/* In an open group. A trainer that has opened its loader may do something else for an hour; then it begins
+	 * where the others are. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
 	int fd = ask_open(shared_open(3));

@@ -1,9 +1,10 @@
-/* Loaders of jobs with thousands of ranks, nearly all of which are elsewhere: what is not here costs nothing. */
+/* Loaders of jobs with thousands of ranks, nearly all of which are on other machines: absent ranks cost nothing. */
 #include "streams.h"
 
 START_TEST(test_a_rank_has_a_stream_from_when_it_comes)
 {
-	/* Of 4096 ranks two come, the higher one first: two streams, in the order of ranks, each with its own samples. */
+	/* Of 4096 ranks two come, the higher one first: two streams, in the order of ranks, each with its own
+	 * samples. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 4096 }, 2 * 4096);
 	ck_assert_uint_eq(f.loader->streams.n, 0);

@@ -1,4 +1,5 @@
-/* libbatchd and a daemon that goes away: waits, goes on where it was, says what happened, gives up in time. */
+/* libbatchd and a daemon that goes away: the client waits, continues from where it was, reports what happened, and
+ * gives up in time. */
 #include "fake.h"
 #include "suite.h"
 
@@ -22,7 +23,7 @@ static void setup_reconnect(void)
 	n_lost = n_back = 0;
 }
 
-/* The next connection of the same client: it says that it has been here. */
+/* The next connection of the same client: it says that it was connected before. */
 static void come_back(struct fake *f)
 {
 	const Batchd__Wire__Open *o;
@@ -36,7 +37,7 @@ static void come_back(struct fake *f)
 	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
 }
 
-/* Connections that end while somebody opens a loader: with a word about it, without one, before a hello. */
+/* Connections that end while a client opens a loader: with an error, without one, before a hello. */
 static void end_thrice(struct fake *f)
 {
 	greet(f);
@@ -60,7 +61,8 @@ static void end_once(struct fake *f)
 
 START_TEST(test_opening_outlives_a_restart)
 {
-	/* The daemon goes three times in the middle of it; who does not want to wait is told at once. */
+	/* The daemon goes away three times during the opening; a client that does not want to wait gets the error at
+	 * once. */
 	play(end_thrice);
 	open_loader();
 	finish();
@@ -89,7 +91,7 @@ static void vanish_twice(struct fake *f)
 	welcome(f);
 	seek = expect_seek(f, 4, 2, 1)->seek;
 	lend(f, seek, 4, 1, 0, BATCH, false);
-	lend(f, seek, 4, 2, 1, BATCH, false); /* still in the socket when we go */
+	lend(f, seek, 4, 2, 1, BATCH, false); /* still in the socket when the daemon goes away */
 	await(f, 1);
 	come_back(f);
 	seek = expect_seek(f, 4, 2, 3)->seek;
@@ -104,8 +106,8 @@ static void vanish_twice(struct fake *f)
 
 START_TEST(test_a_loader_goes_on_with_the_next_step_on_another_connection)
 {
-	/* What had arrived is taken first, then exactly what was due; lost once more before anything came. Each absence
-	 * and each return is told once. */
+	/* Batches that had arrived are taken first, then exactly the next ones; the connection is lost once more before
+	 * anything came. Each loss and each return is reported once. */
 	play(vanish_twice);
 	open_loader();
 	ck_assert_int_eq(batchd_start(loader, 4, 2, 1, NULL), 0);
@@ -134,7 +136,7 @@ static void same_slot_again(struct fake *f)
 	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
 	lend(f, seek, 0, 0, 1, BATCH, false);
 	await(f, 1);
-	f->generation = 0; /* another daemon counts anew: the same slot in the same generation is lent again */
+	f->generation = 0; /* a new daemon counts from the start: the same slot in the same generation is lent again */
 	come_back(f);
 	seek = expect_seek(f, 0, 0, 1)->seek;
 	lend(f, seek, 0, 1, 1, BATCH, false);
@@ -147,8 +149,8 @@ static void same_slot_again(struct fake *f)
 
 START_TEST(test_batches_of_an_earlier_connection_stay_and_are_released_apart)
 {
-	/* Both hold slot 1 in generation 1. The old one keeps its bytes, and its release tells the new daemon nothing.
-	 */
+	/* Both batches are slot 1 in generation 1. The old one keeps its bytes, and its release tells the new daemon
+	 * nothing. */
 	struct batchd_batch old;
 
 	play(same_slot_again);
@@ -160,7 +162,7 @@ START_TEST(test_batches_of_an_earlier_connection_stay_and_are_released_apart)
 	next_is(0, 1);
 	await(d, 2);
 	ck_assert(((float *)old.data)[0] == value(1, 0));
-	((float *)old.data)[0] = 77; /* ours by now */
+	((float *)old.data)[0] = 77; /* a private copy by now */
 	ck_assert_uint_ne(old.generation, batch.generation);
 	ck_assert_uint_eq(batchd_n_leased(loader), 1);
 	ck_assert_int_eq(batchd_release(loader, old.slot, old.generation), 0);
@@ -239,7 +241,7 @@ static void serve_larger_slots(struct fake *f)
 
 START_TEST(test_a_held_batch_of_a_producer_is_read_by_the_size_of_its_own_slots)
 {
-	/* The slots of the next connection are larger, and no reason to read beyond the end of an old one. */
+	/* The slots of the next connection are larger, which is no reason to read beyond the end of an old one. */
 	struct batchd_batch old;
 	struct batchd_array array;
 	const char *text;
@@ -289,7 +291,7 @@ static void own_batches_twice(struct fake *f)
 
 START_TEST(test_own_batches_that_had_not_come_are_sent_again)
 {
-	/* The very ones that were pushed: a sampler that draws at random could not repeat them. */
+	/* The very indices that were pushed: a sampler that draws at random could not repeat them. */
 	uint64_t indices[3];
 
 	options.own_batches = 1;
@@ -328,7 +330,7 @@ static void come_back_with_other_data(struct fake *f)
 
 START_TEST(test_other_data_is_not_gone_on_with)
 {
-	/* Said, naming the data set; nothing of it is given out. */
+	/* Reported, naming the data set; none of its batches is delivered. */
 	play(come_back_with_other_data);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -355,7 +357,7 @@ static void come_back_as_a_producer(struct fake *f)
 
 START_TEST(test_rows_are_not_gone_on_with_as_a_producers_bytes)
 {
-	/* The same data set and loader by their numbers; but what a batch holds is counted in another way. */
+	/* The same data set and loader by their numbers; but its batches are counted in another way. */
 	play(come_back_as_a_producer);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -398,7 +400,8 @@ static void vanish_for_good(struct fake *f)
 
 START_TEST(test_a_daemon_that_stays_away_is_given_up_in_time)
 {
-	/* Short waits come back with AGAIN meanwhile; then the error names both what was and what is. */
+	/* Short waits return AGAIN meanwhile; then the error names both the reason of the loss and the present
+	 * state. */
 	int r, n_again = 0;
 	uint64_t began;
 	struct timespec t;
@@ -430,16 +433,16 @@ static void duplicate_and_skip(struct fake *f)
 	welcome(f);
 	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
 	lend(f, seek, 0, 0, 0, BATCH, false);
-	lend(f, seek, 0, 0, 1, BATCH, false);                    /* once more */
-	ck_assert_uint_eq(EXPECT(f, RELEASE)->release->slot, 1); /* unseen */
+	lend(f, seek, 0, 0, 1, BATCH, false);                    /* the same batch once more */
+	ck_assert_uint_eq(EXPECT(f, RELEASE)->release->slot, 1); /* never delivered to the caller */
 	lend(f, seek, 0, 1, 2, BATCH, false);
-	lend(f, seek, 0, 3, 1, BATCH, false); /* one is missing */
+	lend(f, seek, 0, 3, 1, BATCH, false); /* one batch is missing */
 	hear(f);
 }
 
 START_TEST(test_a_duplicate_is_given_back_and_a_gap_is_an_error)
 {
-	/* Step k is given out only when it is the expected one. */
+	/* Step k is delivered only when it is the expected one. */
 	play(duplicate_and_skip);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -449,7 +452,7 @@ START_TEST(test_a_duplicate_is_given_back_and_a_gap_is_an_error)
 	struct batchd_batch second = batch;
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
 	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "batch 3 of epoch 0 where batch 2"));
-	batchd_release(loader, first.slot, first.generation); /* a loader with batches on loan outlives its end */
+	batchd_release(loader, first.slot, first.generation); /* a loader with lent batches outlives its close */
 	batchd_release(loader, second.slot, second.generation);
 	finish();
 }

@@ -1,4 +1,4 @@
-/* Which events are told and which counted. */
+/* Which events are logged and which only counted. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,8 @@ static void setup(void)
 
 START_TEST(test_the_first_is_told_and_the_rest_counted)
 {
-	/* While it lasts once a period, without a second first; quiet for a period, it begins anew. */
+	/* Once a period while the event repeats, without a second first message; after a quiet period it starts
+	 * anew. */
 	ck_assert(repeats_note(&r, 1, "LIMIT", "sessions", 1));
 	for (int period = 0; period < 3; period++) {
 		for (int i = 0; i < 1000; i++)
@@ -73,7 +74,7 @@ END_TEST
 
 START_TEST(test_a_full_table_counts_the_rest_together)
 {
-	/* The last that fits is told, one more is not; names longer than fit are cut, not run over. */
+	/* The last name that fits is logged, one more is not; longer names are truncated. */
 	char name[100];
 	memset(name, 'x', sizeof(name));
 	name[sizeof(name) - 1] = '\0';

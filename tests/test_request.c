@@ -1,4 +1,4 @@
-/* What becomes of an Open: names resolved, limits and access applied, the offending field named. */
+/* How an Open is processed: names resolved, limits and access applied, the offending field named. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static Batchd__Wire__Open usual(const char *dataset)
 	return o;
 }
 
-static bool elsewhere; /* it is in another mount namespace */
+static bool elsewhere; /* the peer is in another mount namespace */
 
 static int make_as(uid_t uid, const Batchd__Wire__Open *o, unsigned n_fds)
 {
@@ -63,7 +63,7 @@ static uid_t stranger(void)
 
 START_TEST(test_a_producer_serves_so_many_ranks)
 {
-	/* All of them come to one daemon, and each of its batches looks at each. */
+	/* All of them share one daemon, and the work for each batch grows with the number of ranks. */
 	Batchd__Wire__Open o = usual("serve:x");
 	o.world_size = LOADER_MAX_SERVED;
 	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
@@ -76,7 +76,7 @@ END_TEST
 
 START_TEST(test_a_configured_name_becomes_its_source_and_transform)
 {
-	/* Opened with the daemon's rights: trusted even for a stranger. */
+	/* Opened with the daemon's rights: trusted even for another user. */
 	Batchd__Wire__Open o = usual("open");
 	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
 	ck_assert_str_eq(r.source, "random:length=10,shape=2");
@@ -103,7 +103,7 @@ END_TEST
 
 START_TEST(test_a_stranger_sends_descriptors_and_is_not_trusted)
 {
-	/* A path alone would be opened with our rights. */
+	/* A path without a descriptor would be opened with the daemon's rights. */
 	Batchd__Wire__Open o = usual("imagefolder:/data/q");
 	ck_assert_int_ne(make_as(stranger(), &o, 0), 0);
 	ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__ACCESS);
@@ -120,7 +120,7 @@ END_TEST
 START_TEST(test_root_of_a_container_is_a_user_like_others)
 {
 	/* Proves that root and the daemon's own user are trusted in the daemon's mount namespace only: elsewhere their
-	 * paths mean other things, and root is not the root of what the daemon sees. */
+	 * paths mean other things, and root is not the root that the daemon sees. */
 	uid_t users[] = { 0, geteuid() };
 	for (int i = 0; i < 2; i++) {
 		Batchd__Wire__Open o = usual("imagefolder:/data/q");
@@ -148,8 +148,8 @@ END_TEST
 
 START_TEST(test_a_stranger_whose_groups_are_not_known_reads_no_path)
 {
-	/* Proves that descriptors are not judged by groups of which some are missing, which would allow what the
-	 * missing ones deny; configured and made-up data is not judged at all. */
+	/* Proves that an incomplete group list is not used to check descriptors, because it would allow what the
+	 * missing groups deny; configured and random data is not checked at all. */
 	Batchd__Wire__Open o = usual("imagefolder:/data/p");
 	lacks_groups = true;
 	ck_assert_int_eq(make_as(stranger(), &o, 1), REFUSED);
@@ -166,7 +166,7 @@ END_TEST
 
 START_TEST(test_an_unknown_name_says_what_would_do)
 {
-	/* Neither configured nor a kind. */
+	/* Neither a configured name nor a kind. */
 	Batchd__Wire__Open o = usual("imagenet");
 	ck_assert_int_ne(make_as(0, &o, 0), 0);
 	ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__NOT_FOUND);
@@ -177,7 +177,7 @@ END_TEST
 
 START_TEST(test_a_served_set_is_grouped_by_machine)
 {
-	/* The place on the machine takes that of the whole job, of a served data set only; an impossible one is
+	/* For served data sets, the index on the machine replaces the rank in the whole job; an impossible one is
 	 * refused. */
 	Batchd__Wire__Open o = usual("serve:speech");
 	o.rank = 6;

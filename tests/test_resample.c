@@ -1,5 +1,5 @@
-/* The resampler: every path gives what the plain C one gives, reads only what it says it needs, and remembers nothing
- * wrong. (That the plain C path gives Pillow's pixels is tests/python/test_pixels.py's.) */
+/* The resampler: every path gives the same as the plain C path, reads only the part that it needs, and keeps no wrong
+ * state. (tests/python/test_pixels.py compares the plain C path with Pillow.) */
 #include "image/resample.h"
 #include "suite.h"
 
@@ -16,7 +16,7 @@ static uint32_t draw(uint32_t n)
 	return (uint32_t)((uint64_t)seed * n >> 32);
 }
 
-/* Exactly width * height * 3 bytes, so that a sanitizer sees any read behind them. extreme: only 0 and 255, which makes
+/* Exactly width * height * 3 bytes, so that a sanitizer sees any read after them. extreme: only 0 and 255, which makes
  * bicubic overshoot. */
 static struct image image_new(uint32_t width, uint32_t height, bool extreme)
 {
@@ -77,7 +77,7 @@ static struct resample_request random_request(uint32_t width, uint32_t height)
 
 START_TEST(test_every_path_gives_the_same_bytes_from_only_what_it_needs)
 {
-	/* The reference has the whole image; each path has the part that resample_needs names and not a byte more. */
+	/* The reference has the whole image; each path has exactly the part that resample_needs names. */
 	struct resampler *r = resampler_create(), *reference = resampler_create();
 
 	for (int round = 0; round < 300; round++) {
@@ -196,7 +196,7 @@ END_TEST
 
 START_TEST(test_very_large_factors_are_exact_too)
 {
-	/* Windows of thousands of pixels: sums of many small weights still agree. */
+	/* Windows of thousands of pixels: sums of many small weights are equal, too. */
 	struct resampler *r = resampler_create();
 	struct image src = image_new(6000, 3, true);
 	struct region_px all = { 0, 0, 6000, 3 };
@@ -224,7 +224,7 @@ END_TEST
 
 START_TEST(test_unknown_path_is_refused)
 {
-	/* A name that is none of resample_paths leaves the resampler as it was. */
+	/* A name that is not in resample_paths leaves the resampler unchanged. */
 	struct resampler *r = resampler_create();
 
 	ck_assert_int_eq(resampler_set_path(r, "mmx"), -ENOENT);

@@ -1,5 +1,5 @@
-/* The ring's rings: entries in order across the wrap, both sides of every limit, a page that lies, and flags
- * that lose no wake-up. */
+/* The two rings of a control page: entries in order across the wrap, both sides of every limit, a page with wrong
+ * values, and flags that lose no wake-up. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -81,8 +81,8 @@ END_TEST
 
 START_TEST(test_largest_messages_fit_and_larger_ones_are_refused)
 {
-	/* Every number at its largest fits; one byte more than an entry holds does not, and leaves the ring as it was.
-	 */
+	/* Every number at its largest fits; one byte more than an entry holds does not, and leaves the ring
+	 * unchanged. */
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 	b.seek = b.generation = b.epoch = b.step = UINT64_MAX;
 	b.slot = b.n_rows = b.n_padding = b.n_replaced = UINT32_MAX;
@@ -112,8 +112,8 @@ END_TEST
 
 START_TEST(test_impossible_positions_and_lengths_are_refused)
 {
-	/* Either side, each way a page can lie; what is possible but untrue is no error, what is impossible is one for
-	 * good. */
+	/* Either side, each way a page can be wrong; a possible but untrue value is no error, an impossible value is a
+	 * permanent one. */
 	ck_assert_int_eq(put(&ours.batches, 1), 0);
 	uint32_t *length = (uint32_t *)(void *)theirs.page->batch[0], good = *length;
 	static const uint32_t bad[] = { 0, RING_MAX_MESSAGE + 1, UINT32_MAX };
@@ -135,7 +135,7 @@ START_TEST(test_impossible_positions_and_lengths_are_refused)
 	atomic_store(&ours.page->batches.taken, 1);
 	ck_assert_int_eq(put(&ours.batches, 2), -EPROTO);
 	ck_assert_int_eq(put(&theirs.releases, 1), 0);
-	atomic_store(&ours.page->releases.produced, 0); /* an end goes on from where it knows itself to be */
+	atomic_store(&ours.page->releases.produced, 0); /* an end continues from its own position */
 	ck_assert_int_eq(put(&theirs.releases, 2), 0);
 	ck_assert_uint_eq(atomic_load(&ours.page->releases.produced), 2);
 }
@@ -143,8 +143,8 @@ END_TEST
 
 START_TEST(test_a_position_that_goes_back_is_refused)
 {
-	/* Both positions that a client writes, in the middle and across the wrap at 2^32: the end that saw them farther
-	 * is broken, whether it only looks or goes on. */
+	/* Both positions that a client writes, in the middle and across the wrap at 2^32: an end that has seen a
+	 * position further ahead is broken, whether it only looks or continues. */
 	static const uint32_t starts[] = { 0, UINT32_MAX };
 	for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++) {
 		for (int how = 0; how < 2; how++) {
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(test_page_must_be_sealed_and_of_the_right_size)
 {
-	/* One that could shrink under the client would be its SIGBUS. */
+	/* A page that could shrink under the client would be its SIGBUS. */
 	for (int i = 0; i < 4; i++) {
 		struct ring r;
 		int fd = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -205,7 +205,7 @@ START_TEST(test_wakes_are_for_who_asked_and_once)
 	ck_assert(ring_is_waited_for(&ours));
 	ck_assert(ring_wake_client(&ours));
 	ck_assert(!ring_wake_client(&ours));
-	ck_assert(!ring_stop_waiting(&theirs)); /* its Wake is on its way */
+	ck_assert(!ring_stop_waiting(&theirs)); /* its Wake is in transit */
 	ring_start_waiting(&theirs);
 	ck_assert(ring_stop_waiting(&theirs));
 	ck_assert(!ring_wake_client(&ours));
@@ -221,7 +221,7 @@ START_TEST(test_wakes_are_for_who_asked_and_once)
 	ck_assert(ring_wake_daemon_taken(&theirs));
 	ck_assert(!ring_wake_daemon_taken(&theirs));
 	ck_assert_int_eq(put(&theirs.releases, 2), 0);
-	ck_assert(!ring_wake_daemon_released(&theirs)); /* asleep no more */
+	ck_assert(!ring_wake_daemon_released(&theirs)); /* no longer asleep */
 	ring_arm(&ours, 2);
 	ck_assert(ring_wake_daemon_released(&theirs));
 	ck_assert(!ring_wake_daemon_released(&theirs));
@@ -231,7 +231,7 @@ END_TEST
 /* ---- two threads ---- */
 
 enum { MANY = 20000 };
-static int wake_client, wake_daemon; /* eventfds in the place of the socket */
+static int wake_client, wake_daemon; /* eventfds in place of the socket */
 
 static void sleep_on(int fd)
 {
@@ -245,7 +245,7 @@ static void nudge(int fd)
 	ck_assert_int_eq(write(fd, &one, sizeof(one)), sizeof(one));
 }
 
-/* Puts a batch for each of a window of 4, gets them back as releases, sleeps when it has nothing to do. */
+/* Puts a batch for each of a window of 4, gets them back as releases, sleeps when there is nothing to do. */
 static void *daemon_main(void *arg)
 {
 	unsigned *sleeps = arg;
@@ -273,7 +273,7 @@ static void *daemon_main(void *arg)
 
 START_TEST(test_nobody_sleeps_on_what_has_come)
 {
-	/* 20000 batches through a window of 4, both sides asleep whenever they may be: were one wake-up lost, this
+	/* 20000 batches through a window of 4, both sides asleep whenever they may be: if one wake-up were lost, this
 	 * would hang. */
 	pthread_t daemon;
 	unsigned sleeps = 0;
@@ -299,7 +299,7 @@ START_TEST(test_nobody_sleeps_on_what_has_come)
 		if (ring_wake_daemon_released(&theirs))
 			nudge(wake_daemon);
 	}
-	nudge(wake_daemon); /* whatever it waits for, this was all */
+	nudge(wake_daemon); /* wakes the daemon thread for the end */
 	pthread_join(daemon, NULL);
 	close(wake_client);
 	close(wake_daemon);

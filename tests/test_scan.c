@@ -1,7 +1,7 @@
 /* The scan decoder against libjpeg: the same pixels, or SCAN_E_UNSURE.
  *
- * One fixture checks an image on every path this processor runs: whole, in random rectangles, without an index, while
- * one is recorded, with a partial one and with a complete one. */
+ * One fixture checks an image on every path of this processor: whole, in random rectangles, without an index, while an
+ * index is recorded, with a partial index and with a complete one. */
 #include <check.h>
 #include <dirent.h>
 #include <strings.h>
@@ -12,7 +12,7 @@
 #include "jpegs.h"
 #include "suite.h"
 
-/* Bytes that end where their allocation ends, so that AddressSanitizer sees every read too far. */
+/* Bytes that end where their allocation ends, so that AddressSanitizer sees every read past the end. */
 struct picture {
 	uint8_t *bytes;
 	size_t n;
@@ -59,7 +59,7 @@ static int region(struct scan *s, const struct picture *p, const struct checkpoi
 			   out);
 }
 
-/* One rectangle equals libjpeg's, and not a byte beside it is written. */
+/* One rectangle equals libjpeg's, and no byte outside it is written. */
 static void check_region(struct scan *s, const struct picture *p, const struct checkpoints *in,
 			 struct checkpoints *record, struct region_px want, const char *how)
 {
@@ -139,7 +139,7 @@ static void check_recipe(struct scan *s, const struct jpeg_recipe *r, unsigned n
 
 START_TEST(test_every_sampling_and_odd_size_gives_libjpegs_pixels)
 {
-	/* Borders are where upsampling goes wrong: all sizes around one and two MCUs, all samplings. */
+	/* Upsampling is most error-prone at borders: all sizes around one and two MCUs, all samplings. */
 	static const int sampling[][2] = { { 1, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 } };
 	struct scan *s = scan_create();
 	uint32_t seed = 7;
@@ -155,7 +155,7 @@ START_TEST(test_every_sampling_and_odd_size_gives_libjpegs_pixels)
 							 .h = sampling[k][0],
 							 .v = sampling[k][1] };
 
-				if (r.h == 1 || w > 4) /* narrower ones are libjpeg's */
+				if (r.h == 1 || w > 4) /* libjpeg decodes narrower ones */
 					check_recipe(s, &r, 2, jpeg_random(&seed));
 			}
 	scan_destroy(s);
@@ -272,7 +272,7 @@ static void check_photo(const char *path, void *arg)
 	struct picture p;
 	size_t n;
 
-	if (SANITIZED && n_seen++ % 10) /* each of them takes many times as long then */
+	if (SANITIZED && n_seen++ % 10) /* each picture takes many times as long then */
 		return;
 	uint8_t *bytes = jpeg_read_file(path, &n);
 
@@ -289,7 +289,7 @@ static void check_photo(const char *path, void *arg)
 
 START_TEST(test_photographs_give_libjpegs_pixels)
 {
-	/* What cameras and programs of twenty years wrote. */
+	/* Files written by cameras and programs of twenty years. */
 	struct scan *s = scan_create();
 	char folder[1000];
 
@@ -300,10 +300,10 @@ START_TEST(test_photographs_give_libjpegs_pixels)
 END_TEST
 
 /* Decodes damaged bytes in rectangles; wherever the decoder is sure of the whole image, libjpeg must agree. Returns
- * whether it was sure. */
+ * whether the decoder was sure. */
 static bool check_damaged(struct scan *s, const uint8_t *bytes, size_t n, uint32_t *seed)
 {
-	uint8_t *exact = malloc(n); /* no room behind it */
+	uint8_t *exact = malloc(n); /* no room after it */
 	struct jpeg_in header, in;
 	bool sure = false;
 
@@ -351,7 +351,7 @@ static void check_odd(const char *path, void *arg)
 
 START_TEST(test_odd_files_are_unsure_or_equal_to_libjpeg)
 {
-	/* Cut short, with 16-bit quantizers, with headers that lie. */
+	/* Cut short, with 16-bit quantizers, with false headers. */
 	struct scan *s = scan_create();
 	char folder[1000];
 
@@ -387,7 +387,7 @@ END_TEST
 
 START_TEST(test_damaged_files_are_unsure_or_equal_to_libjpeg)
 {
-	/* Bytes changed anywhere behind the first marker: never a crash, never pixels that libjpeg would not give. */
+	/* Bytes changed anywhere after the first marker: never a crash, never pixels that differ from libjpeg's. */
 	struct scan *s = scan_create();
 	uint32_t seed = 4242;
 	unsigned n_sure = 0;
@@ -409,8 +409,8 @@ START_TEST(test_damaged_files_are_unsure_or_equal_to_libjpeg)
 		n_sure += check_damaged(s, bytes, n, &seed);
 		free(bytes);
 	}
-	ck_assert_uint_gt(n_sure, 50);  /* changes that mean another picture */
-	ck_assert_uint_lt(n_sure, 550); /* changes that mean none */
+	ck_assert_uint_gt(n_sure, 50);  /* changes that give another valid picture */
+	ck_assert_uint_lt(n_sure, 550); /* changes that give no valid picture */
 	scan_destroy(s);
 }
 END_TEST
@@ -418,8 +418,8 @@ END_TEST
 #if defined(__x86_64__) /* elsewhere libjpeg-turbo's own paths disagree about these */
 START_TEST(test_products_beyond_16_bits_wrap_as_libjpegs_do)
 {
-	/* Quantizers far too large for the coefficients: only the last bits of the products remain, and those are the
-	 * same. */
+	/* Quantizers far too large for the coefficients: only the last bits of the products remain, and they are
+	 * equal. */
 	struct scan *s = scan_create();
 	uint32_t seed = 77;
 	unsigned n_sure = 0;
@@ -437,7 +437,8 @@ START_TEST(test_products_beyond_16_bits_wrap_as_libjpegs_do)
 
 		for (size_t i = 2; i + 68 < n; i++)
 			if (bytes[i] == 0xFF && bytes[i + 1] == 0xDB)
-				for (unsigned k = 1; k < 64; k++) /* but the first row's: too large ones make unsure */
+				for (unsigned k = 1; k < 64; k++) /* except those of the first row: too large ones make
+				                                   * the decoder unsure */
 					if (!strchr("\1\5\6\16\17\33\34", (int)k))
 						bytes[i + 5 + k] = (uint8_t)(1 + jpeg_random(&seed) % 255);
 		n_sure += check_damaged(s, bytes, n, &seed);
@@ -451,7 +452,7 @@ END_TEST
 
 START_TEST(test_a_file_cut_short_is_unsure_whatever_is_wanted_of_it)
 {
-	/* Even the upper left pixel: a sample is good or bad, independent of its crop. */
+	/* Even for the upper left pixel: a sample is good or bad, independent of its crop. */
 	struct jpeg_recipe r = {
 		.width = 120, .height = 100, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50
 	};
@@ -483,7 +484,8 @@ END_TEST
 
 START_TEST(test_a_forged_index_stays_within_bounds)
 {
-	/* Random states lead to any pixels or to none, but never outside the data (AddressSanitizer watches). */
+	/* Random states lead to any pixels or to none, but never to a read outside the data (AddressSanitizer
+	 * checks). */
 	struct jpeg_recipe r = {
 		.width = 150, .height = 110, .n_components = 3, .h = 2, .v = 1, .quality = 90, .noise = 90
 	};
@@ -510,7 +512,7 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 
 		ck_assert(got == 0 || got == SCAN_E_UNSURE);
 	}
-	/* And one of another image is not used at all. */
+	/* And the index of another image is not used at all. */
 	index->scan_id++;
 	check_region(s, &p, index, index, (struct region_px){ 0, 0, 150, 110 }, "foreign index");
 	free(index);
@@ -550,7 +552,7 @@ END_TEST
 
 START_TEST(test_an_index_state_survives_packing)
 {
-	/* Both ends of every range; what does not fit is not kept. */
+	/* Both ends of every range; a value that does not fit is not kept. */
 	size_t size = checkpoints_bytes(8, 8, 100000);
 	struct checkpoints *x = malloc(size);
 	const int32_t low[3] = { -2048, 0, 2047 }, too_large[3] = { 0, 2048, 0 };

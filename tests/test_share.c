@@ -1,5 +1,5 @@
-/* Share groups whose trainers need not keep step: who comes late, who is slow, who is stopped, who goes. What a trainer
- * is given must be, batch for batch, what one alone would be given, and what one does must not keep another waiting. */
+/* Share groups that are not in lockstep: late, slow, stopped and leaving trainers. A trainer must be given, batch for
+ * batch, what it would be given alone, and one trainer's behaviour must not keep another waiting. */
 #include "core/group.h"
 #include "core/stream-impl.h"
 #include "streams.h"
@@ -21,7 +21,7 @@ static void begin(enum group_policy policy, uint32_t size)
 	ck_assert(f.loader->is_loose);
 }
 
-/* Comes as the daemon lets a session come: with memory for its share. */
+/* Joins as the daemon lets a session join: with memory for its share. */
 static struct trainer *come(uint32_t place, uint32_t window)
 {
 	struct group *g = &f.loader->group;
@@ -54,7 +54,7 @@ static struct position join(struct trainer *t, enum group_start how)
 	return at;
 }
 
-/* The samples of a batch as the plan has them, without any stream. */
+/* The samples of a batch according to the plan, computed without any stream. */
 static void check_batch(const struct got *g)
 {
 	struct plan_spec spec = { .n_samples = SAMPLES,
@@ -72,7 +72,7 @@ static void check_batch(const struct got *g)
 	plan_unref(plan);
 }
 
-/* Everything it was given from `first` on is what comes there, one batch after the other. */
+/* Everything that the trainer was given from `first` on is correct, one batch after the other. */
 static void check_golden(const struct trainer *t, uint64_t epoch, uint64_t step)
 {
 	for (unsigned i = 0; i < t->n; i++) {
@@ -92,7 +92,7 @@ static unsigned count_cohorts(void)
 
 START_TEST(test_trainers_at_one_place_share_their_batches)
 {
-	/* Four in step: each batch is made once, and all see the plan's. */
+	/* Four in step: each batch is made once, and all four see the plan's. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *t[4];
 	for (uint32_t i = 0; i < 4; i++)
@@ -113,8 +113,8 @@ END_TEST
 
 START_TEST(test_a_stopped_trainer_holds_up_nobody)
 {
-	/* With all it may hold in its hands; under skip and detach the others go on for epochs, one batch after the
-	 * other, and nothing it holds is made again. */
+	/* The stopped trainer holds all that it may. Under skip and detach the others continue for epochs, one batch
+	 * after the other, and no slot that it holds is filled again. */
 	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
 		begin(policy, 1);
 		struct trainer *stopped = come_and_seek(0, 0, 0), *a = come_and_seek(1, 0, 0),
@@ -142,12 +142,12 @@ END_TEST
 
 START_TEST(test_who_is_left_with_a_stopped_one_goes_on)
 {
-	/* One is stopped, another has just as many batches as it needs, when a third leaves: the group has fewer slots
-	 * then, and gives back what it had made for the stopped one, newest first, down to before where the other is.
-	 * That one goes on all the same. */
+	/* One trainer is stopped, another has just as many batches as it needs, when a third leaves. The group has
+	 * fewer slots then, and drops batches that it made for the stopped one, newest first, down to before the
+	 * position of the second. That one continues all the same. */
 	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
 		enum { WINDOW = 16, SHARE = 4, SLOTS = WINDOW + 2 * SHARE, ENOUGH = 3 };
-		struct trainer *t[3]; /* stopped, going on, leaving */
+		struct trainer *t[3]; /* stopped, continuing, leaving */
 		begin(policy, 1);
 		for (uint32_t i = 0; i < 3; i++) {
 			t[i] = come(i, WINDOW);
@@ -176,15 +176,14 @@ END_TEST
 
 START_TEST(test_all_but_one_stopped_at_different_places)
 {
-	/* Each stops with as many different batches in its hands as it may hold: the worst there can be. The last one
-	 * goes on. */
+	/* Each trainer stops with as many different batches as it may hold: the worst case. The last one continues. */
 	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
 		enum { N = 12 };
 		struct trainer *t[N];
 		begin(policy, 1);
 		for (uint32_t i = 0; i < N; i++)
 			t[i] = come_and_seek(i, 0, 0);
-		for (unsigned alive = N; alive > 0; alive--) { /* t[alive - 1] is the next to stop */
+		for (unsigned alive = N; alive > 0; alive--) { /* t[alive - 1] stops next */
 			unsigned until = (N - alive + 1) * 2 * GROUP_SHARE;
 			for (unsigned n = (N - alive) * 2 * GROUP_SHARE + 1; n <= until; n++)
 				for (unsigned i = 0; i < alive; i++)
@@ -204,7 +203,7 @@ END_TEST
 
 START_TEST(test_with_policy_wait_the_group_waits_for_its_slowest)
 {
-	/* Within the slots there are; then nobody gets more, and nobody misses any. */
+	/* As far as the slots reach; then no trainer gets more, and none misses any. */
 	begin(GROUP_WAIT, 1);
 	struct trainer *slow = come_and_seek(0, 0, 0), *a = come_and_seek(1, 0, 0);
 	unsigned n = 0;
@@ -239,7 +238,7 @@ END_TEST
 
 START_TEST(test_who_skips_is_told_how_many_it_missed)
 {
-	/* What it does get is right, in order, and the gaps are exactly those it is told of. */
+	/* Its batches are correct and in order, and the gaps are exactly those that are reported to it. */
 	begin(GROUP_SKIP, 1);
 	struct trainer *slow = come_and_seek(0, 0, 0), *a = come_and_seek(1, 0, 0);
 	uint64_t told = 0, at = 0;
@@ -272,7 +271,7 @@ END_TEST
 
 START_TEST(test_who_is_detached_misses_nothing)
 {
-	/* It goes on where it was, at its own pace, and meets the others again when they let it. */
+	/* It continues where it was, at its own pace, and meets the others again when they wait for it. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *slow = come_and_seek(0, 0, 0), *a = come_and_seek(1, 0, 0), *b = come_and_seek(2, 0, 0);
 	for (unsigned n = 1; n <= 2 * PER_EPOCH; n++) {
@@ -285,7 +284,7 @@ START_TEST(test_who_is_detached_misses_nothing)
 	ck_assert(!group_is_apart(&a->c));
 	ck_assert_uint_eq(f.loader->group.n_detached, 1);
 	ck_assert_uint_eq(count_cohorts(), 2);
-	consume(&f, slow, 2 * PER_EPOCH + 2); /* the others do something else meanwhile */
+	consume(&f, slow, 2 * PER_EPOCH + 2); /* the other trainers take nothing meanwhile */
 	ck_assert_uint_eq(count_cohorts(), 1);
 	ck_assert(!group_is_apart(&slow->c));
 	for (unsigned n = 2 * PER_EPOCH + 3; n <= 3 * PER_EPOCH; n++) {
@@ -306,7 +305,7 @@ END_TEST
 
 START_TEST(test_a_latecomer_begins_where_it_asks)
 {
-	/* In each of the three ways, in the middle of an epoch; the one who was there notices nothing. */
+	/* In each of the three ways, in the middle of an epoch; the trainer that was there is not affected. */
 	for (enum group_policy policy = GROUP_WAIT; policy <= GROUP_DETACH; policy++) {
 		begin(policy, 1);
 		struct trainer *a = come_and_seek(0, 2, 0);
@@ -349,7 +348,7 @@ END_TEST
 
 START_TEST(test_the_first_of_a_group_begins_at_the_beginning)
 {
-	/* However it asks: there is nobody to join yet; nor any more, when all have gone. */
+	/* However it asks: there is no trainer to join yet, nor any more when all have left. */
 	begin(GROUP_DETACH, 1);
 	for (enum group_start how = GROUP_AT_NEXT; how <= GROUP_AT_START; how++) {
 		struct trainer *t = come(0, 4);
@@ -365,7 +364,7 @@ END_TEST
 
 START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 {
-	/* It goes on after some samples of epoch 2: the first batch of that epoch is not the group's first one, nor is
+	/* It resumes after some samples of epoch 2: the first batch of that epoch is not the group's first one, nor is
 	 * that epoch still to begin. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come(0, 4), *b = come(1, 4), *c = come(2, 4);
@@ -386,9 +385,9 @@ END_TEST
 
 START_TEST(test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck)
 {
-	/* Two wait for the epoch of one that holds all it may. As long as it may just be busy they get nothing; when it
-	 * is known to be stuck they begin, together, but with policy wait. It goes on as if nothing had been, and so
-	 * does one that never was. */
+	/* Two wait for the epoch of a trainer that holds all that it may. As long as it may just be busy they get
+	 * nothing; when it is known to be stuck they begin, together, except under policy wait. It continues
+	 * unaffected, and so does a trainer that never was stuck. */
 	for (enum group_policy policy = GROUP_WAIT; policy <= GROUP_DETACH; policy++) {
 		begin(policy, 1);
 		struct trainer *a = come_and_seek(0, 0, 0), *b = come(1, 4), *c = come(2, 4);
@@ -426,7 +425,7 @@ END_TEST
 
 START_TEST(test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave)
 {
-	/* The group it waits for ends in the middle of its epoch. */
+	/* The group that it waits for ends in the middle of its epoch. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come_and_seek(0, 0, 0), *b = come(1, 4);
 	consume(&f, a, 5);
@@ -441,10 +440,11 @@ END_TEST
 
 START_TEST(test_who_is_left_alone_at_the_end_of_an_epoch_goes_on)
 {
-	/* b and c have had the epoch's last batch while a is at its first ones. c leaves, and what was made ahead for a
-	 * is more than two may have; then a leaves, and what was to be made again for it is not. */
+	/* b and c have had the epoch's last batch while a is at its first ones. c leaves, and more batches were made
+	 * ahead for a than two trainers may have; then a leaves, and the batches to be made again for it are not
+	 * made. */
 	begin(GROUP_WAIT, 1);
-	uint32_t most = 3 * GROUP_SHARE + 1; /* three shares and what the window of 4 has more than one */
+	uint32_t most = 3 * GROUP_SHARE + 1; /* three shares, and the rest of the window of 4 */
 	struct trainer *a = come_and_seek(0, 0, PER_EPOCH - most), *b = come_and_seek(1, 0, PER_EPOCH - most),
 		       *c = come_and_seek(2, 0, PER_EPOCH - most);
 	consume(&f, b, most);
@@ -461,7 +461,7 @@ END_TEST
 
 START_TEST(test_a_replay_does_not_stop_the_group_nor_the_group_the_replay)
 {
-	/* Both sides are stopped in turn, with all they may hold. */
+	/* Both sides are stopped in turn, with all that they may hold. */
 	begin(GROUP_WAIT, 1);
 	struct trainer *a = come_and_seek(0, 0, 0);
 	consume(&f, a, 15);
@@ -482,7 +482,7 @@ END_TEST
 
 START_TEST(test_who_resumes_elsewhere_is_not_refused)
 {
-	/* Behind the others, ahead of them, in another epoch, from another base: each gets just that. */
+	/* After the others, ahead of them, in another epoch, from another base: each gets exactly its position. */
 	struct position places[] = { { .epoch = 0, .step = 2 },
 				     { .epoch = 0, .step = 17 },
 				     { .epoch = 7 },
@@ -515,7 +515,7 @@ END_TEST
 
 START_TEST(test_a_group_of_known_size_waits_for_all_to_come_and_for_nobody_after)
 {
-	/* Policy detach with world_size 3: no more than the window before the third is there. */
+	/* Policy detach with world_size 3: no more than the window before the third rank is there. */
 	begin(GROUP_DETACH, 3);
 	ck_assert_uint_eq(f.loader->group.n_places, 3);
 	struct trainer *a = come_and_seek(0, 0, 0), *b = come_and_seek(1, 0, 0);
@@ -551,7 +551,7 @@ END_TEST
 
 START_TEST(test_places_are_limited_and_ghosts_are_counted)
 {
-	/* 64 places; a trainer that is gone with batches in its hands keeps its share, not its place. */
+	/* 64 places; a trainer that is gone while it holds batches keeps its share, not its place. */
 	begin(GROUP_DETACH, 1);
 	struct group *g = &f.loader->group;
 	struct trainer *t[GROUP_MAX_PLACES];
@@ -589,7 +589,7 @@ static unsigned roll(unsigned n)
 	return (random_state >> 8) % n;
 }
 
-/* Nothing is used by more than may use it, and every slot that is not free is accounted for. */
+/* No batch is used by more trainers than allowed, and every slot that is not free is accounted for. */
 static void check_shares(const struct group *g)
 {
 	for (uint32_t i = 0; i < g->n_places; i++) {
@@ -607,7 +607,7 @@ static void random_history(uint32_t seed)
 {
 	enum { N = 6 };
 	struct trainer *t[N] = { NULL };
-	uint64_t at[N]; /* of its next batch, counted from the begin of epoch 0 */
+	uint64_t at[N]; /* of its next batch, counted from the beginning of epoch 0 */
 	unsigned checked[N] = { 0 };
 	random_state = seed;
 	begin((enum group_policy)(seed % 3), 1);
@@ -653,7 +653,8 @@ static void random_history(uint32_t seed)
 			}
 		}
 	}
-	/* One that comes now gets on, whatever the others hold; with policy wait it has to be alone for that. */
+	/* A trainer that joins now makes progress, whatever the others hold; with policy wait it has to be alone for
+	 * that. */
 	uint32_t place = 10;
 	struct trainer *last = come(place, 4);
 	loader_seek(&last->c, 1, &(struct position){ .epoch = 9 });
@@ -671,8 +672,8 @@ static void random_history(uint32_t seed)
 
 START_TEST(test_random_histories)
 {
-	/* Trainers that come, begin, take, stop and go as they like: batches, gaps and slots are right at every moment.
-	 */
+	/* Trainers that join, begin, take, stop and leave at random: batches, gaps and slots are correct at every
+	 * moment. */
 	for (uint32_t i = 0; i < 10; i++)
 		random_history((uint32_t)_i * 10 + i);
 }

@@ -1,8 +1,8 @@
-/* Memory that runs out in the daemon: of all the allocations (and mappings, and shared memory) that a trainer's whole
- * life takes, the n-th fails, for every n, once, and from there on. Whoever is in the way is told so or loses its
- * connection; nothing crashes or hangs, the next trainer is served, and at the end nothing is left (the daemon's exit
- * status says so of charges, the sanitizers of memory). Calls are counted where our own objects make them (the linker's
- * --wrap, see the Makefile), so that it works under the sanitizers, too. */
+/* Memory that runs out in the daemon: of all the allocations (and mappings, and shared memory) of a trainer's whole
+ * life, the n-th fails, for every n: once, and with all that follow. An affected client gets an error or loses its
+ * connection; nothing crashes or hangs, the next trainer is served, and at the end nothing is left (checked by the
+ * daemon's exit status for charges, by the sanitizers for memory). The linker's --wrap counts calls of our own objects
+ * (see the Makefile), so that it works under the sanitizers, too. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ static struct {
 	atomic_bool for_good;  /* and all that follow it */
 	atomic_bool failing;
 	atomic_uint n_failed;
-	atomic_bool starting; /* a daemon that cannot start ends without tidying up */
+	atomic_bool starting; /* a daemon that cannot start ends without cleaning up */
 } *shortage;
 
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
@@ -28,7 +28,7 @@ int __lsan_is_turned_off(void)
 	return shortage && atomic_load(&shortage->starting);
 }
 
-/* Under a sanitizer a process takes a tenth of a second to begin and end. */
+/* Under a sanitizer a process takes a tenth of a second to start and end. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { START_STEP = 7 };
 #else
@@ -88,9 +88,9 @@ static bool disarm(void)
 	return atomic_load(&shortage->n_failed) > 0;
 }
 
-/* ---- a trainer that takes what comes ---- */
+/* ---- a trainer that accepts every outcome ---- */
 
-/* The next message, or NULL at the end of the connection, of whatever kind. Takes the descriptors away. */
+/* The next message, or NULL at the end of the connection, of whatever kind. Closes the received descriptors. */
 static const Batchd__Wire__ServerMessage *hear(int fd)
 {
 	return receive(fd, NULL);
@@ -126,7 +126,7 @@ static void push(struct client *c, uint64_t step)
 	SEND(c->fd, INDICES, indices, &x);
 }
 
-/* -1: nobody listens any more. */
+/* -1: the daemon has ended. */
 static int try_dial(void)
 {
 	struct sockaddr_un address;
@@ -139,7 +139,7 @@ static int try_dial(void)
 	return -1;
 }
 
-/* Everything that a trainer does in its life. True: all of it went well. */
+/* Everything that a trainer does in its life. True: all of it succeeded. */
 static bool live(Batchd__Wire__Open *o)
 {
 	struct client c = { .fd = try_dial() };
@@ -185,7 +185,7 @@ static void needy_daemon(struct config *c)
 	c->linger_ns = 0;
 	c->workers = 2;
 	c->io_threads = 2;
-	c->limits.sessions = c->limits.sessions_per_user = 65536; /* trainers that fail with batches in hand stay:
+	c->limits.sessions = c->limits.sessions_per_user = 65536; /* trainers that fail while they hold batches stay:
 	                                                           * they are this process, which lives on */
 	c->limits.fds_per_user = 1 << 20;
 	signal(SIGTERM, SIG_IGN); /* Check's handler would end the test; the daemon installs its own */
@@ -198,11 +198,11 @@ static void setup(void)
 	ck_assert_ptr_ne(shortage, MAP_FAILED);
 }
 
-/* The n-th fails, for all n until there are not as many; afterwards somebody else is served each time. */
+/* The n-th allocation fails, for every n up to their number; after each failure another trainer is served. */
 static unsigned fail_each(Batchd__Wire__Open *o, bool for_good)
 {
 	unsigned n = 1;
-	ck_assert_msg(live(o), "%s", last_error); /* what is made once for all */
+	ck_assert_msg(live(o), "%s", last_error); /* allocations that are made once per process */
 	for (;; n++) {
 		arm(n, for_good);
 		bool ok = live(o);
@@ -227,7 +227,7 @@ static void check_open(Batchd__Wire__Open o, unsigned least)
 
 START_TEST(test_any_allocation_may_fail_for_a_trainer)
 {
-	/* In shard mode, one that shares, and one with index batches of its own. */
+	/* In shard mode, a trainer that shares, and a trainer with index batches of its own. */
 	Batchd__Wire__Open o = usual_open();
 	o.shuffle = true;
 	if (_i == 1) {
@@ -280,7 +280,7 @@ END_TEST
 
 START_TEST(test_any_allocation_may_fail_while_starting)
 {
-	/* It starts, or says why not and exits with 1: no signal, no hang. */
+	/* It starts, or prints why not and exits with 1: no signal, no hang. */
 	Batchd__Wire__Open o = usual_open();
 	unsigned n_starts = 0;
 	atomic_store(&shortage->starting, true);

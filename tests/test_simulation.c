@@ -1,24 +1,24 @@
-/* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, join, hold,
- * release, stop, die, are fenced and misbehave, producers too, while workers finish rows in any order, tasks and copies
- * to GPUs take their time, memory runs out, and the daemon is killed or stopped. After every event all invariants are
- * checked. At the end of a history every trainer that wants batches gets them, then all leave and nothing may be left.
+/* Random histories of the daemon's state machines in a simulated world (sim/sim.h): trainers connect, seek, join, hold,
+ * release, stop, die, are fenced and misbehave. So do producers. Workers finish rows in any order, tasks and copies to
+ * GPUs take time, memory runs out, and the daemon is killed or stopped. After every event all invariants are checked.
+ * At the end of a history every trainer that wants batches gets them, then all leave and nothing may be left.
  *
  *     test_simulation
  *         as a test: SIM_ROUNDS histories (default below), and the kept ones
  *     test_simulation --rounds N [--first SEED] [--tell-every N]
- *         that many from that seed on, in this process; says how many it has done
+ *         that many from that seed on, in this process; prints how many it has done
  *     SIM_TRACE=1 test_simulation --first SEED --features N --rounds 1
- *         replays one, saying what happens
+ *         replays one history and prints what happens
  *
- * It can fail. Found when it was written:
+ * The simulation can fail. It found these bugs when it was written:
  *
- *   - sessions freed while their job goes on opening
+ *   - sessions freed while their job continues to open
  *   - a slab's task that outlives its failed job
  *   - a share job that waits for ever for slots that a ghost has given back
  *   - a gap in the batches of a trainer that joins late
  *   - slots written to while the daemon stops and their holders read
  *
- * Mutants that it was seen to catch within 20000 histories:
+ * Mutants that it caught within 20000 histories:
  *
  *   - slots freed at hang-up instead of exit
  *   - a lease not counted on its slot
@@ -40,7 +40,7 @@
  *   - a trainer that comes back and fences a younger one
  *   - an answer sent to a session that has gone
  *
- * More seldom (40000): a loader that goes on making batches while the daemon stops. */
+ * Caught less often (within 40000): a loader that continues to make batches while the daemon stops. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,7 +90,7 @@ static bool somebody_joins(void)
 	return false;
 }
 
-/* Of the sockets that the daemon has open. Most of a history's are closed after a while. */
+/* One of the sockets that the daemon has open. Most sockets of a history are closed after a while. */
 static struct sim_socket *open_socket(void)
 {
 	struct peer *p = sim_server.peers;
@@ -193,7 +193,7 @@ static bool daemon_hears_everybody(void)
 	return any;
 }
 
-/* Until nothing more happens by itself. */
+/* Runs until nothing more happens by itself. */
 static void settle(bool time_passes)
 {
 	time_passes |= sim_has(SIM_GROWS);
@@ -209,7 +209,7 @@ static void settle(bool time_passes)
 		any |= sim_handle_closes() || sim_doom_comes() || sim_peer_freed();
 		sim_check();
 		if (sim_has(SIM_SERVED))
-			any |= sim_timer_fires(false); /* what is due does not wait for the rest to come to rest */
+			any |= sim_timer_fires(false); /* due timers fire before everything else has come to rest */
 		any = any || sim_timer_fires(time_passes);
 	}
 }
@@ -224,8 +224,8 @@ static void wind_down(void)
 	}
 }
 
-/* Between the old one's end and the new one's beginning trainers may do what they like, but it makes no difference:
- * nobody hears them. */
+/* Between the old daemon's end and the new one's start, trainers may do anything, but it makes no difference: no daemon
+ * receives it. */
 static void restart_daemon(void)
 {
 	bool killed = sim_chance(50);
@@ -243,7 +243,7 @@ static void restart_daemon(void)
 				;
 	}
 	wind_down();
-	sim_patience_is_over(); /* who is stopped has said nothing */
+	sim_patience_is_over(); /* a stopped trainer has sent nothing */
 	wind_down();
 	SIM_CHECK(sim_daemon_is_gone(), "a daemon that stops does not end");
 	sim_another_daemon();
@@ -259,8 +259,8 @@ static void want_more(void)
 	}
 }
 
-/* In an open group with another policy than wait, whoever is stuck; but for those who have asked to wait for the
- * others. */
+/* In an open group with another policy than wait no trainer waits for a stuck trainer, except trainers that asked to
+ * wait for the others. */
 static bool nobody_is_waited_for(const struct sim_trainer *t)
 {
 	return t->job->loose && t->job->world_size == 1 && t->job->policy != GROUP_WAIT && !t->follows;
@@ -272,13 +272,13 @@ static void check_served(bool share_too)
 		const struct sim_trainer *t = &sim_trainers[i];
 		bool with_others = t->phase != SIM_UNUSED && (t->job->share || t->job->served);
 		if (t->phase == SIM_OPENING && t->job->served && !share_too)
-			continue; /* its producer may be long in coming */
+			continue; /* its producer may take long to come */
 		SIM_CHECK(t->phase != SIM_OPENING || t->stopped, "trainer %u is never told whether it may", i);
 		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved ||
 		    (with_others && !share_too && !nobody_is_waited_for(t)))
 			continue;
-		bool is_heard = t->socket->peer && !t->socket->lost; /* it may live on what it has without noticing
-		                                                      * that its daemon is gone */
+		bool is_heard = t->socket->peer && !t->socket->lost; /* it may use what it has without noticing that its
+		                                                      * daemon is gone */
 		SIM_CHECK(!t->comparing || with_others || t->socket->to_client.n || !is_heard,
 			  "trainer %u is never told what has changed", i);
 		SIM_CHECK(t->n_got >= t->target, "trainer %u waits for ever at %u.%u", i, (unsigned)t->expect.epoch,
@@ -286,7 +286,7 @@ static void check_served(bool share_too)
 	}
 }
 
-/* Those who closed their loader and lived on. */
+/* Trainers that closed their loader and lived on exit. */
 static void those_who_closed_exit(void)
 {
 	for (unsigned i = 0; i < n_sockets; i++) {
@@ -305,11 +305,13 @@ static struct sim_maker *unused_maker(void)
 		if (!sim_makers[i].job)
 			return &sim_makers[i];
 	}
-	sim_maker_exits(&sim_makers[0]); /* of a job that has another, then: there are more places than jobs */
+	sim_maker_exits(&sim_makers[0]); /* of a job that has another producer, because there are more places than
+	                                  * jobs */
 	return &sim_makers[0];
 }
 
-/* Who stopped goes on, who hung up ends, who was expected comes: then nothing holds anybody up in share mode either. */
+/* Stopped trainers continue, trainers that hung up end, expected trainers come: then no trainer holds up another in
+ * share mode either. */
 static void put_right(void)
 {
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
@@ -423,7 +425,7 @@ static void on_abort(int number)
 
 static void prepare(void)
 {
-	/* Slabs are address space more than memory: to give it back and take it again each time costs more than all
+	/* Slabs are mostly address space: giving it back and taking it again each time costs more than everything
 	 * else. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 25);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -443,7 +445,7 @@ static void run(uint64_t first, uint64_t rounds, uint64_t stride, unsigned featu
 	}
 }
 
-/* As many processes as there are processors, each with every n-th seed. Whether all went well. */
+/* As many processes as there are processors, each with every n-th seed. Returns whether all succeeded. */
 static bool run_in_parallel(uint64_t first, uint64_t rounds)
 {
 	long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -465,35 +467,35 @@ static bool run_in_parallel(uint64_t first, uint64_t rounds)
 	return ok;
 }
 
-/* What once went wrong. */
+/* Histories that once failed. */
 static const struct {
 	uint64_t seed;
 	unsigned features;
 } kept[] = {
-	{ 10222780, 0 }, /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
-	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone,
+	{ 10222780, 0 }, /* skip: a trainer left alone in its cohort after an epoch's last batch waited for ever */
+	{ 20573858, SIM_BASES }, /* detach: a trainer that held all it may cost slow ones their batch, was left alone,
 	                          * met them at the same place again, for ever */
-	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of
-	                                      * it was refused */
-	{ 186, SIM_SERVED },  /* a rank that was taken over while its job's producer came: the one that lost it was
-	                        * looked at after its end */
-	{ 4143, SIM_SERVED }, /* a producer that cannot go back was not asked to begin an epoch for the second rank
-	                        * when the first had left */
-	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch gone through once more ended earlier, and the mark
-	                                       * of its old end became that of the next epoch */
-	{ 2053, SIM_SERVED | SIM_LENGTHS },   /* served: ranks got batches of a round that was not whole, as another
-	                                     * rank was elsewhere */
-	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, which had its mark already */
+	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: a trainer that came back to a new daemon after one that was
+	                                      * ahead of it was refused */
+	{ 186, SIM_SERVED },  /* a rank that was taken over while its job's producer came: the session that lost it was
+	                       * used after its end */
+	{ 4143, SIM_SERVED }, /* a producer that cannot go back was not asked to begin an epoch for the second rank when
+	                       * the first had left */
+	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch that was repeated ended earlier, and the mark of its
+	                                       * old end became that of the next epoch */
+	{ 2053, SIM_SERVED | SIM_LENGTHS },   /* served: ranks got batches of an incomplete round, because another rank
+	                                       * was elsewhere */
+	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, after its mark was sent */
 	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS },  /* the same */
-	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS },     /* served to all: gone back for one that left, the stream
-	                                                   * went on behind the end of another's epoch */
-	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: nobody noticed that the rank whose turn it
-	                                                       * was had died, with every slot in its hands */
-	/* served: the same as 2053, where nobody knew how long the epoch was */
+	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS },     /* served to all: after going back for a trainer that
+	                                                       * left, the stream ran past the end of another's epoch */
+	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: the death of the rank that was next, which held
+	                                                       * every slot, went unnoticed */
+	/* served: the same as 2053, where the epoch's length was unknown */
 	{ 1002586, SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_LENGTHS },
-	{ 12030, 255 },      /* served: a mark went out before it was known whether the round before it was whole */
-	{ 2655, SIM_BASES }, /* lockstep: who resumed from another sample than the others got the next epoch
-	                        * instead of an error */
+	{ 12030, 255 },      /* served: a mark was sent before it was known whether the round before it was complete */
+	{ 2655, SIM_BASES }, /* lockstep: a trainer that resumed from another sample than the others got the next epoch
+	                      * instead of an error */
 };
 
 START_TEST(test_kept_histories_go_well)
@@ -505,7 +507,7 @@ END_TEST
 
 START_TEST(test_random_histories_keep_every_promise)
 {
-	/* The same ones always, so that a failure is the change's; `make soak` goes further. */
+	/* Always the same ones, so that a failure is due to the change; `make soak` runs others. */
 	const char *rounds = getenv("SIM_ROUNDS");
 	ck_assert_msg(run_in_parallel(1, rounds ? strtoull(rounds, NULL, 10) : ROUNDS), "see above which history");
 }

@@ -1,4 +1,4 @@
-/* Sizes and durations as people write them. */
+/* Sizes and durations in their written form. */
 #include "util/size.h"
 #include "suite.h"
 
@@ -58,17 +58,17 @@ END_TEST
 
 START_TEST(test_size_fractions_are_exact)
 {
-	/* Proves that a fraction goes through integers, not through a double. */
+	/* Proves that a fraction is computed with integers, not with a double. */
 	expect_size("1.5GiB", UINT64_C(1610612736));
 	expect_size("0.5KiB", 512);
 	expect_size("1.000000001GB", UINT64_C(1000000001));
-	expect_size("0.1KiB", 102); /* parts of a byte are cut off */
+	expect_size("0.1KiB", 102); /* parts of a byte are truncated */
 }
 END_TEST
 
 START_TEST(test_size_refuses_what_is_not_wholly_a_size)
 {
-	/* Proves that leftovers, signs, blanks and unknown units are errors and leave the result alone. */
+	/* Proves that trailing text, signs, blanks and unknown units are errors and leave the result unchanged. */
 	static const char *const bad[] = { "",        " 1",  "1 ",     "1 GiB", "-1",       "+1",   "1.GiB",
 					   ".5GiB",   "1.5", "1.5B",   "GiB",   "1G",       "1gib", "1Gi",
 					   "0x10",    "1e3", "1,5GiB", "1GiBs", "1.5.5KiB", "many", "1.0123456789GiB",
@@ -109,8 +109,8 @@ END_TEST
 
 START_TEST(test_duration_refuses_what_is_ambiguous_or_too_long)
 {
-	/* Proves that "5m" (minutes? metres? milli?) is asked back instead of guessed, and that 585 years do not wrap.
-	 */
+	/* Proves that "5m" (minutes? metres? milli?) is refused instead of guessed, and that 585 years do not
+	 * overflow. */
 	expect_no_duration("5m", -EINVAL);
 	expect_no_duration("30 s", -EINVAL);
 	expect_no_duration("-3s", -EINVAL);

@@ -1,4 +1,4 @@
-/* Sealed shared memory, attacked as a trainer could: through the descriptor it gets, and through /proc. */
+/* Sealed shared memory, attacked as a trainer could: through its descriptor, and through /proc. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ END_TEST
 
 START_TEST(test_another_user_cannot_open_it_for_writing)
 {
-	/* A memfd's inode is 0777 unless somebody says otherwise. */
+	/* A memfd's inode is 0777 unless its mode is set. */
 	struct slab s;
 	if (geteuid() != 0) {
 		printf("skipped: only root can become another user\n");
@@ -100,7 +100,7 @@ END_TEST
 
 START_TEST(test_impossible_sizes_are_errors)
 {
-	/* Nothing, and so much that rounding up wraps around. */
+	/* A size of 0, and one so large that rounding up overflows. */
 	struct slab s;
 	ck_assert_int_eq(slab_init(&s, 0, 0), -EOVERFLOW);
 	ck_assert_int_eq(slab_init(&s, SIZE_MAX, SIZE_MAX), -EOVERFLOW);

@@ -1,5 +1,5 @@
-/* libbatchd in an open share group: slices of the group's batch, joining, batches that were missed. What goes over the
- * wire counts the group's batches, what the trainer sees its own. */
+/* libbatchd in an open share group: slices of the group's batch, joining, missed batches. The wire counts the group's
+ * batches, the trainer sees its own. */
 #include "fake.h"
 #include "suite.h"
 
@@ -41,7 +41,7 @@ static void lend_group(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t s
 	SAY(f, BATCH, &b);
 }
 
-/* The slice of that step, `row` rows into the group's batch. */
+/* Checks the slice of that step, `row` rows into the group's batch. */
 static void slice_is(uint64_t epoch, uint64_t step, uint32_t n_rows)
 {
 	next_is(epoch, step);
@@ -77,8 +77,8 @@ static void whole_epoch(struct fake *f)
 
 START_TEST(test_a_batch_is_given_out_in_slices_and_goes_back_with_the_last)
 {
-	/* Ten samples: slices 0 to 4 of two rows, in the memory of batches of 4, 4 and 2. Replaced rows are told once.
-	 * The second slice of a batch may be released before the first; the slot goes back when both are. */
+	/* Ten samples: slices 0 to 4 of two rows, in the memory of batches of 4, 4 and 2. Replaced rows are reported
+	 * once. The second slice of a batch may be released before the first; the slot goes back when both are. */
 	struct batchd_info info = { .size_bytes = sizeof info };
 	uint64_t generation[2];
 	uint32_t slot[2];
@@ -101,7 +101,7 @@ START_TEST(test_a_batch_is_given_out_in_slices_and_goes_back_with_the_last)
 		ck_assert(slot[0] == slot[1] && generation[0] == generation[1]);
 		ck_assert_int_eq(batchd_release(loader, slot[1], generation[1]), 0);
 		ck_assert_int_eq(batchd_release(loader, slot[0], generation[0]), 0);
-		/* there were two of it, and no more */
+		/* it had two slices, both released */
 		ck_assert_int_lt(batchd_release(loader, slot[0], generation[0]), 0);
 	}
 	release();
@@ -125,8 +125,8 @@ static void nine_samples(struct fake *f)
 
 START_TEST(test_drop_last_is_the_trainers_own)
 {
-	/* Of nine samples in batches of 4, 4 and 1 the last is no slice of two: kept without drop_last, given back
-	 * unseen with it, and the next epoch follows. */
+	/* Of nine samples in batches of 4, 4 and 1 the last is no slice of two: kept without drop_last; with it, given
+	 * back without being delivered, and the next epoch follows. */
 	for (int drop = 0; drop < 2; drop++) {
 		setup_group();
 		d->opened.n_samples = 9;
@@ -163,7 +163,7 @@ static void from_the_middle(struct fake *f)
 
 START_TEST(test_a_start_in_the_middle_of_a_batch_gives_the_rest_of_it)
 {
-	/* Step 3 is the second half of batch 1, which is asked for whole and goes back with that one slice. */
+	/* Step 3 is the second half of batch 1, which is requested whole and goes back with that one slice. */
 	play(from_the_middle);
 	open_loader();
 	start_at(2, 3);
@@ -190,7 +190,7 @@ static void left_in_the_middle(struct fake *f)
 
 START_TEST(test_a_batch_left_in_its_middle_goes_back_with_what_was_given_out)
 {
-	/* Another epoch is begun with one half on loan and the other never asked for. */
+	/* Another epoch is begun while one half is lent and the other was never taken. */
 	struct batchd_batch first = { .size_bytes = sizeof first };
 
 	play(left_in_the_middle);
@@ -209,7 +209,7 @@ START_TEST(test_a_batch_left_in_its_middle_goes_back_with_what_was_given_out)
 }
 END_TEST
 
-/* ---- batches that were missed ---- */
+/* ---- missed batches ---- */
 
 static void two_leaps(struct fake *f)
 {
@@ -226,8 +226,8 @@ static void two_leaps(struct fake *f)
 
 START_TEST(test_missed_batches_are_counted_in_the_trainers_own)
 {
-	/* One batch of four is two of two. What is missed may be the rest of an epoch, which then ends, and the begin
-	 * of the next. */
+	/* One batch of four is two of two. The missed batches may be the rest of an epoch, which then ends, and the
+	 * beginning of the next. */
 	play(two_leaps);
 	open_loader();
 	start_at(0, 0);
@@ -266,7 +266,7 @@ static void a_gap(struct fake *f)
 
 START_TEST(test_a_gap_that_is_not_told_is_an_error)
 {
-	/* Only who says how many were missed may leave any out. */
+	/* Only a message that counts the missed batches may skip any. */
 	play(a_gap);
 	open_loader();
 	start_at(0, 0);
@@ -297,14 +297,15 @@ static void joins(struct fake *f)
 	ck_assert(j->seek == 2 && j->start == BATCHD__WIRE__START__AT_EPOCH);
 	say_joined(f, 2, 3, 1);
 	lend_group(f, 2, 3, 1, 1, 0);
-	EXPECT(f, RELEASE); /* of the batch from before */
+	EXPECT(f, RELEASE); /* of the batch for the previous position */
 	expect_releases(f, 1);
 	EXPECT(f, CLOSE);
 }
 
 START_TEST(test_a_trainer_that_joins_begins_where_it_is_told)
 {
-	/* In its own steps. A batch that was on its way for the position before is given back unseen. */
+	/* Positions in the trainer's own steps. A batch in transit for the previous position is given back without
+	 * being delivered. */
 	struct batchd_position p = { .size_bytes = sizeof p };
 
 	play(joins);
@@ -346,7 +347,7 @@ static void joins_at_ends(struct fake *f)
 	EXPECT(f, JOIN);
 	say_joined(f, 2, 5, 0);
 	lend_mark(f, 2, 5, 0, 0);
-	expect_releases(f, 2); /* a mark that nobody took before the join */
+	expect_releases(f, 2); /* a mark that was not taken before the join */
 	EXPECT(f, JOIN);
 	say_joined(f, 3, 6, 1);
 	lend_mark(f, 3, 6, 1, 0);
@@ -357,7 +358,8 @@ static void joins_at_ends(struct fake *f)
 
 START_TEST(test_who_joins_a_producers_epoch_behind_its_last_batch_begins_with_the_next)
 {
-	/* The mark of an end that nobody knew of is no epoch of its. An epoch that has no batches is one. */
+	/* The mark of an end that the trainer did not know of is not an epoch of its own. An epoch without batches
+	 * is. */
 	struct batchd_position p = { .size_bytes = sizeof p };
 
 	options.batch_size = BATCH;
@@ -393,8 +395,7 @@ static void only_opens(struct fake *f)
 
 START_TEST(test_a_join_that_cannot_be_is_refused_and_a_wrong_answer_too)
 {
-	/* In shard mode and in a group of known size nothing is sent; of an answer to another seek nothing is believed.
-	 */
+	/* In shard mode and in a group of known size nothing is sent; the answer to another seek is ignored. */
 	struct batchd_position p = { .size_bytes = sizeof p };
 
 	for (int known_size = 0; known_size < 2; known_size++) {

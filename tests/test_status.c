@@ -1,5 +1,5 @@
-/* What the daemon's status tells whom: each user its own, root and the daemon's user everything, and of others that they
- * are there. */
+/* What the daemon's status shows to which user: each user its own jobs, root and the daemon's user everything, and of
+ * other users' jobs only that they exist. */
 #include <grp.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ static pid_t start_trainer(int *leash)
 	return pid;
 }
 
-/* The status as this user is told it, in `text`. */
+/* The status as this user sees it, in `text`. */
 static void look_as(uid_t uid)
 {
 	size_t n = 0;
@@ -103,9 +103,9 @@ enum { N_SECRETS = sizeof(secrets) / sizeof(secrets[0]) };
 
 START_TEST(test_a_user_is_told_no_names_of_others)
 {
-	/* Proves that of another user's loader and trainer the status has numbers, and neither data set, job nor
-	 * program, whoever has asked before; that the rows can still be joined; and that the user itself and root are
-	 * told everything. */
+	/* Proves that of another user's loader and trainer the status shows numbers, but neither data set, job nor
+	 * program, whichever user has asked before; that the rows can still be joined; and that the user itself and
+	 * root see everything. */
 	int leash, status;
 
 	if (geteuid() != 0) {
@@ -146,7 +146,7 @@ END_TEST
 
 START_TEST(test_more_users_than_reports_are_each_told_their_own)
 {
-	/* Proves that when more users ask than reports are remembered, none is shown another's. */
+	/* Proves that when more users ask than reports are cached, no user gets another's report. */
 	int leash, status;
 
 	if (geteuid() != 0) {

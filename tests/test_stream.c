@@ -1,10 +1,10 @@
 /* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups
- * that need not keep step. */
+ * that are not in lockstep. */
 #include "streams.h"
 
 START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
 {
-	/* Against the plan itself, which other tests hold against torch: rows, padding, last, and the step into the
+	/* Against the plan itself, which other tests compare with torch: rows, padding, last, and the step into the
 	 * next epoch. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 3, .seed = 5, .shuffle = true }, 50);
@@ -36,7 +36,7 @@ END_TEST
 
 START_TEST(test_a_held_slot_is_not_made_again)
 {
-	/* With every slot held nothing more comes; a release brings exactly one. */
+	/* While every slot is held no batch comes; a release brings exactly one. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
@@ -56,7 +56,7 @@ END_TEST
 
 START_TEST(test_batches_that_nobody_is_short_of_count_as_made)
 {
-	/* The loop is not woken for them, and does not run here: what is counted is what the workers have done. */
+	/* The loop is not woken for ready batches, and does not run here: only the workers' progress counts. */
 	struct fixture f;
 	struct stream_counts n;
 	struct loader_spec spec = { .batch_size = 4, .world_size = 1 };
@@ -102,7 +102,8 @@ END_TEST
 
 START_TEST(test_after_a_seek_batches_carry_its_number_and_begin_there)
 {
-	/* The old ones stay on lease until given back; the new ones start at the asked step, also from another base. */
+	/* The old batches stay lent until given back; the new ones start at the requested step, also from another
+	 * base. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 40);
 	struct trainer *t = attach(with_slots(&f, 0, 4), 0);
@@ -125,7 +126,7 @@ END_TEST
 
 START_TEST(test_seeks_at_random_never_lose_a_slot)
 {
-	/* Many seeks while rows are in work; in the end every slot can still be filled. */
+	/* Many seeks while rows are in work; at the end every slot can still be filled. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 8, .world_size = 1, .shuffle = true }, 1000);
 	struct trainer *t = attach(with_slots(&f, 0, 4), 0);
@@ -155,7 +156,7 @@ END_TEST
 
 START_TEST(test_what_a_dead_trainer_held_comes_back)
 {
-	/* Its successor on the same slots gets a whole window again, and what a living stranger holds is left alone. */
+	/* Its successor on the same slots gets a whole window again, and the leases of a living stranger stay. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct stream *s = with_slots(&f, 0, 3);
@@ -177,8 +178,8 @@ END_TEST
 
 START_TEST(test_slots_outlive_their_loader_for_a_ghost)
 {
-	/* A trainer that is stuck holds its batch while the loader goes away; its memory stays readable until it lets
-	 * go. */
+	/* A stuck trainer holds its batch while the loader is closed; its memory stays readable until the trainer
+	 * releases it. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
@@ -197,7 +198,7 @@ END_TEST
 
 START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 {
-	/* Nobody is more than the window ahead of a rank that has not even come yet, and all see the same batches. */
+	/* No rank is more than the window ahead of a rank that has not even come yet, and all see the same batches. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 3, .share = true, .shuffle = true }, 40);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -206,7 +207,7 @@ START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 		loader_seek(&t[i]->c, 1, &(struct position){ 0 });
 	consume(&f, t[0], 4);
 	settle(&f, t[0], 4);
-	ck_assert_uint_eq(t[0]->n, 4); /* rank 2 has had nothing: the window is its */
+	ck_assert_uint_eq(t[0]->n, 4); /* rank 2 has had nothing: the whole window waits for it */
 	t[2] = attach(s, 2);
 	ck_assert_int_eq(loader_seek(&t[2]->c, 1, &(struct position){ 0 }), 0);
 	for (unsigned i = 0; i < 10; i++) {
@@ -229,7 +230,8 @@ END_TEST
 
 START_TEST(test_share_does_not_wait_for_who_has_left)
 {
-	/* One dies holding a batch: the others go on with the other slots, and with all when it is buried. */
+	/* One rank dies while it holds a batch: the others continue with the other slots, and with all slots after its
+	 * leases end. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -250,8 +252,8 @@ END_TEST
 
 START_TEST(test_share_refuses_what_has_left_the_window)
 {
-	/* A rank that comes back and wants the beginning is told so, also when only a newer batch than the one it wants
-	 * is gone; the next epoch is open to it. */
+	/* A rank that comes back and wants the beginning gets an error, also when only a newer batch than the requested
+	 * one is gone; it can have the next epoch. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -266,7 +268,7 @@ START_TEST(test_share_refuses_what_has_left_the_window)
 	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
 	ck_assert_int_eq(stream_release(&a->c, a->got[0].slot, a->got[0].generation), 0);
 	a->released = 2;
-	leave(b); /* or the group would wait for it to begin */
+	leave(b); /* otherwise the group would wait for it to begin */
 	consume(&f, a, 10);
 	b = attach(s, 1);
 	ck_assert_int_eq(loader_seek(&b->c, 2, &(struct position){ 0 }), STREAM_E_BEHIND);
@@ -283,7 +285,7 @@ END_TEST
 
 START_TEST(test_share_begins_with_who_is_furthest_back_whoever_comes_first)
 {
-	/* They come back to another daemon, one of them two batches further than the other, and at once: it has had the
+	/* They come back to a new daemon, one of them two batches ahead of the other, and at once: it has had the
 	 * window when the other comes. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
@@ -314,8 +316,8 @@ END_TEST
 
 START_TEST(test_share_refuses_an_epoch_that_is_counted_from_another_sample)
 {
-	/* An epoch that was resumed in its middle has no batch for who resumes it somewhere else, be that further on:
-	 * it was once given the next epoch instead. */
+	/* An epoch that was resumed in its middle has no batch for a trainer that resumes it at another sample, even at
+	 * a later one: the answer must not be the next epoch. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -344,7 +346,7 @@ END_TEST
 
 START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 {
-	/* Nobody wants what was made ahead any more. */
+	/* No trainer wants the batches that were made ahead any more. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -375,8 +377,8 @@ END_TEST
 
 START_TEST(test_share_goes_on_when_a_ghost_gives_its_slots_back)
 {
-	/* One that hung up holds every slot; whoever waits is served as soon as it ends, without having to ask again.
-	 */
+	/* A trainer that hung up holds every slot; a waiting trainer is served as soon as it ends, without asking
+	 * again. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 2);
@@ -402,7 +404,7 @@ END_TEST
 
 START_TEST(test_share_lets_nobody_join_where_a_batch_is_missing)
 {
-	/* Batch 0 is still held, 1 is given back and gone: 0 is BEHIND, as 1 could not follow. */
+	/* Batch 0 is still held, 1 is released and dropped: 0 is BEHIND, because 1 could not follow. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -452,7 +454,7 @@ END_TEST
 
 START_TEST(test_own_batches_come_back_as_they_were_sent)
 {
-	/* In order, split over packets, of differing sizes; out of order and too many are refused. */
+	/* In order, split over packets, of different sizes; batches out of order and too many are refused. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 1, .own_batches = true }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
@@ -477,7 +479,7 @@ END_TEST
 
 START_TEST(test_a_loader_closed_in_the_middle_leaves_nothing)
 {
-	/* Rows in work when it is closed: done comes back before it frees itself (AddressSanitizer looks on). */
+	/* Rows in work when it is closed: done comes back before it frees itself (AddressSanitizer checks). */
 	for (int i = 0; i < 30; i++) {
 		struct fixture f;
 		setup(&f, (struct loader_spec){ .batch_size = 64, .world_size = 1, .shuffle = true }, 100000);

@@ -1,11 +1,11 @@
-/* Tokens as text, and prints of data sets: what was written is read, what was damaged is refused, what has changed is
+/* Tokens as text, and fingerprints of data sets: written ones are read, damaged ones are refused, and changes are
  * named. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The library exports none of this. */
+/* The library exports none of these. */
 #include "../client/error.c"
 #include "../client/token.c"
 #include "data/manifest.h"
@@ -38,7 +38,7 @@ static struct token sample_token(void)
 
 START_TEST(test_a_token_is_read_as_it_was_written)
 {
-	/* Every field, with and without a fingerprint; the longest fits the size that is promised. */
+	/* Every field, with and without a fingerprint; the longest fits the documented size. */
 	char text[BATCHD_TOKEN_BYTES];
 	struct token t = sample_token(), back;
 	struct fault f;
@@ -66,7 +66,7 @@ END_TEST
 
 START_TEST(test_every_damage_to_a_token_is_noticed)
 {
-	/* Cut anywhere, any one byte another one, something behind it, foreign text, another version. */
+	/* Cut anywhere, any one byte changed, text after it, foreign text, another version. */
 	char text[BATCHD_TOKEN_BYTES], bad[BATCHD_TOKEN_BYTES + 16];
 	struct token t = sample_token(), back;
 	struct fault f;
@@ -92,9 +92,9 @@ START_TEST(test_every_damage_to_a_token_is_noticed)
 }
 END_TEST
 
-/* ---- prints ---- */
+/* ---- fingerprints ---- */
 
-/* n_dirs folders of n_files, less those that `leave_out` says, each labelled by its folder or as `relabel` says. */
+/* n_dirs folders of n_files, without those that `leave_out` names, each labelled by its folder or as `relabel` says. */
 static struct manifest make_index(unsigned n_dirs, unsigned n_files, bool (*leave_out)(unsigned),
 				  bool (*relabel)(unsigned))
 {
@@ -156,7 +156,7 @@ static bool half(unsigned i)
 
 START_TEST(test_a_small_change_is_named_to_the_file)
 {
-	/* New ones, gone ones, relabelled ones, and together. */
+	/* New, removed and relabelled files, and all together. */
 	ck_assert_str_eq(compare(twelve, NULL, NULL, NULL),
 			 "13 files more than before (20000 instead of 19987): 13 new, the first dir1/0200.jpg");
 	ck_assert_str_eq(compare(NULL, NULL, twelve, NULL),
@@ -173,8 +173,7 @@ END_TEST
 
 START_TEST(test_a_large_change_is_estimated_and_a_huge_one_counted)
 {
-	/* 2000 of 20000: the estimate is within a factor of two, and one file is named; half of all: just the numbers.
-	 */
+	/* 2000 of 20000: the estimate is within a factor of two, and one file is named; half of all: numbers only. */
 	char *text = compare(many, NULL, NULL, NULL);
 	unsigned about = 0;
 
@@ -189,7 +188,7 @@ END_TEST
 
 START_TEST(test_bytes_that_are_no_print_do_no_harm)
 {
-	/* Of another length, of another version, random ones: numbers only, or nonsense of limited length. */
+	/* Of another length, of another version, random ones: numbers only, or arbitrary text of limited length. */
 	struct manifest ix = make_index(2, 10, NULL, NULL);
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 	char text[64];

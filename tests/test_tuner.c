@@ -1,4 +1,4 @@
-/* How many workers work: what a trainer's waiting, and nobody's, does to the number. */
+/* How many workers work: how waiting trainers, and their absence, change the number. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static unsigned in_force(struct fixture *f)
 	return s.target;
 }
 
-/* Calm batches until the number changes; how many that took, 0 for never. */
+/* Calm batches until the number changes; returns how many that took, 0 for never. */
 static unsigned calm_until_fewer(struct fixture *f)
 {
 	unsigned before = in_force(f);
@@ -81,7 +81,7 @@ END_TEST
 
 START_TEST(test_a_wrong_guess_makes_it_more_patient)
 {
-	/* Each time a rested worker is missed, the next one is sent to rest later: the number settles. */
+	/* Each time a resting worker is needed, the next one is sent to rest later: the number settles. */
 	struct fixture f;
 	setup(&f, 2, false);
 	unsigned patience = 0;
@@ -98,7 +98,7 @@ END_TEST
 
 START_TEST(test_a_fixed_number_stays_and_can_be_changed)
 {
-	/* Whatever happens; more than there are threads is as many as there are; 0 lets it decide again. */
+	/* The fixed number stays whatever happens, limited to the number of threads; 0 lets the tuner decide again. */
 	struct fixture f;
 	setup(&f, 3, true);
 	ck_assert_uint_eq(calm_until_fewer(&f), 0);

@@ -1,4 +1,4 @@
-/* A stream whose trainers always have something new for it: it lets others have their turn, and forgets nothing. */
+/* A stream whose trainers always have new work for it: it lets other streams have their turn, and loses nothing. */
 #include "streams.h"
 
 enum { NEWS = 1000 };
@@ -10,7 +10,7 @@ static void look(struct consumer *c)
 	(void)c;
 }
 
-/* Something has come since `look`, a thousand times. */
+/* As if a message had come since `look`, a thousand times. */
 static bool arm(struct consumer *c, uint32_t wake_at)
 {
 	(void)c, (void)wake_at;
@@ -21,8 +21,7 @@ static const struct consumer_ops restless = { .publish = on_publish, .look = loo
 
 START_TEST(test_a_stream_goes_round_so_often_and_then_lets_the_loop_on)
 {
-	/* No call of it takes a number of rounds that is its trainers' to choose; the rest comes in later turns of the
-	 * loop. */
+	/* The trainers cannot choose how many rounds a call takes; the rest comes in later turns of the loop. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 2), 0);
@@ -43,7 +42,7 @@ END_TEST
 
 START_TEST(test_a_loader_may_close_before_the_streams_next_turn)
 {
-	/* The turn that is still to come finds it closing. */
+	/* The pending turn finds the stream closing. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 2), 0);

@@ -1,5 +1,5 @@
-/* One packet of the wire: what is sent arrives, limits hold on both sides of each, descriptors never leak, nonsense is
- * told apart. */
+/* One packet of the wire: sent messages arrive, limits hold on both sides of each, descriptors never leak, invalid
+ * input is detected. */
 #include "wire.h"
 #include "suite.h"
 
@@ -103,7 +103,7 @@ static Batchd__Wire__ClientMessage open_of(Batchd__Wire__Open *o)
 
 START_TEST(test_message_and_its_fds_arrive_close_on_exec)
 {
-	/* A packet arrives whole, with its descriptors, which are ours alone. */
+	/* A packet arrives whole, with its descriptors, which are close-on-exec. */
 	Batchd__Wire__Open o;
 	Batchd__Wire__ClientMessage m = open_of(&o);
 	const Batchd__Wire__ClientMessage *got;
@@ -131,7 +131,7 @@ END_TEST
 
 START_TEST(test_more_fds_than_asked_for_are_closed_and_refused)
 {
-	/* Whatever the peer attaches, no descriptor stays behind (teardown counts them). */
+	/* Whatever the peer attaches, no descriptor is left open (teardown counts them). */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), many[WIRE_MAX_FDS] = { null, null, null, null },
@@ -157,7 +157,7 @@ END_TEST
 
 START_TEST(test_fd_flood_is_closed_by_the_kernel_or_by_us)
 {
-	/* A hostile peer sends 200 descriptors in one packet, past our own sender's limit. */
+	/* A hostile peer sends 200 descriptors in one packet, past the limit of our own sender. */
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), flood[200], fds[WIRE_MAX_FDS];
 	char control[CMSG_SPACE(sizeof flood)] __attribute__((aligned(8))) = { 0 }, byte = 0;
 	struct iovec iov = { &byte, 1 };
@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(test_packet_of_the_largest_size_passes_and_one_more_does_not)
 {
-	/* 65536 bytes go through, 65537 are refused by the sender and, from somebody else's sender, by the receiver. */
+	/* 65536 bytes pass, 65537 are refused by our sender and, from a foreign sender, by the receiver. */
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	Batchd__Wire__Status s = BATCHD__WIRE__STATUS__INIT;
 	unsigned char *json = calloc(1, WIRE_MAX_BYTES + 1);
@@ -230,7 +230,7 @@ END_TEST
 
 START_TEST(test_end_of_connection_full_socket_and_empty_socket_differ)
 {
-	/* The outcomes a loop has to tell apart. */
+	/* The outcomes that a loop has to distinguish. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	unsigned n_fds = 0, n_sent = 0;
@@ -255,8 +255,8 @@ END_TEST
 
 START_TEST(test_last_words_of_a_peer_that_left_in_a_hurry_are_heard)
 {
-	/* A daemon that says why and closes without reading our last message: the kernel reports a reset first, the
-	 * reason must not be lost. */
+	/* A daemon that gives a reason and closes without reading our last message: the kernel reports a reset first,
+	 * and the reason must not be lost. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
@@ -295,7 +295,7 @@ static void check_program(const char *bytes, size_t n, bool ok)
 
 START_TEST(test_names_must_be_printable_utf8_within_their_limit)
 {
-	/* What goes into logs cannot forge a line, and a NUL cannot hide the rest of a name. */
+	/* Names that appear in logs cannot forge a line, and a NUL cannot hide the rest of a name. */
 	char name[80];
 
 	memset(name, 'a', sizeof name);
@@ -319,7 +319,7 @@ END_TEST
 
 START_TEST(test_open_with_long_names_or_unknown_enumerations_is_refused)
 {
-	/* protobuf-c lets both through. */
+	/* protobuf-c accepts both. */
 	char *text = malloc(WIRE_MAX_TRANSFORM + 2);
 	const Batchd__Wire__ClientMessage *got;
 	Batchd__Wire__Open o;
@@ -382,7 +382,7 @@ END_TEST
 
 START_TEST(test_message_without_a_known_body_is_refused)
 {
-	/* Empty, garbage, a field of the future, the other side's message. */
+	/* Empty, garbage, a field of a future version, the other side's message. */
 	static const unsigned char future[] = { 0xfa, 0x01, 0x00 }, cut[] = { 0x0a, 0x10, 0x08 };
 	const Batchd__Wire__ClientMessage *got;
 	const char *why;
@@ -399,8 +399,7 @@ END_TEST
 
 START_TEST(test_packet_that_grows_when_unpacked_is_refused_within_the_arena)
 {
-	/* 64 KiB of empty class names would become megabytes; unpacking stops at 512 KiB and the arena is as good as
-	 * new afterwards. */
+	/* 64 KiB of empty class names would become megabytes; unpacking stops at 512 KiB and the arena is reusable. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	const Batchd__Wire__ServerMessage *got;
@@ -423,7 +422,7 @@ END_TEST
 
 START_TEST(test_body_sent_twice_is_one_body)
 {
-	/* protobuf merges repeated fields: the last value wins, and nothing is freed that is not ours. */
+	/* protobuf merges repeated fields: the last value wins, and only our own memory is freed. */
 	unsigned char twice[] = { 0x0a, 0x03, 0x12, 0x01, 'a', 0x0a, 0x03, 0x12, 0x01, 'b' };
 	unsigned char two_kinds[] = { 0x0a, 0x03, 0x12, 0x01, 'a', 0x3a, 0x00 };
 	const Batchd__Wire__ClientMessage *got;
@@ -437,7 +436,7 @@ END_TEST
 
 START_TEST(test_server_messages_within_and_beyond_their_limits)
 {
-	/* The client trusts no number of the daemon's either. */
+	/* The client does not trust the daemon's numbers either. */
 	uint32_t shape[WIRE_MAX_DIMS + 1] = { 0 };
 	float mean[4] = { 0 };
 	char phase[WIRE_MAX_PHASE + 2];
@@ -482,7 +481,7 @@ END_TEST
 
 START_TEST(test_a_device_comes_whole_or_not_at_all)
 {
-	/* UUID, handle and places of a device slab fit each other, or the message is none. */
+	/* UUID, handle and places of a device slab fit each other, or the message is refused. */
 	unsigned char bytes[WIRE_IPC_HANDLE_BYTES + 1] = { 0 };
 	char reason[WIRE_MAX_REASON + 2];
 	const char *why;
@@ -504,7 +503,7 @@ START_TEST(test_a_device_comes_whole_or_not_at_all)
 	o.device_bytes = 4 * 4096;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* a slab on no device */
 	o.device_uuid = (ProtobufCBinaryData){ WIRE_UUID_BYTES, bytes };
-	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* of no kind */
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* of an unknown kind */
 	o.device_kind = BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0); /* its descriptor comes beside the packet */
 	ck_assert_uint_eq(wire_opened_fds(&o), 2);
@@ -523,9 +522,9 @@ START_TEST(test_a_device_comes_whole_or_not_at_all)
 	o.device_bytes = UINT64_MAX;
 	o.device_slot_bytes = 4096 + WIRE_DEVICE_ALIGN;
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
-	o.device_slot_bytes++; /* rows out of line */
+	o.device_slot_bytes++; /* rows not aligned */
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
-	o.device_slot_bytes = 4096 - WIRE_DEVICE_ALIGN; /* smaller than what is copied into it */
+	o.device_slot_bytes = 4096 - WIRE_DEVICE_ALIGN; /* smaller than the data copied into it */
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 	o.device_slot_bytes = 0;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
@@ -561,7 +560,7 @@ END_TEST
 
 START_TEST(test_fds_belong_to_open_and_opened_only)
 {
-	/* Any other message that comes with descriptors is illegal. */
+	/* Any other message with descriptors is illegal. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__Open o;
 	Batchd__Wire__ClientMessage hello = hello_of(&h, (char *)""), open_message = open_of(&o);
@@ -598,7 +597,7 @@ END_TEST
 
 START_TEST(test_producers_names_and_last_words_are_bounded)
 {
-	/* A name goes into log lines, last words into an Error. */
+	/* A name appears in log lines, last words in an Error. */
 	const Batchd__Wire__ClientMessage *out;
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;

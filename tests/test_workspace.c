@@ -1,11 +1,11 @@
-/* Memory to work in: shared, bounded, never waited for in a circle; and samples that need more than there is. */
+/* Working memory: shared, bounded, without circular waits; and samples that need more than there is. */
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "core/sample.h"
 #include "decode/decode.h"
 #include "jpegs.h"
-#include "datasets.h" /* behind those: its fixture is called f */
+#include "datasets.h" /* after those: its fixture is called f */
 
 enum { MIB = 1 << 20 };
 
@@ -19,7 +19,7 @@ static void *get(struct workspace *ws, size_t bytes, struct workspace **payer)
 
 START_TEST(test_the_reserve_serves_who_needs_more_than_is_left)
 {
-	/* Proves both sides of a workspace's limit, what is said about a refusal, and that everything comes back. */
+	/* Proves both sides of a workspace's limit, the text of a refusal, and that all memory comes back. */
 	struct workspace a = { .of = &memory }, *payer[3];
 	void *p[3];
 
@@ -44,7 +44,8 @@ END_TEST
 
 START_TEST(test_a_file_that_is_read_ahead_never_waits)
 {
-	/* Proves that it gets what is free, a quarter of that at most, nothing of the reserve, and small ones always. */
+	/* Proves that it gets free memory, at most a quarter of it, nothing of the reserve, and small amounts
+	 * always. */
 	struct workspace worker = { .of = &memory }, ahead = { .of = &memory, .ahead = true }, *payer[3];
 	void *p[3];
 
@@ -92,8 +93,8 @@ static void *work(void *arg)
 
 START_TEST(test_workers_that_hold_some_and_want_more_all_finish)
 {
-	/* Proves that there is no circle of workers that wait for each other: eight, each of which may take three
-	 * quarters of all memory, bit by bit. And that there is never more than all of it in use. */
+	/* Proves that workers do not wait for each other in a circle: eight workers, each of which may take three
+	 * quarters of all memory, bit by bit. And that no more than all of it is ever in use. */
 	pthread_t t[8];
 
 	work_memory_init(&memory, 4 * MIB);
@@ -145,8 +146,9 @@ static int make_one(const struct recipe *r, struct sample_worker *w, uint64_t in
 
 START_TEST(test_an_image_that_needs_too_much_is_bad_data_whatever_came_before)
 {
-	/* Proves that a picture that fits alone is made beside what earlier ones left, that one beyond the limit is bad
-	 * data which names what it needs, and that after it small ones are made and nothing large is kept. */
+	/* Proves that a picture that fits alone is made in memory that earlier ones left, that a picture beyond the
+	 * limit is bad data with a text that names what it needs, and that after it small ones are made and nothing
+	 * large is kept. */
 	struct decode_limits limits = decode_limits_default;
 	struct recipe r = make_recipe("small.jpg 0\nfits.jpg 1\nlarge.jpg 2\n", "[[\"Resize\",[8,8]]]");
 	struct sample_error err;
@@ -179,8 +181,8 @@ END_TEST
 
 START_TEST(test_what_ops_need_is_given_back_after_the_sample)
 {
-	/* Proves that images between ops come out of the same memory: they are gone with their sample, and a pipeline
-	 * that needs more makes bad data instead. */
+	/* Proves that images between ops use the same memory: they are freed with their sample, and a pipeline that
+	 * needs more makes bad data instead. */
 	struct decode_limits limits = decode_limits_default;
 	struct recipe modest =
 		make_recipe("a.jpg 0\n", "[[\"Resize\",[1500,1500]],[\"Resize\",[1499,1499]],[\"Resize\",[8,8]]]");
@@ -209,7 +211,7 @@ END_TEST
 
 START_TEST(test_a_file_too_large_to_read_ahead_is_read_by_the_worker)
 {
-	/* Proves that a ticket without room passes its sample on, and that the sample is the same; and that a large
+	/* Proves that a ticket without room passes its sample on, and that the sample is unchanged; and that a large
 	 * buffer does not stay with the ticket. */
 	struct decode_limits limits = decode_limits_default;
 	struct recipe r = make_recipe("a.jpg 0\nb.jpg 0\n", "[[\"Resize\",[8,8]]]");
@@ -219,10 +221,11 @@ START_TEST(test_a_file_too_large_to_read_ahead_is_read_by_the_worker)
 	limits.memory = &memory;
 	put_jpeg("a.jpg", 64, false);
 	put_jpeg("b.jpg", 64, false);
-	ck_assert_int_eq(truncate(in_root("a.jpg"), 3 * MIB), 0); /* zeros behind its end */
+	ck_assert_int_eq(truncate(in_root("a.jpg"), 3 * MIB), 0); /* zeros after its end */
 	ck_assert_int_eq(truncate(in_root("b.jpg"), MIB), 0);
 	work_memory_init(&memory,
-			 16 * MIB); /* 1 MiB for all that is read ahead, less than b.jpg and what lies behind it */
+			 16 * MIB); /* 1 MiB for everything that is read ahead, less than b.jpg and the zeros after it
+			             * need */
 
 	struct sample_worker *w = sample_worker_create(&limits);
 	struct sample_input *in = sample_input_create(&limits);

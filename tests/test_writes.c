@@ -1,5 +1,5 @@
-/* Writing into batches: private, dropped with the batch, and invisible to everybody who has a use for SIGSEGV of their
- * own. */
+/* Writing into batches: private, dropped with the batch, and invisible to every other user of SIGSEGV in the
+ * process. */
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -33,8 +33,7 @@ static void write_into_batches(void)
 
 START_TEST(test_writes_stay_private_and_later_batches_are_fresh)
 {
-	/* The trainer normalises in place: the daemon does not see it, and neither does the next batch in the same
-	 * slot. */
+	/* The trainer normalises in place: neither the daemon nor the next batch in the same slot sees it. */
 	write_into_batches();
 }
 END_TEST
@@ -90,7 +89,7 @@ static void on_foreign_fault(int sig, siginfo_t *info, void *context)
 		siglongjmp(escape, 1);
 }
 
-/* As Python's faulthandler does it: reports, puts the handler back that it displaced, raises again. */
+/* Like Python's faulthandler: reports, restores the previous handler, raises again. */
 static void on_fault_like_python(int sig)
 {
 	n_handled++;
@@ -100,7 +99,7 @@ static void on_fault_like_python(int sig)
 
 START_TEST(test_foreign_faults_reach_the_handler_that_was_there_before)
 {
-	/* A fault outside our slots, and a signal that was sent, are none of our business. */
+	/* A fault outside our slots, and a signal that was sent, are not handled. */
 	struct sigaction sa = { .sa_sigaction = on_foreign_fault, .sa_flags = SA_SIGINFO };
 	char *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -118,7 +117,7 @@ START_TEST(test_foreign_faults_reach_the_handler_that_was_there_before)
 	release();
 	ck_assert_int_eq(n_handled, 2);
 	if (sigsetjmp(escape, 1) == 0)
-		*(volatile float *)batch.data = 1; /* no longer on loan */
+		*(volatile float *)batch.data = 1; /* no longer lent */
 	ck_assert_int_eq(n_handled, 3);
 	munmap(page, 4096);
 	finish();
@@ -139,7 +138,7 @@ START_TEST(test_handler_installed_after_ours_that_raises_again_loses_no_write)
 	ck_assert(*(float *)batch.data == -3);
 	ck_assert_int_eq(n_handled, 1);
 	release();
-	/* At the next start ours goes on top, so it is not even asked. */
+	/* At the next start our handler is installed on top, so this one is not even called. */
 	sigaction(SIGSEGV, &sa, &displaced);
 	next_is(0, 1);
 	batchd_start(loader, 0, 0, 2, NULL);
@@ -150,7 +149,7 @@ START_TEST(test_handler_installed_after_ours_that_raises_again_loses_no_write)
 }
 END_TEST
 
-/* Runs a child that opens a loader over d's listener and then does something fatal; its wait status. */
+/* Runs a child that opens a loader over d's listener and then does something fatal; returns its wait status. */
 static int die_in_child(void (*how)(void))
 {
 	pid_t pid = fork();
@@ -203,7 +202,7 @@ static void three_clients(struct fake *f)
 
 START_TEST(test_real_crash_still_kills_the_process)
 {
-	/* Without anybody's handler a process dies of SIGSEGV as it would without us, core dump and all. */
+	/* Without other handlers a process dies of SIGSEGV as it would without us, core dump included. */
 	static void (*const how[])(void) = { write_to_null, like_python_then_null, raise_it };
 
 	play(three_clients);

@@ -1,4 +1,4 @@
-"""torchvision, wherever its transforms can be had; run as a program: exit code 0 if they can."""
+"""torchvision, where its transforms are available; run as a program: exit code 0 if they are."""
 
 import sys
 import types
@@ -6,7 +6,7 @@ import types
 
 def import_torchvision():
     """torchvision's import insists on compiled operators of the same torch build, which the registries do not have for
-    a torch without CUDA. The transforms need none of them. Raises ImportError where there is no torchvision."""
+    a torch without CUDA. The transforms need none of them. Raises ImportError where torchvision is missing."""
     try:
         import torchvision.transforms.v2
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A batchd of one's own, for tests and endurance runs, and how to wait for something that has no event to wait for."""
+"""A private batchd for tests and endurance runs, and a way to wait for a state without an event."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ STOP_S = 60
 
 
 def until(what, condition, seconds=60):
-    """Waits for another process's state; returns what the condition gave. The limit only turns a hang into a failure."""
+    """Waits for another process's state; returns the condition's value. The limit only turns a hang into a failure."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -23,7 +23,7 @@ def until(what, condition, seconds=60):
 
 
 def runs(pid):
-    """Whether the process is there and no zombie; it may go at any moment."""
+    """Whether the process exists and is no zombie; it may end at any moment."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -88,12 +88,12 @@ class Daemon:
         return self.process.pid
 
     def kill(self):
-        """As a crash: no clean-up."""
+        """Like a crash: no clean-up."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def stop(self):
-        """As systemd: SIGTERM, a clean exit in time, no sanitizer's report."""
+        """As systemd does: SIGTERM, a clean exit in time, no sanitizer's report."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:

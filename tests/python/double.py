@@ -1,4 +1,5 @@
-"""A daemon and trainers as processes of their own on the driver double (tests/fakecuda), and what it writes about them. With BATCHD_GPU_TESTS=real on the real driver."""
+"""A daemon and trainers as processes of their own on the driver double (tests/fakecuda), and the double's reports about
+them. With BATCHD_GPU_TESTS=real on the real driver."""
 
 import os
 import pathlib
@@ -12,7 +13,7 @@ from daemons import BUILD, Daemon
 LENGTH = 4096
 # The only threads of the daemon that may call CUDA.
 ALLOWED = "batchd-gpu*"
-# What gives something back: if that is what fails, something is left over.
+# Calls that free a resource: if such a call fails, something is left over.
 GIVES_BACK = {
     "cuMemFree",
     "cuMemFreeHost",
@@ -31,7 +32,7 @@ REAL = os.environ.get("BATCHD_GPU_TESTS") == "real"
 
 
 def make_rows(folder):
-    """An array whose rows say which they are; what trainer.c's --check rows expects."""
+    """An array whose rows identify themselves; what trainer.c's --check rows expects."""
     x = numpy.arange(LENGTH, dtype=numpy.uint64)[:, None] * 2654435761 + numpy.arange(64, dtype=numpy.uint64)
     numpy.save(folder / "x.npy", x.astype(numpy.uint32).view(numpy.int32))
     numpy.save(folder / "y.npy", numpy.arange(LENGTH, dtype=numpy.int64))
@@ -39,7 +40,8 @@ def make_rows(folder):
 
 
 class Place:
-    """A folder with a daemon of its own on the double, and what its processes report. Its trainers are tests/gpu/trainer.c."""
+    """A folder with a daemon of its own on the double, and the reports of its processes. Its trainers are
+    tests/gpu/trainer.c."""
 
     def __init__(self, folder, daemon_env=None, trainer_env=None, args=(), build=BUILD):
         self.folder, self.build = folder, build
@@ -102,7 +104,8 @@ class Place:
         return report
 
     def assert_clean(self, n_ended=None):
-        """On the double: nobody broke a rule, nobody left anything, and so many trainers came to their end."""
+        """On the double: no process broke a rule or left anything behind, and the expected number of trainers came to
+        their end."""
         if REAL:
             return
         daemon, trainers = self.daemon_report(), self.reports("trainer")
@@ -112,7 +115,7 @@ class Place:
 
 
 class DaemonOnDouble(Daemon):
-    """The same with an environment of its own, and an end that may be other than 0."""
+    """The same with an environment of its own, and possibly another exit status than 0."""
 
     def __init__(self, folder, env, args, build):
         super().__init__(folder, args, env=os.environ | env, build=build)
@@ -122,11 +125,11 @@ class DaemonOnDouble(Daemon):
         super().start()
 
     def lost(self):
-        """Whether this one, of those that began here, has said that its GPU is lost."""
+        """Whether this daemon, among those started here, has reported that its GPU is lost."""
         return b"gpu-lost" in self.log.read_bytes()[self.begun_at :]
 
     def end(self):
-        if self.process.poll() is None and not self.lost():  # which ends it by itself
+        if self.process.poll() is None and not self.lost():  # which ends it without a signal
             self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(20)
@@ -136,7 +139,7 @@ class DaemonOnDouble(Daemon):
 
 
 class Report:
-    """What the double wrote about a process. ended: it came to its end, so leaks and counts are there."""
+    """The double's report about a process. ended: it came to its end, so leaks and counts are in the report."""
 
     def __init__(self, path):
         self.text = pathlib.Path(path).read_text()

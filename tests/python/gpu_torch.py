@@ -1,6 +1,8 @@
-"""torch with a GPU, as far as batchd.DataLoader looks at it, over the driver double: real torch for everything but memory, streams and DLPack's import.
+"""torch with a GPU, as far as batchd.DataLoader uses it, over the driver double: real torch for everything except
+memory, streams and DLPack's import.
 
-For programs that a test starts, with $BATCHD_LIBCUDA set: `use()` makes batchd take it, `done()` at the end looks for leaks and violations.
+For programs that a test starts, with $BATCHD_LIBCUDA set: `use()` makes batchd use it, `done()` at the end looks for
+leaks and violations.
 """
 
 import ctypes
@@ -40,7 +42,7 @@ class Stream:
 
 
 class Memory:
-    """Of the caching allocator's kind: reusable once its stream has come that far."""
+    """Like the caching allocator: reusable once its stream has reached that point."""
 
     def __init__(self, n_bytes):
         p = ctypes.c_uint64()
@@ -53,7 +55,8 @@ class Memory:
 
 
 class Imported:
-    """What torch does with a capsule: takes the tensor out, renames it, calls the deleter when the last view is gone."""
+    """torch's handling of a capsule: takes the tensor out, renames the capsule, calls the deleter when the last view is
+    gone."""
 
     def __init__(self, capsule):
         from batchd import _dlpack
@@ -80,7 +83,7 @@ class Imported:
 
 
 class View:
-    """A part of somebody's memory, which it keeps."""
+    """A part of a memory object, which it keeps alive."""
 
     def __init__(self, memory, offset):
         self._memory, self.address = memory, memory.address + offset
@@ -101,7 +104,7 @@ class Tensor:
         return True
 
     def __getitem__(self, piece):
-        """Of a row of bytes."""
+        """A view of a row of bytes."""
         first, end, _ = piece.indices(self.n_bytes)
         return Tensor(View(self._memory, first), (end - first,), self.dtype)
 

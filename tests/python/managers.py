@@ -1,8 +1,12 @@
-"""Service managers that run our own units: systemd itself (a private instance of the user's manager), and a small double for where it cannot.
+"""Service managers that run our own units: systemd itself (a private instance of the user's manager), and a small
+double for machines where it cannot run.
 
-Both: start() listens and starts nothing; the first connection starts batchd. address; main_pid(); n_starts(); story(), for who finds that number
-wrong; restart(); reload(); stop(). watchdog_s: after how long without a ping batchd is killed.
-The double knows what the unit relies on: socket activation, READY and WATCHDOG messages, Restart=on-failure."""
+Both: start() listens and starts nothing; the first connection starts batchd. address; main_pid(); n_starts(); story(),
+to explain an unexpected number; restart(); reload(); stop(). watchdog_s: the time without a ping after which batchd is
+killed.
+
+The double implements the parts that the unit relies on: socket activation, READY and WATCHDOG messages,
+Restart=on-failure."""
 
 import fcntl
 import os
@@ -22,8 +26,8 @@ WAIT_S = 30
 RESTART_S = 0.2
 
 
-# All managers of one user have one control group for batchd.service, and who stops his kills the others': one at a time, whichever process runs the tests. The
-# program is what they lock.
+# All managers of one user share one control group for batchd.service, and stopping one manager's service kills those of
+# the others: so one runs at a time, whichever process runs the tests. The program is the lock file.
 SYSTEMD = pathlib.Path("/lib/systemd/systemd")
 
 
@@ -129,7 +133,7 @@ class Double:
         assert code == 0, self.log.read_text(errors="replace")
 
 
-# What a user's manager may not do, or what would keep batchd from a test's folders.
+# Settings that a user's manager may not use, or that would keep batchd from a test's folders.
 NOT_FOR_USERS = (
     "User",
     "Group",
@@ -161,8 +165,8 @@ NOT_FOR_USERS = (
 
 
 class Systemd:
-    """The very units, less what only the system's manager can do, under a manager of our own in a mount namespace of its own (where a directory
-    makes systemd believe that it booted the machine)."""
+    """The real units, without the settings that only the system's manager can use, under a manager of our own in a
+    mount namespace of its own (where a directory makes systemd believe that it booted the machine)."""
 
     def __init__(self, build, folder, argv, watchdog_s):
         for tool in ("unshare", "nsenter", "systemctl"):

@@ -1,4 +1,5 @@
-"""Data sets for test_serve.py, the same in the test and in the processes it starts; and how their batches are compared."""
+"""Data sets for test_serve.py, the same in the test and in the processes it starts; and the comparison of their
+batches."""
 
 import collections
 import hashlib
@@ -12,13 +13,13 @@ Pair = collections.namedtuple("Pair", "left right")
 
 
 def plain(n=100, batch_size=8, **more):
-    """(images, labels), 13 batches of which the last has 4 rows."""
+    """(images, labels), 13 batches; the last has 4 rows."""
     images = torch.arange(n * 3 * 4 * 4, dtype=torch.float32).view(n, 3, 4, 4)
     return DataLoader(TensorDataset(images, torch.arange(n)), batch_size=batch_size, **more)
 
 
 class Sentences(Dataset):
-    """Token lists of different lengths, as a tokenizer makes them."""
+    """Token lists of different lengths, as from a tokenizer."""
 
     def __len__(self):
         return 60
@@ -28,7 +29,7 @@ class Sentences(Dataset):
 
 
 class Stream(IterableDataset):
-    """Samples that nobody can count or begin in the middle of, a part of them for each worker."""
+    """Samples that cannot be counted or started in the middle, a part of them for each worker."""
 
     def __iter__(self):
         info = get_worker_info()
@@ -62,7 +63,7 @@ def sentences(num_workers=0):
 
 
 def odd():
-    """A list of batches with everything in it that can be sent."""
+    """A list of batches with every type that can be sent."""
     return [
         {
             "bf16": torch.full((2, 3), i + 0.5, dtype=torch.bfloat16),
@@ -129,7 +130,7 @@ LOCK = threading.Lock()
 
 
 class Locked(Dataset):
-    """Samples that are made under a lock of the process's."""
+    """Samples that are made under a lock of the process."""
 
     def __len__(self):
         return 12

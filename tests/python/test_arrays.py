@@ -1,4 +1,4 @@
-"""npy: data sets deliver what numpy stored, for every type numpy writes and batchd serves."""
+"""npy: data sets deliver the arrays that numpy stored, for every type that numpy writes and batchd serves."""
 
 import os
 import pathlib
@@ -77,7 +77,8 @@ WHOLE = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64
 
 @pytest.mark.parametrize("has_unsigned", [True, False])
 def test_torch_gets_its_own_dtypes_as_far_as_it_has_them(daemon, tmp_path, monkeypatch, has_unsigned):
-    """Extreme values of every whole dtype; a torch before 2.3, which has no uint16, uint32 and uint64, gets those as numpy arrays, copies of kept batches included."""
+    """Extreme values of every integer dtype; a torch before 2.3, which has no uint16, uint32 and uint64, gets those as
+    numpy arrays, copies of kept batches included."""
     torch = pytest.importorskip("torch")
     import batchd
 
@@ -100,7 +101,7 @@ def test_torch_gets_its_own_dtypes_as_far_as_it_has_them(daemon, tmp_path, monke
 
 @pytest.mark.parametrize("dtype", WHOLE)
 def test_labels_become_int64_if_that_holds_them(daemon, tmp_path, dtype):
-    """Extreme values of one label a row; uint64 stays what it is."""
+    """Extreme values of one label a row; uint64 stays uint64."""
     import batchd
 
     info = numpy.iinfo(dtype)
@@ -113,7 +114,7 @@ def test_labels_become_int64_if_that_holds_them(daemon, tmp_path, dtype):
 
 
 def test_a_dtype_that_images_cannot_have_is_refused_by_name(daemon):
-    """The option is about images; the words say so."""
+    """The option applies to images only; the error says so."""
     import batchd
 
     with pytest.raises(batchd.InvalidError, match="images are made as uint8, float16, float32"):

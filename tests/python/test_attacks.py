@@ -1,4 +1,4 @@
-"""The attacks of tests/attack, one test each: raw packets, files and mounts of users who mean harm."""
+"""The attacks of tests/attack, one test each: raw packets, files and mounts of hostile users."""
 
 import os
 import subprocess

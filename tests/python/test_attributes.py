@@ -1,4 +1,5 @@
-"""What a loader says to whom assigns to it, asks it for torch's attributes, orders samples that are none, or needs to know what is wrong with the data or torch."""
+"""Assignments to a loader, requests for torch's attributes, orders that are no samplers, and messages about bad data or
+a missing torch."""
 
 import os
 import shutil
@@ -50,7 +51,8 @@ def run_python(code, **env):
 
 
 def test_assignments_that_would_change_nothing_are_refused(daemon):
-    """torch raises ValueError for its own; here it is every option, and what torch's loader has besides."""
+    """torch raises ValueError for its own options; here every option does, and so do the other attributes of torch's
+    loader."""
     loader = make()
     for name in (
         "dataset",
@@ -82,7 +84,7 @@ def test_assignments_that_would_change_nothing_are_refused(daemon):
 
 
 def test_the_data_sets_stand_in_takes_no_transform(daemon):
-    """`loader.dataset.transform = ...` is how scripts switch augmentation off for the last epochs."""
+    """Scripts use `loader.dataset.transform = ...` to switch augmentation off for the last epochs."""
     loader = make()
     with pytest.raises(ValueError, match="transform .* would change nothing: .*Make another loader with transform="):
         loader.dataset.transform = None
@@ -92,7 +94,7 @@ def test_the_data_sets_stand_in_takes_no_transform(daemon):
 
 
 def test_torchs_other_attributes_are_missing_with_an_explanation(daemon):
-    """hasattr is false, so that frameworks do not take the loader apart; who asks all the same is told why."""
+    """hasattr is false, so that frameworks do not take the loader apart; an access raises an error that says why."""
     loader = make()
     for name in TORCHS_OWN:
         assert not hasattr(loader, name)
@@ -128,13 +130,13 @@ def test_no_batch_size_is_no_default(daemon):
     ],
 )
 def test_what_is_no_sample_number_is_named_with_its_place(daemon, wrong, kind, what):
-    """In a sampler by its position in the epoch; nothing is rounded or converted."""
+    """In a sampler the error names its position in the epoch; nothing is rounded or converted."""
     with pytest.raises(kind, match=what):
         list(make(sampler=wrong))
 
 
 def test_what_is_no_sample_number_in_a_batch_is_named_with_its_place(daemon):
-    """By batch and row; numpy's and torch's whole numbers are such."""
+    """The error names batch and row; numpy's and torch's integers are accepted."""
     for wrong, kind, what in (
         ([[0], [1, 100]], IndexError, "batch_sampler, in batch 1 at position 1, chose sample 100 of 100"),
         ([numpy.array([0.0, 1.0])], TypeError, "batch_sampler, in batch 0 at position 0, chose 0.0"),
@@ -149,7 +151,8 @@ def test_what_is_no_sample_number_in_a_batch_is_named_with_its_place(daemon):
 
 
 def test_a_prefetcher_that_keeps_one_batch_works_with_two_slots(daemon):
-    """It holds one while it fetches the next, as timm's and NVIDIA's do, so all three are alive: the content is right, and copies are told of once."""
+    """The prefetcher holds one batch while it fetches the next, as timm's and NVIDIA's do, so all three are alive: the
+    content is right, and one warning reports the copies."""
     expected = [numpy.asarray(x).copy() for x, _ in make(arrays="numpy")]
 
     def ahead(loader):
@@ -170,11 +173,11 @@ def test_a_prefetcher_that_keeps_one_batch_works_with_two_slots(daemon):
     assert len(caught) == 1 and "n_slots" in str(caught[0].message)
 
 
-# ---- what is wrong ----
+# ---- problems ----
 
 
 def test_replaced_samples_are_told_of_once(make_daemon, samples, tmp_path):
-    """By number, with names and what to do, at the loop's line; the second epoch is quiet."""
+    """Reported by number, with names and what to do, at the loop's line; the second epoch prints nothing."""
     make_daemon(config="bad_data: 10%\n")
     shutil.copytree(samples, tmp_path / "data")
     files = sorted((tmp_path / "data").rglob("*.jpg"))
@@ -199,12 +202,13 @@ def test_replaced_samples_are_told_of_once(make_daemon, samples, tmp_path):
     ],
 )
 def test_a_torch_that_cannot_be_imported_is_told_of(daemon, tmp_path, raised, told):
-    """Arrays are numpy's then, and a warning says why; where there is no torch at all nothing is said. arrays='torch' raises what it was."""
+    """Then arrays are numpy's, and a warning says why; without any torch there is no warning. arrays='torch' raises the
+    original error."""
     if raised:
         (tmp_path / "torch.py").write_text(f"raise {raised}\n")
         hide = ""
     else:
-        hide = "sys.modules['torch'] = None"  # as if it were not there
+        hide = "sys.modules['torch'] = None"  # as if torch were not installed
     done = run_python(
         f"""
         import sys, warnings
@@ -257,7 +261,7 @@ def test_a_profiler_sees_waiting_for_batches_by_torchs_name(daemon):
 
 @needs_torch
 def test_a_loop_inside_torch_compile_is_not_traced_into(daemon):
-    """The same sum as eager, no graph break of this package's, no batch kept."""
+    """The same sum as in eager mode, no graph break inside this package, no batch kept."""
     done = run_python(
         f"""
         import torch, batchd, warnings

@@ -1,4 +1,4 @@
-"""batchctl as people and scripts use it: exit codes, what goes where, and whether what it says is true."""
+"""batchctl as people and scripts use it: exit codes, what is printed where, and whether the output is true."""
 
 import colorsys
 import hashlib
@@ -26,7 +26,7 @@ def nobody_listens(monkeypatch, tmp_path):
 
 
 def digest(folder):
-    """Of all names and contents below a folder."""
+    """A digest of all names and contents below a folder."""
     h = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         h.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
@@ -75,7 +75,7 @@ def options_in_help(batchctl, command):
     ],
 )
 def test_a_wrong_command_line_is_refused_by_name(batchctl, args, says):
-    """Exit code 2, nothing on stdout, one line on stderr that names the offender."""
+    """Exit code 2, nothing on stdout, one line on stderr that names the wrong argument."""
     r = batchctl(*args)
     assert r.returncode == 2
     assert r.stdout == ""
@@ -84,7 +84,7 @@ def test_a_wrong_command_line_is_refused_by_name(batchctl, args, says):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_documents_know_every_option(batchctl, command):
-    """--help, the manual page and the three completions cannot drift apart."""
+    """--help, the manual page and the three completions agree."""
     options = options_in_help(batchctl, command)
     assert len(options) >= 3
     page = (REPO / "client/man/batchctl.1").read_text()
@@ -113,7 +113,7 @@ def test_help_and_version(batchctl):
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 def test_bash_completes_commands_options_and_values():
-    """The completion function, asked as readline would ask it."""
+    """The completion function, called as by readline."""
 
     def complete(*words):
         script = (
@@ -152,7 +152,8 @@ def test_sample_data_is_the_same_for_the_same_seed(batchctl, tmp_path):
 
 
 def test_sample_data_looks_like_photographs_to_a_loader(batchctl, tmp_path):
-    """Pillow opens them; sides vary around what was asked, some stand upright, sizes are those of photographs."""
+    """Pillow opens them; sides vary around the requested size, some pictures are upright, file sizes are those of
+    photographs."""
     r = batchctl("sample-data", tmp_path / "d", "--classes", "10", "--per-class", "8", "--json", "--quiet")
     said = json.loads(r.stdout)
     files = sorted((tmp_path / "d").glob("*/*.jpg"))
@@ -171,7 +172,7 @@ def test_sample_data_looks_like_photographs_to_a_loader(batchctl, tmp_path):
 
 
 def test_sample_data_can_be_learned(samples):
-    """A nearest-centroid rule on hue alone does much better than chance on pictures it has not seen."""
+    """A nearest-centroid rule on hue alone does much better than chance on pictures that it has not seen."""
     features, labels = [], []
     for label, folder in enumerate(sorted(samples.iterdir())):
         for f in sorted(folder.iterdir()):
@@ -188,7 +189,7 @@ def test_sample_data_can_be_learned(samples):
 
 
 def test_sample_data_leaves_other_peoples_files_alone(batchctl, tmp_path):
-    """A directory that is not empty is refused, and with --force nothing in it is lost."""
+    """A non-empty directory is refused, and with --force no file in it is lost."""
     (tmp_path / "precious").write_text("mine")
     r = batchctl("sample-data", tmp_path)
     assert r.returncode == 1 and "not empty" in r.stderr and "--force" in r.stderr
@@ -199,7 +200,7 @@ def test_sample_data_leaves_other_peoples_files_alone(batchctl, tmp_path):
 
 
 def test_a_bar_on_a_terminal_is_gone_at_the_end(build, tmp_path):
-    """On a terminal progress is one line that is taken away again, so that the result stands alone."""
+    """On a terminal progress is one line that is removed at the end, so that only the result remains."""
     leader, follower = pty.openpty()
     p = subprocess.Popen(
         [
@@ -237,14 +238,14 @@ def test_a_bar_on_a_terminal_is_gone_at_the_end(build, tmp_path):
 
 
 def test_verify_finds_nothing_in_good_data(batchctl, samples):
-    """0, one line."""
+    """Exit code 0, one line."""
     r = batchctl("verify", samples)
     assert r.returncode == 0 and r.stderr == ""
     assert r.stdout.count("\n") == 1 and "all 96 files are good" in r.stdout
 
 
 def test_verify_names_what_is_damaged(batchctl, samples, tmp_path):
-    """1, each bad file once, in order, for any number of threads; the good ones are not mentioned."""
+    """Exit code 1, each bad file once, in order, for any number of threads; the good ones are not mentioned."""
     shutil.copytree(samples, tmp_path / "d")
     files = sorted((tmp_path / "d").glob("*/*.jpg"))
     files[7].write_bytes(files[7].read_bytes()[:-20000])
@@ -264,7 +265,7 @@ def test_verify_names_what_is_damaged(batchctl, samples, tmp_path):
 
 
 def test_verify_agrees_with_pillow_about_odd_files(batchctl, odd, tmp_path):
-    """What Pillow cannot load is bad, and nothing else is."""
+    """A file is bad exactly if Pillow cannot load it."""
     (tmp_path / "d").mkdir()
     shutil.copytree(odd, tmp_path / "d" / "a")
     bad = set()
@@ -291,7 +292,7 @@ def test_verify_reads_arrays(batchctl, tmp_path):
 
 
 def test_verify_of_what_is_not_there(batchctl, tmp_path):
-    """4 for a path that does not exist or a file without a kind, and the complaint says how to write it."""
+    """Exit code 4 for a path that does not exist or a file without a kind, and the error says how to write it."""
     r = batchctl("verify", tmp_path / "nowhere")
     assert r.returncode == 4 and "nowhere" in r.stderr and "imagefolder:" in r.stderr
     (tmp_path / "list.txt").write_text("a.jpg 0\n")
@@ -300,7 +301,7 @@ def test_verify_of_what_is_not_there(batchctl, tmp_path):
 
 
 def test_names_cannot_drive_the_terminal(batchctl, tmp_path):
-    """Escape sequences in a file's name are made harmless, in text and complaint alike."""
+    """Escape sequences in a file's name are made harmless, in output and error message alike."""
     (tmp_path / "d" / "a").mkdir(parents=True)
     (tmp_path / "d" / "a" / "x\x1b[2J\x9b31m.jpg").write_bytes(b"nonsense")
     for args in ([], ["--json"]):
@@ -319,7 +320,7 @@ def cell(sheet, i, columns, width=224, height=224):
 
 
 def test_preview_shows_the_pixels_that_trainers_get(batchctl, samples, tmp_path):
-    """A val224 cell is, byte for byte, what Pillow makes of the file."""
+    """A val224 cell equals Pillow's result for the file, byte for byte."""
     r = batchctl(
         "preview",
         samples,
@@ -349,7 +350,8 @@ def test_preview_shows_the_pixels_that_trainers_get(batchctl, samples, tmp_path)
 
 
 def test_preview_follows_the_epochs_order(batchctl, samples, tmp_path):
-    """Without --indices it shows the first samples of torch's order for that seed and epoch, differently augmented in each."""
+    """Without --indices it shows the first samples of torch's order for that seed and epoch, augmented differently in
+    each epoch."""
     torch = pytest.importorskip("torch")
     sheets = {}
     for seed, epoch in ((0, 0), (0, 1), (7, 0)):
@@ -368,7 +370,7 @@ def test_preview_follows_the_epochs_order(batchctl, samples, tmp_path):
 
 
 def test_preview_puts_the_reason_where_a_picture_is_missing(batchctl, samples, tmp_path):
-    """A bad file does not stop the sheet; its cell is a grey field with text, and it is named on stderr."""
+    """A bad file does not stop the sheet; its cell is a grey field with text, and stderr names the file."""
     folder = tmp_path / "d" / "Wörter, die länger sind als jedes Bild breit sein kann \u4e2d\u6587"
     folder.mkdir(parents=True)
     shutil.copy(next(samples.glob("*/*.jpg")), folder / "good.jpg")
@@ -427,7 +429,7 @@ def test_preview_refuses_a_sheet_that_would_not_fit(batchctl, samples, tmp_path)
 
 
 def test_preview_into_a_directory_that_is_not_there(batchctl, samples, tmp_path):
-    """The complaint names the file."""
+    """The error names the file."""
     r = batchctl("preview", samples, "--out", tmp_path / "no" / "s.png", "--n", "1")
     assert r.returncode == 1 and str(tmp_path / "no" / "s.png") in r.stderr
 
@@ -436,7 +438,7 @@ def test_preview_into_a_directory_that_is_not_there(batchctl, samples, tmp_path)
 
 
 def test_status_without_a_daemon(batchctl, nobody_listens):
-    """3, as systemctl says "not running"."""
+    """Exit code 3, as for "not running" in systemctl."""
     for args in (["status"], ["status", "--json"], ["status", "--watch"]):
         r = batchctl(*args)
         assert r.returncode == 3 and r.stdout == "" and "nobody" in r.stderr
@@ -454,7 +456,8 @@ def test_status_of_an_idle_daemon(batchctl, daemon):
 
 
 def test_status_shows_trainers_and_their_loader(batchctl, daemon, build, samples):
-    """While two trainers run, both are listed with their ranks, beside the loader they share; a watch prints one JSON line a look."""
+    """While two trainers run, both are listed with their ranks, beside the loader that they share; a watch prints one
+    JSON line at a time."""
     p = subprocess.Popen(
         [str(build / "batchctl"), "bench", str(samples), "--trainers", "2", "--seconds", "8", "--batch-size", "8"],
         stdin=subprocess.DEVNULL,
@@ -521,7 +524,8 @@ SAVED = {
 
 
 def test_status_says_who_waits_for_whom(batchctl, tmp_path):
-    """Rank 0 waits for rank 2, which holds the batches that the others have finished with; hit rates and bad files are told."""
+    """Rank 0 waits for rank 2, which holds the batches that the others have finished with; hit rates and bad files are
+    shown."""
     (tmp_path / "s.json").write_text(json.dumps(SAVED))
     r = batchctl("status", "--from", tmp_path / "s.json")
     assert r.returncode == 0
@@ -567,7 +571,7 @@ def test_status_of_another_version_may_lack_anything(batchctl, tmp_path):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "17", '{"daemon": 1} x', "\0"])
 def test_status_from_something_else(batchctl, tmp_path, text):
-    """4 and a complaint that names the file."""
+    """Exit code 4 and an error that names the file."""
     (tmp_path / "s.json").write_text(text)
     r = batchctl("status", "--from", tmp_path / "s.json")
     assert r.returncode == 4 and "s.json" in r.stderr and r.stdout == ""
@@ -577,7 +581,8 @@ def test_status_from_something_else(batchctl, tmp_path, text):
 
 
 def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monkeypatch):
-    """shard: two trainers together get each epoch once; JSON has a row for each epoch and trainer; nothing stays behind."""
+    """shard: two trainers together get each epoch once; JSON has a row for each epoch and trainer; nothing is left
+    behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     r = batchctl(
         "bench",
@@ -600,7 +605,8 @@ def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monk
     total = said["total"]
     assert total["images"] == 192 and total["batches"] == 12 and not total["partial"]
     assert total["bytes"] == 192 * 3 * 224 * 224 * 4
-    # What was made between the first trainer's begin and the last one's end: a window of batches each may lie before or behind it.
+    # The count covers the time between the first trainer's start and the last one's end: up to a window of batches each
+    # may be made before or after it.
     ahead = 2 * 4 * 16
     assert 192 - ahead <= total["decoded"] <= 192 + ahead
     assert total["cpu_ms_per_image"] == pytest.approx(
@@ -613,7 +619,8 @@ def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monk
 
 
 def test_bench_share_decodes_once_for_all(batchctl, samples):
-    """share: three trainers get every sample each, which is decoded once (and what is made ahead for the next epoch)."""
+    """share: three trainers get every sample each, which is decoded once (and the batches made ahead for the next
+    epoch)."""
     r = batchctl(
         "bench",
         samples,
@@ -645,7 +652,7 @@ def test_bench_share_decodes_once_for_all(batchctl, samples):
 
 
 def test_bench_stops_in_time(batchctl, samples):
-    """--seconds ends it in the middle of an epoch, and says so."""
+    """--seconds ends it in the middle of an epoch, and the output says so."""
     r = batchctl("bench", "random:length=100000000,shape=16", "--private", "--seconds", "1", "--json")
     assert r.returncode == 0, r.stderr
     said = json.loads(r.stdout)
@@ -664,7 +671,7 @@ def test_bench_prints_a_table(batchctl, samples):
 
 
 def test_bench_without_a_daemon(batchctl, nobody_listens, samples):
-    """3, and the complaint offers --private."""
+    """Exit code 3, and the error suggests --private."""
     r = batchctl("bench", samples)
     assert r.returncode == 3 and "--private" in r.stderr and r.stdout == ""
 
@@ -678,13 +685,13 @@ def test_bench_without_a_daemon(batchctl, nobody_listens, samples):
     ],
 )
 def test_bench_passes_on_what_the_daemon_refuses(batchctl, daemon, args, code, says):
-    """The daemon's own words, once, and an exit code that tells a missing data set from a failure."""
+    """The daemon's own message, once, and an exit code that distinguishes a missing data set from a failure."""
     r = batchctl("bench", *args)
     assert r.returncode == code and says in r.stderr and r.stdout == ""
 
 
 def test_bench_interrupted_takes_everything_with_it(build, samples, tmp_path):
-    """SIGTERM in the middle: trainers, private daemon and their directory are gone when bench is."""
+    """SIGTERM in the middle: trainers, private daemon and their directory are gone when bench has ended."""
     env = dict(os.environ, TMPDIR=str(tmp_path))
     p = subprocess.Popen(
         [
@@ -719,7 +726,8 @@ def test_bench_interrupted_takes_everything_with_it(build, samples, tmp_path):
 
 
 def test_bench_killed_leaves_no_processes(build, samples, tmp_path):
-    """SIGKILL cannot be caught: the kernel tells trainers and private daemon to end, and the daemon takes its directory along."""
+    """SIGKILL cannot be caught: the kernel signals trainers and private daemon to end, and the daemon removes its
+    directory."""
     env = dict(os.environ, TMPDIR=str(tmp_path))
     p = subprocess.Popen(
         [str(build / "batchctl"), "bench", str(samples), "--private", "--epochs", "100000", "--quiet"],

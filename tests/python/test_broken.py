@@ -1,6 +1,8 @@
-"""System calls that are interrupted, transfer less than asked for, or say "not now" (tests/shim/broken.c): what passes without passes with.
+"""System calls that are interrupted, transfer less than requested, or return EAGAIN (tests/shim/broken.c): programs
+that pass without these faults pass with them.
 
-`make check-broken` runs the whole Python suite that way; here are the C programs about sockets and files, and trainers with a daemon.
+`make check-broken` runs the whole Python suite that way; here are the C programs about sockets and files, and trainers
+with a daemon.
 """
 
 import os
@@ -36,7 +38,7 @@ def total(counts):
 
 @pytest.mark.parametrize("settings", ["eintr=9,short=7,again=8"])
 def test_programs_about_sockets_and_files(tmp_path, settings):
-    # One after the other; that something was broken is counted, or this would prove nothing.
+    # One after the other; the shim's faults are counted, because without faults this would prove nothing.
     for name in PROGRAMS:
         if not (BUILD / "tests" / name).exists():
             pytest.skip("the C tests are not built")
@@ -54,7 +56,8 @@ def test_programs_about_sockets_and_files(tmp_path, settings):
 
 @pytest.mark.parametrize("settings", ["eintr=3,again=3", "short=2"])
 def test_trainers_get_what_they_would_have_got(make_daemon, samples, tmp_path, monkeypatch, settings):
-    # Two ranks and their daemon, all of them under the shim; the index is written and read again, from caches kept on disk, too.
+    # Two ranks and their daemon, all of them under the shim; the index is written and read again, and so are caches on
+    # disk.
     cache = tmp_path / "cache"
     cache.mkdir()
     config = f"linger: 0s\ncache: {{decoded: off, jpeg: auto, directory: {cache}}}\n"

@@ -1,4 +1,4 @@
-"""The finishing kernels as they lie in libbatchd: in a form that drivers older than the nvcc that made them can load."""
+"""The finishing kernels as stored in libbatchd: in a form that drivers older than the nvcc that made them can load."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BUILD
 
-HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile has it
+HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile decides it
 pytestmark = pytest.mark.skipif(
     not HAS_KERNEL, reason="this build has no finishing kernel: nvcc (of the CUDA toolkit) was not found"
 )
@@ -25,7 +25,7 @@ def library():
 
 
 def entries(library):
-    """(kind, GPU, contents) of the fatbin: a header, then entries, each with a header of its own."""
+    """(kind, GPU, contents) of each entry of the fatbin: a header, then entries, each with a header of its own."""
     begin = next(
         m.start()
         for m in re.finditer(re.escape(struct.pack("<I", MAGIC)), library)
@@ -41,12 +41,12 @@ def entries(library):
 
 
 def texts(library):
-    """PTX that cuModuleLoadData could be given: a string."""
+    """PTX that could be given to cuModuleLoadData: a string."""
     return [m[0].decode() for m in re.finditer(rb"\.version \d+\.\d+\n\.target sm_\d+[^\0]*(?=\0)", library)]
 
 
 def test_the_kernels_are_there_as_ptx_of_an_old_version(library):
-    """One text with all kernels that a driver from 470 on can compile, on any GPU from the oldest on."""
+    """One text with all kernels that a driver from 470 on can compile, on any supported GPU."""
     (text,) = texts(library)
     version = tuple(map(int, re.search(r"\.version (\d+)\.(\d+)", text).groups()))
     assert version <= OLDEST
@@ -56,7 +56,8 @@ def test_the_kernels_are_there_as_ptx_of_an_old_version(library):
 
 
 def test_no_machine_code_is_compressed(library):
-    """A driver reads what nvcc has compressed only if it is about as new. Without a compressed one every entry is an ELF file."""
+    """A driver reads code that nvcc has compressed only if it is about as new. Without a compressed one every entry is
+    an ELF file."""
     found = list(entries(library))
     assert found and all(kind == ELF for kind, _, _ in found)
     for _, gpu, contents in found:
@@ -64,7 +65,7 @@ def test_no_machine_code_is_compressed(library):
 
 
 def test_ptxas_compiles_the_text_for_every_gpu_it_knows(library, tmp_path):
-    """What a driver would do, with the toolkit's own compiler: nothing in the text is younger than its version says."""
+    """The same as in a driver, with the toolkit's own compiler: the text uses nothing younger than its version."""
     ptxas = shutil.which("ptxas") or shutil.which("/usr/local/cuda/bin/ptxas")
     if not ptxas:
         pytest.skip("there is no ptxas")

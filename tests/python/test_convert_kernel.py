@@ -1,7 +1,9 @@
-"""The finishing kernels as nvcc compiled them, without a GPU: their PTX runs in the interpreter of tests/ptx, which sees wrong addresses, races and barriers that a
-GPU forgives, and counts what they move. Results are compared with torch's, bit for bit. tests/test_convert_kernel.c has the same arithmetic as C.
+"""The finishing kernels as nvcc compiled them, without a GPU: their PTX runs in the interpreter of tests/ptx. The
+interpreter detects wrong addresses, races and barriers that a GPU tolerates, and counts memory accesses. Results are
+compared with torch's, bit for bit. tests/test_convert_kernel.c has the same arithmetic as C.
 
-The PTX is that of the build (make keeps it), from which its machine code was made; of GPU generations whose PTX is the same, one is run."""
+The PTX is that of the build (make keeps it), from which its machine code was made; of GPU generations with the same PTX
+only one is run."""
 
 import re
 import struct
@@ -15,10 +17,10 @@ from conftest import BUILD
 
 torch = pytest.importorskip("torch")
 
-HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile has it
+HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile decides it
 COMPILED = (
     BUILD / "client" / "cuda" / "finish"
-)  # what nvcc left there: its PTX for every generation, and the log of ptxas
+)  # nvcc's output: its PTX for every generation, and the log of ptxas
 TOOL = BUILD / "tests" / "tools" / "convert-plan"
 pytestmark = [
     pytest.mark.skipif(
@@ -43,7 +45,7 @@ KERNELS = [
     if not (planar and channels == 1)
 ]
 IMAGENET = [0.485, 0.456, 0.406, 0.3], [0.229, 0.224, 0.225, 0.7]
-TINY = [0.0, 0.5, 0.25, 0.125], [1e-40, 0.5, 1e-39, 3.0]  # 1 / std is more than a float32 has
+TINY = [0.0, 0.5, 0.25, 0.125], [1e-40, 0.5, 1e-39, 3.0]  # 1 / std is more than a float32 can hold
 
 
 def name_of(number, planar, channels):
@@ -113,7 +115,7 @@ class Batch:
         return said[:-40], *struct.unpack("32sII", said[-40:])
 
     def finish(self, generation, n_blocks=None):
-        """Runs the kernel; every byte is as it should be, written once, and every pixel's byte was read once."""
+        """Runs the kernel; every byte is correct and written once, and every pixel's byte was read once."""
         report = program(generation, name_of(self.number, self.planar, self.channels)).launch(
             self.memory, n_blocks or self.n_blocks, THREADS, self.plan
         )
@@ -151,14 +153,14 @@ def test_all_kernels_are_there(generation):
 @every_generation
 @every_kernel
 def test_every_shape_and_place(generation, kernel):
-    """In each the numbers of torch, whatever the grid."""
+    """In each layout and dtype the numbers are torch's, for any grid."""
 
     def finish(*shape, n_blocks=None, **place):
         return Batch(*kernel, *shape, **place).finish(generation, n_blocks)
 
-    finish(2, 2560)  # whole: several blocks, the last one not full
+    finish(2, 2560)  # complete: several blocks, the last one not full
     finish(2, 2560, n_blocks=1)  # the same by one block, piece by piece
-    finish(3, 437)  # planes that are no multiple of what a thread makes
+    finish(3, 437)  # planes that are no multiple of a thread's piece
     finish(11, 437, n_blocks=1)
     finish(2, 240, n_blocks=5)  # more blocks than there is work
     finish(1, 1, norm=None)
@@ -176,7 +178,7 @@ def test_every_shape_and_place(generation, kernel):
     "kernel", [kernel for kernel in KERNELS if kernel[0] != "uint8"], ids=lambda kernel: name_of(*kernel)
 )
 def test_true_divisions(generation, kernel):
-    """For a mean and std that the reciprocals do not give to the bit, which the plan finds out by itself; and forced."""
+    """For a mean and std whose reciprocals are inexact, which the plan detects itself; and forced."""
     batch = Batch(*kernel, 2, 800, norm=TINY)
     assert batch.divides
     batch.finish(generation)
@@ -189,8 +191,8 @@ def test_true_divisions(generation, kernel):
 @every_generation
 @every_kernel
 def test_what_is_moved(generation, kernel):
-    """Of whole images: all stores are 16 bytes for each thread and full sectors; all loads are full sectors, asked for before anything waits for one. For three
-    channels nothing in shared memory waits for a bank."""
+    """For whole images: all stores are 16 bytes for each thread and full sectors; all loads are full sectors, issued
+    before any thread waits for one. For three channels there are no bank conflicts in shared memory."""
     report = Batch(*kernel, 4, 2048).finish(generation)
     stores, loads = report.of("global", True), report.of("global", False)
     assert stores and all(t.bytes == 32 * t.sectors == 16 * 32 * t.requests for t in stores)
@@ -204,7 +206,7 @@ def test_what_is_moved(generation, kernel):
 
 
 def test_no_stack_no_spills():
-    """In the machine code for every GPU that was built: the registers have room for everything."""
+    """In the machine code for every GPU of the build no register is spilled."""
     found = re.findall(
         r"Compiling entry function '(\w+)' for '(sm_\w+)'\n.*Function properties for (\w+)\n +(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n",
         (COMPILED / "log").read_text(),

@@ -1,8 +1,9 @@
 """Batches on a GPU, daemon and trainers as processes of their own, on the driver double (tests/fakecuda).
 
-The trainers are tests/gpu/trainer.c: C programs that take batches in every way libbatchd offers, at random, and check every byte. The double reports whoever
-breaks CUDA's rules, and what is left over at a process's end. With BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no double
-run on the real driver.
+The trainers are tests/gpu/trainer.c: C programs that take batches in every way that libbatchd offers, at random, and
+check every byte. The double reports every process that breaks CUDA's rules, and leftovers at a process's end. With
+BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no double run on the real
+driver.
 """
 
 import json
@@ -19,7 +20,7 @@ from double import LENGTH, REAL, Place, make_rows
 BATCH, WORLD = 8, 4
 TRAINER = BUILD / "tests" / "gpu" / "trainer"
 DOUBLE = BUILD / "libfakecuda.so"
-CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"  # as the Makefile has it
+CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"  # as the Makefile decides it
 pytestmark = [
     pytest.mark.skipif(
         not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"
@@ -39,7 +40,8 @@ def rows(build, tmp_path_factory):
 
 
 class Rank(threading.Thread):
-    """One rank's trainers: each is killed after a while, at any moment, and the next goes on behind the last batch that was checked."""
+    """One rank's trainers: each is killed after a while, at any moment, and the next continues after the last checked
+    batch."""
 
     def __init__(self, place, rows, rank, n_epochs, n_kills):
         super().__init__()
@@ -92,7 +94,7 @@ class Rank(threading.Thread):
             ), f"rank {self.rank}: {line} is not batch {self.n_done}"
             self.n_done += 1
             if not killed and self.kill_at and self.n_done >= self.kill_at[0]:
-                p.kill()  # what it said until then still counts
+                p.kill()  # its output until then still counts
                 killed = True
         error = p.stderr.read()
         p.wait()
@@ -105,7 +107,8 @@ class Rank(threading.Thread):
 
 
 def test_ten_thousand_batches_to_four_trainers_that_are_killed(rows, tmp_path):
-    """Every byte right, no slot reused early (that would be wrong bytes), nothing left over, no CUDA call from a wrong thread."""
+    """Every byte right, no slot reused early (that would give wrong bytes), nothing left over, no CUDA call from a
+    wrong thread."""
     with Place(tmp_path) as place:
         ranks = [Rank(place, rows, rank, n_epochs=20, n_kills=4) for rank in range(WORLD)]
         for rank in ranks:
@@ -180,7 +183,7 @@ def test_images_are_the_same_as_on_the_cpu(samples, tmp_path, dtype, layout):
     place.assert_clean(1)
 
 
-# ---- things that stand in the way ----
+# ---- obstacles ----
 
 # A daemon that has lost its GPU does not come back in these tests.
 SHORT = ["--job", "short", "--rank", 0, "--world", 1, "--batch", BATCH, "--most", 24, "--reconnect-ms", 500]
@@ -235,7 +238,7 @@ def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
 
 @on_double
 def test_conformance_on_the_double(build, tmp_path):
-    """What the double does is written down; tests/gpu/check compares the same lines with a real driver's."""
+    """The double's behaviour is recorded; tests/gpu/check compares the same lines with those of a real driver."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     out = subprocess.run(
         [str(build / "tests" / "gpu" / "conformance")],

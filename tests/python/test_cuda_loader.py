@@ -1,4 +1,5 @@
-"""device="cuda" in Python, with the daemon and the C library whole, on the driver double; torch's part is played by gpu_torch.py where it touches a GPU."""
+"""device="cuda" in Python, with the complete daemon and C library, on the driver double; gpu_torch.py replaces torch
+where it touches a GPU."""
 
 import os
 import pathlib
@@ -44,7 +45,7 @@ gpu_torch.use()
 
 @pytest.fixture
 def run(build, make_daemon, samples, monkeypatch):
-    """Runs a program against a daemon that has the double's GPU; it must end well."""
+    """Runs a program against a daemon that has the double's GPU; it must succeed."""
     double = build / "libfakecuda.so"
     if not double.exists():
         pytest.skip(f"{double} is not built")
@@ -93,7 +94,8 @@ ORDINARY = """
 
 
 def test_images_are_those_of_the_cpu(run):
-    """Every dtype and layout, shuffled and flipped alike, labels and indices; memory is torch's own and holds no slot."""
+    """Every dtype and layout, shuffled and flipped alike, labels and indices; memory is torch's own and holds no
+    slot."""
     run(ORDINARY)
 
 
@@ -115,7 +117,8 @@ def test_without_ipc_it_is_said_once_and_works(run):
 
 
 def test_a_driver_that_refuses_the_kernel_is_said_once(run, monkeypatch):
-    """One warning with both of the driver's reasons when the loader opens; without a kernel in the library there is nothing to say."""
+    """One warning with both of the driver's reasons when the loader opens; without a kernel in the library there is no
+    warning."""
     monkeypatch.setenv("FAKECUDA_FAIL", "cuModuleLoadData:1=200,cuModuleLoadData:2=222")
     run("""
     with warnings.catch_warnings(record=True) as told:
@@ -130,7 +133,8 @@ def test_a_driver_that_refuses_the_kernel_is_said_once(run, monkeypatch):
 
 
 def test_raw_images_are_the_daemons_memory(run):
-    """No copy, as stored; they stay while somebody has them, are given back by any thread, and who keeps too many gets copies and one warning."""
+    """No copy, as stored; they stay valid while they are referenced, any thread may free them, and a program that keeps
+    too many gets copies and one warning."""
     run("""
     of_cpu = expected(dtype="uint8", layout="NHWC")
     loader = open_loader(raw=True)
@@ -174,8 +178,8 @@ def test_raw_images_are_the_daemons_memory(run):
 
 
 def test_batches_into_the_callers_own_tensors(run):
-    """next_into writes every dtype and layout where the caller says, the last, smaller batch too, and keeps no slot; autograd hears of it; what does not fit is
-    refused before a batch is taken."""
+    """next_into writes every dtype and layout where the caller says, the last, smaller batch too, and keeps no slot;
+    autograd notices the write; unsuitable tensors are refused before a batch is taken."""
     run("""
     def buffers(images, labels, rows=10):
         made = gpu_torch.empty((rows, *images.shape[1:]), dtype=images.dtype), gpu_torch.empty((rows,), dtype=real.int64)
@@ -219,7 +223,8 @@ def test_batches_into_the_callers_own_tensors(run):
 
 
 def test_a_batch_that_cannot_be_written_is_the_next_one_again(run):
-    """Inside the capture of a graph a batch cannot be written, and says what to do; nothing of the epoch is lost by it."""
+    """Inside the capture of a graph a batch cannot be written, and the error says what to do; no batch of the epoch is
+    lost by it."""
     run("""
     import ctypes
     of_cpu = expected(dtype="uint8", layout="NHWC")
@@ -243,7 +248,8 @@ def test_a_batch_that_cannot_be_written_is_the_next_one_again(run):
 
 
 def test_export_follows_the_protocol(run):
-    """Versioned only when asked for, streams as the array API writes them, no silent copy to elsewhere; a capsule that nobody used gives its slot back."""
+    """Versioned capsules only on request, streams as the array API defines them, no silent copy to another device; an
+    unused capsule gives its slot back."""
     run("""
     from batchd import _dlpack
     loader = open_loader(raw=True)
@@ -283,7 +289,7 @@ def test_export_follows_the_protocol(run):
 
 
 def test_a_stuck_gpu_does_not_stop_ctrl_c_and_timeouts(run):
-    """All slots wait for the GPU: the wait for a batch ends as asked, and goes on when the GPU does."""
+    """All slots wait for the GPU: the wait for a batch ends as requested, and continues when the GPU does."""
     run("""
     loader = open_loader(dtype="uint8", layout="NHWC", timeout=0.3)
     batches = iter(loader)
@@ -303,7 +309,8 @@ def test_a_stuck_gpu_does_not_stop_ctrl_c_and_timeouts(run):
 
 
 def test_another_daemon_in_mid_epoch(run):
-    """It crashes and a new one takes its place: the same epoch, batch for batch, also raw ones of before; one warning."""
+    """The daemon crashes and a new one takes its place: the same epoch, batch for batch, earlier raw batches included;
+    one warning."""
     run("""
     import select, signal, subprocess
     of_cpu = expected(dtype="uint8", layout="NHWC")
@@ -337,7 +344,7 @@ def test_another_daemon_in_mid_epoch(run):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_torchs_own_operations_give_the_kernels_numbers(daemon, samples, dtype, layout, normalize):
-    """What stands in for the kernel in a library without it, run on the CPU: bit for bit the daemon's result."""
+    """The replacement for the kernel in a library without one, run on the CPU: bit for bit the daemon's result."""
     from batchd import _cuda
 
     transform = TRANSFORM if normalize else TRANSFORM[:3]
@@ -370,7 +377,7 @@ def test_torchs_own_uint8(daemon, samples):
 
 
 def test_what_does_not_go_together(daemon, samples):
-    """Said before anything is opened."""
+    """Refused before anything is opened."""
     with pytest.raises(ValueError, match="raw"):
         batchd.DataLoader(f"imagefolder:{samples}", raw=True)
     with pytest.raises(ValueError, match="bfloat16"):

@@ -32,7 +32,7 @@ def wait_for(what, condition):
 
 
 def test_help_and_manual_know_every_option():
-    """Proves that --help goes to stdout, exits 0, and lists what the manual lists and the reverse."""
+    """Proves that --help is written to stdout, exits 0, and lists the same options as the manual."""
     result = batchd("--help")
     assert result.returncode == 0 and result.stderr == ""
     in_help = set(re.findall(r"--([a-z-]+)", result.stdout.split("\n\n")[1]))
@@ -45,7 +45,7 @@ def test_help_and_manual_know_every_option():
 
 
 def test_version_is_the_headers():
-    """Proves that daemon and client library say the same version."""
+    """Proves that daemon and client library report the same version."""
     header = (REPO / "client" / "batchd.h").read_text()
     assert batchd("--version").stdout == f"batchd {re.search(r'BATCHD_VERSION .([0-9.]+).', header)[1]}\n"
 
@@ -75,7 +75,7 @@ def test_version_is_the_headers():
     ],
 )
 def test_wrong_options_are_configuration_errors_in_one_line(args, complaint):
-    """Proves exit code 78 and a line that names option, value and what was expected."""
+    """Proves exit code 78 and a line that names option, value and the expected values."""
     result = batchd("--check-config", *args)
     assert result.returncode == 78
     assert complaint in result.stderr
@@ -98,13 +98,14 @@ def test_check_config_says_what_is_there(tmp_path):
 
 
 def test_options_win_over_the_file_and_later_ones_over_earlier(make_daemon):
-    """Proves the order of precedence by what the log shows at the level that won."""
+    """Proves the order of precedence by the log output at the effective level."""
     d = make_daemon("--log-level", "error", "--log-level", "notice", config="log_level: error\n")
     wait_for("notice", lambda: "batchd[notice]: started:" in d.output())
 
 
 def test_relative_paths_are_those_of_the_directory_it_was_started_in(tmp_path):
-    """Proves it for --socket, --log and --dataset: the daemon serves what `ls` shows there, and says so with absolute paths."""
+    """Proves it for --socket, --log and --dataset: the daemon serves the files of its current directory, and reports
+    absolute paths."""
     process = subprocess.Popen(
         [str(BUILD / "batchd"), "--socket", "run/s", "--log", "batchd.log", "--dataset", "a=imagefolder:pictures"],
         cwd=tmp_path,
@@ -120,7 +121,7 @@ def test_relative_paths_are_those_of_the_directory_it_was_started_in(tmp_path):
 
 
 def test_relative_sources_become_absolute_one_by_one(tmp_path):
-    """Proves that both files of an npy source are found from the current directory, by way of the complaint about a bad name."""
+    """Proves that both files of an npy source are found from the current directory, by the error about a bad name."""
     result = batchd("--check-config", "--dataset", "a=npy:x.npy,/y.npy,sub/z.npy", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     result = batchd("--check-config", "--dataset", "a=folder:x", cwd=tmp_path)
@@ -129,7 +130,7 @@ def test_relative_sources_become_absolute_one_by_one(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_stop_it_and_nothing_is_left(tmp_path, number):
-    """Proves a clean exit with code 0 and no socket, lock or directory behind."""
+    """Proves a clean exit with code 0 that leaves no socket, lock or directory behind."""
     process = subprocess.Popen(
         [str(BUILD / "batchd"), "--foreground", "--socket", str(tmp_path / "run" / "s")],
         stdin=subprocess.DEVNULL,
@@ -144,7 +145,7 @@ def test_signals_stop_it_and_nothing_is_left(tmp_path, number):
 
 
 def test_signals_that_come_very_early_leave_nothing_either(tmp_path):
-    """Proves it from the first moment that the socket can be seen, before there is a loop."""
+    """Proves it from the first moment that the socket is visible, before there is a loop."""
     for _ in range(20):
         process = subprocess.Popen(
             [str(BUILD / "batchd"), "--socket", str(tmp_path / "run" / "s")],
@@ -159,7 +160,7 @@ def test_signals_that_come_very_early_leave_nothing_either(tmp_path):
 
 
 def test_a_second_daemon_on_the_same_socket_is_told(daemon):
-    """Proves exit code 1, a line with the path, and that the first one goes on."""
+    """Proves exit code 1, a line with the path, and that the first daemon continues."""
     result = batchd("--socket", daemon.socket)
     assert result.returncode == 1
     assert f"{daemon.socket}: another batchd is running there; stop it, or choose another --socket" in result.stderr
@@ -167,7 +168,7 @@ def test_a_second_daemon_on_the_same_socket_is_told(daemon):
 
 
 def test_it_starts_where_another_was_killed(make_daemon):
-    """Proves that a crash leaves nothing that needs a hand."""
+    """Proves that a crash leaves nothing that has to be removed by hand."""
     d = make_daemon()
     d.kill()
     assert d.socket.exists()
@@ -176,7 +177,7 @@ def test_it_starts_where_another_was_killed(make_daemon):
 
 
 def test_idle_exit_ends_it_by_itself(tmp_path):
-    """Proves that a daemon nobody uses exits with code 0 after the time it was given."""
+    """Proves that an unused daemon exits with code 0 after the configured time."""
     process = subprocess.Popen(
         [str(BUILD / "batchd"), "--socket", str(tmp_path / "s"), "--idle-exit", "200ms"],
         stdin=subprocess.DEVNULL,
@@ -187,7 +188,7 @@ def test_idle_exit_ends_it_by_itself(tmp_path):
 
 
 def test_reload_says_what_changed_and_when_it_counts(make_daemon):
-    """Proves SIGHUP: live keys now, others later, command line still on top, mistakes change nothing."""
+    """Proves SIGHUP: live keys now, others later, command line still first, mistakes change nothing."""
     d = make_daemon("--log-level", "notice", config="linger: 10s\nio_threads: 2\n")
     file = d.folder / "batchd.yaml"
     wait_for("start", lambda: "started:" in d.output())
@@ -220,7 +221,7 @@ def test_systemds_variables_of_a_parent_are_not_ours(tmp_path):
 
 
 def test_a_directory_others_may_write_to_is_refused(tmp_path):
-    """Proves that the daemon does not listen where others could swap its socket, and says how to mend it."""
+    """Proves that the daemon does not listen where other users could replace its socket, and says how to fix that."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     result = batchd("--socket", tmp_path / "open" / "s")
@@ -254,7 +255,8 @@ def test_check_config_tells_all_mistakes_at_once(tmp_path):
 
 
 def test_check_config_looks_for_the_data(tmp_path):
-    """Proves that a missing folder is said, that it is no mistake (it may be mounted later), and that one is one."""
+    """Proves that a missing folder is reported, but not as a mistake (it may be mounted later), and that a real mistake
+    is reported as one."""
     file = tmp_path / "b.yaml"
     file.write_text(f"datasets:\n  - name: a\n    source: npy:{tmp_path}/b.yaml,{tmp_path}/gone.npy\n")
     result = batchd("--config", file, "--check-config")

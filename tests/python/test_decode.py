@@ -57,7 +57,7 @@ def decoder(tmp_path_factory):
 
 
 def pillow(source, exif=False):
-    """What Pillow makes of it, or the exception."""
+    """Pillow's result, or its exception."""
     try:
         image = Image.open(source)
         if exif:
@@ -215,7 +215,7 @@ def test_jpeg_region_equals_the_full_decode(decoder, subsampling, progressive, r
 
 
 def rewrite_sampling(data, factors):
-    """Sets the sampling factors of a 4:4:4 JPEG's components: makes other geometries, with whatever picture."""
+    """Sets the sampling factors of a 4:4:4 JPEG's components: makes other geometries, with arbitrary pictures."""
     at = data.index(b"\xff\xc0")
     out = bytearray(data)
     for i, f in enumerate(factors):
@@ -235,7 +235,8 @@ def rewrite_sampling(data, factors):
     ],
 )
 def test_unusual_sampling_factors(decoder, factors):
-    """4:4:0 and stranger geometries: as Pillow, whole and in regions. The entropy data are of another geometry; that is only noise."""
+    """4:4:0 and rarer geometries: as Pillow, whole and in regions. The entropy data are those of another geometry, and
+    give noise."""
     rng = random.Random(5)
     for size in [(160, 96), (77, 61)]:
         base = saved(Image.fromarray(noise(*size)), "JPEG", quality=30, subsampling="4:4:4")
@@ -277,7 +278,7 @@ def test_adobe_marker_decides_the_colour_space(decoder, transform, mode, channel
 
 
 def test_metadata_that_pillow_refuses_or_forgives(decoder):
-    """Segments before the picture, sound and broken, are judged as Pillow does."""
+    """Segments before the picture, valid and broken, are treated as by Pillow."""
     data = saved(Image.fromarray(noise(24, 24)), "JPEG")
 
     def with_segment(marker, content, length=None):
@@ -357,7 +358,7 @@ PASSES = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), 
 
 
 def random_rows(width, height, bits, color, interlace, rng, filters=True):
-    """Rows of random bytes under random filters, in the order the file wants them."""
+    """Rows of random bytes under random filters, in the order of the file format."""
     sizes = [(width, height)]
     if interlace:
         sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in PASSES]
@@ -401,7 +402,7 @@ def text_bomb(n):
 
 
 def test_png_chunks_are_judged_as_pillow_judges_them(decoder):
-    """Chunks sound, short, damaged, packed and missing, in front of the pixels and behind."""
+    """Chunks that are valid, short, damaged, packed and missing, before and after the pixels."""
     rng = random.Random(9)
     rows = list(random_rows(6, 5, 8, 2, 0, rng, filters=False))
     raw = b"".join(rows)
@@ -680,7 +681,7 @@ XMP = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description %s</x:xmpmeta>'
     ],
 )
 def test_orientation_in_xmp(decoder, text):
-    """Without EXIF, XMP says which way up."""
+    """Without EXIF, XMP gives the orientation."""
     xmp = (XMP % text).encode()
     image = Image.fromarray(noise(20, 11))
     check(decoder, saved(image, "JPEG", xmp=xmp), "JPEG", exif=True)
@@ -707,7 +708,7 @@ def test_orientation_in_imagemagicks_text(decoder):
 
 
 def test_exif_in_several_segments_is_joined(decoder):
-    """A record split over two APP1 segments still tells the orientation."""
+    """A record split over two APP1 segments still gives the orientation."""
     data = saved(Image.fromarray(noise(20, 11)), "JPEG")
     body = exif_with(8)[6:]
     for cut in (8, 14, 20, len(body)):

@@ -1,4 +1,4 @@
-"""What `make demo` compares with and learns, where there is no torch."""
+"""The comparison loader and the model of `make demo`, without torch."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""batchctl doctor on the driver double's personalities: what it finds, what it says to do, and its exit code."""
+"""batchctl doctor on the driver double's personalities: its findings, its advice, and its exit code."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from test_reliability import needs_root
 
 @pytest.fixture
 def doctor(build, batchctl, monkeypatch, tmp_path):
-    """Runs it in a place of its own, as on a machine with that GPU."""
+    """Runs it in a folder of its own, as on a machine with that GPU."""
     double = build / "libfakecuda.so"
     if not double.exists():
         pytest.skip(f"{double} is not built")
@@ -57,7 +57,7 @@ def test_a_healthy_gpu(doctor):
 
 
 def test_every_gpu_is_looked_at(doctor):
-    """Two of them, each with its own lines."""
+    """Two GPUs, each with its own lines."""
     findings = doctor(personality="two-gpus")
     assert len(about(findings, "GPU 0")) == len(about(findings, "GPU 1")) == 3
     assert "2 GPUs" in about(findings, "driver")[0][1]
@@ -74,7 +74,7 @@ def test_every_gpu_is_looked_at(doctor):
     ],
 )
 def test_what_a_gpu_cannot(doctor, personality, state, text):
-    """Named with its severity: what trainers can do without is a note."""
+    """Named with its severity: a feature that trainers can do without is a note."""
     assert (state, True) in [(s, text in t) for s, t in about(doctor(personality=personality), "GPU 0")]
 
 
@@ -87,7 +87,7 @@ def test_what_a_gpu_cannot(doctor, personality, state, text):
     ],
 )
 def test_no_gpu_is_a_note_unless_one_is_wanted(doctor, personality, library, text):
-    """A machine without a GPU is a fine machine; --gpu asks for one."""
+    """A machine without a GPU has no problem; --gpu requires a GPU."""
     state, said = about(doctor(personality=personality, library=library), "driver")[0]
     assert state == "note" and text in said
     state, said = about(doctor("--gpu", personality=personality, library=library), "driver")[0]
@@ -117,7 +117,7 @@ def test_a_driver_that_does_not_start_is_a_problem(doctor):
     ],
 )
 def test_device_nodes(build, tmp_path, nodes, state, text):
-    """GPUs are counted, not what else NVIDIA's driver has in /dev; WSL2 and Jetson have others."""
+    """Only GPUs are counted, not the other devices of NVIDIA's driver in /dev; WSL2 and Jetson have others."""
     script = 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 && for n in $1; do : >/dev/$n; done && exec "$0" doctor --json'
     p = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script, str(build / "batchctl"), nodes],
@@ -146,10 +146,10 @@ def test_a_call_that_fails_is_named(doctor, monkeypatch):
 
 
 def test_the_daemon(doctor, make_daemon, monkeypatch):
-    """There, and of this version; one that was named and does not answer is a problem, none at all is not."""
-    if not pathlib.Path("/run/batchd/batchd.socket").exists():  # this machine's own would be found
+    """A running daemon of this version; a named daemon that does not answer is a problem, no daemon is none."""
+    if not pathlib.Path("/run/batchd/batchd.socket").exists():  # this machine's own daemon would be found
         assert about(doctor(), "daemon")[0][0] == "note"
-    monkeypatch.delenv("FAKECUDA_REPORT")  # the daemon's is for other tests (test_doctor_daemon.py)
+    monkeypatch.delenv("FAKECUDA_REPORT")  # other tests cover the daemon's report (test_doctor_daemon.py)
     daemon = make_daemon()
     assert about(doctor(daemon=True), "daemon") == [("ok", "batchd 0.1.0 answers")]
     assert about(doctor("--socket", daemon.socket), "daemon")[0][0] == "ok"
@@ -158,7 +158,7 @@ def test_the_daemon(doctor, make_daemon, monkeypatch):
 
 
 def test_for_people(build, batchctl, monkeypatch):
-    """Lines, advice under them, and a sum."""
+    """Lines, advice below them, and a sum."""
     monkeypatch.setenv("BATCHD_LIBCUDA", "/nowhere/libcuda.so.1")
     p = batchctl("doctor")
     assert "note     driver" in p.stdout and "-> install NVIDIA's driver" in p.stdout

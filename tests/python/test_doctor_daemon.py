@@ -1,4 +1,5 @@
-"""batchctl doctor with a daemon: on each GPU it opens a loader of the daemon's as a trainer does, and tells by the result what the differences of both sides mean."""
+"""batchctl doctor with a daemon: on each GPU it opens a loader of the daemon as a trainer does, and explains by the
+result what the differences between both sides mean."""
 
 import json
 import os
@@ -15,7 +16,7 @@ PROGRAM = BUILD / "batchctl"
 
 @pytest.fixture
 def place(public):  # noqa: F811
-    """A folder that any user can reach, with batchctl and the double in it, and what both of them need in the environment."""
+    """A folder that any user can reach, with batchctl and the double in it, and the environment that both need."""
     if not (BUILD / "libfakecuda.so").exists():
         pytest.skip("make tests builds libfakecuda.so")
     for name in ("batchctl", "libfakecuda.so"):
@@ -87,7 +88,7 @@ class Running:
 
 
 def of_gpu(findings):
-    """What is said of the daemon's batches on the GPU: one line."""
+    """The finding about the daemon's batches on the GPU: one line."""
     (found,) = [
         (state, text) for state, about, text, _ in findings if about == "GPU 0" and "the daemon's batches" in text
     ]
@@ -99,7 +100,8 @@ def about(findings, what):
 
 
 def test_the_same_user_maps_the_daemons_memory(place):
-    """The loader's batch is in mapped memory, both sides are printed and are the same, and the loader is gone afterwards."""
+    """The loader's batch is in mapped memory, both sides are printed and are the same, and the loader is gone
+    afterwards."""
     with place.daemon() as daemon:
         findings = place.doctor(daemon)
         state, text = of_gpu(findings)
@@ -113,7 +115,8 @@ def test_the_same_user_maps_the_daemons_memory(place):
 
 @needs_root
 def test_another_user(place):
-    """As the daemon's answer is, so is the finding: with batches copied by the trainer the user is named as what differs, with what to do."""
+    """The finding follows the daemon's answer: with batches copied by the trainer it names the user as the difference,
+    with advice."""
     with place.daemon() as daemon:
         findings = place.doctor(daemon, user=65533)
         state, text = of_gpu(findings)
@@ -128,7 +131,7 @@ def test_another_user(place):
 @pytest.mark.parametrize("namespace, name", [("--pid", "PID"), ("--net", "network"), ("--ipc", "IPC")])
 @needs_root
 def test_another_namespace(place, namespace, name):
-    """The namespace is told by its name, as harmless where the memory was mapped and with what to do where it was not."""
+    """The namespace is named, as harmless where the memory was mapped and with advice where it was not."""
     before = ["unshare", namespace, *(["--fork", "--mount-proc"] if namespace == "--pid" else [])]
     probe = subprocess.run([*before, "true"], capture_output=True, text=True)
     if probe.returncode:
@@ -145,7 +148,7 @@ def test_another_namespace(place, namespace, name):
 
 
 def test_another_driver(place):
-    """The daemon still has the driver of before an update."""
+    """The daemon still has the driver from before an update."""
     with place.daemon(FAKECUDA_VERSION="12040") as daemon:
         findings = place.doctor(daemon)
         if "copied" in of_gpu(findings)[1]:
@@ -157,7 +160,7 @@ def test_another_driver(place):
 
 
 def test_a_driver_that_shares_nothing(place):
-    """Nothing differs, so the daemon's reason is all there is to tell."""
+    """Nothing differs, so only the daemon's reason is reported."""
     with place.daemon(FAKECUDA_PERSONALITY="no-ipc") as daemon:
         findings = place.doctor(daemon, FAKECUDA_PERSONALITY="no-ipc")
         assert of_gpu(findings)[0] == "note" and not about(findings, "user") + about(findings, "namespaces")
@@ -165,7 +168,7 @@ def test_a_driver_that_shares_nothing(place):
 
 @needs_root
 def test_without_a_gpu_a_difference_is_no_fault(place):
-    """There is nothing to try, so it is told as what it is, and no advice goes with it."""
+    """There is nothing to try, so the finding states the fact without advice."""
     with place.daemon() as daemon:
         findings = place.doctor(daemon, user=65533, BATCHD_LIBCUDA="/nowhere/libcuda.so.1")
         ((state, text, advice),) = about(findings, "user")
@@ -174,7 +177,7 @@ def test_without_a_gpu_a_difference_is_no_fault(place):
 
 
 def test_a_loader_that_the_daemon_refuses(place):
-    """What a trainer would be told is a problem, in the daemon's words."""
+    """The error that a trainer would get is a problem, in the daemon's words."""
     with place.daemon(config="pin_memory: on\npin_limit: 0%\n") as daemon:
         findings = place.doctor(daemon)
         ((state, text, _),) = [f for f in about(findings, "GPU 0") if "a loader with its batches there" in f[1]]

@@ -1,4 +1,4 @@
-"""What a reader finds: comments that keep their shape, documents whose links, names and commands are there."""
+"""Comments keep their shape, and the links, names and commands in documents exist."""
 
 import os
 import re
@@ -48,13 +48,13 @@ def indent(line):
 
 
 def breaks_out(before, line):
-    """The line goes on with a list item, a diagram or an example, but at the margin."""
+    """The comment continues a list item, a diagram or an example, but at the margin."""
     inside = indent(before) >= 2 or before.startswith("- ")
     return bool(before.strip() and line.strip()) and inside and indent(line) == 0 and not line.startswith("- ")
 
 
 def test_lists_and_examples_in_comments_are_whole():
-    """A tool that reflows comments runs list items, diagrams and examples into one another: their second lines begin at the margin."""
+    """A tool that reflows comments merges list items, diagrams and examples: their second lines begin at the margin."""
     torn = [
         f"{path.relative_to(REPO)}:{at + i}: {lines[i]}"
         for path in sources("c", "h", "cu")
@@ -81,18 +81,18 @@ def prose(text):
 
 
 def headings(path):
-    """The names by which a page's headings are linked to."""
+    """The names under which a page's headings are linked."""
     found = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_the_landing_page_is_short():
-    """README sells and starts; what is longer belongs beside what it describes."""
+    """README stays short; longer text belongs beside what it describes."""
     assert len((REPO / "README.md").read_text().splitlines()) <= 130
 
 
 def test_links_lead_somewhere():
-    """Every relative link of every document names a file that is there, and a heading of it."""
+    """Every relative link of every document names an existing file and an existing heading of it."""
     broken, n = [], 0
     for page in DOCUMENTS:
         for target in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text())):
@@ -141,7 +141,8 @@ def test_commands_that_are_named_exist():
 
 
 def test_processes_are_called_by_their_nouns():
-    """No document, manual page or source calls a client, a trainer or the daemon somebody or nobody; only people are "who"."""
+    """No document, manual page or source uses an indefinite pronoun for a client, a trainer or the daemon; only people are
+    "who"."""
     found = []
     for page in [*DOCUMENTS, *PAGES, *sorted(REPO.glob("systemd/*.*")), REPO / "client/batchd.h"]:
         for i, line in enumerate(page.read_text().splitlines(), 1):
@@ -170,7 +171,8 @@ def test_the_example_in_the_guide_is_a_valid_configuration(tmp_path):
 
 
 def test_the_manual_of_the_library_has_every_function():
-    """The synopsis of libbatchd(3) has exactly what the library exports, with the parameters of batchd.h, and the text mentions each."""
+    """The synopsis of libbatchd(3) has exactly the library's exports, with the parameters of batchd.h, and the text
+    mentions each."""
     page = (REPO / "client/man/libbatchd.3").read_text()
     synopsis, _, text = page.partition(".Sh DESCRIPTION")
     exported = set(re.findall(r"\b(batchd_\w+);", (REPO / "client/batchd.map").read_text()))
@@ -192,7 +194,8 @@ def test_the_manual_of_the_library_has_every_function():
     ids=lambda v: getattr(v, "name", str(v)),
 )
 def test_manual_pages_fit(page, columns):
-    """No line of a page is wider than the terminal; the configuration's, which is read beside an editor, fits half of one."""
+    """No line of a page is wider than the terminal; the configuration's page, which is read beside an editor, fits half
+    of one."""
     if not shutil.which("man"):
         pytest.skip("man is not installed")
     environment = {**os.environ, "MANWIDTH": str(columns), "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}

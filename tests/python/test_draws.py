@@ -1,5 +1,6 @@
-"""What the rows of an order of one's own are drawn by: (seed, position in the epoch, epoch, sample), so that a sample that an order names twice is augmented twice.
-The oracle is Philox written anew, with Pillow for the pixels."""
+"""Random draws for the rows of the caller's own order: by (seed, position in the epoch, epoch, sample), so that a
+sample that an order names twice is augmented twice. The oracle is a new implementation of Philox, with Pillow for the
+pixels."""
 
 import importlib
 import math
@@ -40,12 +41,13 @@ def seed_at(seed, position):
 
 
 def numbers(seed, epoch, index, op):
-    """The first four of an op."""
+    """The first four draws of an op."""
     return philox4x32([*halves(index), epoch & 0xFFFFFFFF, (epoch >> 32) << 20 | op << 12], halves(seed))
 
 
 def drawn(picture, seed, epoch, index):
-    """CROP_AND_FLIP of it. Rejection in random_below would need a number below its range, some 2^-26 of all."""
+    """The choices of CROP_AND_FLIP. A rejection in random_below would need a number below its range, about 2^-26 of
+    all."""
     top_bits, left_bits = numbers(seed, epoch, index, 0)[:2]
     top, left = top_bits * (picture.height - SIDE + 1) >> 32, left_bits * (picture.width - SIDE + 1) >> 32
     out = picture.crop((left, top, left + SIDE, top + SIDE))
@@ -55,7 +57,7 @@ def drawn(picture, seed, epoch, index):
 
 
 def test_the_oracle_gives_the_published_numbers():
-    """Random123's known answers, so that both sides are Philox and not the same mistake."""
+    """Random123's known answers, so that both sides are Philox and do not share a mistake."""
     assert philox4x32([0, 0, 0, 0], [0, 0]) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     assert philox4x32([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]) == [
         0xD16CFE09,
@@ -70,7 +72,8 @@ def test_the_oracle_gives_the_published_numbers():
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """A folder of 40 noisy PNGs, and what is in them: no two crops are alike, and there are so many that chance does not draw one twice."""
+    """A folder of 40 noisy PNGs, and their pixels: no two crops are alike, and there are so many that chance does not
+    draw one twice."""
     folder = tmp_path_factory.mktemp("noise")
     random, found = numpy.random.default_rng(5), []
     for i in range(40):
@@ -96,7 +99,7 @@ def make(pictures, **options):
 
 
 def rows(loader, most=None, into=None):
-    """Of an iteration: (step, row, index, pixels)."""
+    """The rows of an iteration: (step, row, index, pixels)."""
     found = [] if into is None else into
     for images, _ in loader:
         b = loader.last_batch
@@ -125,11 +128,11 @@ def all_draws_differ(found):
     return all(len(set(v)) == len(v) for v in views.values())
 
 
-# ---- what is drawn ----
+# ---- the draws ----
 
 
 def test_a_sample_that_an_order_names_eight_times_is_augmented_eight_times(daemon, pictures):
-    """All eight views differ, each is what its position says, and the next epoch has eight others."""
+    """All eight views differ, each is the one of its position, and the next epoch has eight others."""
     loader = make(pictures, sampler=[5] * 8)
     first, second = rows(loader), rows(loader)
     assert all_draws_differ(first + second)
@@ -146,7 +149,8 @@ def test_batches_of_any_size_are_counted_from_the_largest(daemon, pictures):
 
 @pytest.mark.parametrize("cache", ["off", "64MiB"])
 def test_the_built_in_order_draws_by_sample_alone(make_daemon, pictures, cache):
-    """Golden: what a sample looks like in an epoch is as it ever was, at any place of any rank, from the file and from the cache; padding rows repeat it."""
+    """Golden: a sample's pixels in an epoch never change, at any place of any rank, from the file and from the cache;
+    padding rows repeat it."""
     make_daemon(config=f"cache:\n  decoded: {cache}\n")
     for shuffle, world in ((False, 1), (True, 1), (True, 3)):
         crew = [
@@ -222,7 +226,7 @@ class RepeatAugSampler:
 
 
 def timms(n, world, rank):
-    """The class itself where timm is installed, else as written out here."""
+    """timm's own class where timm is installed, otherwise the copy here."""
     try:
         kind = importlib.import_module("timm.data.distributed_sampler").RepeatAugSampler
     except ImportError:
@@ -242,7 +246,8 @@ SAMPLERS = {
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_repeats_of_a_sample_differ_within_and_across_ranks(daemon, pictures, name, world):
-    """No two rows of one sample are equal, on however many ranks, in the same and in the next epoch; and each is what its position says."""
+    """No two rows of one sample are equal, on any number of ranks, in the same and in the next epoch; and each is the
+    one of its position."""
     crew = [
         make(pictures, sampler=SAMPLERS[name](40, world, rank), rank=rank, world_size=world, job="repeats")
         for rank in range(world)
@@ -270,7 +275,7 @@ def test_draws_of_a_weighted_sampler_all_differ(daemon, pictures):
 
 
 def test_the_same_rows_come_after_a_resume_in_mid_epoch(daemon, pictures):
-    """Two ranks, stopped behind step 2 of epoch 1 and made anew: the rest is the rest, byte for byte."""
+    """Two ranks, stopped after step 2 of epoch 1 and made anew: they get exactly the rest, byte for byte."""
 
     def crew(job):
         return [make(pictures, sampler=RASampler(40, 2, rank), rank=rank, world_size=2, job=job) for rank in range(2)]
@@ -289,7 +294,7 @@ def test_the_same_rows_come_after_a_resume_in_mid_epoch(daemon, pictures):
 
 
 def test_the_same_rows_come_from_a_daemon_that_was_killed(make_daemon, pictures):
-    """Another daemon continues in mid-epoch with the draws that were due."""
+    """A new daemon continues in mid-epoch with the same draws."""
     daemon = make_daemon()
     wanted, found = rows(make(pictures, sampler=[7] * 64)), []
     loader = make(pictures, sampler=[7] * 64)
@@ -306,8 +311,9 @@ def test_the_same_rows_come_from_a_daemon_that_was_killed(make_daemon, pictures)
 
 @pytest.mark.parametrize("then, now", [((4, 6), (4, 6)), ((4, 6), (1, 6)), ((4, 6), (2, 20)), ((1, 6), (3, 7))])
 def test_no_draw_comes_twice_when_a_resume_changes_the_world(daemon, pictures, then, now):
-    """(world size, batch_size) before and after, with a batch_sampler that does not depend on them and names one sample only: what comes after the resume has
-    nothing of what came before, nor does a second resume to the first size. So positions are never given out twice."""
+    """(world size, batch_size) before and after, with a batch_sampler that does not depend on them and names one sample
+    only: no row after the resume equals an earlier row, nor does any after a second resume to the first size. So no
+    position is used twice."""
     batches = [[9, 9, 9, 9, 9, 9]] * 6
 
     def crew(size, state, most):
@@ -333,7 +339,8 @@ def test_no_draw_comes_twice_when_a_resume_changes_the_world(daemon, pictures, t
 
 
 def test_slices_of_a_shared_batch_draw_by_sample_alone(daemon, pictures):
-    """A share group has the built-in order: trainers of any batch size see the same pixels of a sample, and those that it has without a group."""
+    """A share group has the built-in order: trainers of any batch size see the same pixels of a sample, the same as
+    without a group."""
     sizes = [4, 8]
     crew = [
         make(
@@ -386,7 +393,7 @@ def test_what_replaces_a_bad_sample_is_drawn_anew_each_time(make_daemon, picture
 
 
 def test_a_state_of_an_earlier_version_is_refused_by_name(daemon, pictures):
-    """batchd-token-1 drew an own order by sample alone: what would follow is not what it promises."""
+    """batchd-token-1 drew an own order by sample alone: the continuation would differ from the order of that token."""
     loader = make(pictures, sampler=[5] * 16)
     state = loader.state_dict()
     state["token"] = state["token"].replace("batchd-token-2", "batchd-token-1", 1)
@@ -395,7 +402,7 @@ def test_a_state_of_an_earlier_version_is_refused_by_name(daemon, pictures):
 
 
 def test_what_is_made_of_a_sample_is_another_thing_in_an_order_of_ones_own(daemon, pictures):
-    """The token says so: `pipeline` of an own order is not that of the built-in one."""
+    """The token records it: `pipeline` of an own order is not that of the built-in one."""
 
     def pipeline(**options):
         return next(

@@ -1,4 +1,5 @@
-"""Real trainers in real processes against a real daemon: what arrives is what the sampler and Pillow say, whoever else is there and whoever dies."""
+"""Real trainers in real processes against a real daemon: the batches agree with the sampler and Pillow, whichever other
+trainers run or die."""
 
 import hashlib
 import json
@@ -24,7 +25,7 @@ def say(**what):
 
 
 class Trainer:
-    """A script in a process of its own; its lines of JSON are what it says."""
+    """A script in a process of its own, which prints lines of JSON."""
 
     def __init__(self, script, rank=0, world_size=1, *, stdin=subprocess.DEVNULL, **more):
         env = {
@@ -58,7 +59,7 @@ class Trainer:
         return [json.loads(line) for line in out.splitlines()]
 
     def tell(self, line=""):
-        """Lets a script that waits in sys.stdin.readline() (and was made with stdin=PIPE) go on."""
+        """Lets a script continue that waits in sys.stdin.readline() (and was made with stdin=PIPE)."""
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
@@ -84,7 +85,7 @@ def epoch_script(dataset, *, batch_size=16, seed=0, epoch=0, transform="train224
 
 
 def rows_of(said):
-    """{sample index: digest of its pixels} of everything a trainer got."""
+    """{sample index: digest of its pixels} of all rows that a trainer got."""
     return {i: d for b in said for i, d in zip(b["indices"], b["digests"])}
 
 
@@ -129,7 +130,7 @@ def test_pixels_do_not_depend_on_workers_ranks_or_restarts(make_daemon, samples)
 
 
 def test_two_jobs_at_once_do_not_disturb_each_other(daemon, samples):
-    # Each gets what it gets alone.
+    # Each gets the same as alone.
     scripts = [
         epoch_script(f"imagefolder:{samples}", job="a", seed=1),
         epoch_script(f"imagefolder:{samples}", job="b", seed=2, transform="val224"),
@@ -140,7 +141,8 @@ def test_two_jobs_at_once_do_not_disturb_each_other(daemon, samples):
 
 
 def test_a_killed_trainers_slots_come_back_and_the_others_notice_nothing(daemon, samples, batchctl):
-    # Rank 1 is killed while it holds batches, again and again; rank 0's epoch is what it would have been, and in the end nothing is held.
+    # Rank 1 is killed while it holds batches, again and again; rank 0's epoch is not affected, and at the end nothing
+    # is held.
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone"), 0, 2).finish()
     survivor = Trainer(
@@ -280,7 +282,8 @@ def test_float32_is_what_totensor_and_normalize_give(daemon, samples):
 
 
 def test_odd_files_are_pillows_pixels_or_named_and_replaced(make_daemon, odd, batchctl, tmp_path):
-    # What Pillow opens arrives with Pillow's pixels; the rest is counted, named in the status, and its row holds another sample.
+    # Pictures that Pillow opens arrive with Pillow's pixels; the others are counted and named in the status, and their
+    # rows hold another sample.
     Image = pytest.importorskip("PIL.Image")
     import batchd
 
@@ -327,7 +330,7 @@ def test_too_much_bad_data_ends_the_loader_with_the_list(daemon, odd, tmp_path):
 
 
 def test_a_crashed_daemon_is_survived_from_the_token(make_daemon, samples):
-    # Killed in the middle of an epoch and started again: the loader goes on with the next batch.
+    # Killed in the middle of an epoch and started again: the loader continues with the next batch.
     import batchd
 
     d = make_daemon()
@@ -340,13 +343,13 @@ def test_a_crashed_daemon_is_survived_from_the_token(make_daemon, samples):
         kept = images.copy()
         if k == 5:
             d.kill()
-            assert (images == kept).all()  # what is held stays readable
+            assert (images == kept).all()  # held batches stay readable
             d.start()
     assert got == torch_order(96, 1, 0, 4, 0)
 
 
 def test_an_index_is_reused_and_notices_new_files(make_daemon, samples, tmp_path):
-    # A second daemon serves from the index; a new file is seen.
+    # A second daemon serves from the index, and finds a new file.
     import shutil
     import batchd
 
@@ -410,7 +413,7 @@ def test_arrays_come_row_by_row_as_they_were_saved(daemon, tmp_path):
 
 
 def test_a_batch_sampler_is_obeyed(daemon, samples):
-    # Batches of differing sizes, samples twice.
+    # Batches of different sizes, samples twice.
     import batchd
 
     batches = [[5, 5, 1], [95], [0, 2, 4, 6], list(range(40))]
@@ -428,7 +431,7 @@ def test_a_batch_sampler_is_obeyed(daemon, samples):
 
 
 def test_writing_into_a_batch_changes_nobody_elses(daemon, samples):
-    # Twice the same epochs, one trainer scribbling over everything it gets.
+    # Twice the same epochs, while one trainer overwrites everything that it gets.
     import batchd
 
     kw = dict(batch_size=8, shuffle=True, transform="val224", arrays="numpy")
@@ -449,7 +452,7 @@ def test_writing_into_a_batch_changes_nobody_elses(daemon, samples):
 
 
 def test_keeping_every_batch_copies_instead_of_waiting_forever(daemon, samples):
-    # A list of all batches, as evaluations make it.
+    # A list of all batches, as in evaluations.
     import batchd
 
     loader = batchd.DataLoader(

@@ -1,4 +1,4 @@
-"""What libbatchd promises in its header, exports in its library, lists in its map, and what the Python package believes of it: one and the same."""
+"""libbatchd's header, the library's exports, its map, and the Python package's declarations agree."""
 
 import pathlib
 import re
@@ -39,7 +39,7 @@ def test_shared_library_exports_what_its_map_lists_and_its_header_declares(build
 
 
 def test_static_library_has_no_other_global_names(build):
-    """So that it clashes with nothing in somebody's program."""
+    """So that it clashes with no name in the trainer's program."""
     found = {
         line.split()[-1]
         for line in nm(build / "libbatchd.a", "--defined-only", "--extern-only").splitlines()
@@ -49,7 +49,7 @@ def test_static_library_has_no_other_global_names(build):
 
 
 def test_library_needs_only_libc_and_protobuf(build):
-    """What a trainer's process gets loaded with is small."""
+    """The library loads few other libraries into a trainer's process."""
     needed = subprocess.run(
         ["objdump", "-p", str(build / "libbatchd.so")], capture_output=True, text=True, check=True
     ).stdout
@@ -89,7 +89,7 @@ def fields(struct):
 
 
 def test_python_structs_have_the_layout_of_the_header(tmp_path):
-    """Every field of every struct: same order, offset and size, as the compiler has it."""
+    """Every field of every struct: same order, offset and size as the compiler's."""
     from batchd import _lib
 
     structs = {
@@ -136,11 +136,11 @@ def test_constants_and_version_are_those_of_the_header():
     assert dtypes[: len(_lib.DTYPES)] == _lib.DTYPES
     assert dtypes == tuple(
         d.removesuffix("fn") for d in _tree.DTYPES
-    )  # what producers make; torch's float8_e4m3 has no infinities and says so
+    )  # made by producers; torch's float8_e4m3 has no infinities and says so
 
 
 def test_every_error_code_has_an_exception():
-    """Those that a caller can act on have a class of their own."""
+    """Errors that a caller can act on have a class of their own."""
     from batchd import _lib, errors
 
     codes = {m.group(1): int(m.group(2)) for m in re.finditer(r"BATCHD_E_(\w+) = (-\d+)", header())}

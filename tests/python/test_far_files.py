@@ -25,14 +25,16 @@ CACHES = {
 
 
 class FarDaemon(HungDaemon):
-    """A daemon that sees `near` once more at folder/hung, through a server that stop() and go_on() hold and let go."""
+    """A daemon that sees `near` a second time as folder/hung, through a server that stop() and go_on() stop and
+    continue."""
 
     def __init__(self, folder, near, config):
         self.near = near
         super().__init__(folder, [], config)
 
     def answers(self):
-        # The daemon opens nothing before it is asked to, but the mount has to be there first; it is, as the server has the descriptor from here.
+        # The mount has to exist first, although the daemon opens nothing before a request; it exists, because the
+        # server has the descriptor from here on.
         if not hasattr(self, "server"):
             self.server = subprocess.Popen(
                 [BUILD / "tests/tools/fuse", str(self.fuse), str(self.near)], pass_fds=[self.fuse]
@@ -82,8 +84,9 @@ def two_epochs(dataset, job, waits=False, **options):
 @needs_root
 @pytest.mark.parametrize("case", [*CACHES, "npy"])
 def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, monkeypatch, case):  # noqa: F811
-    # Four jobs have had an epoch of the server's files, one of which is broken; in the second it hangs. Jobs on local files and on made-up data go on
-    # with two workers, as if nothing were; then the server answers, and the four get what the local ones got.
+    # Four jobs have had an epoch of the server's files, one of which is broken; in the second epoch it hangs. Jobs on
+    # local files and on random data continue undisturbed with two workers; then the server answers, and the four jobs
+    # get the same as the local ones.
     near = public / "near"
     shutil.copytree(samples, near)
     (next(p for p in near.iterdir() if p.is_dir()) / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
@@ -155,8 +158,9 @@ sys.stdin.readline()
 
 @needs_root
 def test_a_file_whose_closing_hangs_does_not_stop_the_daemon(make_daemon, tmp_path):
-    # A client sends descriptors of a file whose server no longer answers: more than a packet may have, one with a second Hello, and one with an Open that
-    # has no use for it. Closing such a file waits for its server; the daemon answers others all the same.
+    # A client sends descriptors of a file whose server no longer answers: more than a packet may have, one with a
+    # second Hello, and one with an Open that does not need it. Closing such a file waits for its server; the daemon
+    # answers other clients all the same.
     d = make_daemon(config=NO_LINGER)
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "file").write_bytes(b"x")

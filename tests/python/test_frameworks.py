@@ -1,5 +1,6 @@
-"""Lightning, Accelerate, transformers' Trainer, timm and ignite themselves, of the versions in requirements-frameworks. Each runs a script of frameworks/ in
-an environment of its own (make frameworks), which asserts what it is about and says "held"."""
+"""Lightning, Accelerate, transformers' Trainer, timm and ignite themselves, in the versions of requirements-frameworks.
+Each runs a script of frameworks/ in an environment of its own (make frameworks), which checks its assertions and prints
+"held"."""
 
 import os
 import pathlib
@@ -35,7 +36,8 @@ def holds(script, *arguments, ranks=0):
 
 
 def test_lightning_trains_each_epoch_once_and_resumes_from_every_step(daemon, tmp_path):
-    """Two ranks: epochs 0, 1, 2; a checkpoint of each step of the three goes on with the batches that would have followed."""
+    """Two ranks: epochs 0, 1, 2; a checkpoint of each step of the three resumes with the batches that would have
+    followed."""
     holds("under_lightning.py", tmp_path, ranks=2)
 
 

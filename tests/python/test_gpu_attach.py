@@ -1,4 +1,5 @@
-"""What a trainer costs the others, and its user, when its batches are first wanted on a GPU, and what stays there when all have gone. On the driver double."""
+"""The cost for other trainers of the same user when a trainer first wants its batches on a GPU, and what stays there
+after all have left. On the driver double."""
 
 import re
 import time
@@ -30,7 +31,8 @@ def test_the_next_trainer_finds_the_pages_pinned(gpu_daemon, double, batchctl):
 
 
 def test_pages_are_let_go_with_the_loader(gpu_daemon, double, batchctl):
-    """A trainer with other batches takes the job's place: the memory of the loader that lingered is given back, pinned pages included."""
+    """A trainer with other batches takes the job's place: the memory of the lingering loader is freed, pinned pages
+    included."""
     daemon = gpu_daemon("--linger", "600s")
     assert finish(start(20, "--job", "again"))[-1] == "20 batches, ipc, "
     until("it has gone", lambda: not status(batchctl)["sessions"])
@@ -48,7 +50,7 @@ def test_pages_are_let_go_with_the_loader(gpu_daemon, double, batchctl):
 
 
 def test_a_trainer_hears_that_the_gpu_is_made_ready(gpu_daemon, double):
-    """A context takes seconds: the phase comes before the driver has returned."""
+    """A context takes seconds: the phase is reported before the driver has returned."""
     daemon = gpu_daemon(env={"FAKECUDA_LATENCY_US": "cuDevicePrimaryCtxRetain=3000000"})
     trainer = start(5, "--progress")
     phases = [trainer.stdout.readline()]
@@ -69,7 +71,7 @@ def test_the_bar_says_what_it_waits_for(capsys, monkeypatch):
 
 
 def test_status_tells_how_soon_trainers_hear_of_their_copies(gpu_daemon, batchctl):
-    """For a trainer on a GPU, as numbers and as words; for one in host memory there is nothing to tell."""
+    """For a trainer on a GPU, as numbers and as words; for one in host memory nothing is shown."""
     gpu_daemon()
     with batchd.DataLoader(
         DATA, batch_size=16, dtype="uint8", layout="NHWC", job="host", autostart=False, timeout=30
@@ -95,7 +97,7 @@ def test_status_tells_how_soon_trainers_hear_of_their_copies(gpu_daemon, batchct
 
 
 def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
-    """Trainers without a GPU do not end it, however short the time; the last one with a GPU does."""
+    """Trainers without a GPU do not end the wait, however short the time; the last one with a GPU does."""
     daemon = gpu_daemon(config="gpu_idle_exit: 0s\n")
     pid = daemon.pid
     for _ in range(2):
@@ -113,7 +115,7 @@ def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
 
 
 def test_a_daemon_that_was_refused_a_slab_lets_go_as_well(gpu_daemon, double):
-    """The driver has been started for a trainer that then copied by itself: GPUs are open, so the daemon ends."""
+    """The driver was started for a trainer that then copied by itself: GPUs are open, so the daemon ends."""
     daemon = gpu_daemon("--gpu-memory", "2MiB", config="gpu_idle_exit: 0s\n")
     assert finish(start(20, "--batch", 400))[-1].startswith("20 batches, copy, no room")
     assert daemon.process.wait(60) == 0
@@ -121,7 +123,7 @@ def test_a_daemon_that_was_refused_a_slab_lets_go_as_well(gpu_daemon, double):
 
 
 def test_idle_exit_counts_where_it_is_shorter(gpu_daemon, double):
-    """Both are set: whichever time is over first ends it."""
+    """Both times are set: the first to expire ends the daemon."""
     daemon = gpu_daemon(config="idle_exit: 1s\ngpu_idle_exit: 30d\n")
     assert finish(start(20))[-1] == "20 batches, ipc, "
     assert daemon.process.wait(60) == 0

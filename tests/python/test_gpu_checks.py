@@ -1,5 +1,5 @@
-"""What `make check-gpu` and `make bench-gpu` are made of (tests/gpu), without a GPU: how answers are read and judged, how time is divided, and both as a whole with
-the driver double in the GPU's place."""
+"""The parts of `make check-gpu` and `make bench-gpu` (tests/gpu), without a GPU: how answers are read and judged, how
+time is divided, and both as a whole with the driver double in place of the GPU."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ def outcome_file(path, text):
 
 
 def test_lines_are_read_by_case_and_name(tmp_path):
-    """A name that comes twice in a case keeps both values; what is no line of the program is left out."""
+    """A name that comes twice in a case keeps both values; other lines are ignored."""
     read = outcome_file(
         tmp_path / "lines",
         "# one\nexact a = works\nexact a = fails\nopen  b: code = X = Y\ntime  c = 3.5 ms\nnoise\nother d = 1\n# two\nclass a = works\n",
@@ -67,7 +67,7 @@ def test_lines_are_read_by_case_and_name(tmp_path):
 
 
 def test_only_what_is_documented_has_to_be_the_same(tmp_path):
-    """Answers to open questions and times differ without harm; a line that one of the two lacks differs."""
+    """Answers to open questions and times may differ; a line that one of the two lacks is a difference."""
     one = outcome_file(
         tmp_path / "one",
         "# c\nexact a = works\nclass b = fails\nopen  o = yes\ntime  t = 1 ms\nexact missing = works\n",
@@ -143,14 +143,14 @@ def judged(lines, rows=None):
 
 
 def test_every_assumption_can_hold():
-    """With the lines that were hoped for, each is answered with yes; without any, none is."""
+    """With the expected lines, each is answered with yes; without lines, none is answered."""
     assert {answer for answer, _ in judged(GOOD).values()} == {"yes"}, judged(GOOD)
     nothing = verdict.Run()
     assert {a.judge(nothing)[0] for a in verdict.ASSUMPTIONS} == {None}
 
 
 def worse(value):
-    """The opposite of what was hoped for."""
+    """The opposite of the expected value."""
     if value in BAD:
         return BAD[value]
     number, _, unit = value.partition(" ")
@@ -159,7 +159,7 @@ def worse(value):
 
 @pytest.mark.parametrize("line", GOOD, ids=[" ".join(line) for line in GOOD])
 def test_each_line_can_refute_an_assumption(line):
-    """The opposite makes one of them "no", and says so; where the line could not be tried, that one is not answered."""
+    """The opposite makes one of them "no", and says so; where the line is missing, that assumption is not answered."""
     before, refuted, untried = (
         judged(GOOD),
         judged(GOOD | {line: worse(GOOD[line])}),
@@ -179,7 +179,7 @@ def test_each_line_can_refute_an_assumption(line):
     ],
 )
 def test_each_figure_can_refute_an_assumption(row):
-    """A rate that is too low is a "no", one that was not measured no answer."""
+    """A rate that is too low is a "no", a missing measurement no answer."""
     before, refuted = judged(GOOD), judged(GOOD, GOOD_ROWS | {row: 1})
     (what,) = [w for w in before if refuted[w][0] != before[w][0]]
     assert refuted[what][0] == "no" and judged(GOOD, {k: v for k, v in GOOD_ROWS.items() if k != row})[what][0] is None
@@ -197,7 +197,7 @@ def test_the_table_has_every_assumption_and_every_claim():
 
 
 def test_results_name_every_assumption():
-    """RESULTS.md before a run has the list that the verdict answers, word for word; after one, an answer to each."""
+    """RESULTS.md before a run has the list of assumptions, word for word; after a run, an answer to each."""
     text = (GPU / "RESULTS.md").read_text()
     if "Not yet run on a GPU" in text:
         assert "\n".join(verdict.before()) in text, "run tests/gpu/verdict.py and put its table into RESULTS.md"
@@ -208,7 +208,7 @@ def test_results_name_every_assumption():
 
 
 def fake_smi(folder, script):
-    """An nvidia-smi of the test's."""
+    """A fake nvidia-smi."""
     folder.mkdir()
     (folder / "nvidia-smi").write_text(f"#!/bin/bash\n{script}\n")
     (folder / "nvidia-smi").chmod(0o755)
@@ -216,7 +216,7 @@ def fake_smi(folder, script):
 
 
 def test_a_field_that_nvidia_smi_does_not_know_costs_only_itself(tmp_path, monkeypatch):
-    """An older one fails as a whole when it is asked for one field too many."""
+    """An older nvidia-smi fails as a whole when asked for one unknown field."""
     monkeypatch.setenv(
         "PATH",
         fake_smi(
@@ -230,7 +230,7 @@ def test_a_field_that_nvidia_smi_does_not_know_costs_only_itself(tmp_path, monke
 
 
 def test_one_call_of_nvidia_smi_is_enough(tmp_path, monkeypatch):
-    """All fields at once, in the order of our names; none of it where there is no GPU."""
+    """All fields at once, in the order of our names; none of them where there is no GPU."""
     monkeypatch.setenv(
         "PATH", fake_smi(tmp_path / "bin", f"echo called >>{tmp_path}/calls; seq -s ', ' {len(facts.QUERY)}")
     )
@@ -245,13 +245,13 @@ def test_one_call_of_nvidia_smi_is_enough(tmp_path, monkeypatch):
 
 
 def test_a_setting_that_the_kernel_marks(tmp_path):
-    """Of several words the one in brackets; else all of it."""
+    """Of several words the one in brackets; otherwise all of them."""
     assert facts.chosen("always within_size [advise] never") == "advise" and facts.chosen("12") == "12"
 
 
 @needs_programs
 def test_the_machine_is_described_in_lines(tmp_path):
-    """What RESULTS.md begins with: the driver's attributes, the kernel, huge pages and where tools are."""
+    """The beginning of RESULTS.md: the driver's attributes, the kernel, huge pages and where tools are."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     text = subprocess.run(
         [sys.executable, str(GPU / "facts.py"), str(BUILD)],
@@ -281,7 +281,8 @@ def a_bench(folder, seconds):
 
 
 def test_parts_that_time_does_not_reach_for_are_named(tmp_path):
-    """Neither begun nor forgotten; one that fails is a note and stops no other."""
+    """A part without time is not started and is named; a part that fails becomes a note and does not stop the
+    others."""
     b, ran = a_bench(tmp_path, bench.END_S + 30), []
     b.part("quick", lambda: ran.append("quick"), 10)
     b.part("broken", lambda: 1 / 0, 10)
@@ -298,7 +299,7 @@ def test_parts_that_time_does_not_reach_for_are_named(tmp_path):
 
 
 def test_nothing_is_given_more_time_than_there_is(tmp_path):
-    """A limit ends with the time for all; a program that is past it is ended, and what it had said counts."""
+    """A part's limit ends with the total time; a program beyond it is killed, and its output until then counts."""
     b = a_bench(tmp_path, bench.END_S + 2)
     assert 0 < b.left(100) <= 2 and a_bench(tmp_path, bench.END_S - 5).left(100) == 1
     found = b.run(["bash", "-c", "printf 'rate\\t5\\tGB/s\\nnoise\\n'; exec sleep 100"], 100)
@@ -306,7 +307,8 @@ def test_nothing_is_given_more_time_than_there_is(tmp_path):
 
 
 def test_a_setting_is_put_back_whatever_happens(tmp_path):
-    """Also when what it was for fails; one that may not be changed is a note, and it goes on without."""
+    """Restored also when the measurement fails; a setting that may not be changed is a note, and the run continues
+    without."""
     b, path = a_bench(tmp_path, 100), tmp_path / "setting"
     path.write_text("always [never] advise\n")
     with pytest.raises(ZeroDivisionError), b.setting(path, "advise"):
@@ -332,7 +334,7 @@ def test_rows_are_written_as_numpy_reads_them(tmp_path):
 
 
 def test_the_daemons_clock_is_read_of_the_session_with_a_gpu():
-    """Of several sessions the one whose batches lie on a GPU; where the daemon counts nothing, nothing is claimed."""
+    """Of several sessions the one whose batches are on a GPU; where the daemon counts nothing, nothing is claimed."""
     counted = {"batches": 9, "p50_us": 12.5, "p99_us": 80}
     assert (
         bench.handover_of({"sessions": [{"state": "attached"}, {"state": "attached", "gpu_handover": counted}]})
@@ -343,7 +345,7 @@ def test_the_daemons_clock_is_read_of_the_session_with_a_gpu():
 
 @needs_programs
 def test_a_holder_has_a_context_until_its_input_ends(tmp_path):
-    """A GPU is not shut down between two processes while there is one."""
+    """A GPU is not shut down between two processes while one holds it."""
     env = os.environ | {
         "BATCHD_LIBCUDA": str(DOUBLE),
         "FAKECUDA_QUIET": "1",
@@ -364,7 +366,8 @@ def test_a_holder_has_a_context_until_its_input_ends(tmp_path):
 @needs_programs
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users: needs root")
 def test_strangers_are_tried_in_every_relation(tmp_path):
-    """On the double each relation is tried, also with an exporter that is not root, and has the double's answer: no legacy handle for another user or PID namespace."""
+    """On the double each relation is tried, also with an exporter that is not root, and gives the double's answer: no
+    legacy handle for another user or PID namespace."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     out = subprocess.run(
         [str(CONFORMANCE), "strangers"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
@@ -386,12 +389,12 @@ def test_strangers_are_tried_in_every_relation(tmp_path):
         ) == (legacy, "works"), (relation, out)
 
 
-# ---- what is carried ----
+# ---- the carried folder ----
 
 
 def test_what_is_carried_leads_nowhere_else(tmp_path):
-    """Packages of a system whose /lib is a link to /usr/lib link to /lib by full names: after pruning these are links within the folder, those that lead out of it
-    are gone, and make is still there."""
+    """Packages of a system whose /lib is a link to /usr/lib link to /lib by full names. After pruning these are links
+    within the folder, those that lead out of it are gone, and make is still there."""
     lib = tmp_path / "deps" / "usr" / "lib" / "x86_64-linux-gnu"
     for folder in (
         lib,
@@ -422,7 +425,8 @@ def test_what_is_carried_leads_nowhere_else(tmp_path):
 
 
 def run_script(name, folder, *args, **env):
-    """check or bench on the double, with the programs that are built already; its status and output. No process of it may be left."""
+    """check or bench on the double, with the programs of this build; returns its status and output. No process of it
+    may be left."""
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as short:  # sockets lie in it, whose paths have a limit
         os.chmod(short, 0o755)  # a daemon of another user has its socket there
         env = (
@@ -469,7 +473,7 @@ pytest_whole = pytest.mark.skipif(
 @needs_gpu_support
 @pytest_whole
 def test_check_gpu_runs_through_on_the_double(tmp_path):
-    """Every step ends well or says why it is skipped, and the verdict answers what the double can answer."""
+    """Every step succeeds or says why it is skipped, and the verdict answers what the double can answer."""
     status, said = run_script("check", tmp_path)
     assert (
         status == 0 and "All of it is as it should be" in said and "FAILED" not in said and "NOT RUN" not in said
@@ -493,7 +497,7 @@ def test_check_gpu_runs_through_on_the_double(tmp_path):
 @needs_programs
 @pytest_whole
 def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
-    """It ends soon, names each step that it did not come to, and does not say that all is well."""
+    """It ends soon, names each step that it did not reach, and does not report success."""
     status, said = run_script("check", tmp_path, BATCHD_GPU_SECONDS="2")
     assert status == 1 and "as it should be" not in said, said
     assert {"Not run, no time left: doctor, GPU", "Not run, no time left: trainers and daemon, GPU"} <= set(
@@ -543,7 +547,7 @@ def test_bench_gpu_runs_through_on_the_double(tmp_path):
 
 
 def test_a_case_of_real_torch_that_fails_fails_the_run(tmp_path):
-    """It is named, with what it said, and the exit status tells."""
+    """The failing part is named, with its output, and the exit status is an error."""
     p = subprocess.run(
         [sys.executable, str(GPU / "torch_real.py"), str(tmp_path), "no_such_case"],
         env=os.environ | {"TRAIN_DEVICE": "cpu"},

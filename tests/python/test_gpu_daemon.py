@@ -1,6 +1,7 @@
-"""Batches on a GPU with real processes, on the driver double: the daemon, trainers that compare every byte, kills in the middle, GPUs that break.
+"""Batches on a GPU with real processes, on the driver double: the daemon, trainers that compare every byte, kills in
+the middle, failing GPUs.
 
-The double says at each process's end what was done wrong and what was left behind (tests/fakecuda/README.md)."""
+The double reports at each process's end its violations and leaks (tests/fakecuda/README.md)."""
 
 import itertools
 import json
@@ -23,7 +24,8 @@ DATA = "random:length=4000,shape=3x32x32,dtype=uint8"
 
 @pytest.fixture
 def double(monkeypatch, tmp_path):
-    """The double for every process of the test; in the daemon only its GPU thread may call it. Afterwards every process that ended by itself has a clean report."""
+    """The double for every process of the test; in the daemon only its GPU thread may call it. Afterwards every process
+    that ended without a signal has a clean report."""
     if not TRAINER.exists() or not (BUILD / "libfakecuda.so").exists():
         pytest.skip("make tests builds gpu-trainer and libfakecuda.so")
     monkeypatch.setenv("BATCHD_LIBCUDA", str(BUILD / "libfakecuda.so"))
@@ -89,7 +91,8 @@ def status(batchctl):
 
 
 def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
-    """Four ranks on one GPU; every copy from pinned memory, each trainer's slab in place, and nothing left when they have gone."""
+    """Four ranks on one GPU; every copy from pinned memory, each trainer's slab in place, and nothing left after they
+    leave."""
     daemon = gpu_daemon("--gpu-memory", "64MiB")
     trainers = [
         start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank) for rank in range(4)
@@ -148,7 +151,8 @@ def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, ba
 
 @pytest.mark.parametrize("full", [0, 1], ids=["there is memory", "there is none"])
 def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, full):
-    """The first trainer of the job, without a GPU, has 4 slots and 12 more are on their way, slowly; the second has them all on its GPU, or as many as there are."""
+    """The first trainer of the job, without a GPU, has 4 slots, and 12 more are being made, slowly; the second has all
+    slots on its GPU, or as many as there are."""
     gpu_daemon(env={"BROKEN": f"populate=1500,full={full}", "LD_PRELOAD": str(BUILD / "tests" / "broken.so")})
     with batchd.DataLoader(
         DATA,
@@ -163,7 +167,7 @@ def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, f
         timeout=30,
     ) as cpu:
         trainer = start(20, "--job", "half", "--share", "--rank", 1, "--world", 2, "--batch", 400)
-        for epoch in range(2):  # 10 batches each; the group goes in step
+        for epoch in range(2):  # 10 batches each; the group is in lockstep
             assert sum(1 for _ in itertools.islice(cpu, 10)) == 10
         assert finish(trainer)[-1] == "20 batches, ipc, "
     assert not double.violations()
@@ -171,8 +175,8 @@ def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, f
 
 @pytest.mark.parametrize("stays", [True, False], ids=["it stays", "it has gone"])
 def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stays):
-    """Its memory grows with its trainers until one comes whose batches are to be on a GPU: from then on it is as large as it will ever be, and later ones get theirs there
-    as well, up to a number that is said."""
+    """The job's memory grows with its trainers until one wants its batches on a GPU: then it gets its final size at
+    once, and later trainers get theirs there as well, up to a reported number."""
     daemon = gpu_daemon("--linger", "60s")
     options = dict(batch_size=16, job="mixed", mode="share", dtype="uint8", layout="NHWC", autostart=False, timeout=30)
     cpu = batchd.DataLoader(DATA, **options)
@@ -208,7 +212,8 @@ def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stay
 
 
 def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
-    """kill -9 at any moment, copies and leases under way: the others' bytes stay right, and the daemon's memory on the GPU is freed only after the process has gone."""
+    """kill -9 at any moment, with copies and leases in progress: the others' bytes stay right, and the daemon's memory
+    on the GPU is freed only after the process has ended."""
     rng = random.Random(1)
     daemon = gpu_daemon("--gpu-memory", "256MiB")
     steady = start(600, "--job", "steady", "--hold-us", 2000)
@@ -228,7 +233,8 @@ def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
 
 
 def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batchctl):
-    """It hangs up without Close while it lives (its socket is shut down by the daemon's end of the job): what it has open is not freed under it."""
+    """It hangs up without Close while it lives (the end of the job makes the daemon shut down its socket): memory that
+    it has open is not freed."""
     daemon = gpu_daemon()
     trainer = start(100000, "--job", "one", "--hold-us", 1000)
     assert trainer.stdout.readline() == "attached\n"
@@ -262,7 +268,7 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
     ],
 )
 def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, batchctl, env, args, says):
-    """Whatever the daemon lacks: the same bytes, the reason once to the trainer, and in the status."""
+    """Whatever the daemon lacks: the same bytes, the reason once for the trainer, and in the status."""
     daemon = gpu_daemon(*args, env=env)
     trainer = start(30, "--batch", 400)
     assert trainer.stdout.readline() == "attached\n"
@@ -277,7 +283,8 @@ def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, b
 
 @pytest.mark.parametrize("share", [[], ["--share"]], ids=["shard", "share"])
 def test_nothing_is_copied_for_who_cannot_open_it(gpu_daemon, double, batchctl, share):
-    """The daemon's side is fine, the trainer's CUDA refuses the handle: it copies by itself, and the daemon, which is told, does not."""
+    """The daemon has no problem, but the trainer's CUDA refuses the handle: it copies by itself, and the daemon, which
+    is told, does not."""
     daemon = gpu_daemon()
     trainer = start(30, "--batch", 400, *share, env={"FAKECUDA_PERSONALITY": "no-ipc"})
     assert trainer.stdout.readline() == "attached\n"
@@ -297,7 +304,7 @@ def test_nothing_is_copied_for_who_cannot_open_it(gpu_daemon, double, batchctl, 
 
 
 def test_a_gpu_that_nobody_may_use(gpu_daemon, double):
-    """The driver only says that it does not know; the compute mode is the reason."""
+    """The driver only returns an unknown error; the reason is the compute mode."""
     gpu_daemon()
     trainer = start(5, env={"FAKECUDA_PERSONALITY": "prohibited"})
     output = finish(trainer, exit_code=3)
@@ -308,7 +315,7 @@ def test_a_gpu_that_nobody_may_use(gpu_daemon, double):
 
 
 def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
-    """CUDA=0: the daemon knows no GPUs, its trainers learn why and go on."""
+    """CUDA=0: the daemon supports no GPUs, its trainers are told why and continue."""
     nocuda = BUILD / "tests" / "batchd-nocuda"
     socket = tmp_path / "s"
     daemon = subprocess.Popen(
@@ -324,7 +331,8 @@ def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
 
 
 def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, double, batchctl):
-    """CUDA IPC's handles name processes, so that containers cannot open each other's. What both have in common is in the status."""
+    """CUDA IPC's handles name processes, so that containers cannot open each other's. The status shows the common
+    problem."""
     probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True)
     if probe.returncode:  # not root, or in a chroot
         pytest.skip(f"no PID namespaces here: {probe.stderr}")
@@ -347,7 +355,8 @@ def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, double
 
 
 def test_pinning_can_be_off_or_demanded(gpu_daemon, double, batchctl):
-    """off: the copies are counted as slow and status says why; on with a limit that forbids it: the trainer is refused, by the key's name."""
+    """off: the copies are counted as slow and the status says why; on with a limit that forbids it: the trainer is
+    refused, naming the key."""
     daemon = gpu_daemon("--pin-memory", "off")
     trainer = start(20)
     assert finish(trainer)[-1] == "20 batches, ipc, "
@@ -360,12 +369,13 @@ def test_pinning_can_be_off_or_demanded(gpu_daemon, double, batchctl):
 
 
 def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, double):
-    """A sticky CUDA error in the middle of training: trainers on the GPU learn it by its name, the daemon ends with 75, the next daemon has a GPU again."""
+    """A sticky CUDA error in the middle of training: trainers on the GPU get its name, the daemon ends with 75, the
+    next daemon has a GPU again."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
     output = finish(start(100000), exit_code=3)
     assert output[-1].startswith(
         ("GPU: ", "LOST: ")
-    ), output  # the daemon may be gone before its last words are looked for
+    ), output  # the daemon may end before its last output is read
     assert daemon.process.wait(20) == 75
     log = daemon.output()
     assert "gpu-lost" in log and "CUDA_ERROR_ILLEGAL_ADDRESS" in log and "CODE=GPU_LOST" in log
@@ -376,7 +386,8 @@ def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, doubl
 
 
 def test_a_session_that_is_opening_learns_that_the_gpu_is_lost(gpu_daemon, double):
-    """The GPU breaks while the second trainer's memory is made on it: both learn the reason, not only that the daemon stops."""
+    """The GPU fails while the second trainer's memory is made on it: both get the reason, not only that the daemon
+    stops."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "cuMemAlloc:2=700"})
     first = start(100000, "--job", "first", "--hold-us", 1000)
     assert first.stdout.readline() == "attached\n"
@@ -388,7 +399,8 @@ def test_a_session_that_is_opening_learns_that_the_gpu_is_lost(gpu_daemon, doubl
 
 
 def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, double):
-    """With reconnecting on: the reason is in the event's text, and the next daemon serves them on the GPU from the batch that was due."""
+    """With reconnecting on: the reason is in the event's text, and the next daemon serves them on the GPU from the next
+    batch on."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
     trainer = start(300, "--reconnect-ms", 60000)
     assert daemon.process.wait(60) == 75
@@ -402,7 +414,8 @@ def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, doub
 
 
 def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
-    """The first that fails is tried once more; then the trainer gets its batches without the daemon's GPU, and so does whoever comes."""
+    """The first failing daemon is tried once more; then the trainer gets its batches without the daemon's GPU, and so
+    does every later trainer."""
     gpu_daemon(env={"FAKECUDA_FAIL": "cuMemcpyHtoDAsync:*=2"})
     output = finish(start(60, "--reconnect-ms", 60000))
     lost = [line for line in output if line.startswith("lost: ")]
@@ -418,7 +431,8 @@ def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
 
 
 def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
-    """Each one comes back and breaks before the first batch: for as long as the trainer would wait for one daemon, with pauses, and then it has the reason."""
+    """Each daemon comes back and fails before the first batch: the trainer tries for as long as it would wait for one
+    daemon, with pauses, and then gets the reason."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:1=700"})
     trainer = start(100000, "--reconnect-ms", 1500)
     n = 1
@@ -442,13 +456,13 @@ def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
 
 
 def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, double):
-    """systemd may stop a daemon that ends by itself, at any moment: the exit code stays the GPU's."""
+    """systemd may stop a daemon that is ending, at any moment: the exit code stays the GPU's."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:20=700"})
     trainer = start(100000)
     while daemon.process.poll() is None:
         if (
             "gpu-lost" in daemon.output()
-        ):  # without a pause, as there is a millisecond left: one of them meets the very end
+        ):  # without a pause, as only a millisecond is left: one of the signals arrives at the very end
             for _ in range(1000):
                 daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.returncode == 75
@@ -457,7 +471,8 @@ def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, doubl
 
 
 def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
-    """SIGTERM in the middle: trainers finish what the GPU is at, close the daemon's memory, and say so; the daemon frees it then, and the next one serves them on."""
+    """SIGTERM in the middle: trainers finish the GPU's current work, close the daemon's memory, and report that; then
+    the daemon frees it, and the next daemon continues to serve them."""
     daemon = gpu_daemon()
     trainers = [
         start(
@@ -498,7 +513,7 @@ def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
     time.sleep(0.2)
     pid = daemon.pid
     daemon.stop()
-    double.assert_clean(pid)  # leaks included: all was freed
+    double.assert_clean(pid)  # leaks included: everything was freed
     assert "gpu-left" not in daemon.output()
     daemon.start()
     for trainer in trainers:
@@ -508,7 +523,7 @@ def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
 
 
 def test_who_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
-    """A trainer that is stopped, and one that got the error but does nothing about it: the daemon ends in time, and frees nothing under them."""
+    """A stopped trainer, and one that ignores the error: the daemon ends in time, and frees nothing that they use."""
     daemon = gpu_daemon()
     trainers = [
         start(100000, "--job", name, "--hold-us", 1000, "--stay", stdin=subprocess.PIPE)
@@ -535,7 +550,7 @@ def test_who_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
 
 
 def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, double):
-    """Neither shortens nor lengthens it, and who knocks meanwhile is not let in."""
+    """A second signal neither shortens nor lengthens the wait, and new connections are refused meanwhile."""
     daemon = gpu_daemon()
     idle = start(100000, "--stay", stdin=subprocess.PIPE)
     assert idle.stdout.readline() == "attached\n"
@@ -551,7 +566,7 @@ def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, dou
 
 
 def test_a_lost_gpu_is_gone_even_when_its_driver_hangs(gpu_daemon, double):
-    """The GPU is lost while the driver keeps the thread: the daemon does not wait for it for ever."""
+    """The GPU is lost while the driver blocks the thread: the daemon does not wait for it for ever."""
     daemon = gpu_daemon(env={"FAKECUDA_LATENCY_US": "cuMemFree=60000000"})
     assert finish(start(5))[-1] == "5 batches, ipc, "  # and the thread is in cuMemFree now
     began = time.monotonic()

@@ -1,4 +1,5 @@
-"""The daemon that a trainer starts, on a machine with two of the driver double's GPUs: it is every trainer's daemon, whatever the first one's environment says."""
+"""The daemon that a trainer starts, on a machine with two of the driver double's GPUs: it serves every trainer,
+whatever the first one's environment is."""
 
 import json
 import os
@@ -22,7 +23,8 @@ OF_ONE_TRAINER = {
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Two GPUs and no daemon. Each one that is started notes its environment and its process; they are stopped at the end."""
+    """Two GPUs and no daemon. Each started daemon records its environment and its process; all are stopped at the
+    end."""
     if not TRAINER.exists() or not (BUILD / "libfakecuda.so").exists():
         pytest.skip("make tests builds gpu-trainer and libfakecuda.so")
     if pathlib.Path("/run/batchd/batchd.socket").exists():
@@ -99,7 +101,8 @@ def test_two_trials_with_a_gpu_each_share_one_daemon(machine, batchctl):
 
 
 def test_a_trainer_without_a_gpu_may_be_the_first(machine):
-    """A script that hides all GPUs, as one on the CPU does, starts the daemon; the next one gets its batches from it on a GPU."""
+    """A script that hides all GPUs, like a script for the CPU, starts the daemon; the next script gets its batches from
+    it on a GPU."""
     script = (
         f"import batchd; loader = batchd.DataLoader({DATA!r}, 16, arrays='numpy'); print(len(next(iter(loader))[0]))"
     )
@@ -124,7 +127,7 @@ def test_a_trainer_without_a_gpu_may_be_the_first(machine):
 
 
 def test_a_daemon_of_batchctls_own_sees_all_gpus_as_well(machine, batchctl, monkeypatch):
-    """batchctl bench --private starts its daemon without what concerns one trainer only."""
+    """batchctl bench --private starts its daemon without the variables that concern one trainer only."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     ended = batchctl(
         "bench", "random:length=64,shape=4,dtype=uint8", "--private", "--epochs", "1", "--batch-size", "16", "--quiet"

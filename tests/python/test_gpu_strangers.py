@@ -1,6 +1,8 @@
-"""Batches on a GPU between processes that CUDA IPC does not connect: other users, other namespaces. The daemon's memory comes as a descriptor (cuda-vmm-fd).
+"""Batches on a GPU between processes that CUDA IPC does not connect: other users, other namespaces. The daemon's memory
+comes as a descriptor (cuda-vmm-fd).
 
-On the driver double (tests/fakecuda), whose reports say what was done wrong and what was left behind; daemon and trainers are processes of their own.
+On the driver double (tests/fakecuda), whose reports list violations and leaks; daemon and trainers are processes of
+their own.
 """
 
 import json
@@ -55,7 +57,7 @@ def apart(*kinds):
 
 @pytest.fixture
 def folder():
-    """Where every user may write, and leaves nothing."""
+    """A folder in which every user may write, removed afterwards."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="batchd-strangers-"))
     path.chmod(0o1777)
     yield path
@@ -115,14 +117,14 @@ def assert_all(place, code, last, err, path="VMM"):
 
 
 def settle(place):
-    """Once all of its trainers have gone: nothing of theirs is on the GPU. Returns the daemon's footprint."""
+    """After all of its trainers have ended: nothing of theirs is on the GPU. Returns the daemon's footprint."""
     until("its memory is freed", lambda: place.slabs() == 0)
     assert not any(name.startswith("/memfd:fakecuda ") for name in links(place.daemon.pid)), links(place.daemon.pid)
     return settled_footprint(place.daemon.pid)
 
 
 def links(pid):
-    """What the process's descriptors are."""
+    """The targets of the process's descriptors."""
     found = []
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -132,7 +134,7 @@ def links(pid):
     return found
 
 
-# ---- which trainers get it ----
+# ---- which trainers get a descriptor ----
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,8 @@ def test_another_users_trainer_maps_the_daemons_memory(rows, folder, service, tr
     ids=["pid", "net", "ipc", "user", "container"],
 )
 def test_a_trainer_in_another_namespace_maps_the_daemons_memory(rows, folder, kinds):
-    """CUDA IPC cannot work between PID namespaces, and may fail between the others. In a user namespace it is tried, and its failure found out."""
+    """CUDA IPC cannot work between PID namespaces, and may fail between the others. In a user namespace it is tried,
+    and its failure detected."""
     before = apart(*kinds)
     if subprocess.run([*before, "true"], capture_output=True).returncode:
         pytest.skip(f"this machine does not make such namespaces: {kinds}")
@@ -189,7 +192,8 @@ def test_cuda_ipc_stays_first_where_it_works(rows, folder):
 
 @pytest.mark.parametrize("side", ["daemon", "trainer"])
 def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side):
-    """Nothing in the way that can be known before: the driver refuses CUDA IPC, to the daemon while it makes the memory, or to the trainer, which then opens again."""
+    """No obstacle that is known in advance: the driver refuses CUDA IPC, to the daemon while it makes the memory, or to
+    the trainer, which then opens again."""
     env = {"FAKECUDA_PERSONALITY": "no-legacy-ipc"}
     with Machine(
         folder, daemon_env=env if side == "daemon" else None, trainer_env=env if side == "trainer" else None
@@ -264,12 +268,13 @@ SHARED = ["--mode", "share", "--world", 2, "--batch", BATCH, "--most", MOST, "--
 
 @pytest.mark.parametrize("first", ["by CUDA IPC", "by a descriptor"])
 def test_trainers_of_one_job_on_both_sides_of_a_container(rows, folder, first):
-    """The one that CUDA IPC reaches has begun: the other gets memory of its own. In the other order both have the one that is there, as it suits both."""
+    """The trainer that CUDA IPC reaches began first: the other gets memory of its own. In the other order both use the
+    existing memory, which suits both."""
     with Machine(folder, daemon_env={"FAKECUDA_DIR": ""}, trainer_env={"FAKECUDA_DIR": ""}) as place:
         inside, outside = (
             ["unshare", "--pid", "--fork", "--kill-child", "--"],
             [],
-        )  # in one mount namespace, or their data sets would not be the same
+        )  # in one mount namespace, otherwise their data sets would not be the same
         trainers, slabs = [], 1 if first == "by a descriptor" else 2
         for rank, before in enumerate([outside, inside] if first == "by CUDA IPC" else [inside, outside]):
             trainers.append(
@@ -323,7 +328,8 @@ DAEMONS_CALLS = [
 
 
 def test_a_trainer_that_is_killed_in_any_state_leaves_nothing(rows, folder):
-    """At each call for the daemon's memory, before, while and after it is mapped: the daemon frees it when the process is gone, and the next trainer gets every byte."""
+    """Killed at each call for the daemon's memory, before, during and after mapping: the daemon frees it when the
+    process has ended, and the next trainer gets every byte."""
     with Machine(folder, SERVICE) as place:
         assert_all(place, *place.train("--dataset", rows, "--job", "first", *TRAIN, before=as_user(ALICE)))
         before = settle(place)
@@ -342,7 +348,8 @@ def test_a_trainer_that_is_killed_in_any_state_leaves_nothing(rows, folder):
 
 @pytest.mark.parametrize("call", DAEMONS_CALLS)
 def test_a_daemon_that_is_killed_in_any_state_costs_no_byte(rows, folder, call):
-    """While it makes the memory, before it has sent it, while it copies: the trainer goes on with the next daemon where it was, what it had mapped is unmapped in order, every row is right."""
+    """Killed while it makes the memory, before it has sent it, while it copies: the trainer continues with the next
+    daemon from where it was, its mappings are unmapped in order, every row is right."""
     with Machine(folder, SERVICE, daemon_env={"FAKECUDA_FAIL": f"{call}=-9"}) as place:
         trainer = place.start("--dataset", rows, "--job", "goes on", *TRAIN, before=as_user(ALICE))
         assert place.daemon.process.wait(60) == -9, place.daemon.output()
@@ -357,7 +364,8 @@ def test_a_daemon_that_is_killed_in_any_state_costs_no_byte(rows, folder, call):
 
 
 def test_a_daemon_that_stops_waits_for_nobody_who_has_a_descriptor(rows, folder):
-    """What it sent stays readable, so that it ends at once although the trainer, stopped, has it mapped; the trainer goes on with the next one, every row right."""
+    """Sent memory stays readable, so the daemon ends at once although the stopped trainer has it mapped; the trainer
+    continues with the next daemon, every row right."""
     with Machine(folder, SERVICE) as place:
         trainer = place.start(
             "--dataset",
@@ -400,7 +408,8 @@ def test_a_daemon_that_stops_waits_for_nobody_who_has_a_descriptor(rows, folder)
 
 @pytest.mark.parametrize("error", [2, 801, 999, 719], ids=["out of memory", "not supported", "unknown", "sticky"])
 def test_cpu_trainers_and_the_daemon_survive_every_error(rows, folder, error):
-    """Each call for memory by descriptor ends in the error, always: the trainer on the GPU is told why and copies, a loader without a GPU goes on, the daemon stays."""
+    """Each call for memory by descriptor always ends in the error: the trainer on the GPU is told why and copies, a
+    loader without a GPU continues, the daemon keeps running."""
     for call in sorted({call.partition(":")[0] for call in DAEMONS_CALLS} - {"cuMemcpyHtoDAsync"}):
         where = folder / call
         where.mkdir()
@@ -428,7 +437,7 @@ def test_cpu_trainers_and_the_daemon_survive_every_error(rows, folder, error):
             assert sum(1 for _ in batches) == LENGTH // BATCH - 1
             cpu.close()
             assert place.daemon.process.poll() is None, place.daemon.output()
-            if error != 719:  # after which nothing is called any more, not even to give back
+            if error != 719:  # after this error no CUDA call follows, not even to free
                 settle(place)
         assert place.status == 0, (call, place.daemon.output())
         assert not any(report.violations for report in place.reports("daemon") + place.reports("trainer"))

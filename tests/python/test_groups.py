@@ -1,4 +1,5 @@
-"""Users in many groups: each of their groups decides what they may read, and where the daemon does not know them all it reads nothing for them."""
+"""Users in many groups: each of their groups decides what they may read, and where the daemon does not know all groups
+it reads nothing for the user."""
 
 import os
 
@@ -23,8 +24,9 @@ AS_MEMBER = """
 
 @needs_root
 def test_the_last_of_many_groups_decides(build, public, samples, monkeypatch):  # noqa: F811
-    # A file that its group may read, and one that only its group may not: the hundredth group of a user counts like the first. With more groups than
-    # the daemon looks at it says so, and reads no path; what the configuration names stays open.
+    # A file that its group may read, and a file that only its group may not: the hundredth group of a user counts like
+    # the first. With more groups than the daemon checks it says so, and reads no path; configured data sets stay
+    # available.
     folder = public / "data" / "c"
     folder.mkdir(parents=True)
     pictures = sorted(p for p in samples.glob("*/*.jpg"))[:4]

@@ -130,7 +130,7 @@ def test_links_are_followed(tmp_path):
 
 
 def test_a_link_to_a_folder_above_ends_the_walk_there(tmp_path):
-    """Proves that a loop is left out instead of being walked until the kernel gives up."""
+    """Proves that a loop is skipped instead of being walked until the kernel gives up."""
     put(tmp_path, "a/1.jpg", "a/b/2.jpg")
     os.symlink("..", tmp_path / "a" / "b" / "up")
     os.symlink(tmp_path, tmp_path / "a" / "top")
@@ -138,7 +138,7 @@ def test_a_link_to_a_folder_above_ends_the_walk_there(tmp_path):
 
 
 def test_random_trees_agree(tmp_path):
-    """Proves it on trees nobody thought of, with awkward characters around '/' in ASCII, walked and from the kept index."""
+    """Proves it on random trees, with awkward characters around '/' in ASCII, walked and from the kept index."""
     r = random.Random(7)
     alphabet = ["a", "B", "-", ".", "0", "~", "é", " ", "+", "ab", "日"]
     for tree in range(20):
@@ -159,7 +159,7 @@ def test_random_trees_agree(tmp_path):
                     ),
                 )
             put(root, f"{name}/one.jpg")
-        time.sleep(0.03)  # an index of folders that changed this very moment is not kept
+        time.sleep(0.03)  # an index of folders that changed a moment ago is not kept
         assert_same(root, cache)
         assert len(list(cache.iterdir())) == 1
         assert_same(root, cache)
@@ -180,7 +180,7 @@ def test_random_trees_agree(tmp_path):
     ],
 )
 def test_folders_without_images_are_named_as_torchvision_names_them(tmp_path, names, message):
-    """Proves the words of the two errors of ImageFolder."""
+    """Proves the texts of ImageFolder's two errors."""
     put(tmp_path, *names)
     done = subprocess.run([TOOL, f"imagefolder:{tmp_path}"], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1

@@ -1,4 +1,5 @@
-"""`make install` follows GNU conventions: everything under DESTDIR and PREFIX, usable from there, and `make uninstall` takes it away again."""
+"""`make install` follows GNU conventions: everything under DESTDIR and PREFIX, usable from there, and `make uninstall`
+removes it again."""
 
 import fcntl
 import os
@@ -16,7 +17,7 @@ def make(build, *args):
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     with open(
         build / ".installing", "w"
-    ) as alone:  # what names a prefix is made in the build folder, for one installation at a time
+    ) as alone:  # files that contain the prefix are made in the build folder, for one installation at a time
         fcntl.flock(alone, fcntl.LOCK_EX)
         done = subprocess.run(
             ["make", "-s", "-C", str(REPO), f"BUILD={build}", *args],
@@ -76,7 +77,7 @@ def test_everything_lands_below_destdir_and_prefix(installed):
 
 
 def test_unit_starts_the_installed_daemon(installed):
-    # Proves that the unit names the daemon where this installation has put it, not where the default one would.
+    # Proves that the unit names the daemon of this installation, not the default path.
     unit = (installed / "opt/batchd/lib/systemd/system/batchd.service").read_text()
     starts = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
     assert starts and all(line.startswith("ExecStart=/opt/batchd/bin/batchd") for line in starts), starts
@@ -93,7 +94,7 @@ def test_soname_links_lead_to_the_library(installed):
 
 @pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
 def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, tmp_path, static, daemon, samples):
-    # Proves that a C trainer needs nothing but the installed files: it compiles, links, and reads batches from a daemon.
+    # Proves that a C trainer needs only the installed files: it compiles, links, and reads batches from a daemon.
     if not shutil.which("pkg-config"):
         pytest.skip("pkg-config is not installed")
     prefix = installed / "opt/batchd"
@@ -127,7 +128,8 @@ def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, 
 
 @pytest.mark.parametrize("way", ["path", "prefix"])
 def test_package_finds_a_library_in_a_prefix_of_its_own(build, installed, tmp_path, way):
-    # Proves that `make install PREFIX=~/.local`, or into a virtual environment, is enough for Python: by the daemon in $PATH, or as the environment's own.
+    # Proves that `make install PREFIX=~/.local`, or into a virtual environment, is enough for Python: by the daemon in
+    # $PATH, or as the environment's own.
     package = tmp_path / "site/deep/er"  # as far from the tree's build/ as site-packages is
     shutil.copytree(REPO / "client/python/batchd", package / "batchd")
     prefix = installed / "opt/batchd"

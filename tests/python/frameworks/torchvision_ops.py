@@ -1,5 +1,6 @@
-"""torchvision for these scripts, which have to import this first: its wheels for a GPU cannot load their operators beside a torch without, and its import then
-fails for want of two of them. Its transforms, which is all that is used here, need none."""
+"""torchvision for these scripts, which have to import this first: its wheels for a GPU cannot load their operators
+beside a torch without CUDA, and its import then fails because two of them are missing. These scripts use only its
+transforms, which need no operators."""
 
 import sys
 

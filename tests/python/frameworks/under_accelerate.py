@@ -1,4 +1,5 @@
-"""Accelerate on any number of ranks: metrics without padding, accumulation that ends with the epoch, a schedule that is torch's, and skipping."""
+"""Accelerate on any number of ranks: metrics without padding, accumulation that ends with the epoch, the same schedule
+as with torch's loader, and skipping."""
 
 import torchvision_ops  # noqa: F401
 import torch
@@ -17,7 +18,7 @@ def rows(loader):
 
 
 def train(loader, epochs, steps_per_epoch):
-    """Where gradients were synchronised, and the learning rate behind each step."""
+    """Where gradients were synchronised, and the learning rate after each step."""
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1, steps_per_epoch=steps_per_epoch, epochs=epochs)
@@ -36,7 +37,7 @@ def train(loader, epochs, steps_per_epoch):
     return synchronised, rates
 
 
-# Every sample once in what is gathered: of tensors, of nested ones, of objects; what is not one per row stays.
+# Gathering gives every sample once: of tensors, of nested ones, of objects; a value that is not one per row stays.
 loader = accelerator.prepare(batchd.DataLoader(f"random:length={N},shape=2,classes=9", 10, shuffle=True))
 tensors, objects, means = [], [], []
 for images, labels in loader:
@@ -48,7 +49,8 @@ for images, labels in loader:
 assert sorted(tensors) == sorted(map(int, objects)) == list(range(N)) and len(means) == ranks * len(loader)
 assert not accelerator.gradient_state.in_dataloader
 
-# An evaluation in the middle, one that is broken off, and a loader that is each rank's own, leave the outer loop's state alone.
+# An evaluation in the middle, an evaluation that is broken off, and a loader of one rank leave the outer loop's state
+# unchanged.
 for step, _ in enumerate(loader):
     if step == 1:
         small = batchd.DataLoader("random:length=9,shape=2", 2)
@@ -70,18 +72,18 @@ for _ in own:
     seen += accelerator.gather_for_metrics(rows(own)).tolist()
 assert sorted(seen) == list(range(N - N % ranks))
 
-# torch's loader, which Accelerate shards itself, has the same number of steps; README has the schedule's words.
+# torch's loader, which Accelerate shards itself, has the same number of steps; README describes the schedule.
 judge = torch.utils.data.DataLoader(TensorDataset(torch.zeros(N, 2), torch.zeros(N)), 10)
 whole_steps = len(judge)
 judge = accelerator.prepare(judge)
-if ranks <= 2:  # otherwise the numbers of steps differ by rounding
+if ranks <= 2:  # with more ranks the numbers of steps differ by rounding
     assert train(loader, 2, len(loader) * ranks) == train(judge, 2, whole_steps)
 synchronised, _ = train(loader, 2, len(loader) * ranks)
 assert synchronised == [
     (e, s) for e in range(2) for s in range(len(loader)) if s % 4 == 3 or s + 1 == len(loader)
 ], synchronised
 
-# Skipping begins the epoch at that batch; the next one is whole.
+# Skipping starts the epoch at that batch; the next epoch is complete.
 loader.set_epoch(7)
 assert [loader.last_batch.step for _ in accelerator.skip_first_batches(loader, 2)] == list(
     range(2, len(loader))

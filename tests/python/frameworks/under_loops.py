@@ -35,7 +35,7 @@ for rank in range(2):
         found = [i for _ in loader for i in loader.last_batch.indices.tolist()]
         assert found == list(map(int, judge)) and loader.last_batch.epoch == epoch
 
-# ignite iterates the loader anew each epoch and goes on over its end when told a length of its own.
+# ignite iterates the loader anew each epoch, and continues after its end when it was given another epoch length.
 loader = batchd.DataLoader("random:length=24,shape=2", 4, shuffle=True, seed=5)
 seen = []
 engine = Engine(
@@ -51,7 +51,7 @@ for epoch in range(3):
     mine = [(e, i) for outer, e, i in seen if outer == epoch]
     assert {e for e, _ in mine} == {epoch} and [i for _, part in mine for i in part] == list(sampler)
 
-# Pipelines by their objects: v1's pixels are torchvision's own; README says how far v2's are off.
+# Pipelines given as objects: v1's pixels are torchvision's own; README says how far v2's differ.
 to_tensor = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
 normalize = dict(mean=[0.485, 0.456, 0.406], std=(0.229, 0.224, 0.225))
 for transform, tolerance in (

@@ -1,4 +1,5 @@
-"""transformers' Trainer on two ranks, with the loader in an object that makes dictionaries: epochs, metrics without padding, and a resume from a checkpoint. argv: a folder."""
+"""transformers' Trainer on two ranks, with the loader wrapped in an object that makes dictionaries: epochs, metrics
+without padding, and a resume from a checkpoint. argv: a folder."""
 
 import torchvision_ops  # noqa: F401
 import os

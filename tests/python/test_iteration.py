@@ -1,4 +1,5 @@
-"""An iteration's life as torch's own samplers and frameworks know it: when it takes its epoch, what state_dict says meanwhile, who hears set_epoch."""
+"""The life of an iteration, as torch's own samplers and frameworks expect it: when it takes its epoch, what state_dict
+returns meanwhile, and which sampler gets set_epoch."""
 
 import json
 
@@ -55,7 +56,7 @@ def test_an_iterator_that_gave_nothing_counts_no_epoch(daemon):
 
 
 def test_set_epoch_holds_for_an_iterator_that_was_not_asked_for_a_batch_yet(daemon):
-    """Lightning's order of things: iter, iter, set_epoch, next. The batches that were made early are not given out."""
+    """Lightning's order of calls: iter, iter, set_epoch, next. Batches made too early are not delivered."""
     loader = make()
     iter(loader)
     for epoch in (0, 1, 5):
@@ -65,12 +66,12 @@ def test_set_epoch_holds_for_an_iterator_that_was_not_asked_for_a_batch_yet(daem
     iterator = iter(loader)
     assert rows(loader, iterator, 1) == order(6)[:4]
     loader.set_epoch(9)
-    assert rows(loader, iterator) == order(6)[4:]  # its epoch is taken
+    assert rows(loader, iterator) == order(6)[4:]  # its epoch is decided
     assert rows(loader, iter(loader)) == order(9)
 
 
 def test_a_restored_position_is_not_lost_to_an_iterator_that_gives_nothing(daemon):
-    """It holds until a batch was given from there, and for its own epoch only."""
+    """The position holds until a batch from there was delivered, and for its own epoch only."""
     loader = make()
     loader.set_epoch(2)
     rows(loader, iter(loader), 2)
@@ -85,7 +86,7 @@ def test_a_restored_position_is_not_lost_to_an_iterator_that_gives_nothing(daemo
 
 
 def test_an_epoch_without_batches_is_an_epoch(daemon):
-    """drop_last leaves nothing of 24 samples in batches of 25; the next iteration is the next epoch all the same."""
+    """drop_last leaves no batch of 24 samples with batch size 25; the next iteration is the next epoch all the same."""
     loader = make(batch_size=25, drop_last=True)
     for _ in range(3):
         assert list(loader) == []
@@ -97,7 +98,7 @@ def test_an_epoch_without_batches_is_an_epoch(daemon):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_state_follows_the_batches_wherever_set_epoch_is_called(daemon, late):
-    """Between iter and set_epoch, behind every batch, and while set_epoch names the running epoch."""
+    """Between iter and set_epoch, after every batch, and while set_epoch names the running epoch."""
     loader = make()
     iterator = iter(loader)
     if late:
@@ -116,7 +117,7 @@ def test_state_follows_the_batches_wherever_set_epoch_is_called(daemon, late):
 
 
 def test_state_after_set_epoch_of_another_epoch_is_that_ones_begin(daemon):
-    """Until the running iteration gives one more batch: then that is where the training stands."""
+    """Until the running iteration delivers one more batch: then the position is after that batch."""
     loader = make()
     iterator = iter(loader)
     rows(loader, iterator, 2)
@@ -130,7 +131,7 @@ def test_state_after_set_epoch_of_another_epoch_is_that_ones_begin(daemon):
 
 
 def test_the_same_epoch_can_be_begun_again(daemon):
-    """`break`, set_epoch of the same epoch, and a new loop: from its first batch."""
+    """`break`, set_epoch of the same epoch, and a new loop: it starts with the epoch's first batch."""
     loader = make()
     for _ in range(2):
         loader.set_epoch(4)
@@ -142,8 +143,8 @@ def test_the_same_epoch_can_be_begun_again(daemon):
 
 
 def test_a_state_of_an_epochs_last_batch_leaves_the_loop_to_end(daemon):
-    """As torchdata's StatefulDataLoader: saved inside the loop, the resumed loop gets nothing more and the next one is the next epoch; saved behind
-    the loop, the next epoch follows at once. Twice over, and set_epoch decides in both."""
+    """As torchdata's StatefulDataLoader: saved inside the loop, the resumed loop gets nothing more and the next one is
+    the next epoch; saved after the loop, the next epoch follows at once. Twice over, and set_epoch decides in both."""
     loader = make()
     iterator = iter(loader)
     rows(loader, iterator, 6)
@@ -164,7 +165,7 @@ def test_a_state_of_an_epochs_last_batch_leaves_the_loop_to_end(daemon):
 
 
 def own(kind, **options):
-    """A loader with DistributedSampler as torch's loader gets it, and the sampler."""
+    """A loader with DistributedSampler given as to torch's loader, and the sampler."""
     sampler = DistributedSampler(range(N), 1, 0, shuffle=True, seed=3)
     if kind == "sampler":
         return make(sampler=sampler, shuffle=False, seed=0, **options), sampler
@@ -176,14 +177,15 @@ def own(kind, **options):
 @pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
 @pytest.mark.parametrize("whom", ["loader", "loader.sampler", "sampler"])
 def test_set_epoch_is_heard_from_either_side(daemon, kind, whom):
-    """By the loader, by loader.sampler, and by the very object that the script has kept: order and epoch are the same ones."""
+    """By the loader, by loader.sampler, and by the object that the script has kept: all show the same order and
+    epoch."""
     loader, sampler = own(kind)
     target = {"loader": loader, "loader.sampler": loader.sampler, "sampler": sampler}[whom]
     for epoch in (3, 4, 0, 8):
         target.set_epoch(epoch)
         assert rows(loader, iter(loader)) == order(epoch)
         assert loader.last_batch.epoch == loader.state_dict()["epoch"] == sampler.epoch == epoch
-    assert rows(loader, iter(loader)) == order(9)  # and counted up together
+    assert rows(loader, iter(loader)) == order(9)  # and the epoch counts up for both
     assert isinstance(loader.sampler, DistributedSampler) == (kind == "sampler") and len(loader.sampler) == N
 
 
@@ -199,7 +201,8 @@ def test_a_restored_epoch_reaches_the_sampler(daemon, kind):
 
 
 def test_a_sampler_is_read_once_and_for_the_right_epoch(daemon):
-    """Not by an iterator that gives nothing: a sampler that draws from torch's generator would give others afterwards."""
+    """An iterator that delivers nothing must not draw: a sampler that draws from torch's generator would give other
+    values afterwards."""
     reads = []
 
     class Counted(DistributedSampler):
@@ -215,7 +218,7 @@ def test_a_sampler_is_read_once_and_for_the_right_epoch(daemon):
 
 
 def test_a_sampler_that_counts_by_itself_and_the_loader_agree(daemon):
-    """One whose __iter__ goes on to the next epoch; and a state saved in the middle of it is of the epoch that is running."""
+    """A sampler whose __iter__ advances to the next epoch; a state saved in the middle belongs to the running epoch."""
 
     class Counting:
         epoch = 0

@@ -1,4 +1,4 @@
-"""tests/layers on small trees: what it lets pass, what it names, and that its list of known arrows only gets shorter."""
+"""tests/layers on small trees: what it accepts, what it names, and that its list of known arrows only gets shorter."""
 
 import os
 import re
@@ -17,7 +17,7 @@ class Tree:
         self.root = root
 
     def add(self, name, includes=(), calls=()):
-        """A noun: a header that includes, a .c file that has one function and calls those of others."""
+        """A noun: a header with includes, a .c file that has one function and calls those of others."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         function = name.replace("/", "_")
@@ -50,7 +50,7 @@ def tree(tmp_path):
 
 
 def test_calls_that_go_down_pass(tree):
-    """Two folders and two files of one, each calling what is below it."""
+    """Two folders, one with two files; each calls what is below it."""
     tree.add("daemon/util/low")
     tree.add("daemon/core/slots", calls=["daemon/util/low"])
     tree.add("daemon/core/stream", calls=["daemon/core/slots"], includes=["util/low"])
@@ -72,7 +72,7 @@ def test_a_call_to_a_higher_folder_is_named(tree):
 
 
 def test_the_client_does_not_call_the_daemon(tree):
-    """Both sides may use proto, and neither the other's functions."""
+    """Both sides may use proto, and neither may use the other's functions."""
     tree.add("proto/ring")
     tree.add("daemon/util/size", calls=["proto/ring"])
     tree.add("client/loader", calls=["proto/ring"], includes=["util/size"])
@@ -82,7 +82,7 @@ def test_the_client_does_not_call_the_daemon(tree):
 
 
 def test_a_circle_of_calls_is_named_and_counted(tree):
-    """Three files of a folder call each other in a circle, with one beside them that is in none."""
+    """Three files of a folder call each other in a circle; a file beside them is not part of it."""
     tree.add("daemon/core/a", calls=["daemon/core/b"])
     tree.add("daemon/core/b", calls=["daemon/core/c"])
     tree.add("daemon/core/c", calls=["daemon/core/a", "daemon/core/d"])
@@ -104,7 +104,8 @@ def test_headers_that_include_each_other_are_a_circle(tree):
 
 
 def test_the_list_of_known_arrows_only_gets_shorter(tree):
-    """A listed arrow lets a circle pass and is still counted; once the arrow is cut, or is in no circle, its line is an error."""
+    """A listed arrow makes a circle acceptable and is still counted; once the arrow is cut, or is part of no circle,
+    its line is an error."""
     tree.add("daemon/core/a", calls=["daemon/core/b"])
     tree.add("daemon/core/b", calls=["daemon/core/a"])
     listed = tree.check("daemon/core/b -> daemon/core/a")
@@ -120,7 +121,7 @@ def test_the_list_of_known_arrows_only_gets_shorter(tree):
 
 
 def test_a_source_without_its_object_is_an_error(tree):
-    """What was not compiled cannot be checked."""
+    """A file that was not compiled cannot be checked."""
     tree.add("daemon/core/a")
     (tree.root / "build/daemon/core/a.o").unlink()
     result = tree.check()

@@ -1,4 +1,5 @@
-"""Limits of the machine and of one user, with what is really there: a storm at the door, a file system that does not answer, a small memory control group."""
+"""Limits of the machine and of one user, with real resources: a flood of connections, a file system that does not
+answer, a small memory control group."""
 
 import contextlib
 import json
@@ -33,7 +34,8 @@ def status_of(d):
 
 
 def test_a_storm_of_refusals_is_one_record(make_daemon):
-    # 2000 connections over the limit, then 2000 messages that are none: one record each, and what was only counted is told when the daemon ends.
+    # 2000 connections over the limit, then 2000 invalid messages: one record each, and the number of repetitions is
+    # logged when the daemon ends.
     d = make_daemon(config=NO_LINGER + "limits:\n  sessions_per_user: 3\n")
     refused = 0
     with contextlib.ExitStack() as inside:
@@ -81,7 +83,8 @@ OFFENCES = {
 
 
 def test_each_kind_of_offender_is_one_record_and_disturbs_no_trainer(make_daemon):
-    # Twenty of each kind, in turn, beside a trainer: two records, as all but one are the same refusal; the rest are counted, and told at the end.
+    # Twenty of each kind, in turn, beside a trainer: two records, because all but one kind get the same refusal; the
+    # rest are counted, and the count is logged at the end.
     d = make_daemon(config=NO_LINGER)
     trainer = Trainer("""
         with batchd.DataLoader("random:length=400,shape=4", batch_size=4, shuffle=True, seed=3, arrays="numpy", job="beside") as loader:
@@ -100,7 +103,7 @@ def test_each_kind_of_offender_is_one_record_and_disturbs_no_trainer(make_daemon
                 said = b"x"
                 while said and not said.startswith(b":"):  # Error
                     said = wire.hear()
-                refused[kind] += bool(said) or kind == "unread"  # whose socket is full, so that it cannot be told
+                refused[kind] += bool(said) or kind == "unread"  # its socket is full, so that it cannot be told
     assert refused == dict.fromkeys(OFFENCES, 20)
     batches = [said["indices"] for said in trainer.finish()]
     assert sorted(sum(batches, [])) == list(range(400))
@@ -112,7 +115,7 @@ def test_each_kind_of_offender_is_one_record_and_disturbs_no_trainer(make_daemon
 
 # ---- a file system that hangs ----
 
-# A FUSE file system whose server never answers, in a mount namespace of its own; then the daemon in its place.
+# A FUSE file system whose server never answers, in a mount namespace of its own; then the process becomes the daemon.
 BESIDE_A_HUNG_MOUNT = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -147,14 +150,15 @@ class HungDaemon(Daemon):
             pytest.skip("mounting is not allowed here")
 
     def give_up(self):
-        """The file system's end: what hangs in it fails."""
+        """Ends the file system: hanging calls fail."""
         os.close(self.fuse)
         self.fuse = -1
 
 
 @needs_root
 def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeypatch):  # noqa: F811
-    # One user opens twelve data sets that do not answer; two hang (a quarter of eight threads), ten wait, and somebody else gets an epoch.
+    # One user opens twelve data sets that do not answer; two hang (a quarter of eight threads), ten wait, and another
+    # user gets an epoch.
     n, names = 12, "".join(f"  - name: hung{i}\n    source: imagefolder:{public}/hung\n" for i in range(12))
     d = HungDaemon(public, [], NO_LINGER + "socket_mode: 0666\nio_threads: 8\ndatasets:\n" + names)
     monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
@@ -175,7 +179,7 @@ def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeyp
                 say(n=sum(1 for _ in loader))
                 """,
             ) == [{"n": 16}]
-            for wire in wires[6:]:  # these leave the line
+            for wire in wires[6:]:  # these clients leave the queue
                 wire.socket.close()
             until("who waited and left is forgotten", lambda: len(status_of(d)["loaders"]) == 6)
             d.give_up()
@@ -195,7 +199,7 @@ def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeyp
 
 
 class SmallGroup:
-    """A memory control group inside this process's own, version 1 or 2; skips the test where none may be made."""
+    """A memory control group inside this process's own, version 1 or 2; skips the test where it may not be created."""
 
     def __init__(self, limit):
         self.folder = None
@@ -253,8 +257,9 @@ class GroupedDaemon(Daemon):
 @needs_root
 @pytest.mark.parametrize("memory, budget_mib", [("auto", 24), ("48MiB", 48), ("1GiB", 72)])
 def test_a_small_memory_group_is_respected(build, tmp_path, monkeypatch, memory, budget_mib):
-    # 96 MiB: by default a quarter of it is the budget, and never more than three quarters. What does not fit is refused by name, a window shrinks to what does,
-    # every slot is used, and nobody is killed for memory.
+    # 96 MiB: by default the budget is a quarter of it, and never more than three quarters. A request that does not fit
+    # is refused by name, a window shrinks to the available memory, every slot is used, and no process is killed for
+    # memory.
     if "asan" in build.name or "tsan" in build.name:
         pytest.skip("a sanitizer takes more memory than the group has")
     group = SmallGroup(96 * MIB)

@@ -1,4 +1,4 @@
-"""batchd.DataLoader as a training loop sees it, against a real daemon: order, positions, leases, forks, failures."""
+"""batchd.DataLoader as used by a training loop, against a real daemon: order, positions, leases, forks, failures."""
 
 import collections
 import copy
@@ -33,7 +33,8 @@ needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
 
 
 def make(dataset=RANDOM, batch_size=8, n_slots=4, **options):
-    """Four slots, as large batches have them: of small ones the daemon would make many more ahead, and these tests want to see the end of them."""
+    """Four slots, as for large batches: for small ones the daemon would make many more ahead, and these tests need to
+    use up all slots."""
     return batchd.DataLoader(dataset, batch_size, n_slots=n_slots, **options)
 
 
@@ -80,7 +81,7 @@ def run_python(code, **options):
 
 
 def test_an_epoch_has_every_sample_once(daemon):
-    """13 batches of 100 samples, the last one shorter, shapes and types as asked for."""
+    """13 batches of 100 samples, the last one shorter, shapes and types as requested."""
     loader = make(shuffle=True)
     assert len(loader) == 13 and len(loader.dataset) == 100 and len(loader.sampler) == 100
     sizes, seen = [], []
@@ -112,7 +113,7 @@ def test_torch_tensors_by_default_and_numpy_on_request(daemon, monkeypatch):
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_order_is_that_of_distributed_sampler(daemon, world, drop_last):
-    """All ranks, two epochs, with torch's own sampler as the judge; padding rows are the last ones."""
+    """All ranks, two epochs, compared with torch's own sampler; padding rows come last."""
     for rank in range(world):
         sampler = torch.utils.data.DistributedSampler(
             range(100), world, rank, shuffle=True, seed=5, drop_last=drop_last
@@ -133,7 +134,7 @@ def test_order_is_that_of_distributed_sampler(daemon, world, drop_last):
 
 @pytest.mark.parametrize("spelling", ["uint8", "UINT8", numpy.uint8, numpy.dtype("uint8"), torch and torch.uint8])
 def test_dtype_may_be_spelt_as_people_do(daemon, samples, spelling):
-    """Text, numpy and torch; with uint8 normalising is left to the trainer, who is told how."""
+    """Text, numpy and torch; with uint8 the trainer has to normalise, and the loader tells it how."""
     if spelling is None:
         pytest.skip("torch is not installed")
     loader = make(f"imagefolder:{samples}", dtype=spelling, layout="nhwc")
@@ -160,7 +161,7 @@ def test_images_come_with_the_pipeline_that_was_asked_for(daemon, samples):
 
 
 def test_epochs_count_up_unless_set(daemon):
-    """Without set_epoch every iteration is another epoch; with it the one that was asked for."""
+    """Without set_epoch every iteration is the next epoch; with it the requested one."""
     loader = make(shuffle=True)
     epochs = [indices_of(loader) for _ in range(3)]
     assert epochs[0] != epochs[1] != epochs[2]
@@ -173,7 +174,8 @@ def test_epochs_count_up_unless_set(daemon):
 
 
 def test_a_new_iteration_ends_the_old_one(daemon):
-    """The old iterator takes nothing from the new one, and says what has happened: a loop that just ended would pass for an epoch."""
+    """The old iterator takes nothing from the new one, and raises an error: if it just ended, that would look like a
+    complete epoch."""
     loader = make()
     old = iter(loader)
     next(old)
@@ -185,7 +187,7 @@ def test_a_new_iteration_ends_the_old_one(daemon):
     assert sum(1 for _ in new) == 12
     assert next(new, None) is None
     iter(loader)
-    assert next(new, None) is None  # it had come to its end
+    assert next(new, None) is None  # the new one had ended
     with pytest.raises(batchd.Error, match="two at a time need two loaders"):
         list(zip(loader, loader))
     old = iter(loader)
@@ -211,7 +213,8 @@ def taken(loader, n):
 
 
 def test_resume_goes_on_with_the_next_batch(daemon):
-    """For every batch of an epoch, the last one too: the rest of it, then the next epoch, as if nothing had happened."""
+    """After every batch of an epoch, the last one included: the rest of it, then the next epoch, without a
+    difference."""
     loader = make(shuffle=True, seed=3)
     states, whole = [loader.state_dict()], []
     for _ in loader:
@@ -227,7 +230,7 @@ def test_resume_goes_on_with_the_next_batch(daemon):
 
 
 def test_resume_twice_in_one_epoch_is_exact(daemon):
-    """The second resume of an epoch is where other loaders drift."""
+    """After the second resume of an epoch other loaders differ from the order."""
     whole = indices_of(make(shuffle=True, seed=3))
     first = make(shuffle=True, seed=3)
     assert taken(first, 3) == whole[:3]
@@ -239,7 +242,7 @@ def test_resume_twice_in_one_epoch_is_exact(daemon):
 
 
 def test_resume_with_other_batch_sizes_and_world_sizes_covers_the_rest_once(daemon):
-    """1 trainer with batches of 8, then 2 with 6, then 3 with 5: the epoch's order, cut differently."""
+    """1 trainer with batches of 8, then 2 with 6, then 3 with 5: the same order, split differently."""
     order = flat(indices_of(make(shuffle=True, seed=3)))
     loader = make(shuffle=True, seed=3)
     taken(loader, 3)
@@ -256,7 +259,7 @@ def test_resume_with_other_batch_sizes_and_world_sizes_covers_the_rest_once(daem
 
 
 def test_state_at_the_end_of_an_epoch_loses_none_and_repeats_none(daemon):
-    """Resuming goes on with the next epoch; asking for the finished one again, as scripts do, gives nothing."""
+    """Resuming continues with the next epoch; requesting the finished one again, as scripts do, gives nothing."""
     loader = make(shuffle=True, seed=3)
     indices_of(loader)
     state = loader.state_dict()
@@ -287,7 +290,7 @@ def test_set_epoch_keeps_a_restored_position_of_the_same_epoch_only(daemon):
 
 
 def test_state_of_other_data_or_another_order_is_refused(daemon):
-    """Named, instead of silently training on something else."""
+    """The error names the difference, instead of training silently on another order."""
     state = make(shuffle=True, seed=3).state_dict()
     with pytest.raises(ValueError, match="another data set"):
         make("random:length=99,shape=2", shuffle=True, seed=3).load_state_dict(state)
@@ -303,7 +306,8 @@ def test_state_of_other_data_or_another_order_is_refused(daemon):
 
 
 def test_writing_in_place_harms_nobody(daemon):
-    """A trainer that normalises in place sees its own values, and the next time the daemon's; another trainer of the same job sees nothing of it."""
+    """A trainer that normalises in place sees its own values, and the next time the daemon's; another trainer of the
+    same job sees none of the changes."""
     expected = content_of(make())
     loader = make(mode="share", job="shared")
     for epoch in range(3):
@@ -319,7 +323,8 @@ def test_writing_in_place_harms_nobody(daemon):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_faulthandler_and_in_place_writes_get_along(daemon, when):
-    """Python's own handler below ours or, enabled in mid-epoch, on top of it: no write is lost, and a real crash is reported once."""
+    """Python's own handler below ours or, enabled in mid-epoch, on top of it: no write is lost, and a real crash is
+    reported once."""
     done = run_python(
         """
         import batchd, ctypes, faulthandler
@@ -346,7 +351,7 @@ def test_faulthandler_and_in_place_writes_get_along(daemon, when):
 
 
 def test_writable_mapping_allows_readinto(daemon, tmp_path):
-    """System calls cannot take a fault: writable=True is for them."""
+    """System calls cannot handle a fault: writable=True is for them."""
     (tmp_path / "bytes").write_bytes(b"\1" * 240)
     expected = content_of(make(arrays="numpy"))
     loader = make(arrays="numpy", writable=True)
@@ -360,7 +365,7 @@ def test_writable_mapping_allows_readinto(daemon, tmp_path):
 
 
 def test_keeping_every_batch_gets_copies_instead_of_a_standstill(daemon):
-    """list(loader) works, says once why it copies, and all of it stays right."""
+    """list(loader) works, reports once why it copies, and all of the batches stay right."""
     expected = content_of(make())
     loader = make(n_slots=4)
     with warnings.catch_warnings(record=True) as caught:
@@ -371,7 +376,8 @@ def test_keeping_every_batch_gets_copies_instead_of_a_standstill(daemon):
 
 
 def test_two_slots_are_enough_for_a_plain_loop_and_say_so_when_kept(daemon):
-    """The smallest window: no copies in a plain loop, copies for one that keeps batches, an error instead of waiting for ever where a loop begins to in its middle."""
+    """The smallest window: no copies in a plain loop, copies for a loop that keeps batches, an error instead of an
+    endless wait for a loop that starts to keep them in its middle."""
     loader = make(n_slots=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -386,7 +392,7 @@ def test_two_slots_are_enough_for_a_plain_loop_and_say_so_when_kept(daemon):
 
 
 def test_batches_outlive_the_loader_and_the_daemon(make_daemon):
-    """What is held stays what it was, readable and writable."""
+    """Held batches stay unchanged, readable and writable."""
     daemon = make_daemon()
     loader = make()
     expected = content_of(make())
@@ -404,7 +410,7 @@ def test_batches_outlive_the_loader_and_the_daemon(make_daemon):
 
 
 def test_dropped_loader_leaves_without_a_collector(daemon):
-    """No reference cycle: the session ends with the last reference, not some day."""
+    """No reference cycle: the session ends with the last reference, not at a later garbage collection."""
     gc.disable()
     try:
         for images, labels in make(job="gone"):
@@ -419,12 +425,12 @@ def test_dropped_loader_leaves_without_a_collector(daemon):
 
 
 def jobs():
-    """Of all sessions that the daemon has."""
+    """The number of batches delivered to all sessions of the daemon."""
     return [s["job"] for s in batchd.status()["sessions"]]
 
 
 def test_threads_may_share_an_iteration(daemon):
-    """Whoever is next gets what is next; every sample comes once."""
+    """Each thread gets the next batch in order; every sample comes once."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -466,7 +472,8 @@ def test_dropping_tensors_returns_their_slots(daemon):
 
 
 def test_a_batch_that_comes_with_ctrl_c_is_not_lost(daemon, monkeypatch):
-    """A signal's handler that raises when a batch has just come: whoever asks again gets that batch; who begins again gives it back."""
+    """A signal handler that raises when a batch has just come: the next call gets that batch; a new iteration gives it
+    back."""
     from batchd import _lib
 
     loader, take = make(timeout=20), _lib.next
@@ -492,7 +499,7 @@ def test_a_batch_that_comes_with_ctrl_c_is_not_lost(daemon, monkeypatch):
 
 
 def test_ctrl_c_while_a_batch_is_dropped_is_neither_lost_nor_loses_the_slot(daemon):
-    """A destructor in Python would begin with the signal's handler, drop what that raises, and not get to the release."""
+    """A destructor in Python would start with the signal handler, drop its exception, and never reach the release."""
     from batchd import _lib
 
     loader = make()
@@ -502,7 +509,7 @@ def test_ctrl_c_while_a_batch_is_dropped_is_neither_lost_nor_loses_the_slot(daem
     with pytest.raises(KeyboardInterrupt):
         collections.deque(
             map(functools.partial.__call__, calls), 0
-        )  # one after the other, all in C: Python sees the signal afterwards
+        )  # one after the other, all in C: Python handles the signal afterwards
     assert not held and _lib.n_leased(loader._handle) == 0
 
 
@@ -510,7 +517,8 @@ def test_ctrl_c_while_a_batch_is_dropped_is_neither_lost_nor_loses_the_slot(daem
 
 
 def test_a_forked_child_can_do_nothing_and_harms_nothing(daemon):
-    """Iterating there is an error that says why; tensors that die there give nothing back; the parent goes on undisturbed."""
+    """Iterating there is an error that says why; tensors freed there give nothing back; the parent continues
+    undisturbed."""
     expected = content_of(make())
     loader = make()
     it = iter(loader)
@@ -541,7 +549,7 @@ def test_a_forked_child_can_do_nothing_and_harms_nothing(daemon):
 
 
 def test_pickling_and_copying_are_refused_with_advice(daemon):
-    """A connection cannot travel."""
+    """A connection cannot be pickled."""
     loader = make()
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="process that iterates"):
@@ -549,7 +557,7 @@ def test_pickling_and_copying_are_refused_with_advice(daemon):
 
 
 def test_ranks_as_torchrun_starts_them_share_one_loader(daemon):
-    """Two processes that know only torchrun's variables: together they see the epoch, in one job."""
+    """Two processes with nothing but torchrun's variables: together they see the epoch, in one job."""
     code = """
         import batchd
         loader = batchd.DataLoader("random:length=100,shape=3", 8, shuffle=True)
@@ -576,7 +584,8 @@ def test_ranks_as_torchrun_starts_them_share_one_loader(daemon):
 
 @needs_torch
 def test_a_process_group_made_later_is_followed(daemon, tmp_path):
-    """As frameworks do it that start their own processes: the loader is made first, its state restored, and only then does anybody know of ranks."""
+    """As in frameworks that start their own processes: the loader is made first, its state restored, and the ranks are
+    known only afterwards."""
     state = make(shuffle=True, seed=3)
     whole = flat(indices_of(state))
     state.set_epoch(0)
@@ -618,7 +627,8 @@ def test_a_process_group_made_later_is_followed(daemon, tmp_path):
 
 @needs_torch
 def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
-    """torch's own launcher, process group and DistributedDataParallel; the loader learns everything by itself. Two epochs, a restored position."""
+    """torch's own launcher, process group and DistributedDataParallel; the loader finds all settings itself. Two
+    epochs, a restored position."""
     (tmp_path / "train.py").write_text(
         textwrap.dedent("""
         import batchd, os, torch
@@ -677,7 +687,8 @@ def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_ready_batch_costs_no_system_call(daemon, tmp_path):
-    """200 batches more, taken one by one when they are ready: a packet now and then to wake the daemon, for many batches at once, and nothing else."""
+    """200 batches more, taken one by one when they are ready: an occasional packet to wake the daemon, for many batches
+    at once, and no other system call."""
     counts = {}
     for n in (200, 400):
         code = f"""
@@ -716,7 +727,7 @@ def test_a_ready_batch_costs_no_system_call(daemon, tmp_path):
         for name, c in counts.items()
         if name not in ("total", "clock_nanosleep") and len(c) == 2 and abs(c[1] - c[0]) >= 50
     }
-    # A busy machine may be late with a few: then one receives and waits. One call a batch would be 200.
+    # On a busy machine a few batches may be late: then the trainer waits and receives. One call a batch would be 200.
     assert not grown, grown
 
 
@@ -730,7 +741,7 @@ def test_sharing_trainers_get_every_batch(daemon):
 
 
 def test_trials_under_torchrun_are_not_each_others_rank(daemon, monkeypatch):
-    """Each is the only rank of a run of its own; in the group they share they are two."""
+    """Each is the only rank of a run of its own; in their common group they are two."""
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     a = make(mode="share", job="trials")
@@ -773,7 +784,7 @@ def test_ctrl_c_ends_a_wait_at_once(daemon):
 
 
 def test_ctrl_c_ends_a_long_opening(tmp_path):
-    """A daemon (a pretended one) that indexes for ever: the bar shows it, Ctrl-C ends it, the terminal is left clean."""
+    """A fake daemon that builds an index for ever: the bar shows it, Ctrl-C ends it, the terminal is left clean."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(tmp_path / "socket"))
     listener.listen(1)
@@ -812,7 +823,7 @@ def test_ctrl_c_ends_a_long_opening(tmp_path):
 
 
 def test_timeout_is_an_error_that_says_where_to_look(daemon):
-    """timeout= as torch has it."""
+    """timeout= works as in torch."""
     done = run_python(STARVED.format(", timeout=0.3", "TimeoutError"))
     assert "TimeoutError no batch within 0.3 s" in done.stdout and "batchctl status" in done.stdout, (
         done.stdout + done.stderr
@@ -823,7 +834,7 @@ def test_timeout_is_an_error_that_says_where_to_look(daemon):
 
 
 def test_mistakes_are_named(daemon, tmp_path):
-    """One line each, with the thing that is wrong in it, as the exception that Python people expect."""
+    """One line each that names the wrong thing, as the exception that Python programs expect."""
     cases = [
         (FileNotFoundError, "nowhere", dict(dataset=f"imagefolder:{tmp_path}/nowhere")),
         (ValueError, "imagefolder:", dict(dataset=str(tmp_path))),
@@ -870,7 +881,7 @@ def test_mistakes_are_named(daemon, tmp_path):
 
 
 def test_options_may_have_the_types_that_scripts_have(daemon):
-    """Of numpy, of torch, endless times, and None where torch takes it."""
+    """Values of numpy and of torch, infinite times, and None where torch accepts it."""
     loader = make(
         batch_size=numpy.int64(8),
         seed=numpy.uint8(3),
@@ -888,7 +899,7 @@ def test_options_may_have_the_types_that_scripts_have(daemon):
 
 
 def test_what_stands_for_the_data_set_says_what_it_is_not(daemon):
-    """Single samples are not to be had, targets are somewhere else, and a loader that is gone is named."""
+    """Single samples are not available, targets are elsewhere, and a closed loader is named."""
     loader = make()
     with pytest.raises(TypeError, match="only batches"):
         loader.dataset[0]
@@ -901,7 +912,7 @@ def test_what_stands_for_the_data_set_says_what_it_is_not(daemon):
 
 
 def test_a_job_with_other_options_is_refused_by_the_field(daemon):
-    """The second loader of the same job asks for something else."""
+    """The second loader of the same job has another specification."""
     first = make(job="one", world_size=2, rank=0)
     with pytest.raises(batchd.MismatchError, match="seed"):
         make(job="one", world_size=2, rank=1, seed=1)
@@ -909,7 +920,7 @@ def test_a_job_with_other_options_is_refused_by_the_field(daemon):
 
 
 def test_a_newer_process_takes_over_its_rank(daemon):
-    """A restarted trainer is served; its predecessor is told, and does not come back by itself."""
+    """A restarted trainer is served; its predecessor gets an error, and does not come back by itself."""
     old, new = make(job="fenced"), None
     it = iter(old)
     next(it)
@@ -944,7 +955,7 @@ def indices_of_epoch(epoch):
 
 
 def phases_of_opening(monkeypatch, at_daemon=lambda: None, **options):
-    """Opens a loader; what the library said meanwhile. at_daemon is called when nobody answers."""
+    """Opens a loader; returns the library's messages meanwhile. at_daemon is called when no daemon answers."""
     from batchd import progress
 
     phases = []
@@ -964,7 +975,8 @@ def phases_of_opening(monkeypatch, at_daemon=lambda: None, **options):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_opening_waits_for_a_daemon_that_is_being_restarted(make_daemon, monkeypatch, end):
-    """Whether it took its socket along or left it behind, and also for one that a variable names; not where reconnect says so."""
+    """Whether the daemon removed its socket or left it behind, and also for a socket named by a variable; not where
+    reconnect says so."""
     daemon = make_daemon()
     for options in ({"socket": daemon.socket}, {}):
         getattr(daemon, end)()
@@ -975,7 +987,7 @@ def test_opening_waits_for_a_daemon_that_is_being_restarted(make_daemon, monkeyp
 
 
 def test_opening_does_not_wait_for_what_was_never_there(tmp_path, monkeypatch, capsys):
-    """A socket in no directory fails at once; one in a directory after a moment, with a word about it."""
+    """A socket in a missing directory fails at once; a socket in an existing one after a moment, with a message."""
     phases, error = phases_of_opening(monkeypatch, socket=tmp_path / "misspelt" / "socket")
     assert not phases and "misspelt" in str(error)
     monkeypatch.undo()
@@ -985,7 +997,7 @@ def test_opening_does_not_wait_for_what_was_never_there(tmp_path, monkeypatch, c
 
 
 def test_a_daemon_that_moved_is_found_by_the_rule(make_daemon):
-    """Its own socket first, then wherever a new loader would look."""
+    """Its own socket first, then the places where a new loader would look."""
     first = make_daemon()
     whole = indices_of(make(shuffle=True))
     loader, found = make(shuffle=True, reconnect=3), []
@@ -1000,7 +1012,8 @@ def test_a_daemon_that_moved_is_found_by_the_rule(make_daemon):
 
 
 def test_a_daemon_that_stays_away_is_an_error(make_daemon, capsys):
-    """After `reconnect` seconds, with the socket's name, and with a word on the terminal if they are many; at once if it is 0."""
+    """After `reconnect` seconds, with the socket's name, and with a message on the terminal for a long wait; at once if
+    it is 0."""
     daemon = make_daemon()
     loaders = [make(reconnect=0), make(reconnect=0.2), make(reconnect=2.5)]
     iterators = [iter(loader) for loader in loaders]
@@ -1021,7 +1034,7 @@ def test_a_daemon_that_stays_away_is_an_error(make_daemon, capsys):
 
 
 class Sampler:
-    """As PyTorch's batch samplers: lists of any length, another order each epoch."""
+    """Like PyTorch's batch samplers: lists of any length, another order each epoch."""
 
     batch_size = 9
 
@@ -1093,7 +1106,7 @@ def test_a_sampler_is_cut_into_batches_as_torch_does(daemon, drop_last):
 
 
 def test_own_batches_resume_by_skipping_what_was_given_out(daemon):
-    """The sampler is asked again from its start."""
+    """The sampler is iterated again from its start."""
     expected = [list(b) for b in Sampler()]
     loader = make(batch_size=None, batch_sampler=Sampler())
     assert taken(loader, 6) == expected[:6]
@@ -1103,7 +1116,7 @@ def test_own_batches_resume_by_skipping_what_was_given_out(daemon):
 
 
 def test_own_batches_survive_the_daemon(make_daemon):
-    """Also when it is killed in between."""
+    """Also when the daemon is killed in between."""
     daemon = make_daemon()
     loader, found = make(batch_size=None, batch_sampler=Sampler()), []
     with warnings.catch_warnings():
@@ -1118,7 +1131,7 @@ def test_own_batches_survive_the_daemon(make_daemon):
 
 @needs_torch
 def test_torch_batch_samplers_work(daemon):
-    """The class that people have."""
+    """The usual class."""
     sampler = torch.utils.data.BatchSampler(torch.utils.data.SubsetRandomSampler(range(50, 80)), 7, False)
     loader = make(batch_size=None, batch_sampler=sampler)
     batches = indices_of(loader)
@@ -1140,7 +1153,7 @@ def test_wrong_own_batches_are_refused_by_name(daemon):
 
 
 def test_wrappers_that_keep_unknown_iterables_work(daemon):
-    """As HuggingFace Accelerate's do: only iter and len, and a look at the usual attributes."""
+    """Like those of HuggingFace Accelerate: only iter and len, and access to the usual attributes."""
     loader = make(drop_last=True, num_workers=2)
 
     class Wrapper:
@@ -1168,7 +1181,7 @@ def test_wrappers_that_keep_unknown_iterables_work(daemon):
 
 @needs_torch
 def test_cuda_without_a_gpu_is_refused_clearly(daemon):
-    """Before anything is opened."""
+    """Raised before anything is opened."""
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(
@@ -1183,7 +1196,8 @@ def test_cuda_without_a_gpu_is_refused_clearly(daemon):
 
 
 def test_a_first_program_needs_no_setup(build, tmp_path):
-    """No daemon anywhere: two processes of an ordinary user start one between them, which is theirs alone and stops cleanly."""
+    """Without a running daemon, two processes of an ordinary user start one for both; it serves only that user and
+    stops cleanly."""
     program = build / "client" / "examples" / "train"
     who = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
     if not program.exists() or subprocess.run(["test", "-x", str(program)], **who).returncode:

@@ -1,4 +1,5 @@
-"""The inner loop: one program, one test, what clean keeps, what a benchmark builds, what an editor is told."""
+"""Targets for daily work: one program, one test, what clean keeps, what a benchmark builds, and the compile
+commands."""
 
 import json
 import os
@@ -9,7 +10,7 @@ from daemons import BUILD, REPO
 
 
 def make(*args, folder=REPO, **settings):
-    """Its exit status and output. Variables of a make that runs these tests do not reach it."""
+    """make's exit status and output. Variables of a make that runs these tests do not reach it."""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BATCHD_TEST")}
     done = subprocess.run(
         ["make", "-s", "--no-print-directory", "-C", folder, *args, *(f"{k}={v}" for k, v in settings.items())],
@@ -29,7 +30,7 @@ def checks(output):
 
 
 def test_one_program_or_one_test_can_be_run(build):
-    """T=account runs test_account alone, T=account:zero only those of its tests that have it in their names."""
+    """T=account runs test_account alone, T=account:zero only its tests that have "zero" in their names."""
     code, output = make("check-c", T="account", BUILD=BUILD)
     everything = checks(output)
     assert code == 0 and list(everything) == ["test_account"], output
@@ -43,7 +44,7 @@ def test_one_program_or_one_test_can_be_run(build):
 
 
 def test_a_choice_without_tests_fails(build):
-    """A misspelt name is not taken for success."""
+    """A misspelt name does not count as success."""
     code, output = make("check-c", T="account:misspelt", BUILD=BUILD)
     assert code != 0 and "none has $BATCHD_TEST in its name" in output
 
@@ -61,7 +62,7 @@ def test_clean_keeps_what_takes_minutes_to_make(tmp_path):
 
 
 def test_a_benchmark_builds_no_tests(tmp_path):
-    """What `make bench` builds for itself are its own programs."""
+    """`make bench` builds only its own programs."""
     code, output = make("-n", "bench-tools", "V=1", BUILD=tmp_path / "none")
     assert code == 0 and "tests/bench/handover" in output and "tests/tools/render" in output
     assert "tests/test_" not in output and "fakecuda" not in output

@@ -1,4 +1,4 @@
-"""The daemon's memory: within its budget whatever the caches hold, and given back when the work is gone."""
+"""The daemon's memory: within its budget whatever the caches hold, and freed when the work is done."""
 
 import json
 import time
@@ -17,7 +17,7 @@ def status(batchctl):
     "cache", ["{decoded: auto, jpeg: auto}", "{decoded: 1GiB, jpeg: 1GiB}", "{decoded: off, jpeg: off}"]
 )
 def test_resident_memory_stays_within_the_budget(make_daemon, batchctl, photos, cache):
-    # 400 photographs are some 200 MiB of pixels: more than the caches may have. Two jobs with windows of their own.
+    # 400 photographs are about 200 MiB of pixels: more than the caches may have. Two jobs with windows of their own.
     make_daemon(config=f"memory: 192MiB\ncache: {cache}\n")
     loaders = [
         batchd.DataLoader(f"imagefolder:{photos}", batch_size=32, transform=t, shuffle=True, arrays="numpy")
@@ -49,14 +49,15 @@ def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samp
 @pytest.mark.parametrize(
     "config, options, n",
     [
-        ("memory: 1GiB\n", {}, 16),  # an eighth of what is free has room for them
+        ("memory: 1GiB\n", {}, 16),  # an eighth of the free memory has room for them
         ("memory: 96MiB\n", {}, 5),  # an eighth of 96 MiB less four slots of 5 has room for one
         ("memory: 1GiB\nslots: 5\n", {}, 5),  # as configured
         ("memory: 1GiB\n", {"n_slots": 3}, 3),
     ],
-)  # as asked for
+)  # as requested
 def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, n):
-    # The first four are there at once, the others soon, all of them charged; and each is used: nobody takes a batch meanwhile.
+    # The first four exist at once, the others soon, all of them charged; and each is used, while no trainer takes a
+    # batch.
     make_daemon(config="cache: {decoded: off, jpeg: off}\n" + config)
     slot = 5 * MIB
     with batchd.DataLoader(f"random:length=6400,shape={slot // 256 - 32}x4", 16, arrays="numpy", **options) as loader:
@@ -66,7 +67,7 @@ def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, conf
         while True:
             s = batchd.status()
             stream = s["loaders"][0]["streams"][0]
-            if stream["ready"] + stream["held"] == n and stream["making"] == 0:  # though nobody is short of them
+            if stream["ready"] + stream["held"] == n and stream["making"] == 0:  # though no trainer waits for them
                 break
             assert time.monotonic() < deadline, s
             time.sleep(0.01)
@@ -77,7 +78,7 @@ def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, conf
 
 
 def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, batchctl, samples):
-    # Hits instead of decodes, and not one bit of difference to a daemon without caches; the same for the entropy index.
+    # Hits instead of decodes, and the same bits as from a daemon without caches; the same for the entropy index.
     def epochs(config):
         make_daemon(config=config)
         loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=16, shuffle=True, arrays="numpy", dtype="uint8")

@@ -1,4 +1,5 @@
-"""Clients that ask for more memory than there is: each is refused by name or waits, and the daemon stays within `memory` + 64 MiB, its peak included."""
+"""Clients that request more memory than there is: each is refused by name or waits, and the daemon stays within
+`memory` + 64 MiB, its peak included."""
 
 import json
 import os
@@ -199,7 +200,8 @@ def hollow_jpeg(edge):
 
 
 def test_hollow_pictures_cost_nothing(small, tmp_path):
-    # 2 GB of coefficients for 200 bytes; and one below the size from which pixels need bytes, 134 MB of them.
+    # 2 GB of coefficients for 200 bytes; and a picture below the size from which pixels need bytes, with 134 MB of
+    # coefficients.
     source = make_list(tmp_path, {f"{i}.jpg": hollow_jpeg(13370 if i % 2 else 4000) for i in range(8)})
     with pytest.raises(batchd.BadDataError, match="pixels in only .* bytes|MiB for one image"):
         next(iter(load(source)))
@@ -207,7 +209,8 @@ def test_hollow_pictures_cost_nothing(small, tmp_path):
 
 
 def test_a_picture_that_takes_too_long_ends_its_row(make_daemon, tmp_path):
-    # A hundred scans over 16 Mpx, of which none has data, take seconds. A row gives up at the second such picture, not at the seventeenth.
+    # A hundred scans over 16 Mpx, without data, take seconds. A row gives up at the second such picture, not at the
+    # seventeenth.
     daemon = make_daemon("--workers", "1", config="bad_data: 100%\nlimits: {image_time: 100ms, image_scans: 200}\n")
     scans = b"".join(
         bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, a << 4 | max(a - 1, 0)])
@@ -224,7 +227,8 @@ def test_a_picture_that_takes_too_long_ends_its_row(make_daemon, tmp_path):
 
 
 def test_large_files_read_ahead_do_not_pile_up(small, picture, tmp_path):
-    # 64 files of 10 MiB, holes behind their picture: as many tickets would keep 640 MiB, also when the job has gone.
+    # 64 files of 10 MiB, with holes after their picture: as many tickets would keep 640 MiB, also after the job has
+    # ended.
     for i in range(64):
         (tmp_path / f"{i}.jpg").write_bytes(picture)
         os.truncate(tmp_path / f"{i}.jpg", 10 * MIB)

@@ -1,4 +1,4 @@
-"""DataLoader.next_into on the CPU: the batches of a loop, in memory of the caller's. On a GPU: test_cuda_loader.py."""
+"""DataLoader.next_into on the CPU: the batches of a loop, in the caller's memory. On a GPU: test_cuda_loader.py."""
 
 import gc
 import json
@@ -56,7 +56,8 @@ def same(found, wanted):
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_the_batches_of_a_loop(daemon, kind, arrays):
-    """Two epochs, the last batch with fewer rows, into torch tensors and numpy arrays alike; rows behind the last keep what was there, and no slot is held."""
+    """Two epochs, the last batch with fewer rows, into torch tensors and numpy arrays alike; rows after the last stay
+    unchanged, and no slot is held."""
     loader, other = make(arrays=arrays), make(job="other")
     images, labels = buffers(kind=kind)
     for epoch in range(2):
@@ -70,7 +71,7 @@ def test_the_batches_of_a_loop(daemon, kind, arrays):
     "options", [dict(), dict(dtype="float16"), dict(dtype="uint8", layout="NHWC"), dict(layout="NHWC")], ids=str
 )
 def test_pictures(daemon, samples, options):
-    """Every dtype and layout; a channels_last tensor by way of NHWC."""
+    """Every dtype and layout; a channels_last tensor through NHWC."""
     options = dict(
         dataset=f"imagefolder:{samples}", transform=[["CenterCrop", 16], "ToTensor"], batch_size=10, **options
     )
@@ -83,7 +84,7 @@ def test_pictures(daemon, samples, options):
 
 
 def test_labels_may_be_left_out_and_buffers_be_larger(daemon):
-    """Only the first rows are written, and only what was given."""
+    """Only the first rows are written, and only the given arrays."""
     loader, other = make(), make(job="other")
     images, labels = buffers(rows=6)
     (x, _), _ = next(iter(other)), loader.next_into(images)
@@ -91,7 +92,8 @@ def test_labels_may_be_left_out_and_buffers_be_larger(daemon):
 
 
 def test_a_state_saved_behind_any_batch_goes_on_with_the_next(daemon):
-    """state_dict stands behind what next_into has written last; another loader goes on there, by next_into or in a loop; and so does load_state_dict in the middle."""
+    """state_dict is the position after the last batch that next_into wrote; another loader continues there, by
+    next_into or in a loop; and so does load_state_dict in the middle."""
     loader = make()
     images, labels = buffers()
     wanted = looped(make(job="whole"))
@@ -111,7 +113,8 @@ def test_a_state_saved_behind_any_batch_goes_on_with_the_next(daemon):
 
 
 def test_epochs_are_those_that_set_epoch_says(daemon):
-    """Between epochs, before the first batch, and in the middle, where another epoch ends this one and the same one changes nothing."""
+    """Between epochs, before the first batch, and in the middle, where another epoch ends this one and the same one
+    changes nothing."""
     loader = make()
     images, labels = buffers()
     at = []
@@ -127,7 +130,8 @@ def test_epochs_are_those_that_set_epoch_says(daemon):
 
 
 def test_a_loop_and_next_into_end_each_other(daemon):
-    """A loader has one iteration at a time: a loop that goes on behind next_into hears why it is over, and next_into behind a loop begins as another loop would."""
+    """A loader has one iteration at a time: a loop that continues after next_into gets an error that says why, and
+    next_into after a loop starts as another loop would."""
     loader = make()
     images, labels = buffers()
     loop = iter(loader)
@@ -205,7 +209,8 @@ def test_what_a_batch_cannot_be_written_into(daemon, images, error, words):
 
 
 def test_autograd_notices_a_buffer_that_is_overwritten(daemon):
-    """Backward through what was in a buffer before is refused, as after any write in place; an input may want gradients."""
+    """Backward through the former content of a buffer is refused, as after any write in place; an input may require
+    gradients."""
     loader = make()
     images, labels = buffers()
     loader.next_into(images, labels)
@@ -221,7 +226,7 @@ def test_autograd_notices_a_buffer_that_is_overwritten(daemon):
 
 
 def test_a_loader_that_nobody_has_any_more_is_gone(daemon):
-    """What next_into remembers does not keep the loader, so that its session ends with its last reference."""
+    """The state of next_into does not keep the loader alive, so that its session ends with its last reference."""
     loader = make()
     loader.next_into(*buffers())
     gone = weakref.ref(loader)
@@ -234,7 +239,7 @@ def test_a_loader_that_nobody_has_any_more_is_gone(daemon):
 
 
 def test_a_producers_batches_are_for_loops(daemon):
-    """Refused with what to do, as such batches have no common shape."""
+    """Refused with advice, because such batches have no common shape."""
     with batchd.serve([(torch.zeros(2), torch.zeros(2))], name="odd", background=True):
         with batchd.DataLoader("serve:odd") as loader:
             with pytest.raises(TypeError, match="iterate over the loader"):
@@ -251,7 +256,8 @@ def test_a_closed_loader_says_so(daemon):
 
 
 def test_the_example(daemon, samples):
-    """The example's loop on the CPU: two epochs of pictures without the incomplete batch, and numbers that are no NaN."""
+    """The example's loop on the CPU: two epochs of pictures without the incomplete batch, and numbers that are not
+    NaN."""
     done = subprocess.run(
         [sys.executable, REPO / "client/examples/train_graph.py", f"imagefolder:{samples}"],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},

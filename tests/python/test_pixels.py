@@ -13,8 +13,8 @@ from PIL import Image, ImageEnhance, ImageOps
 torch = pytest.importorskip("torch")
 warnings.simplefilter("ignore")
 
-# Pillow 13 changed the order of its two passes for some shapes; ours can do both. 12.2 and 12.3 have an order of their own for what is more than a hundred times
-# as tall as wide, which is no picture.
+# Pillow 13 changed the order of its two passes for some shapes; ours implements both. 12.2 and 12.3 have an order of
+# their own for images more than a hundred times as tall as wide, which do not occur.
 PILLOW = min(13, max(12, int(PIL.__version__.split(".")[0])))
 HAS_TOWERS = PIL.__version__.startswith(("12.2.", "12.3."))
 FILTERS = {0: Image.Resampling.NEAREST, 2: Image.Resampling.BILINEAR, 3: Image.Resampling.BICUBIC}
@@ -149,7 +149,7 @@ def render(build, tmp_path):
 
 
 def resize_shorter(image, size, max_size=None, f=Image.Resampling.BILINEAR):
-    """torchvision's Resize of one number."""
+    """torchvision's Resize with one number."""
     short, long = sorted(image.size)
     new_short, new_long = size, int(size * long / short)
     if max_size is not None and new_long > max_size:
@@ -187,12 +187,13 @@ def test_val224_equals_pillow_on_every_photograph(render, photos):
 def pillow_opens(file):
     try:
         return Image.open(file).convert("RGB")
-    except Exception:  # whatever Pillow says about it
+    except Exception:  # any exception of Pillow
         return None
 
 
 def test_val224_equals_pillow_on_odd_files(render, odd):
-    """Grey, CMYK, palette, transparent, rotated...: what Pillow opens has Pillow's pixels; the rest is an error with a text."""
+    """Grey, CMYK, palette, transparent, rotated...: files that Pillow opens have Pillow's pixels; the others are an
+    error with a text."""
     n_same = 0
     for file in sorted(odd.iterdir()):
         image = pillow_opens(file)
@@ -282,7 +283,7 @@ def test_pad(render, images, mode, padding):
 
 
 def adjust_hue(image, factor):
-    """torchvision's, on PIL images."""
+    """Same as torchvision's, on PIL images."""
     h, s, v = image.convert("HSV").split()
     turned = np.array(h) + np.int32(factor * 255).astype(np.uint8)
     return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), s, v)).convert("RGB")
@@ -317,7 +318,8 @@ def test_hue_equals_pillow(render, images):
 
 
 def test_every_colour_survives_hue_as_in_pillow(render):
-    """All values of two channels against all of a third's sixteenths: no colour where float and double roundings part ways."""
+    """All values of two channels against all of a third's sixteenths: no colour where float and double roundings
+    differ."""
     r, g, b = np.meshgrid(np.arange(256), np.arange(256), np.arange(0, 256, 15), indexing="ij")
     cube = Image.fromarray(np.stack([r, g, b], -1).astype(np.uint8).reshape(256, -1, 3))
     for factor in (0.0625, -0.4375):
@@ -360,7 +362,7 @@ def test_grayscale(render, images):
 
 
 def test_flips_between_other_ops_keep_their_place(render, images):
-    """A flip before a resize is not one after it, and a crop of a flipped picture is cut from its other side."""
+    """A flip before a resize differs from one after it, and a crop of a flipped picture is cut from its other side."""
     h, v = ["RandomHorizontalFlip", 1], ["RandomVerticalFlip", 1]
 
     def reference(image):
@@ -385,7 +387,7 @@ def test_flips_between_other_ops_keep_their_place(render, images):
 
 
 def test_random_crops_are_crops(build, render, images):
-    """RandomResizedCrop and RandomCrop give the pixels of the window they say they chose, by every order of key."""
+    """RandomResizedCrop and RandomCrop give the pixels of the window that they report, for every order of the keys."""
     image = images[0]
     for index in range(40):
         window = choices(build, ["RandomResizedCrop", 32], image.size, 1, index=index)[0]
@@ -398,7 +400,7 @@ def test_random_crops_are_crops(build, render, images):
 
 
 def choices(build, op, size, count, seed=0, epoch=0, index=0):
-    """What the op chose for `count` samples: one list of texts each."""
+    """The op's choices for `count` samples: one list of texts each."""
     ops = [op] if op[0] in ("RandomResizedCrop", "RandomCrop") else [["CenterCrop", 8], op]
     out = subprocess.run(
         [
@@ -419,7 +421,8 @@ def choices(build, op, size, count, seed=0, epoch=0, index=0):
 
 
 def test_train224_is_its_choices_applied(build, render, photos):
-    """train224 end to end: the window and the flip it chose, cut by Pillow from the same file, resized, flipped; by prefix as well."""
+    """train224 end to end: the reported window and flip, cut by Pillow from the same file, resized, flipped; by prefix
+    as well."""
     files = sorted(photos.glob("*/*"))[::25]
     ops = [
         ["RandomResizedCrop", {"size": 224, "pillow": PILLOW}],

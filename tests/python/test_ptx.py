@@ -1,5 +1,6 @@
-"""The PTX interpreter (tests/ptx) by itself: its arithmetic against libm, torch and plain Python, every rule that it enforces broken once, its counts on patterns
-whose answers are known. And the conformance program's kernels, which no compiler has seen before a driver does."""
+"""The PTX interpreter (tests/ptx) by itself: its arithmetic against libm, torch and plain Python, every rule that it
+enforces violated once, its counts on patterns with known answers. And the conformance program's kernels, which
+otherwise no compiler sees before a driver does."""
 
 import ctypes
 import ctypes.util
@@ -13,10 +14,11 @@ import numpy as np
 import ptx
 import pytest
 
-# The numbers that are tried overflow, as they would on a GPU.
+# The test numbers overflow, as they would on a GPU.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 HEAD = ".version 7.0\n.target sm_70\n.address_size 64\n"
-# What every kernel below begins with: its number among all threads in %r0, its place in each of two arrays of words in %rd2 and %rd3.
+# The beginning of every kernel below: the thread's number among all threads in %r0, its place in each of two arrays of
+# words in %rd2 and %rd3.
 BEGIN = """
     .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<9>;
     mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mad.lo.u32 %r0, %r1, %r2, %r3;
@@ -50,7 +52,7 @@ def fails(message, body, source=range(64), **more):
 
 
 def floats(n, seed):
-    """Of all sizes, with subnormals, zeros, infinities and short mantissas, which make ties."""
+    """Floats of all sizes, with subnormals, zeros, infinities and short mantissas, which make ties."""
     r = np.random.default_rng(seed)
     bits = r.integers(0, 1 << 32, n, np.uint32)
     bits[::3] &= np.uint32(0xFFF00000)
@@ -70,7 +72,7 @@ def test_fma_rounds_once():
     big = r.integers(1 << 23, 1 << 24, 20000).astype(np.float32)  # products have up to 48 bits
     ties = (2 * r.integers(2048, 2896, 20000) + 1).astype(
         np.float32
-    )  # products are odd and have 25: in the middle of two floats
+    )  # products are odd and have 25 bits: in the middle of two floats
     a = np.concatenate([floats(20000, 1), big, ties])
     b = np.concatenate([floats(20000, 2), big[::-1], ties[::-1]])
     c = np.concatenate(
@@ -83,7 +85,7 @@ def test_fma_rounds_once():
     assert (ours.view(np.uint32)[numbers] == theirs.view(np.uint32)[numbers]).all()
     assert (ours.view(np.uint32)[~numbers] == 0x7FFFFFFF).all()
     twice = (a.astype(np.float64) * b + c).astype(np.float32)
-    assert (twice[numbers] != theirs[numbers]).sum() > 1000  # so these numbers do tell
+    assert (twice[numbers] != theirs[numbers]).sum() > 1000  # so these numbers do distinguish the two
 
 
 def test_halves_are_torchs():
@@ -190,11 +192,11 @@ def test_halves_in_words():
     assert (got & 0xFFFF == x.astype(np.float16).view(np.uint16)).all()
 
 
-# ---- control ----
+# ---- control flow ----
 
 
 def test_threads_part_and_meet():
-    """Loops of another length in every thread; whoever is done waits where the loop ends."""
+    """Loops of a different length in every thread; a finished thread waits at the loop's end."""
     steps = [0] * 96
     for i in range(96):
         n = i + 1
@@ -213,11 +215,11 @@ def test_threads_part_and_meet():
         n_blocks=3,
     )
     assert list(got) == steps
-    assert [t.requests for t in report.of("global", True)] == [3]  # together again: one for each warp
+    assert [t.requests for t in report.of("global", True)] == [3]  # together again: one request for each warp
 
 
 def test_shared_memory_and_barriers():
-    """Each block turns its part round, twice, in the same memory."""
+    """Each block reverses its part, twice, in the same memory."""
     got, _ = run(
         """
         mov.u64 %rd7, part; shl.b32 %r4, %r3, 2; cvt.u64.u32 %rd5, %r4; add.u64 %rd5, %rd7, %rd5; mov.u32 %r5, 252; sub.u32 %r5, %r5, %r4; cvt.u64.u32 %rd6, %r5;
@@ -246,7 +248,7 @@ def test_other_spaces():
     assert [int(v) for v in got] == [0xFE00 + i - 2 + (0x10 if i & 1 else 5) for i in range(64)]
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 def test_addresses():
@@ -303,7 +305,7 @@ def test_races():
         place + "st.shared.u32 [%r4], %r0; ld.shared.u32 %r6, [%r4]; st.shared.u32 [%r4], %r6;",
         range(64),
         variables=SHARED,
-    )  # each at its own
+    )  # each thread at its own
 
 
 def test_barriers_that_not_all_come_to():
@@ -343,7 +345,7 @@ def test_unknown_instructions_are_named(line, message):
         program("\n" + line)
 
 
-# ---- what is counted ----
+# ---- counts ----
 
 
 def traffic(body, space, n_threads=32, words=None, **more):
@@ -410,7 +412,7 @@ def test_reads_and_writes_of_every_byte():
 
 @pytest.fixture(scope="module")
 def conformance(build):
-    """Their text as it lies in the program."""
+    """Their text as stored in the program."""
     path = build / "tests" / "gpu" / "conformance"
     if not path.exists():
         pytest.skip("needs `make tests`: tests/gpu/conformance")
@@ -443,7 +445,7 @@ def test_conformance_fma(conformance):
 
 @pytest.mark.parametrize("n_blocks, n, rounds", [(1, 64, 1), (3, 100, 2), (8, 5, 3), (2, 100, 0)])
 def test_conformance_copy(conformance, n_blocks, n, rounds):
-    """Each round reads and writes every piece of 16 bytes once: what it moves is what a measurement divides by."""
+    """Each round reads and writes every piece of 16 bytes once: a measurement divides by this number of bytes."""
     memory = ptx.Global()
     values = np.random.default_rng(n).integers(0, 1 << 32, 4 * n, np.uint32)
     a, b = memory.buffer(values.tobytes()), memory.buffer(16 * n, writable=True)
@@ -455,7 +457,7 @@ def test_conformance_copy(conformance, n_blocks, n, rounds):
 
 
 def test_conformance_kernels_assemble(conformance, tmp_path):
-    """For every GPU that the toolkit here knows; elsewhere a driver would be the first to look."""
+    """For every GPU that this machine's toolkit supports; otherwise a driver would be the first to compile them."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     ptxas, nvcc = (shutil.which(tool, path=f"{home}/bin:{os.environ['PATH']}") for tool in ("ptxas", "nvcc"))
     if not ptxas or not nvcc:

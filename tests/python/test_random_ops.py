@@ -1,6 +1,7 @@
-"""What random ops choose, against torch's formulas: same distributions, and nothing but the key decides.
+"""The choices of random ops, against torch's formulas: same distributions, and only the key decides.
 
-Seeds are fixed on our side and on torch's, so each test gives the same verdict every time; the thresholds are p = 1e-4."""
+Seeds are fixed on our side and on torch's, so each test gives the same verdict every time; the thresholds are p =
+1e-4."""
 
 import json
 import math
@@ -17,7 +18,7 @@ P = 1e-4
 
 
 def choices(build, op, size=(500, 375), count=N, seed=0, epoch=0, index=0):
-    """What the op chose for `count` samples of an image of that size: an array of one row each."""
+    """The op's choices for `count` samples of an image of that size: an array of one row each."""
     tool = build / "tests" / "tools" / "render"
     if not tool.exists():
         pytest.skip(f"{tool} is not built")
@@ -114,7 +115,7 @@ def test_resized_crop_falls_back_to_the_middle(build, size):
 
 
 def test_random_crop_places_are_uniform(build):
-    """Every left and top equally often; none where the image just fits; padding counts as image."""
+    """Every left and top equally often; always 0 where the image just fits; padding counts as image."""
     ours = choices(build, ["RandomCrop", [300, 460]], (500, 375))
     evenly_spread(np.bincount(ours[:, 0].astype(int), minlength=41))
     evenly_spread(np.bincount(ours[:, 1].astype(int), minlength=76))
@@ -137,7 +138,7 @@ def test_random_crop_places_are_uniform(build):
     ],
 )
 def test_chances(build, op, p):
-    """As often as asked, within four standard deviations; never and always exactly."""
+    """As often as requested, within four standard deviations; never and always exactly."""
     n = choices(build, [op, p]).sum()
     assert abs(n - N * p) <= 4 * math.sqrt(N * p * (1 - p))
 

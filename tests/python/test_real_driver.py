@@ -1,6 +1,8 @@
-"""What users see who have NVIDIA's driver and no GPU that it can use: a container without --gpus, a machine whose module is not loaded, CUDA_VISIBLE_DEVICES="".
+"""The behaviour for users with NVIDIA's driver and no usable GPU: a container without --gpus, a machine whose module is
+not loaded, CUDA_VISIBLE_DEVICES="".
 
-The driver's own library, where it is installed or $REAL_LIBCUDA names one; on a machine with a GPU it is told to hide it.
+Uses the driver's own library, where it is installed or $REAL_LIBCUDA names one; on a machine with a GPU the driver is
+told to hide it.
 """
 
 import ctypes
@@ -31,7 +33,7 @@ def real(monkeypatch):
 
 
 def test_doctor_says_so_in_a_sentence(batchctl):
-    """No GPU is no problem unless one is asked for; control nodes in /dev are none."""
+    """No GPU is no problem unless a GPU is required; control nodes in /dev are no GPU."""
     p = batchctl("doctor", "--json")
     found = {f["about"]: f for f in json.loads(p.stdout)["findings"]}
     assert p.returncode == 0, p.stdout + p.stderr
@@ -46,7 +48,7 @@ def test_doctor_says_so_in_a_sentence(batchctl):
 
 
 def test_a_trainer_that_wants_a_gpu_is_refused_in_words(make_daemon):
-    """Before anything else, and the daemon is not troubled; without a GPU the same trainer goes on."""
+    """Refused before anything else, without a request to the daemon; without device= the same trainer works."""
     make_daemon()
     p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert (
@@ -58,7 +60,8 @@ def test_a_trainer_that_wants_a_gpu_is_refused_in_words(make_daemon):
 
 
 def test_a_daemon_that_sees_none_tells_its_trainers(make_daemon, monkeypatch):
-    """The trainer's GPU is the double's; the daemon's driver is NVIDIA's. The trainer copies by itself and knows why."""
+    """The trainer's GPU is the double's; the daemon's driver is NVIDIA's. The trainer copies by itself and knows
+    why."""
     daemon = make_daemon()
     monkeypatch.setenv("BATCHD_LIBCUDA", str(BUILD / "libfakecuda.so"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
@@ -71,7 +74,7 @@ def test_a_daemon_that_sees_none_tells_its_trainers(make_daemon, monkeypatch):
 
 
 def test_the_gpu_tests_see_that_there_is_none(build):
-    """What check-gpu and bench-gpu ask before they use the driver."""
+    """The question of check-gpu and bench-gpu before they use the driver."""
     p = subprocess.run(
         [str(build / "tests" / "gpu" / "conformance"), "--probe"],
         stdin=subprocess.DEVNULL,

@@ -1,6 +1,8 @@
-"""Everything that can go wrong on a shared machine, in small: processes that are killed, stopped, forked or hostile, full tables, full disks.
+"""Failures on a shared machine, in small: processes that are killed, stopped, forked or hostile, full tables, full
+disks.
 
-After each: what the others get is byte for byte what they would have got, and the daemon is as it was before (slots, sessions, descriptors, threads).
+After each: the other clients get byte for byte the same as without it, and the daemon is as before (slots, sessions,
+descriptors, threads).
 """
 
 import contextlib
@@ -37,7 +39,7 @@ def status():
 
 
 def resting(d):
-    """The footprint of a daemon that has started completely and has served somebody."""
+    """The footprint of a daemon that has started completely and has served a client."""
     import batchd
 
     with batchd.DataLoader("random:length=64,shape=4", batch_size=4, arrays="numpy", job="warm-up") as loader:
@@ -47,7 +49,7 @@ def resting(d):
 
 
 def assert_idle_again(pid, before):
-    """No session, no loader, no slot charged, and what the process has is what it had."""
+    """No session, no loader, no slot charged, and the process has the same resources as before."""
     until("the last session leaves", lambda: not status()["sessions"] and not status()["loaders"])
     assert status()["memory"]["slots_bytes"] == 0
     until(f"descriptors, threads and slabs {before} again, not {footprint(pid)}", lambda: footprint(pid) == before)
@@ -60,7 +62,7 @@ def cpu_s(pid):
 
 @pytest.fixture
 def public(tmp_path_factory):
-    """A folder that other users can get at, which pytest's own are not."""
+    """A folder that other users can reach, unlike pytest's own."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="batchd-test-"))
     folder.chmod(0o755)
     yield folder
@@ -68,7 +70,7 @@ def public(tmp_path_factory):
 
 
 class Wire:
-    """A client of the test's own, packet by packet, for what libbatchd would never send."""
+    """A client of the test's own, packet by packet, for messages that libbatchd never sends."""
 
     HELLO = b"\x0a\x05\x08\x02\x12\x01t"
     CLOSE = b"\x42\x00"
@@ -136,7 +138,7 @@ def test_a_trainer_killed_forty_times_gets_every_sample_once(make_daemon, sample
 
 
 def test_a_daemon_killed_ten_times_costs_two_ranks_nothing(make_daemon, samples):
-    # Both go on by themselves and end with the list that they would have had.
+    # Both continue by themselves and end with the same list as without the kill.
     d = make_daemon()
     dataset = f"imagefolder:{samples}"
     script = (
@@ -170,7 +172,8 @@ def test_a_daemon_killed_ten_times_costs_two_ranks_nothing(make_daemon, samples)
 
 
 class Fickle(threading.Thread):
-    """Stands between a trainer and its daemon, and hangs up on the trainer's first word after it has been let in: n_let_go times, then no more."""
+    """A proxy between a trainer and its daemon. It hangs up on the trainer's first message after the answer to Open:
+    n_let_go times, then no more."""
 
     def __init__(self, path, daemon, n_let_go):
         super().__init__(daemon=True)
@@ -204,8 +207,9 @@ class Fickle(threading.Thread):
 
 
 def test_a_daemon_that_comes_back_only_to_go_again(daemon, tmp_path):
-    """It lets its trainer in and is gone before the first batch, each time: that is being away. The trainer tries with pauses, for as long as it has patience, and then
-    says so; and when there are batches again in time, nothing was lost."""
+    """The daemon accepts its trainer and is gone before the first batch, each time: that counts as being away. The
+    trainer tries with pauses until its deadline, and then raises an error; if batches come again in time, nothing was
+    lost."""
     options = dict(batch_size=4, arrays="numpy", autostart=False, socket=str(tmp_path / "fickle"), shuffle=False)
     fickle = Fickle(tmp_path / "fickle", daemon, 200)
     with batchd.DataLoader("random:length=40,shape=3", job="patience", reconnect=1.5, **options) as loader:
@@ -221,7 +225,8 @@ def test_a_daemon_that_comes_back_only_to_go_again(daemon, tmp_path):
 
 
 def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_nobody(daemon, samples):
-    # SIGSTOP with its whole window on loan: the other rank gets its epoch, other jobs too, and after SIGCONT not a byte of what it holds has changed.
+    # SIGSTOP while its whole window is lent: the other rank gets its epoch, other jobs too, and after SIGCONT no byte
+    # of its batches has changed.
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone"), 0, 2).finish()
     stopped = Trainer(
@@ -246,7 +251,7 @@ def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_nobody(daemon, sampl
     stopped.process.send_signal(signal.SIGSTOP)
     assert Trainer(epoch_script(dataset, batch_size=4, job="stop"), 0, 2).finish() == alone
     assert len(Trainer(epoch_script(dataset, batch_size=4, job="other", seed=9)).finish()) == 24
-    # Its rank is taken over by a successor, while it is still there with what it holds.
+    # A successor takes over its rank while it still exists and holds batches.
     assert len(Trainer(epoch_script(dataset, batch_size=4, job="stop"), 1, 2).finish()) == 12
     stopped.process.send_signal(signal.SIGCONT)
     stopped.tell()
@@ -291,7 +296,8 @@ def test_a_forked_child_that_keeps_the_socket_does_not_keep_the_slots(make_daemo
 
 
 def test_who_closes_the_socket_and_lives_keeps_its_slots(make_daemon, samples):
-    # A hang-up says nothing about the mapping: until the process ends nothing is reused, whoever else wants slots; then all of it comes back.
+    # A hang-up does not end the mapping: until the process ends no slot is reused, whichever client needs slots; then
+    # all of them come back.
     d = make_daemon(config=NO_LINGER)
     dataset = f"imagefolder:{samples}"
     before = resting(d)
@@ -324,7 +330,8 @@ def test_who_closes_the_socket_and_lives_keeps_its_slots(make_daemon, samples):
 
 
 def test_fork_in_a_trainer_leaves_the_parent_alone(daemon, samples):
-    # The child is told what is wrong; the parent's epoch is what it would have been, with a forking torch DataLoader beside it as well.
+    # The child gets an error that says what is wrong; the parent's epoch is unchanged, also with a forking torch
+    # DataLoader beside it.
     pytest.importorskip("torch")
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=8, job="alone")).finish()
@@ -359,11 +366,11 @@ def test_fork_in_a_trainer_leaves_the_parent_alone(daemon, samples):
     assert said == alone
 
 
-# ---- crowds and floods ----
+# ---- many clients ----
 
 
 def paced(dataset, job="crowd", **more):
-    """A trainer that takes a batch each time it is told to, and says it."""
+    """A trainer that takes a batch each time it is told to, and reports it."""
     return Trainer(
         """
         loader = batchd.DataLoader(%r, batch_size=4, shuffle=True, transform="train224", job=%r, dtype="uint8")
@@ -379,13 +386,14 @@ def paced(dataset, job="crowd", **more):
 
 
 def rest_of(trainer):
-    """Lets it run to the end of its epoch; what it had said but we had not heard comes first."""
+    """Lets it run to the end of its epoch; unread lines come first."""
     trainer.process.stdin.close()
     return trainer.finish()
 
 
 def test_a_storm_of_connections_disturbs_no_trainer(make_daemon, samples):
-    # 3000 times hello and close, as fast as it goes: the trainer's batches are right, and nothing of the storm stays.
+    # 3000 times hello and close, as fast as possible: the trainer's batches are right, and nothing of the flood
+    # remains.
     d = make_daemon(config=NO_LINGER)
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
@@ -411,7 +419,8 @@ CROWD = NO_LINGER + "limits:\n  sessions: 2000\n  sessions_per_user: 2000\n  pen
 
 
 def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_daemon, samples):
-    # 64 descriptors, 200 silent connections: the trainer inside reads on without one bad sample, the loop does not spin, and afterwards everybody is let in again.
+    # 64 descriptors, 200 silent connections: the connected trainer continues without a bad sample, the loop does not
+    # spin, and afterwards every client is accepted again.
     d = make_daemon("--workers", 2, config=CROWD)
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
@@ -425,7 +434,7 @@ def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_da
         trainer.tell()
         said.append(trainer.hear())
     began, used = time.monotonic(), cpu_s(d.pid)
-    for wire in crowd:  # each is told in its turn that it should have said hello
+    for wire in crowd:  # each is told in its turn that it has not said hello
         assert wire.hear()
     assert cpu_s(d.pid) - used < 0.2 * (time.monotonic() - began) + 0.2
     assert len(os.listdir(f"/proc/{d.pid}/fd")) <= 64
@@ -438,14 +447,15 @@ def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_da
 
 
 def processor_ns(pid):
-    """Of all threads, to the nanosecond, where the clock ticks of /proc/PID/stat would not do."""
+    """CPU time of all threads in nanoseconds, because the clock ticks of /proc/PID/stat are too coarse."""
     return sum(int(task.read_text().split()[0]) for task in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 @pytest.mark.parametrize("limit", [64, "what is open"])
 def test_without_descriptors_left_the_daemon_rests_and_recovers(make_daemon, limit):
-    # Near the limit connections are not taken; at it they cannot be, not even to be refused. Neither makes the loop turn while 200 of them wait, for a whole
-    # second of them waiting; and a moment after there is room again somebody well-behaved is answered.
+    # Near the limit connections are not accepted; at the limit they cannot be, not even to be refused. In neither case
+    # does the loop spin while 200 of them wait for a second; and a moment after there is room again a well-behaved
+    # client is answered.
     d = make_daemon("--workers", 2, config=CROWD.replace("300ms", "1min"))
     before = resting(d)
     _, hard = resource.prlimit(d.pid, resource.RLIMIT_NOFILE)
@@ -478,7 +488,7 @@ def open_packet(dataset, job="flood"):
 
 
 def test_descriptors_nobody_asked_for_are_closed(make_daemon, tmp_path):
-    # With Open, with messages that may have none, too many, and of every kind: none stays.
+    # With Open, with messages that may not have descriptors, too many, and of every kind: none stays open.
     d = make_daemon(config=NO_LINGER)
     before = resting(d)
     os.mkfifo(tmp_path / "fifo")
@@ -511,7 +521,8 @@ def test_descriptors_nobody_asked_for_are_closed(make_daemon, tmp_path):
 
 
 def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
-    # Silent ones by the clock, one that asks and does not read by the length of its queue; a trainer beside them gets its epoch.
+    # Silent clients are disconnected by the clock, a client that asks and does not read by the length of its queue; a
+    # trainer beside them gets its epoch.
     d = make_daemon(config=NO_LINGER + "limits:\n  hello_timeout: 200ms\n")
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
@@ -521,7 +532,7 @@ def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
         greedy = stack.enter_context(Wire(d.socket))
         greedy.send(Wire.HELLO)
         greedy.socket.settimeout(0.5)
-        with pytest.raises(OSError):  # shown out, or its own queue is full
+        with pytest.raises(OSError):  # disconnected, or its own queue is full
             for _ in range(100000):
                 greedy.send(Wire.STATUS)
         assert Trainer(epoch_script(dataset, batch_size=4, job="beside")).finish() == alone
@@ -532,7 +543,8 @@ def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
 
 @needs_root
 def test_a_user_who_fills_the_waiting_room_shuts_nobody_else_out(build, public, monkeypatch):
-    # As many silent connections of one user as may be silent at once: that user is refused more, another's trainer gets in.
+    # As many silent connections of one user as allowed: further ones of that user are refused, another user's trainer
+    # is accepted.
     d = Daemon(public, [], "socket_mode: 0666\nlimits:\n  pending: 16\n  hello_timeout: 1min\n")
     try:
         monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
@@ -551,7 +563,7 @@ def test_a_user_who_fills_the_waiting_room_shuts_nobody_else_out(build, public, 
 
 
 class DaemonAs(Daemon):
-    """One of another user's, run from a copy that this user may read, with 64 descriptors."""
+    """A daemon of another user, run from a copy that this user may read, with 64 descriptors."""
 
     def __init__(self, uid, folder, config):
         self.uid = uid
@@ -578,7 +590,8 @@ class DaemonAs(Daemon):
 @needs_root
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
 def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monkeypatch):
-    # Another process of the daemon's user has so many in flight that the kernel lets it send no slab: the trainer waits, the loop does not spin, and goes on by itself.
+    # Another process of the daemon's user has so many descriptors in flight that the kernel lets the daemon send no
+    # slab: the trainer waits, the loop does not spin, and continues by itself.
     d = DaemonAs(65533, public, NO_LINGER)
     try:
         monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
@@ -613,11 +626,11 @@ def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monke
         d.stop()
 
 
-# ---- hostile and unlucky data ----
+# ---- hostile and damaged data ----
 
 
 def as_user(uid, script):
-    """A trainer who becomes another user before it touches batchd; python itself may be where only we can read."""
+    """A trainer that becomes another user before it uses batchd; Python itself may be where only we can read."""
     return Trainer(
         f"""
         json.dumps(b"".decode("utf-8")), np.zeros(1).tobytes()
@@ -630,13 +643,14 @@ def as_user(uid, script):
 
 
 def finish_as(uid, script):
-    """What such a trainer says."""
+    """The output of such a trainer."""
     return as_user(uid, script).finish()
 
 
 @needs_root
 def test_nobody_reads_through_the_daemon_what_they_cannot_read_themselves(build, public, samples, monkeypatch):
-    # A's job has decoded and cached everything; B, who may not read half of the files, gets none of these, and a closed folder not at all.
+    # A's job has decoded and cached everything; B, who may not read half of the files, gets none of these, and nothing
+    # of a closed folder.
     shutil.copytree(samples, public / "data")
     files = sorted(p for p in (public / "data").glob("*/*") if p.is_file())
     for folder in [public / "data", *(public / "data").iterdir()]:
@@ -678,7 +692,7 @@ def test_nobody_reads_through_the_daemon_what_they_cannot_read_themselves(build,
 
 
 def test_pipes_devices_and_links_among_the_pictures_are_named_and_do_no_harm(make_daemon, samples, tmp_path, batchctl):
-    # Nothing hangs, nothing foreign is read as a picture; a link to a real picture is one, as for torchvision.
+    # Nothing hangs, no foreign data is read as a picture; a link to a real picture is a picture, as for torchvision.
     make_daemon(config="bad_data: 100%\n")
     tree = tmp_path / "tree"
     shutil.copytree(samples, tree)
@@ -705,7 +719,8 @@ def test_pipes_devices_and_links_among_the_pictures_are_named_and_do_no_harm(mak
         for b in json.loads(batchctl("status", "--json").stdout)["loaders"][0]["bad"]
     }
     listed = {p for p in bad if p in named}
-    # What the folder's listing already shows to be no file may be left out of the data set instead of being named.
+    # Entries that the folder's listing already shows not to be files may be left out of the data set instead of being
+    # named.
     assert named == listed and {"zz-fifo.jpg", "zz-secret.jpg", "zz-empty.jpg"} <= named
     assert sum(len(b["indices"]) for b in said) == 96 + 1 + len(named)
     listening.close()
@@ -713,7 +728,7 @@ def test_pipes_devices_and_links_among_the_pictures_are_named_and_do_no_harm(mak
 
 @needs_root
 def test_a_full_disk_stops_no_trainer(make_daemon, samples, tmp_path):
-    # Neither index nor kept caches can be written: each is said once, and every batch comes.
+    # Neither index nor kept caches can be written: each failure is logged once, and every batch comes.
     full = tmp_path / "full"
     full.mkdir()
     if subprocess.run(
@@ -741,7 +756,7 @@ def test_a_full_disk_stops_no_trainer(make_daemon, samples, tmp_path):
 
 
 def test_a_reload_under_load_loses_nothing(make_daemon, samples):
-    # SIGHUP after every batch, with another configuration each time: two trainers get what they would have got.
+    # SIGHUP after every batch, with another configuration each time: two trainers get the same as without.
     d = make_daemon(config="workers: 2\n")
     dataset = f"imagefolder:{samples}"
     alone = [Trainer(epoch_script(dataset, batch_size=4, job="alone"), r, 2).finish() for r in range(2)]

@@ -1,4 +1,5 @@
-"""Exact resume and what a job's ranks learn about each other: against golden lists of torch's own sampler, with real processes that are stopped, killed and restarted."""
+"""Exact resume, and the messages between a job's ranks: against golden lists of torch's own sampler, with real
+processes that are stopped, killed and restarted."""
 
 import json
 import os
@@ -46,7 +47,8 @@ def real(loader):
 
 
 class History:
-    """A training that is killed, resumed, made larger and smaller at random; every global step must hold exactly the samples that follow in the epoch's order."""
+    """A training that is killed, resumed, and moved to more or fewer ranks at random; every global step must hold
+    exactly the next samples of the epoch's order."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -57,15 +59,15 @@ class History:
         self.global_batch = self.random.choice((4, 8, 12))
         self.keep_global = self.random.random() < 0.7
         self.state, self.given = None, 0
-        self.in_loop = False  # the state was saved behind an epoch's last batch, before its loop ended
-        self.epoch, self.at = 0, 0  # samples of the epoch's order that are consumed
+        self.in_loop = False  # the state was saved after an epoch's last batch, before its loop ended
+        self.epoch, self.at = 0, 0  # samples of the epoch's order that were consumed
         self.order = self.order_of(0)
 
     def order_of(self, epoch):
         return golden(epoch, n=self.n, seed=self.seed, shuffle=self.shuffle)
 
     def loaders(self):
-        """A crew of some size, resumed from the last checkpoint (perhaps through JSON, as checkpoints are)."""
+        """A crew of some size, resumed from the last checkpoint (possibly through JSON, as checkpoints are)."""
         world = self.random.choice([w for w in (1, 2, 4) if self.global_batch % w == 0])
         batch = self.global_batch // world if self.keep_global else self.random.choice((1, 3, 5))
         job = f"history-{self.random.random()}"
@@ -99,14 +101,15 @@ class History:
         self.order = self.order_of(self.epoch)
 
     def live(self):
-        """One life of the crew: some batches, perhaps over the end of an epoch, a checkpoint now and then, the end at any moment."""
+        """One life of the crew: some batches, perhaps past the end of an epoch, an occasional checkpoint, the end at
+        any moment."""
         crew, world, batch = self.loaders()
         budget = self.random.randrange(0, 14)
         saved = self.epoch, self.at, self.given
         while budget > 0:
             steps = self.steps_left(world, batch)
             iterators = [iter(loader) for loader in crew]
-            if self.random.random() < 0.3:  # before the first batch: nothing may be lost by it
+            if self.random.random() < 0.3:  # before the first batch: this must not lose anything
                 self.check_state(crew)
                 saved = self.epoch, self.at, self.given
             for _ in range(steps):
@@ -150,7 +153,7 @@ class History:
 
 
 def test_random_histories_of_kills_and_elastic_worlds_follow_the_golden_order(make_daemon):
-    """As many as fit a few seconds, each of some ten lives; tests/soak has the long run."""
+    """As many as fit a few seconds, each of about ten lives; tests/soak has the long run."""
     make_daemon(config="linger: 0s\nlimits:\n  loaders: 4096\n")
     rounds, began = int(os.environ.get("BATCHD_HISTORIES", 0)), time.monotonic()
     first = seed = int(os.environ.get("BATCHD_FIRST_HISTORY", 0))
@@ -166,7 +169,7 @@ def test_random_histories_of_kills_and_elastic_worlds_follow_the_golden_order(ma
     print(f"{seed - first} histories")
 
 
-# ---- bugs that other loaders have had, and positions that are easy to lose ----
+# ---- bugs of other loaders, and positions that are easy to lose ----
 
 
 def test_state_before_the_first_batch_of_a_resumed_epoch_keeps_its_rest(daemon):
@@ -185,7 +188,7 @@ def test_state_before_the_first_batch_of_a_resumed_epoch_keeps_its_rest(daemon):
 
 
 def test_state_after_set_epoch_is_that_epochs_begin(daemon):
-    """Epoch 0 is over, set_epoch(5) says what follows; so it does after a resume that calls no set_epoch."""
+    """Epoch 0 is over, set_epoch(5) decides what follows, also after a resume without a set_epoch."""
     loader = make()
     for _ in loader:
         pass
@@ -197,7 +200,7 @@ def test_state_after_set_epoch_is_that_epochs_begin(daemon):
 
 
 def test_a_batchs_own_token_resumes_behind_it(daemon):
-    """For those whose wrapper fetches ahead: the token of the batch that was really used."""
+    """For wrappers that fetch ahead: the token of the batch that was really used."""
     loader = make()
     tokens = []
     for _ in loader:
@@ -243,7 +246,8 @@ class Sampler:
 
 
 def test_a_sampler_that_cannot_repeat_itself_is_refused_at_resume_but_survives_the_daemon(make_daemon):
-    """Random without a seed: a reconnect goes on with the very batches that were drawn; a resume would train on others, and says so."""
+    """Random without a seed: after a reconnect the already drawn batches continue; a resume would train on others, and
+    raises an error."""
     d = make_daemon()
     sampler = Sampler()
     loader = make(batch_size=None, shuffle=False, batch_sampler=sampler, seed=0)
@@ -261,7 +265,7 @@ def test_a_sampler_that_cannot_repeat_itself_is_refused_at_resume_but_survives_t
     again.load_state_dict(state)
     with pytest.raises(ValueError, match="other batches"):
         next(iter(again))
-    # One that repeats itself goes on; at the end of an epoch the next one follows.
+    # A repeatable sampler continues; at the end of an epoch the next one follows.
     first = make(batch_size=None, shuffle=False, batch_sampler=Sampler(1), seed=0)
     it = iter(first)
     for _ in range(4):
@@ -279,7 +283,8 @@ def test_a_sampler_that_cannot_repeat_itself_is_refused_at_resume_but_survives_t
 
 
 def test_substitutes_are_the_same_after_a_resume_and_in_another_world(make_daemon, samples, tmp_path):
-    """Five undecodable files: who stands in for each depends on seed, epoch and sample alone, in which life and on which rank it comes up, too."""
+    """Five undecodable files: the substitute for each depends on seed, epoch and sample alone, in any life and on any
+    rank."""
     make_daemon(config="bad_data: 100%\n")
     tree = tmp_path / "tree"
     shutil.copytree(samples, tree)
@@ -322,7 +327,7 @@ def test_substitutes_are_the_same_after_a_resume_and_in_another_world(make_daemo
 
 
 def test_a_changed_data_set_is_refused_and_the_change_is_named(daemon, samples, tmp_path):
-    """Added, removed, relabelled; moved elsewhere is no change; the loader can be used all the same."""
+    """Added, removed, relabelled files are named; a moved data set counts as unchanged; the loader stays usable."""
     tree = tmp_path / "tree"
     shutil.copytree(samples, tree)
     options = {"transform": "val224", "arrays": "numpy"}
@@ -356,7 +361,7 @@ def test_a_changed_data_set_is_refused_and_the_change_is_named(daemon, samples, 
 
 
 def test_a_data_set_that_changes_while_the_daemon_is_away_is_named_too(make_daemon, samples, tmp_path):
-    """The loader does not go on with other data."""
+    """The loader does not continue with other data."""
     d = make_daemon()
     tree = tmp_path / "tree"
     shutil.copytree(samples, tree)
@@ -373,7 +378,7 @@ def test_a_data_set_that_changes_while_the_daemon_is_away_is_named_too(make_daem
 
 
 def test_foreign_and_damaged_states_are_refused_clearly(daemon):
-    """Of other kinds, cut, changed, from arrays of another length."""
+    """Tokens of other kinds, cut, changed, from arrays of another length."""
     state = make().state_dict()
     token = state["token"]
     for bad in (None, [], {}, {"epoch": 1}, {**state, "version": 1}, {**state, "token": 7}):
@@ -403,7 +408,8 @@ def test_another_transform_is_warned_about(daemon, samples):
 
 
 def test_torchrun_restarts_a_job_and_the_new_workers_take_over(daemon, tmp_path):
-    """Rank 0 fails in the middle of epoch 1, twice. torchrun starts all workers again; they resume from the checkpoint, and every sample of both epochs has been trained on."""
+    """Rank 0 fails in the middle of epoch 1, twice. torchrun starts all workers again; they resume from the checkpoint,
+    and every sample of both epochs has been trained on."""
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent("""
@@ -477,7 +483,8 @@ HOLDING = """
 
 
 def test_a_stopped_rank_is_told_that_it_was_replaced_also_after_the_daemon_was(make_daemon):
-    """SIGSTOP, a successor, SIGCONT: FencedError that names the successor; its late releases and requests disturb nobody; the same if the daemon died in between."""
+    """SIGSTOP, a successor, SIGCONT: FencedError that names the successor; its late releases and requests affect no
+    other trainer; the same if the daemon died in between."""
     d = make_daemon()
     for kill in (False, True):
         old = Trainer(HOLDING, stdin=subprocess.PIPE)
@@ -532,8 +539,9 @@ def start_job(world, batch, incarnation=0, state=None):
 
 @pytest.mark.parametrize("world, batch, incarnation", [(2, 6, 0), (2, 6, 1), (4, 3, 1), (1, 12, 1)])
 def test_a_whole_job_is_started_again_while_the_old_one_lives(daemon, world, batch, incarnation):
-    """Two ranks in the middle of an epoch are stopped with batches in their hands; the job is started again from the checkpoint, with as many ranks or with others (the global
-    batch kept). It gets exactly the rest, the old ranks are told when they go on, and nothing that they still do takes anything from it."""
+    """Two ranks are stopped in the middle of an epoch while they hold batches; the job is started again from the
+    checkpoint, with the same or another number of ranks (and the same global batch). It gets exactly the rest. The old
+    ranks get an error when they continue, and none of their actions takes anything from the new job."""
     old = start_job(2, 6)
     seen = []
     for _ in range(3):
@@ -565,7 +573,7 @@ def test_a_whole_job_is_started_again_while_the_old_one_lives(daemon, world, bat
 
 
 def test_a_job_of_another_size_needs_a_higher_incarnation(daemon):
-    """While the old one lives nobody can tell a restart from a mistake; the refusal says what would make it one."""
+    """While the old one lives, a restart cannot be told from a mistake; the refusal says how to mark a restart."""
     old = start_job(2, 6)
     for rank in old:
         rank.hear()
@@ -595,7 +603,8 @@ RANK = """
 
 
 def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait_elsewhere(make_daemon, batchctl):
-    """Rank 1 is stopped with a batch in hand. Rank 0, which waits for it outside of batchd as in a collective, is told all the same; one log record per spell; then it goes on."""
+    """Rank 1 is stopped while it holds a batch. Rank 0, which waits for it outside of batchd as in a collective, is
+    told all the same; one log record per stall; then it continues."""
     d = make_daemon(config="stall_after: 300ms\nlog_level: notice\n")
     ranks = [Trainer(RANK, r, 2, stdin=subprocess.PIPE) for r in range(2)]
     for rank in ranks:
@@ -616,7 +625,7 @@ def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait
     ranks[1].process.send_signal(signal.SIGCONT)
     ranks[1].tell()
     assert ranks[1].hear() == {"step": 1}
-    # Of rank 1: by now rank 0 is the one that sleeps while another is ahead.
+    # Of rank 1: by now rank 0 sleeps while another rank is ahead.
     until("it is over", lambda: not [s for s in status()["sessions"] if s["stalled"] and s["rank"] == 1])
     assert "rank 1 of job stall" in d.output() and "goes on after" in d.output()
     for rank in ranks:
@@ -626,7 +635,8 @@ def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait
 
 
 def test_a_trainer_that_computes_or_evaluates_for_long_is_not_called_stalled(make_daemon):
-    """Both ranks hold a batch for long: one uses the processor, one sleeps as in a collective at the same step. Nobody is accused."""
+    """Both ranks hold a batch for long: one uses the processor, one sleeps as in a collective at the same step. Neither
+    is reported."""
     d = make_daemon(config="stall_after: 200ms\n")
     ranks = [
         Trainer(RANK.replace("sys.stdin.readline()", body), r, 2, stdin=subprocess.PIPE)
@@ -643,7 +653,8 @@ def test_a_trainer_that_computes_or_evaluates_for_long_is_not_called_stalled(mak
 
 
 def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_error(make_daemon):
-    """Not stopped, only asleep, and others go on: found by being behind. Who asked for it gets StalledError at its next wait."""
+    """Not stopped, only asleep, while others continue: detected because it is behind. A trainer that requested it gets
+    StalledError at its next wait."""
     d = make_daemon(config="stall_after: 300ms\nlog_level: notice\n")
     hung = Trainer(RANK, 1, 2, stdin=subprocess.PIPE)
     assert hung.hear() == {"step": 0}
@@ -663,7 +674,8 @@ def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_erro
 
 
 def test_a_share_group_learns_who_holds_it_up(make_daemon):
-    """Lockstep: the window is full because of one that sleeps. The one that waits warns, or raises if it was asked to; nothing is lost by that."""
+    """Lockstep: the window is full because of a sleeping rank. The waiting rank warns, or raises if configured so;
+    nothing is lost by that."""
     make_daemon(config="stall_after: 300ms\n")
     sleeper = Trainer(
         RANK.replace('job="stall"', 'job="share", mode="share", world_size=2'), 1, 2, stdin=subprocess.PIPE
@@ -689,6 +701,6 @@ def test_a_share_group_learns_who_holds_it_up(make_daemon):
         except batchd.StalledError as e:
             n_errors += 1
             assert "rank 1" in str(e) and "others of its group wait" in str(e)
-            sleeper.process.stdin.close()  # it goes on, to the end
+            sleeper.process.stdin.close()  # it continues to the end
     assert n_errors == 1 and seen == list(range(25))
     sleeper.process.wait()

@@ -1,4 +1,5 @@
-"""batchctl on a terminal of a given size: what does not fit is folded or cut, never wrapped; and what status says of a slow trainer."""
+"""batchctl on a terminal of a given size: long lines are folded or cut, never wrapped; and the status of a slow
+trainer."""
 
 import fcntl
 import os
@@ -16,7 +17,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def on_terminal(argv, rows, columns, enough):
-    """What the program writes on a terminal of this size, until `enough` says so of it or it ends."""
+    """The program's output on a terminal of this size, until enough(output) is true or the program ends."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
@@ -74,7 +75,8 @@ def test_tables_of_bench_fit_80_columns(daemon, build):
 
 
 def test_a_slow_trainer_is_told_from_one_that_holds_batches(daemon, batchctl):
-    """A loop that works on a batch has one; what waits for it is ready, not held and not delivered; and that it is the slow part is said."""
+    """A loop that works on a batch has one; waiting batches are ready, neither held nor delivered; and the status says
+    that the loop is the slow part."""
     loader = batchd.DataLoader("random:length=1000,shape=3", 4, arrays="numpy", n_slots=6)
     iterator = iter(loader)
     batch = next(iterator)
@@ -95,7 +97,8 @@ def test_a_slow_trainer_is_told_from_one_that_holds_batches(daemon, batchctl):
 
 
 def test_whole_epochs_are_counted_as_such(daemon):
-    """What is ready for the next epoch when a training ends was not delivered. The last batch of each epoch is a short one."""
+    """Batches that are ready for the next epoch when a training ends were not delivered. The last batch of each epoch
+    is a short one."""
     loader = batchd.DataLoader("random:length=90,shape=3", 8, arrays="numpy", n_slots=16)
     n = sum(len(x) for _ in range(3) for x, y in loader)
     assert n == 270
@@ -105,7 +108,7 @@ def test_whole_epochs_are_counted_as_such(daemon):
 
 
 def test_a_status_of_something_else_is_refused(batchctl, tmp_path):
-    """JSON that is no daemon's status, and no JSON at all: with the name that a person knows it by."""
+    """JSON that is not a daemon's status, and no JSON at all: the error uses the source's usual name."""
     (tmp_path / "empty.json").write_text("{}")
     r = batchctl("status", "--from", tmp_path / "empty.json")
     assert r.returncode == 4 and "empty.json does not hold a daemon's status" in r.stderr and r.stdout == ""
@@ -114,7 +117,7 @@ def test_a_status_of_something_else_is_refused(batchctl, tmp_path):
 
 
 def test_a_mistyped_command_is_recognised(batchctl):
-    """The beginning of a name, a slip, and what is far from all of them."""
+    """The beginning of a name, a typo, and a word unlike all of them."""
     for typed, meant in (
         ("stat", "status"),
         ("statsu", "status"),
@@ -130,13 +133,13 @@ def test_a_mistyped_command_is_recognised(batchctl):
 
 
 def test_bench_of_a_missing_folder_says_that_it_is_missing(batchctl, daemon):
-    """Not that its kind is missing."""
+    """The error does not say that its kind is missing."""
     r = batchctl("bench", "/no/such/folder")
     assert r.returncode == 4 and "/no/such/folder': No such file or directory" in r.stderr, r.stderr
 
 
 def test_a_preview_is_named_what_it_is(batchctl, samples, tmp_path):
-    """It is a PNG file, so a name that says another format is refused before anything is read."""
+    """The output is a PNG file, so a name for another format is refused before anything is read."""
     r = batchctl("preview", samples, "--out", tmp_path / "x.JPG")
     assert r.returncode == 2 and "ends in .png" in r.stderr and not list(tmp_path.iterdir()), r.stderr
     assert batchctl("preview", samples, "--out", tmp_path / "x.png", "--n", "2").returncode == 0

@@ -1,4 +1,5 @@
-"""batchd.serve: what trainers get is what iterating the same DataLoader gives, whoever waits, dies or takes over."""
+"""batchd.serve: trainers get the same as from iterating the same DataLoader, whichever trainers and producers wait, die
+or take over."""
 
 import itertools
 import json
@@ -23,7 +24,7 @@ SCRIPT = f"import sys; sys.path.insert(0, {HERE!r}); import served_data as data\
 
 @pytest.fixture(autouse=True)
 def limit():
-    # Whatever waits for ever is told to stop.
+    # Interrupts a wait without end.
     def on_alarm(*_):
         raise TimeoutError("the test took longer than 60 s")
 
@@ -66,7 +67,8 @@ def test_batches_are_what_the_loader_gives_epoch_by_epoch(serve):
 
 
 def test_each_epochs_shuffle_is_torchs_own(serve):
-    # set_epoch reaches the sampler; batches differ in shape from each other; texts and lists go along. Worker processes as they come.
+    # set_epoch reaches the sampler; batches have different shapes; texts and lists are sent too. Worker processes in
+    # their usual order.
     serve(data.sentences(num_workers=2), slot_bytes=10000)
     here = data.sentences()
     loader = batchd.DataLoader("serve:speech")
@@ -77,7 +79,8 @@ def test_each_epochs_shuffle_is_torchs_own(serve):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_iterable_data_set_of_torch(serve, num_workers):
-    # With its own workers, each of which has a part: the batches that the DataLoader gives here, epoch after epoch, short ones of each worker included.
+    # With its own workers, each of which has a part: the same batches as from the DataLoader here, epoch after epoch,
+    # short ones of each worker included.
     golden = data.epoch_of(data.stream(num_workers), 0)
     serve(data.stream(num_workers))
     loader = batchd.DataLoader("serve:speech")
@@ -86,7 +89,7 @@ def test_an_iterable_data_set_of_torch(serve, num_workers):
     state = loader.state_dict()
     loader.close()
     again = batchd.DataLoader("serve:speech")
-    again.load_state_dict(state)  # at the end of an epoch, so that nothing has to be repeated
+    again.load_state_dict(state)  # at the end of an epoch, so that no batch has to be repeated
     assert digests(again) == golden and again.last_batch.epoch == 2
 
 
@@ -104,7 +107,7 @@ def test_structures_types_and_contents_survive(serve):
 
 
 def test_batches_are_views_and_writing_into_them_changes_nobody_elses(serve):
-    # One copy, into the slot: a large tensor lies in shared memory; what one trainer writes the other does not see.
+    # One copy, into the slot: a large tensor is in shared memory; one trainer does not see another's writes.
     serve([torch.zeros(64, 1024) + i for i in range(6)])
     a, b = (batchd.DataLoader("serve:speech", mode="share", world_size=2, job="j", rank=r) for r in range(2))
     for i, (x, y) in enumerate(zip(a, b)):
@@ -135,8 +138,9 @@ def test_share_every_trainer_gets_every_batch(serve, n):
 
 
 def test_trials_come_and_go_at_any_time(serve):
-    # One stays for three epochs; one after the other comes somewhere in between, where it may be 7 batches before the end or right behind it, and leaves
-    # again. Whatever anyone gets is the batch that its epoch and step name, and without a gap.
+    # One trainer stays for three epochs. Others come one after the other somewhere in between, maybe 7 batches before
+    # the end or right after it, and leave again. Every batch that a trainer gets is the one that its epoch and step
+    # name, without a gap.
     serve(data.sentences(), slot_bytes=10000)
     golden = [data.epoch_of(data.sentences(), e) for e in range(4)]
     faults, stays = [], batchd.DataLoader("serve:speech", mode="share", job="trials")
@@ -179,7 +183,8 @@ def test_trials_come_and_go_at_any_time(serve):
 
 
 def test_who_joins_behind_an_epochs_last_batch_gets_the_next_epoch(serve, tmp_path):
-    # Nobody knows yet that the epoch is over, as its iterable is slow to say so. Then the next one begins, also for who has come for the rest of this one.
+    # The end of the epoch is not known yet, because its iterable reports it late. Then the next epoch begins, also for
+    # a trainer that has come for the rest of this one.
     def make(epoch):
         yield from (torch.full((2,), 10.0 * epoch + i) for i in range(3))
         while epoch == 0 and not (tmp_path / "end").exists():
@@ -214,7 +219,7 @@ def test_shard_deals_batches_out_in_turn_and_drops_an_incomplete_round(serve, wo
 
 
 def test_ranks_in_processes_of_their_own(serve):
-    # As torchrun has it: nothing but RANK and WORLD_SIZE, several epochs.
+    # As under torchrun: nothing but RANK and WORLD_SIZE, several epochs.
     serve(data.sentences(), slot_bytes=10000)
     here = data.sentences()
     ranks = [
@@ -239,7 +244,8 @@ for epoch in range(2):
 
 
 def test_an_iterable_without_a_length(serve):
-    # A function of the epoch that makes a generator: the end is where it ends, and nobody knows it before.
+    # A function of the epoch that makes a generator: the epoch ends with the generator, and its length is not known
+    # before.
     serve(lambda epoch: (torch.full((2,), 10.0 * epoch + i) for i in range(3 + epoch)), epochs=2)
     loader = batchd.DataLoader("serve:speech")
     with pytest.raises(TypeError, match="number of batches in an epoch of .* is not known"):
@@ -251,8 +257,8 @@ def test_an_iterable_without_a_length(serve):
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_ranks_get_whole_rounds_wherever_another_one_is(serve, leaves):
-    # Eight batches for three ranks, which nobody has counted. The third leaves after its first one, or goes on to the next epoch; the others get two rounds
-    # all the same, although the rest would be enough for them.
+    # Eight batches for three ranks, without a known length. The third leaves after its first one, or seeks to the next
+    # epoch; the others get two rounds all the same, although the remaining batches would be enough for more.
     serve(lambda epoch: (torch.full((2,), 10.0 * epoch + i) for i in range(8)))
     loaders = [batchd.DataLoader("serve:speech", rank=r, world_size=3, job="ddp", n_slots=2) for r in range(3)]
     rounds = [iter(loader) for loader in loaders]
@@ -267,11 +273,11 @@ def test_ranks_get_whole_rounds_wherever_another_one_is(serve, leaves):
     there = rounds[:2] if leaves else rounds
     assert [int(next(r)[0]) for r in reversed(there)] == [12, 11, 10][
         -len(there) :
-    ]  # the third first: it gives back what it had of the epoch before
+    ]  # the third first: it gives back its batch of the previous epoch
 
 
 def test_a_trainer_may_come_first(daemon, serve):
-    # It waits for its producer and says so; then it gets everything.
+    # It waits for its producer and reports that; then it gets everything.
     trainer = Trainer(
         SCRIPT
         + """
@@ -301,7 +307,7 @@ def test_a_bare_name_will_do_once_the_producer_is_there(serve, batchctl):
 
 
 def slowly(n_before, then):
-    """A data set that gives n_before batches and then does something."""
+    """A data set that gives n_before batches and then calls a function."""
 
     class Slow:
         def __iter__(self):
@@ -321,7 +327,7 @@ def until_error(loader):
 
 
 def test_a_killed_producer_is_an_error_after_the_batches_it_made(serve):
-    # SIGKILL in the middle of a batch: those made before arrive, then the reason.
+    # SIGKILL in the middle of a batch: earlier batches arrive, then the reason.
     p = serve(slowly(3, lambda: time.sleep(600)))
     loader = batchd.DataLoader("serve:speech", n_slots=8)
     iterator = iter(loader)
@@ -346,7 +352,7 @@ class Stuck(torch.utils.data.Dataset):
 
 
 def test_workers_of_a_killed_producer_end_with_it(serve):
-    # In the middle of a sample, where torch's own look at the parent never comes.
+    # In the middle of a sample, where torch's own check of the parent never runs.
     p = serve(torch.utils.data.DataLoader(Stuck(), 4, num_workers=1), slot_bytes=4096)
     iterator = iter(batchd.DataLoader("serve:speech"))
     assert next(iterator).tolist() == [0, 1, 2, 3]
@@ -360,7 +366,7 @@ def test_workers_of_a_killed_producer_end_with_it(serve):
 
 
 def test_an_exception_arrives_with_its_traceback(serve):
-    # What the data set raised, where, in the trainer's exception.
+    # The exception of the data set, with its place, in the trainer's exception.
     def then():
         raise ValueError("sample 17 has no sound")
 
@@ -390,7 +396,8 @@ def test_a_stopped_producer_says_so(serve):
 
 
 def test_a_newer_producer_takes_over(serve):
-    # Where nobody knows whether it gives the same batches, its trainers are told; one that says so just goes on.
+    # Where it is unknown whether the new producer gives the same batches, its trainers get an error; a resumable one
+    # just continues.
     old = serve(slowly(5000, lambda: None))
     loader = batchd.DataLoader("serve:speech")
     iterator = iter(loader)
@@ -441,7 +448,7 @@ def test_options_that_are_the_producers_business_are_refused(serve):
 
 
 def test_one_job_at_a_time(serve):
-    # A second job is told whom the producer feeds; when the first has left it gets its turn.
+    # A second job gets an error that names the job fed by the producer; when the first has left, the second is served.
     serve(data.plain())
     first = batchd.DataLoader("serve:speech", job="one")
     next(iter(first))
@@ -492,7 +499,7 @@ time.sleep(600)
 
 @pytest.mark.parametrize("skip", ["sampler", "iterate"])
 def test_a_checkpoint_in_the_middle_of_an_epoch(serve, skip):
-    # Exactly what would have followed; also by another number of ranks, where that is possible.
+    # Exactly the rest; also with another number of ranks, where that is possible.
     serve(data.sentences(), slot_bytes=10000, skip=skip)
     loader = batchd.DataLoader("serve:speech")
     golden = [data.epoch_of(data.sentences(), e) for e in range(3)]
@@ -527,7 +534,7 @@ def test_who_is_not_resumable_is_not_begun_in_the_middle(serve):
 
 
 def test_a_seed_makes_shuffles_reproducible(serve):
-    # Twice the same epoch, which without a seed would be two shuffles.
+    # The same epoch twice, which without a seed would be two shuffles.
     serve(data.plain(shuffle=True), seed=3)
     loader = batchd.DataLoader("serve:speech")
     first = digests(loader)
@@ -536,10 +543,10 @@ def test_a_seed_makes_shuffles_reproducible(serve):
 
 
 def test_a_restarted_daemon_is_gone_on_with(daemon, serve):
-    # Producer and trainer find the new daemon and go on exactly where they were.
+    # Producer and trainer find the new daemon and continue exactly where they were.
     serve(data.sentences(), slot_bytes=10000)
     golden = [data.epoch_of(data.sentences(), e) for e in range(2)]
-    loader = batchd.DataLoader("serve:speech", n_slots=3)  # so that some are still to be made
+    loader = batchd.DataLoader("serve:speech", n_slots=3)  # so that some batches are still to be made
     iterator = iter(loader)
     got = digests(iterator, 3)
     daemon.kill()
@@ -551,7 +558,7 @@ def test_a_restarted_daemon_is_gone_on_with(daemon, serve):
 
 
 def test_a_background_producer_ends_with_its_process(daemon):
-    # Also when that is killed.
+    # Also when the parent is killed.
     parent = Trainer("""
 p = batchd.serve([np.zeros((2, 3))], "speech", background=True)
 loader = batchd.DataLoader("serve:speech")
@@ -607,8 +614,9 @@ TAKE = """
 
 @needs_root
 def test_a_configured_name_is_fed_by_and_gives_to_the_users_it_lists_only(build, public, monkeypatch):  # noqa: F811
-    # 65532 makes, 65533 takes by the configured name. 65534's producer of the same name was there first and feeds neither; 65534's trainer is refused,
-    # and who opens serve:words without the configuration gets nobody else's.
+    # 65532 makes batches, 65533 takes them by the configured name. A producer of 65534 with the same name was there
+    # first and feeds neither; the trainer of 65534 is refused, and a trainer that opens serve:words without the
+    # configuration gets no other user's batches.
     d = Daemon(public, ["--log-level", "info"], NAMED)
     producers = []
     try:
@@ -641,7 +649,7 @@ def until_served(d, uid):
 
 
 def test_mistakes_are_told_to_who_serves(tmp_path):
-    # Before anything is started, also where the producer would be a process in the background.
+    # Raised before anything is started, also where the producer would be a background process.
     for kind, word, what, more in (
         (TypeError, "Sentences has samples by number.* DataLoader", data.Sentences(), {}),
         (TypeError, "int is neither", 5, {}),

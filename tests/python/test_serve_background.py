@@ -1,4 +1,4 @@
-"""Producers in the background and in the foreground as processes: what they are made of, and how they begin and end."""
+"""Producers in the background and in the foreground as processes: how they are created, start and end."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def is_gone(pid):
 
 @pytest.fixture
 def other_thread():
-    """It has data.LOCK for as long as the test goes on."""
+    """A data set that holds data.LOCK for the whole test."""
     has_it, end = threading.Event(), threading.Event()
 
     def hold():
@@ -45,7 +45,8 @@ def other_thread():
 
 
 def test_what_another_thread_has_locked_does_not_stop_a_producer(serve, other_thread):  # noqa: F811
-    """With threads in the process the producer is a fresh interpreter; its order is the one that this process's generator would have given."""
+    """With threads in the process the producer is a fresh interpreter; its order is the one that this process's
+    generator would have given."""
     torch.manual_seed(11)
     serve(data.locked(), background=True)
     torch.manual_seed(11)
@@ -54,7 +55,7 @@ def test_what_another_thread_has_locked_does_not_stop_a_producer(serve, other_th
 
 
 def test_data_that_cannot_travel_is_forked_with_a_warning(serve, other_thread):  # noqa: F811
-    """Where it needs nothing that is locked it is served; background="fresh" says what is in the way."""
+    """If it needs nothing that is locked it is served; background="fresh" says what prevents it."""
 
     def local(epoch):
         return [torch.tensor([epoch, 1])]
@@ -80,7 +81,7 @@ def test_data_that_cannot_be_unpacked_is_an_error_in_the_trainer(serve, tmp_path
 
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_a_producer_outlives_the_thread_that_started_it(serve, how):  # noqa: F811
-    """The thread ends when the producer is at work; but not the process, which the next test is about."""
+    """The thread ends when the producer is at work; the process continues, which the next test is about."""
     producers, loaders = [], []
 
     def begin():
@@ -100,7 +101,7 @@ def test_a_producer_outlives_the_thread_that_started_it(serve, how):  # noqa: F8
 
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_a_producer_ends_with_its_process_whatever_thread_started_it(daemon, how):
-    """Killed, so that nothing at its exit can do it."""
+    """Killed, so that no exit handler can do it."""
     parent = Trainer(
         SCRIPT
         + f"""
@@ -120,7 +121,8 @@ time.sleep(600)
 
 
 def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
-    """Whatever a signal's handler raises in a fork hook, logging's for one, is printed and forgotten; it is neither here."""
+    """Any exception of a signal handler in a fork hook, for example logging's, is printed and dropped; it has no effect
+    here either."""
     done = subprocess.run(
         [
             sys.executable,
@@ -155,7 +157,7 @@ def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
 
 
 def test_ctrl_c_ends_a_producer_in_the_foreground_without_a_traceback(daemon):
-    """It says what it serves when it begins; who catches KeyboardInterrupt still does."""
+    """It prints what it serves when it starts; a script that catches KeyboardInterrupt still does."""
     script = textwrap.dedent("""
         import batchd, numpy
         try:

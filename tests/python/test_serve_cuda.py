@@ -1,4 +1,4 @@
-"""Batches of batchd.serve on a GPU, on the driver double: as on the CPU, by the way that any other loader's take."""
+"""Batches of batchd.serve on a GPU, on the driver double: the same as on the CPU, through the path of other loaders."""
 
 import json
 import os
@@ -61,7 +61,7 @@ gpu_torch.done()
 
 @pytest.fixture
 def daemon(build, make_daemon, monkeypatch, tmp_path):
-    """One on the double; only its GPU thread may call CUDA."""
+    """A daemon on the double; only its GPU thread may call CUDA."""
     double = build / "libfakecuda.so"
     if not double.exists():
         pytest.skip(f"{double} is not built")
@@ -107,7 +107,8 @@ def copied_bytes(batchctl):
     ids=["ipc", "descriptor", "staged", "direct"],
 )
 def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
-    """All dtypes, nested, strided and empty ones, texts beside them, two epochs, copied and raw; no more of a slot goes to the GPU than its batch takes."""
+    """All dtypes, nested, strided and empty ones, texts beside them, two epochs, copied and raw; only the used part of
+    a slot is copied to the GPU."""
     serve(data.odd(), slot_bytes=1 << 20)
     assert finish(start(personality=personality)) == [data.digest(b) for b in data.odd()] * 4
     if not personality:
@@ -117,7 +118,8 @@ def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
 @pytest.mark.parametrize("mode", ["shard", "share"])
 @pytest.mark.parametrize("personality", ["", "no-legacy-ipc", "no-ipc"], ids=["ipc", "descriptor", "copy"])
 def test_slots_on_a_gpu_grow_with_their_batches(serve, batchctl, mode, personality):  # noqa: F811
-    """Raw tensors over the old slots included; the daemon's memory on the GPU for them goes when the trainer has closed it."""
+    """Raw tensors over the old slots included; the daemon frees its GPU memory for them when the trainer has closed
+    it."""
     batches = [{"x": torch.arange(n) + 1000003 * k} for k, n in enumerate([10, 20, 5000, 30, 60000, 7, 200000, 5])]
     serve(batches)
     trainers = [start(mode, rank, personality) for rank in range(2 if mode == "share" else 1)]
@@ -131,7 +133,7 @@ def test_slots_on_a_gpu_grow_with_their_batches(serve, batchctl, mode, personali
 
 
 def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F811
-    """Dicts as a tokenizer makes them, shuffled anew each epoch, to two trainers on one GPU."""
+    """Dicts as from a tokenizer, shuffled anew each epoch, for two trainers on one GPU."""
     serve(data.sentences())
     of_torch = data.sentences()
     wanted = data.epoch_of(of_torch, 0) + data.epoch_of(of_torch, 1)
@@ -143,12 +145,13 @@ def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Copies to the GPU that take their time."""
+    """Slow copies to the GPU."""
     monkeypatch.setenv("FAKECUDA_DELAY_US", "200000")
 
 
 def test_what_was_made_arrives_before_the_producers_last_words(slow, daemon, serve):  # noqa: F811
-    """Its epochs are over, and it is gone, long before the copies of its last batches are: they are waited for."""
+    """The producer's epochs are over, and it has ended, long before the copies of its last batches: the daemon waits
+    for them."""
     serve(data.odd()[:2], slot_bytes=1 << 20, epochs=1)  # with four slots nothing holds it up
     out, err = start().communicate(timeout=60)
     assert out.split() == [data.digest(b) for b in data.odd()[:2]], err
@@ -156,7 +159,7 @@ def test_what_was_made_arrives_before_the_producers_last_words(slow, daemon, ser
 
 
 def test_a_killed_producer_is_told_after_what_it_made(serve):  # noqa: F811
-    """On the GPU as on the CPU."""
+    """The same on the GPU as on the CPU."""
     producer = serve(data.plain(10000, 8), name="speech")
     trainer = start()
     assert trainer.stdout.readline()

@@ -1,4 +1,4 @@
-"""batchd.serve beside daemons that stop, are killed and come back, and beside more than one of them."""
+"""batchd.serve with daemons that stop, are killed and come back, and with more than one daemon."""
 
 import os
 import signal
@@ -13,11 +13,12 @@ from batchd import progress  # noqa: E402
 import served_data as data  # noqa: E402
 from test_serve import limit  # noqa: E402, F401
 
-CONNECTION_RETURN_S = 3  # client/connect.h: how long an address where no daemon was seen is waited for
+CONNECTION_RETURN_S = 3  # client/connect.h: how long a client waits for an address without a daemon
 
 
 class Trainer(threading.Thread):
-    """Opens serve:speech and takes an epoch, in a thread of this process; `waits` tells how long it has waited for a producer."""
+    """Opens serve:speech and takes an epoch, in a thread of this process; `waits` records how long it has waited for a
+    producer."""
 
     def __init__(self, monkeypatch, **options):
         super().__init__(daemon=True)
@@ -57,8 +58,8 @@ def producers():
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_trainer_that_waits_for_a_producer_outlives_the_daemon(make_daemon, producers, monkeypatch, end):
-    """The daemon is killed, or stopped as by systemd, twice, after the trainer has waited for longer than a misspelt socket is waited for: the trainer opens again
-    and gets what the producer makes, which comes last."""
+    """The daemon is killed, or stopped as by systemd, twice, after the trainer has waited for longer than for a
+    misspelt socket. The trainer opens again and gets the batches of the producer, which comes last."""
     daemon = make_daemon()
     trainer, seen = Trainer(monkeypatch), 0
     for least in (CONNECTION_RETURN_S + 1, 0):
@@ -76,7 +77,7 @@ def test_a_trainer_that_waits_for_a_producer_outlives_the_daemon(make_daemon, pr
 def test_a_trainer_that_waits_for_a_producer_gives_a_daemon_up_after_reconnect_seconds(
     make_daemon, monkeypatch, reconnect
 ):
-    """The error says what happened first and what the last attempt met; with reconnect=0 there is no further attempt."""
+    """The error names the first failure and the last attempt's; with reconnect=0 there is no further attempt."""
     daemon = make_daemon()
     trainer = Trainer(monkeypatch, reconnect=reconnect)
     trainer.await_phase(b"producer", 0)
@@ -99,7 +100,7 @@ LAUNCHERS = {
 
 
 def launch(monkeypatch, launcher, rank, world=4):
-    """As a process of a job of two machines with two ranks each is started."""
+    """Starts it like a process of a job of two machines with two ranks each."""
     for name in [name for kind in LAUNCHERS.values() for name in kind(0, 0)]:
         monkeypatch.delenv(name, raising=False)
     for name, value in {"RANK": rank, "WORLD_SIZE": world, **LAUNCHERS[launcher](rank % 2, rank // 2)}.items():
@@ -108,8 +109,9 @@ def launch(monkeypatch, launcher, rank, world=4):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_served_set_is_grouped_by_machine(make_daemon, producers, monkeypatch, launcher):
-    """Two machines, a daemon and a producer on each, two ranks on each: every producer deals its batches out to the two ranks beside it, and none waits for one that
-    is elsewhere. Also by its bare name, and only rank and world_size that are given are taken as they are."""
+    """Two machines with a daemon and a producer each, and two ranks each: every producer deals its batches to the two
+    ranks on its machine, and no producer waits for a rank elsewhere. Also by its bare name. A given
+    rank and world_size are used unchanged."""
     machines = [make_daemon() for _ in range(2)]
     for k, daemon in enumerate(machines):
         producers.append(
@@ -136,7 +138,7 @@ def test_a_served_set_is_grouped_by_machine(make_daemon, producers, monkeypatch,
 
 
 def test_what_is_not_served_is_divided_over_all_machines(make_daemon, monkeypatch):
-    """The ranks of other data sets are those of the whole job, wherever they are."""
+    """The ranks of other data sets are those of the whole job, on any machine."""
     make_daemon()
     launch(monkeypatch, "torchrun", 3)
     loader = batchd.DataLoader("random:length=100,shape=2", batch_size=5, job="all")

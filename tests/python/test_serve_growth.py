@@ -16,12 +16,12 @@ SIZES = [10, 20, 5000, 30, 5100, 40000, 7, 7, 120000, 12, 300000, 3, 4, 300001, 
 
 
 def batch(epoch, k, n):
-    """Which batch of which iteration it is, and contents that tell if one byte is another batch's."""
+    """Identifies a batch and its iteration; its contents show a single byte of another batch."""
     return {"k": k, "epoch": epoch, "x": torch.arange(n) * 31 + 1000003 * k + epoch}
 
 
 class Once:
-    """A data set whose epochs cannot be gone back in: an iterable that counts how often it was begun."""
+    """A data set that cannot go back within an epoch: an iterable that counts how often it was started."""
 
     def __init__(self, sizes):
         self.sizes, self.n_begun = sizes, -1
@@ -74,14 +74,16 @@ def no_warnings():
 
 
 def test_one_trainer_gets_every_batch_once(serve):
-    """Six growths in an epoch that cannot be repeated, and an epoch after it that needs none; epochs and steps count on, and nothing is said of it."""
+    """Six growths in an epoch that cannot be repeated, and an epoch after it that needs none; epochs and steps count
+    on, and there is no warning."""
     serve(Once(SIZES))
     assert Trainer(2, SIZES).result() == [(e, k, e, k) for e in range(2) for k in range(len(SIZES))]
 
 
 @pytest.mark.parametrize("large", range(8))
 def test_ranks_get_their_batches_wherever_in_a_round_the_large_one_is(serve, large):
-    """Three ranks; the others' batches of the round were made already and held back, and cannot be made once more. The last, incomplete round goes to nobody."""
+    """Three ranks; the others' batches of the round were already made and held back, and cannot be made again. The
+    last, incomplete round is not delivered."""
     sizes = [100] * 14
     sizes[large] = 50000
     serve(Once(sizes))
@@ -91,7 +93,7 @@ def test_ranks_get_their_batches_wherever_in_a_round_the_large_one_is(serve, lar
 
 
 def test_several_growths_in_one_round(serve):
-    """Each batch of a round is larger than a slot that was made for the one before."""
+    """Each batch of a round is larger than a slot made for the previous one."""
     sizes = [100, 100, 100, 20000, 80000, 320000, 100, 100, 100]
     serve(Once(sizes))
     ranks = [Trainer(2, sizes, rank=rank, world_size=3, job="ddp") for rank in range(3)]
@@ -101,7 +103,8 @@ def test_several_growths_in_one_round(serve):
 
 @pytest.mark.parametrize("world", [1, 3])
 def test_a_share_group_gets_every_batch_once(serve, world):
-    """Of known size, and an open one, whose members come back in any order and wait for each other. Two slots, so that they are never far apart."""
+    """A group of known size, and an open group, whose members come back in any order and wait for each other. Two
+    slots, so that they are never far apart."""
     options = {"world_size": world} if world > 1 else {}
     producer = Once(SIZES)
     crew = [Trainer(2, SIZES, mode="share", job="trials", n_slots=2, **options) for _ in range(3 if world > 1 else 2)]
@@ -115,11 +118,11 @@ def test_a_share_group_gets_every_batch_once(serve, world):
 
 
 def test_batches_that_are_kept_stay_as_they_are(serve):
-    """Tensors over the old, smaller slots are neither moved nor written over when slots grow."""
+    """Tensors over the old, smaller slots are neither moved nor overwritten when slots grow."""
     serve(Once(SIZES))
     loader = batchd.DataLoader("serve:speech", arrays="torch", n_slots=8)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of batches that are copied
+        warnings.simplefilter("ignore")  # about batches that are copied
         kept = list(loader)
     assert [b["k"] for b in kept] == list(range(len(SIZES))) and all(
         torch.equal(b["x"], batch(0, b["k"], SIZES[b["k"]])["x"]) for b in kept
@@ -127,7 +130,8 @@ def test_batches_that_are_kept_stay_as_they_are(serve):
 
 
 def test_old_slots_go_while_a_batch_in_them_is_kept(daemon, serve, batchctl):
-    """The daemon has the memory of the old slots back although this process goes on reading its copy of a batch there."""
+    """The daemon gets the memory of the old slots back although this process keeps reading its copy of a batch
+    there."""
     serve(Once([10, 20, 50000, 30]))
     loader = batchd.DataLoader("serve:speech", arrays="torch", n_slots=3)
     iterator = iter(loader)
@@ -145,7 +149,7 @@ def test_old_slots_go_while_a_batch_in_them_is_kept(daemon, serve, batchctl):
 
 
 def test_a_growth_in_the_middle_of_a_checkpoint_is_gone_on_from(serve):
-    """A token from before the growth and one from behind it, in an epoch that repeats."""
+    """A token from before the growth and one from after it, in an epoch that repeats."""
     serve([batch(0, k, n) for k, n in enumerate(SIZES)])
     loader = batchd.DataLoader("serve:speech", arrays="torch")
     states = []
@@ -160,7 +164,8 @@ def test_a_growth_in_the_middle_of_a_checkpoint_is_gone_on_from(serve):
 
 
 def test_a_batch_beyond_the_daemons_limit_is_an_error_that_names_it(make_daemon):
-    """The producer learns which batch, its largest part and whose limit; the trainers get what was made before, and then the limit."""
+    """The producer's error names the batch, its largest part and whose limit; the trainers get the batches made before,
+    and then the limit."""
     make_daemon(config="limits:\n  batch_bytes: 1MiB\n")
     sizes = [10, 20, 100000, 30, 140000]
     trainer = Trainer(1, sizes)

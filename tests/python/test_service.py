@@ -1,5 +1,6 @@
-"""batchd as a service: started by a connection, restarted under load, killed, hung. What its trainers get is the golden list, whatever the service
-manager does. Each under systemd itself, where it runs, and under a small double of it."""
+"""batchd as a service: started by a connection, restarted under load, killed, hung. Its trainers get the golden list,
+whatever the service manager does. Each test runs under systemd itself, where that is possible, and under a small double
+of it."""
 
 import os
 import signal
@@ -18,7 +19,8 @@ import crew  # noqa: E402
 
 pytest.importorskip("torch")
 
-# A hang is to be noticed soon; where none is, a machine that stood still for a moment is not to be taken for one: our unit's own time.
+# A hang should be detected soon; a test without a hang must not take a short pause of the machine for one: our unit's
+# own time.
 WATCHDOG_S = {True: 3.0, False: 30.0}
 
 
@@ -50,7 +52,7 @@ def have_more(ranks, n=5):
 
 
 def test_the_first_trainer_starts_it(manager, ranks):
-    # They connect while nobody runs: the manager's socket keeps them until the daemon is there.
+    # They connect while no daemon runs: the manager's socket keeps their connections until the daemon has started.
     for trainer in ranks:
         trainer.start()
     have_more(ranks)
@@ -101,7 +103,7 @@ def test_a_loop_that_hangs_is_restarted(manager, ranks):
     assert manager.main_pid() != before
 
 
-# Stops one thread of another process, as a file system that hangs would, until that process has gone.
+# Stops one thread of another process, as a hanging file system would, until that process has ended.
 STOPPER = """
     import ctypes, os, sys
     PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
@@ -127,8 +129,8 @@ def workers_of(pid):
 
 
 def test_a_worker_that_hangs_is_noticed(manager, samples):
-    # One of the workers never comes back from its sample: the loop turns, yet no ping goes out. The trainer does nothing with what it gets, so that
-    # workers are always at work; it says a line per epoch.
+    # One of the workers never returns from its sample: the loop runs, yet no ping is sent. The trainer drops its
+    # batches at once, so that workers are always busy; it prints a line per epoch.
     trainer = subprocess.Popen(
         [
             manager.build / "tests/soak/trainer",
@@ -165,7 +167,7 @@ def test_a_worker_that_hangs_is_noticed(manager, samples):
         stopper.communicate(timeout=20)
         epochs = [
             int(trainer.stdout.readline().split()[0]) for _ in range(50)
-        ]  # what it had said before, and what it says now
+        ]  # its earlier lines, and its last one
         assert epochs == list(range(1, 51))
         assert manager.main_pid() != before
     finally:

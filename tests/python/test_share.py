@@ -1,5 +1,5 @@
-"""Share groups of real processes: who comes late, is slow, is stopped or killed gets exactly its batches, and the others notice nothing. What a trainer must get is
-what one alone gets (golden), batch for batch and byte for byte."""
+"""Share groups of real processes: late, slow, stopped and killed trainers get exactly their batches, and the others are
+not affected. A trainer must get what it would get alone (golden), batch for batch and byte for byte."""
 
 import json
 import signal
@@ -84,7 +84,7 @@ def places(said):
 
 
 def run(first, n):
-    """n places from (epoch, step) on."""
+    """n positions from (epoch, step) on."""
     at = first[0] * PER_EPOCH + first[1]
     return [((at + i) // PER_EPOCH, (at + i) % PER_EPOCH) for i in range(n)]
 
@@ -95,7 +95,7 @@ def begin(t):
 
 
 def take(t, n):
-    """Lets it take n more batches, and hears of them."""
+    """Lets it take n more batches, and waits for its reports."""
     t.tell(str(n))
     return [t.hear() for _ in range(n)]
 
@@ -110,7 +110,8 @@ def finish(t):
 
 
 def test_a_late_trial_begins_where_it_asks(daemon, golden_of):
-    # In each way, while another is in the middle of epoch 0; all get the golden batches, the first in its own time and undisturbed.
+    # In each way, while another trainer is in the middle of epoch 0; all get the golden batches, the first at its own
+    # pace and undisturbed.
     a = begin(start(epochs=2))
     first = [a.hear()] + take(a, 10)
     late = {how: begin(start(f", join={how!r}", epochs=1)) for how in ("next", "start", "epoch")}
@@ -131,14 +132,15 @@ def test_a_late_trial_begins_where_it_asks(daemon, golden_of):
 @pytest.mark.parametrize("policy", ["skip", "detach"])
 @pytest.mark.parametrize("how", ["stopped", "killed", "slow"])
 def test_others_go_on_whatever_one_does(daemon, golden_of, policy, how):
-    # One stops with all it may hold in its hands; the other two take every batch of two epochs as if it were not there: counted, not timed.
+    # One stops with all the batches that it may hold; the other two take every batch of two epochs all the same:
+    # counted, not timed.
     trials = [begin(start(f", policy={policy!r}", epochs=2)) for _ in range(3)]
     said = [[t.hear()] for t in trials]
     if how == "stopped":
         trials[2].process.send_signal(signal.SIGSTOP)
     if how == "killed":
         trials[2].kill()
-    for i in range(2 * PER_EPOCH - 1):  # they keep step: neither is ever more than one batch ahead
+    for i in range(2 * PER_EPOCH - 1):  # lockstep: neither is ever more than one batch ahead
         for k in range(2):
             said[k] += take(trials[k], 1)
     if how == "stopped":
@@ -161,7 +163,7 @@ def test_others_go_on_whatever_one_does(daemon, golden_of, policy, how):
 
 
 def test_with_policy_wait_nobody_gets_ahead_by_more_than_the_slots(daemon, golden_of):
-    # The fast one is held up by the slow one, whatever it does; then both have every batch.
+    # The slow trainer holds up the fast one, whatever that does; then both have every batch.
     fast, slow = begin(start(", policy='wait'", epochs=1)), begin(start(", policy='wait'", epochs=1))
     said = [[fast.hear()], [slow.hear()]]
     fast.tell()
@@ -203,14 +205,15 @@ def make(batch, *, job="one", **more):
 
 
 def test_slices_are_views_of_one_slot_and_end_their_leases_one_by_one(daemon):
-    # Four slices of one batch, released in any order: the slot goes back with the last, and writing into one changes no other.
+    # Four slices of one batch, released in any order: the slot goes back with the last, and writing into one changes no
+    # other.
     loader = make(16, group_batch_size=64)
     parts = []
     it = iter(loader)
     for _ in range(4):
         parts.append(next(it)[0])
     address = [p.__array_interface__["data"][0] for p in parts]
-    assert np.diff(address).tolist() == [16 * 3 * 4 * 4] * 3  # one after the other in memory: nothing was copied
+    assert np.diff(address).tolist() == [16 * 3 * 4 * 4] * 3  # one after the other in memory: without a copy
     kept = parts[3].copy()
     parts[2][:] = -1
     assert (parts[3] == kept).all()
@@ -219,13 +222,13 @@ def test_slices_are_views_of_one_slot_and_end_their_leases_one_by_one(daemon):
     del parts[1:3]
     assert (parts[1] == kept).all()
     for _ in range(30):
-        next(it)  # the slot of those two stays theirs
+        next(it)  # the slot of those two stays lent
     assert (parts[1] == kept).all()
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 8, 37])
 def test_a_state_in_the_middle_of_a_batch_is_exact(daemon, golden_of, stop_at):
-    # Also when another size takes over: the rows that are left, each once.
+    # Also when another size takes over: the remaining rows, each once.
     loader = make(16, group_batch_size=64)
     for i, _ in enumerate(loader, 1):
         if i == stop_at:
@@ -295,7 +298,7 @@ def test_mistakes_and_mismatches_are_named(daemon):
 
 
 def test_with_join_epochs_are_the_groups(daemon, golden_of):
-    # A script that calls set_epoch out of habit is told, once, that it has no effect.
+    # A script that calls set_epoch out of habit gets one warning that it has no effect.
     a = make(16)
     a.set_epoch(5)
     it = iter(a)
@@ -312,7 +315,8 @@ def test_with_join_epochs_are_the_groups(daemon, golden_of):
 
 
 def test_who_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemon, golden_of, batchctl):
-    # Within its time limit; it may ask again; the group gets there when it gets there, and then both have the same.
+    # The wait ends with its time limit, and may be repeated; when the group reaches the epoch, both get the same
+    # batches.
     a, b = make(16), make(16, join="epoch", timeout=0.3)
     a_it = iter(a)
     next(a_it)
@@ -330,7 +334,8 @@ def test_who_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemo
 
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon, golden_of, how):
-    # The only trial that could bring the group there does nothing: it is reported, and the new one begins without it. It has missed nothing when it goes on.
+    # The only trial that could bring the group there is inactive: it is reported, and the new one begins without it. It
+    # has missed nothing when it continues.
     d = make_daemon(config="stall_after: 300ms\n")
     old = begin(start())
     said = [old.hear()]
@@ -340,7 +345,7 @@ def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon,
     got = [digests(images) for images, _ in new]
     assert f"stalled: rank 0 of job trials (python, pid {old.process.pid})" in d.output()
     assert new.last_batch.epoch == 1 and got == [b[2] for b in golden_of(1)]
-    # Who comes when that has been said long ago hears of it as well.
+    # A trainer that comes long after that report gets it as well.
     with make(16, job="trials", on_stall="error") as later, pytest.raises(
         batchd.StalledError, match=f"rank 0 of job trials .*pid {old.process.pid}"
     ):

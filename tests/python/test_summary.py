@@ -1,4 +1,4 @@
-"""What test runs say at their end: totals, and what was skipped and why."""
+"""The end of a test run's output: totals, and what was skipped and why."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 
 def program(path, *lines, status=0):
-    """A program that speaks as Check's do."""
+    """A program with Check's output."""
     path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}\n")
     path.chmod(0o755)
     return path

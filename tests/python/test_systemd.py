@@ -1,4 +1,4 @@
-"""The units, checked by systemd's own tools, and the daemon under a service manager that a test can play."""
+"""The units, checked by systemd's own tools, and the daemon under a service manager that a test can simulate."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_units_are_what_systemd_understands(units):
 
 
 def test_service_is_hardened(units):
-    """Proves that the exposure level, as systemd counts it, stays below what memcached's or journald's units have by far."""
+    """Proves that the exposure level, as systemd counts it, stays far below that of memcached's or journald's units."""
     result = run(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", str(units / "batchd.service"))
     if "unrecognized option" in result.stderr:
         pytest.skip("this systemd-analyze has no --offline")
@@ -60,7 +60,8 @@ def test_service_is_hardened(units):
 
 @pytest.fixture
 def gpu_units(units):
-    """The same with the drop-in for GPU machines. As one text too, since not every systemd-analyze looks at drop-ins beside a file."""
+    """The same with the drop-in for GPU machines. As one text too, because not every systemd-analyze reads drop-ins
+    beside a file."""
     drop_in = (UNITS / "gpu.conf").read_text()
     (units / "batchd.service.d").mkdir()
     (units / "batchd.service.d/gpu.conf").write_text(drop_in)
@@ -76,7 +77,7 @@ def gpu_units(units):
 
 
 def directives(text):
-    """What a unit file says, with every value of what is said more than once."""
+    """The settings of a unit file, with all values of repeated settings."""
     found = {}
     for line in text.splitlines():
         name, is_one, value = line.partition("=")
@@ -103,7 +104,8 @@ def test_gpu_drop_in_is_what_systemd_understands(gpu_units):
 
 
 def test_gpu_machines_are_hardened_too(gpu_units):
-    """Proves that what CUDA needs costs little: devices by name, the machine's abstract sockets, still no network, no capabilities."""
+    """Proves that CUDA needs few permissions: devices by name, the machine's abstract sockets, still no network, no
+    capabilities."""
     result = run(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", str(gpu_units / "merged.service"))
     if "unrecognized option" in result.stderr:
         pytest.skip("this systemd-analyze has no --offline")
@@ -113,8 +115,8 @@ def test_gpu_machines_are_hardened_too(gpu_units):
 
 
 def test_gpu_drop_in_works_at_the_first_start_after_boot(gpu_units):
-    """Proves that the driver's module and the nodes of all GPUs are there before the daemon: the module is loaded before the unit's device filter is built, and the
-    programs that make nodes may make them, and may be missing."""
+    """Proves that the driver's module and the nodes of all GPUs exist before the daemon: the module is loaded before
+    the unit's device filter is built, and the programs that make nodes may make them, and may be missing."""
     said = directives((UNITS / "gpu.conf").read_text())
     assert said["Wants"] == ["modprobe@nvidia_uvm.service"]
     assert {"modprobe@nvidia_uvm.service", "nvidia-persistenced.service"} == set(" ".join(said["After"]).split())
@@ -129,7 +131,8 @@ def test_gpu_drop_in_works_at_the_first_start_after_boot(gpu_units):
 
 
 def test_gpu_drop_in_lets_cuda_processes_meet_and_opens_no_network(gpu_units):
-    """Proves that the daemon's abstract sockets are in the trainers' network namespace, and that what forbids a network stays."""
+    """Proves that the daemon's abstract sockets are in the trainers' network namespace, and that the settings that
+    forbid a network stay."""
     base, said = (directives(path.read_text()) for path in (UNITS / "batchd.service", UNITS / "gpu.conf"))
     assert base["PrivateNetwork"] == ["yes"] and said["PrivateNetwork"] == ["no"]
     for name, value in (("RestrictAddressFamilies", "AF_UNIX"), ("IPAddressDeny", "any")):
@@ -137,7 +140,7 @@ def test_gpu_drop_in_lets_cuda_processes_meet_and_opens_no_network(gpu_units):
 
 
 def test_user_group_and_directories_are_made(tmp_path):
-    """Proves that sysusers and tmpfiles files do what the units rely on, in a root directory of the test's own."""
+    """Proves that sysusers and tmpfiles files create what the units rely on, in a root directory of the test's own."""
     if os.geteuid() != 0:
         pytest.skip("needs root to give directories away")
     sysusers, tmpfiles = tool("systemd-sysusers"), tool("systemd-tmpfiles")
@@ -168,7 +171,7 @@ def test_socket_unit_and_client_agree_on_the_address():
 
 
 class Manager:
-    """What the daemon sees of systemd: a socket for its messages, one it shall serve, a watchdog."""
+    """systemd's side towards the daemon: a socket for its messages, a socket to serve, a watchdog."""
 
     def __init__(self, folder, watchdog_usec=None):
         self.messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -237,7 +240,7 @@ def test_daemon_serves_the_managers_socket_and_reports_its_life(tmp_path):
 
 
 def test_watchdog_is_fed_in_time(tmp_path):
-    """Proves that pings come when the manager asks for them."""
+    """Proves that pings come when the manager requests them."""
     manager = Manager(tmp_path, watchdog_usec=400_000)
     try:
         manager.expect("READY=1")
@@ -248,7 +251,7 @@ def test_watchdog_is_fed_in_time(tmp_path):
 
 
 def test_wrong_configuration_reaches_the_managers_status(tmp_path):
-    """Proves that `systemctl status` will show file and line, and that the exit code tells systemd not to try again."""
+    """Proves that `systemctl status` shows file and line, and that the exit code tells systemd not to try again."""
     (tmp_path / "c.yaml").write_text("workers: many\n")
     messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     messages.bind(str(tmp_path / "notify"))
@@ -268,7 +271,7 @@ def test_wrong_configuration_reaches_the_managers_status(tmp_path):
 
 
 def test_the_manual_explains_every_key_of_the_example():
-    """Proves that batchd.yaml(5) is whole: the example has every key there is, as a setting or commented out."""
+    """Proves that batchd.yaml(5) is complete: the example has every key, as a setting or commented out."""
     manual = (REPO / "daemon/man/batchd.yaml.5").read_text()
     table = (REPO / "daemon/config-key.c").read_text()
     keys = {name.split(".")[-1] for name in re.findall(r"\{KEY\(([a-z_.]+),", table)}

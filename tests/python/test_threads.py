@@ -1,5 +1,5 @@
-"""One DataLoader in several threads: closing it while another waits for a batch, and asking it things meanwhile. Each case is a process of
-its own, which a mistake would end by a signal."""
+"""One DataLoader in several threads: one thread closes it, or calls its other functions, while another waits for a
+batch. Each case is a process of its own, which a mistake would end with a signal."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def run(daemon, script):
 
 @pytest.mark.parametrize("timeout", [0, 60])
 def test_close_ends_the_wait_of_another_thread(daemon, timeout):
-    """The thread that waits gets an error that says so; the process lives on."""
+    """The waiting thread gets an error that says so; the process continues."""
     assert "this loader is closed" in run(
         daemon,
         f"""
@@ -71,7 +71,7 @@ def test_close_ends_the_wait_of_another_thread(daemon, timeout):
 
 
 def test_close_in_a_signal_handler_ends_the_wait(daemon):
-    """The main thread waits itself, and the handler of a signal closes."""
+    """The main thread waits itself, and the signal handler closes."""
     assert "this loader is closed" in run(
         daemon,
         """
@@ -88,7 +88,8 @@ def test_close_in_a_signal_handler_ends_the_wait(daemon):
 
 
 def test_close_in_a_signal_handler_at_any_moment_is_safe(daemon):
-    """Also between the library's giving a batch and the loop's having it: the batch is whole, or there is an error."""
+    """Also between the library's delivery of a batch and the loop's use of it: the batch is complete, or there is an
+    error."""
     run(
         daemon,
         """
@@ -107,7 +108,7 @@ def test_close_in_a_signal_handler_at_any_moment_is_safe(daemon):
 
 
 def test_a_with_block_may_end_under_a_prefetching_thread(daemon):
-    """Batches taken stay readable; the thread hears that its loader is closed, again and again."""
+    """Batches taken stay readable; every call of the thread raises the error of a closed loader."""
     run(
         daemon,
         """
@@ -131,7 +132,7 @@ def test_a_with_block_may_end_under_a_prefetching_thread(daemon):
 
 
 def test_every_call_on_a_closed_loader_raises(daemon):
-    """No function of the library is called without a loader; what is known without the daemon is still told."""
+    """No function of the library is called without a loader; facts that need no daemon are still available."""
     run(
         daemon,
         """
@@ -157,7 +158,7 @@ def test_every_call_on_a_closed_loader_raises(daemon):
 
 
 def test_another_iteration_ends_the_wait_of_the_first(daemon):
-    """A second iteration in another thread does not wait behind the first, which is told."""
+    """A second iteration in another thread does not wait for the first, which gets an error."""
     assert "this iteration is over" in run(
         daemon,
         """

@@ -1,4 +1,5 @@
-"""The log at debug level: every change of state with names, so that a session and its batches can be followed from the first line to the last."""
+"""The log at debug level: every change of state with names, so that a session and its batches can be followed from the
+first line to the last."""
 
 import re
 import shutil
@@ -15,7 +16,7 @@ def matches(pattern, text):
 
 
 def test_a_session_can_be_followed_from_hello_to_its_end(make_daemon):
-    """The moves of one session, its job and its slots appear in the only order in which they make sense."""
+    """The moves of one session, its job and its slots appear in the only possible order."""
     d = make_daemon("--log-level", "debug", config="linger: 0s\n")
     with batchd.DataLoader(
         "random:length=40,shape=4,dtype=float32", batch_size=4, n_slots=2, job="traced", shuffle=False
@@ -34,7 +35,7 @@ def test_a_session_can_be_followed_from_hello_to_its_end(make_daemon):
     # Each batch: its slot is filled, then it is ready, then the session gets it, then gives it back.
     given = matches(rf"session {number} gets epoch 0, step (\d+) in slot (\d+), generation (\d+)", log)
     assert [step for step, slot, generation in given] == [str(step) for step in range(10)]
-    for step, slot, generation in given[:8]:  # of the last ones Close ends the leases
+    for step, slot, generation in given[:8]:  # Close ends the leases of the last batches
         where = [
             log.index(text)
             for text in (
@@ -49,7 +50,7 @@ def test_a_session_can_be_followed_from_hello_to_its_end(make_daemon):
 
 
 def test_a_healthy_daemon_says_nothing_of_states_at_its_usual_level(make_daemon):
-    """The trace costs nothing where it was not asked for: no line of it is written."""
+    """Without a request the trace costs nothing: no line of it is written."""
     d = make_daemon()
     with batchd.DataLoader("random:length=12,shape=4,dtype=float32", batch_size=4, shuffle=False) as loader:
         assert len(list(loader)) == 3
@@ -57,7 +58,7 @@ def test_a_healthy_daemon_says_nothing_of_states_at_its_usual_level(make_daemon)
 
 
 def test_probes_are_there_where_the_header_was(build):
-    """A build with <sys/sdt.h> has the probes that tracers look for, one without has none."""
+    """A build with <sys/sdt.h> has the probes that tracers look for, a build without it has none."""
     if not shutil.which("readelf"):
         pytest.skip("readelf is missing (binutils)")
     has_header = (

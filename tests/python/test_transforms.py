@@ -1,4 +1,5 @@
-"""torchvision's own transform objects as pipelines: with torchvision where it is, and without it by classes that look like its."""
+"""torchvision's own transform objects as pipelines: with torchvision where it is installed, and without it by similar
+classes."""
 
 import enum
 import json
@@ -16,7 +17,7 @@ class Bilinear(enum.Enum):
 
 
 def fake(name, module="torchvision.transforms.transforms", **attributes):
-    """An object as torchvision has them: what it was made with is in its attributes."""
+    """An object like torchvision's: its arguments are its attributes."""
     code = f"def __init__(self, {', '.join(attributes)}): pass" if attributes else "def __init__(self): pass"
     space = {}
     exec(code, space)
@@ -33,7 +34,7 @@ def ops(transform):
 
 
 def test_names_and_lists_stay_what_they_are():
-    """As before there were objects."""
+    """As without objects."""
     assert _transform.text(None) is None and _transform.text("train224") == "train224"
     assert ops(
         [
@@ -46,7 +47,7 @@ def test_names_and_lists_stay_what_they_are():
 
 
 def test_objects_become_ops_with_their_arguments():
-    """Nested containers are flat, enums are texts, and what only torchvision needs to know is left out."""
+    """Nested containers are flattened, enums become texts, and options of torchvision alone are left out."""
     nested = fake(
         "Compose",
         transforms=[
@@ -64,7 +65,7 @@ def test_objects_become_ops_with_their_arguments():
 
 
 def test_the_second_generations_objects_mean_the_same():
-    """A size in a list of its own, paddings in another order, and two steps that are ToTensor together."""
+    """A size in a list of its own, paddings in another order, and two steps that together are ToTensor."""
     assert ops(
         [
             fake("ToImage", V2),
@@ -84,7 +85,7 @@ def test_the_second_generations_objects_mean_the_same():
 
 
 def test_presets_and_other_names_of_known_ops(daemon, samples):
-    """What weights have as their transforms(), timm's classes for the same things, and steps that do nothing; the daemon takes them."""
+    """The transforms() of weights, timm's equivalent classes, and steps without effect; the daemon accepts them."""
     timm = "timm.data.transforms"
     preset = fake(
         "ImageClassification",
@@ -128,7 +129,7 @@ def test_presets_and_other_names_of_known_ops(daemon, samples):
 
 
 def test_resizing_without_antialiasing_is_refused():
-    """The daemon resizes pictures; without antialiasing a tensor looks quite different."""
+    """The daemon resizes pictures; without antialiasing a tensor differs visibly."""
     for module in ("torchvision.transforms.transforms", V2):
         with pytest.raises(ValueError, match=r"Resize\(antialias=False\) is not what the daemon does"):
             ops(fake("Resize", module, size=64, antialias=False))
@@ -136,7 +137,7 @@ def test_resizing_without_antialiasing_is_refused():
 
 
 def test_what_the_daemon_cannot_do_is_named(daemon, samples):
-    """Other transforms of torchvision's by the daemon, which knows its ops; Python code with the ways out."""
+    """Other transforms of torchvision fail in the daemon, which knows its ops; Python code fails with alternatives."""
     for transform in (
         fake("RandAugment", num_ops=2),
         fake("RandomApply", transforms=[object()]),
@@ -178,7 +179,7 @@ def test_torchvisions_own_give_its_own_pixels(daemon, samples):
         for images, _ in loader:
             for image, i in zip(images, loader.last_batch.indices):
                 assert torch.allclose(image, judge[int(i)][0], rtol=0, atol=1e-6)
-    # What is random is only ever of the same distribution; here that it is taken as it is.
+    # Random transforms only have the same distribution; here only that they are accepted.
     for v, last in ((v1, [v1.ToTensor()]), (v2, to_tensor)):
         batchd.DataLoader(
             f"imagefolder:{samples}",

@@ -1,5 +1,5 @@
-"""Which daemon a script finds or starts: its user's own, the system's, and what is said where a user may not use that one. In a mount namespace with a /run
-and a /tmp of its own, as root and as an ordinary user."""
+"""Which daemon a script finds or starts: its user's own, the system's, and the message where a user may not use that
+one. In a mount namespace with a /run and a /tmp of its own, as root and as an ordinary user."""
 
 import os
 import pathlib
@@ -59,7 +59,7 @@ def note(user=None, **env):
 
 
 def in_namespace(body):
-    """Runs the script as root of a machine without daemons; the daemons that it notes in `started` are ended."""
+    """Runs the script as root of a machine without daemons; the daemons that it records in `started` are ended."""
     if os.geteuid() != 0:
         pytest.skip("needs root for a /run of its own")
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/run"], capture_output=True).returncode:
@@ -79,13 +79,13 @@ def in_namespace(body):
     places = "mount -t tmpfs none /run && mount -t tmpfs -o mode=1777 none /tmp && mkdir -m 0777 /tmp/home"
     python = pathlib.Path(os.path.realpath(sys.base_prefix))
     hidden = [folder for folder in reversed(python.parents) if not os.stat(folder).st_mode & 0o001]
-    if hidden:  # a Python in somebody's home: shown to everybody, in this namespace
+    if hidden:  # a Python in a user's home: shown to every user, in this namespace
         places += (
             f" && mkdir /run/python && mount --bind {python} /run/python && mount -t tmpfs -o mode=0755 none {hidden[0]} && mkdir -p {python} && "
             f"mount --bind /run/python {python}"
         )
     places += ' && exec "$@"'
-    env = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_CACHE_HOME")}  # which are not there
+    env = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_CACHE_HOME")}  # they do not exist there
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source],
         capture_output=True,
@@ -97,7 +97,8 @@ def in_namespace(body):
 
 
 def test_a_daemon_of_roots_own_is_in_nobodys_way():
-    """Root's first script starts a daemon for root; another user's first script starts one for that user; the system's place stays free."""
+    """Root's first script starts a daemon for root; another user's first script starts one for that user; the system's
+    address stays free."""
     in_namespace("""
         root = script()
         assert root.stdout == "20 /tmp/batchd-0/socket\\n" and not root.stderr, root
@@ -114,7 +115,7 @@ def test_a_daemon_of_roots_own_is_in_nobodys_way():
 
 
 def test_a_user_outside_the_group_gets_a_daemon_and_a_line_about_it():
-    """The line names the group and the command; the second script, whose daemon runs, says nothing any more."""
+    """The line names the group and the command; the second script, whose daemon runs, prints nothing more."""
     in_namespace("""
         system = start_system()
         started.append(system.pid)
@@ -129,7 +130,7 @@ def test_a_user_outside_the_group_gets_a_daemon_and_a_line_about_it():
 
 
 def test_a_user_who_is_refused_is_told_how_to_be_let_in():
-    """Where nothing may be started: by batchctl, and for a socket that was named."""
+    """Where no daemon may be started: by batchctl, and for a named socket."""
     in_namespace("""
         system = start_system()
         started.append(system.pid)
@@ -145,7 +146,7 @@ def test_a_user_who_is_refused_is_told_how_to_be_let_in():
 
 
 def test_a_directory_that_is_not_safe_names_its_cure():
-    """The place of the user's own daemon belongs to somebody else, or others may write to it."""
+    """The place of the user's own daemon belongs to another user, or others may write to it."""
     in_namespace("""
         os.mkdir(f"/tmp/batchd-{NOBODY}", 0o700)
         os.chown(f"/tmp/batchd-{NOBODY}", 12345, 12345)
@@ -163,7 +164,8 @@ def test_a_directory_that_is_not_safe_names_its_cure():
 
 
 def test_a_users_own_configuration_is_read():
-    """The user's file, before the system's; the one that $BATCHD_CONFIG names, before that; a name without a file is an error that says so."""
+    """The user's file, before the system's; the file that $BATCHD_CONFIG names, before that; a name without a file is
+    an error that says so."""
     in_namespace("""
         def memory(path, size):
             path = pathlib.Path(path)
@@ -194,7 +196,7 @@ def test_a_users_own_configuration_is_read():
 
 
 def test_the_log_of_a_daemon_of_ones_own_is_named():
-    """When it goes away without a word; its lines have times."""
+    """When it ends without a message; its lines have times."""
     in_namespace("""
         os.mkdir("/run/r", 0o700)
         os.environ["XDG_RUNTIME_DIR"] = "/run/r"
@@ -217,7 +219,7 @@ def test_the_log_of_a_daemon_of_ones_own_is_named():
 
 
 def test_bench_measures_where_no_daemon_runs():
-    """With a private one, as one line says; nothing is left of it. A socket that was named is not replaced."""
+    """Uses a private daemon and says so in one line; nothing is left of it. A named socket is not replaced."""
     in_namespace("""
         done = batchctl("bench", "random:length=100,shape=3", "--epochs", "1", "--quiet", user=NOBODY)
         assert done.returncode == 0 and "IMAGES/S" in done.stdout, done

@@ -1,4 +1,4 @@
-"""What is said of files that cannot be read: once, with the reason, and as early as it can be known."""
+"""Messages about files that cannot be read: once, with the reason, and as early as possible."""
 
 import shutil
 
@@ -25,7 +25,8 @@ def test_a_missing_file_is_named_once(daemon, samples, tmp_path):
 
 
 def test_kinds_of_files_that_are_not_decoded_are_told_at_opening(daemon, tmp_path):
-    """A folder of such files alone is refused with a way out; in a mixed one they keep their numbers, as in torchvision, and the log tells."""
+    """A folder of such files alone is refused with advice; in a mixed one they keep their numbers, as in torchvision,
+    and the log reports them."""
     image = pytest.importorskip("PIL.Image")
     for kind in ("tif", "bmp"):
         (tmp_path / "only" / kind).mkdir(parents=True)
@@ -44,7 +45,7 @@ def test_kinds_of_files_that_are_not_decoded_are_told_at_opening(daemon, tmp_pat
 
 
 def test_a_daemon_says_once_that_it_stops(make_daemon):
-    """The event's name is not its text as well."""
+    """The event's name is not repeated as its text."""
     d = make_daemon()
     until("it serves", lambda: "started" in d.output())
     d.stop()

@@ -1,5 +1,6 @@
-"""Attacks on a daemon from outside, packet by packet. Each is a function that gets a `Field` (daemons and folders of its own) and returns None when the
-daemon held, or how it broke. Users: alice, whom a thing belongs to, and bob, who means harm."""
+"""Attacks on a daemon from outside, packet by packet. Each is a function that gets a `Field` (daemons and folders of
+its own) and returns None when the daemon held, or a description of how it broke. Users: alice, the victim, and bob, the
+attacker."""
 
 import base64
 import ctypes
@@ -26,9 +27,10 @@ from wire import VERSION, Client, HungUp  # noqa: E402
 ALICE, BOB = 64001, 64002
 CLONE_NEWNS, MS_BIND, MS_PRIVATE, MS_REC = 0x00020000, 0x1000, 1 << 18, 0x4000
 MIB = 1 << 20
-SPARE_BYTES = 64 * MIB  # that a daemon may take besides its budget
+SPARE_BYTES = 64 * MIB  # that a daemon may use besides its budget
 
-# Grey, 256 x 256, one level. In the other one a single byte is different, so that the decoder's states of both are the same places.
+# Grey, 256 x 256, one level. The other one differs in a single byte, so that the decoder states of both are the same
+# places.
 _FLAT = (
     "c-s4a<NpH&0WUXCHwH#V1_nkTWcYuZ!I?pTn}?5wOMs7;Pe@QeSVBWeLQG7;P+3)0!^+s!#?sir+`%Kp&%q_!)!ZT=H!wUtDLo_I&bP3#Af+NEH9h(N0S0akka3KRf(-wUFvtT9XJrHf1}I=;VrF4wW9"
     "Q)H;sz?%D!{<R$jr>d!pzFb!UB}71<Et92(k((8alEG2PU#B6^a-&PF%>L?6mQqXwbzED#l4gO`Kd};u4Zls%q*Qnp!5NX66=_R?aT2ZtfnQUcn)uVc`*xQOPN(Y3Ui6S;Zx#W#tu>Rn0A}ZS5VMU6Uq"
@@ -40,7 +42,7 @@ CROP = '[["CenterCrop",[16,16]],"ToTensor"]'
 
 
 class Skip(Exception):
-    """The attack cannot be tried here."""
+    """The attack cannot be tried on this machine."""
 
 
 # ---- the field ----
@@ -106,7 +108,7 @@ def become(uid, groups=()):
 
 
 def in_child(work, uid=None, may_fail=False):
-    """What work() returns, or the exception that it raises, in a process of its own, as another user where one is named."""
+    """The result of work(), or the exception that it raises, in a process of its own, as another user if given."""
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
@@ -141,7 +143,7 @@ class HungUpElsewhere(Exception):
 
 
 def refused(work):
-    """The code of the error with which the daemon ends what work() does; None: it did not."""
+    """The code of the error with which the daemon ends work(); None: no error."""
     try:
         work()
     except HungUp as end:
@@ -150,7 +152,7 @@ def refused(work):
 
 
 def serves(daemon):
-    """Whether the daemon lives, and gives a client that did nothing wrong its batches."""
+    """Whether the daemon is alive, and delivers batches to a well-behaved client."""
     if daemon.process.poll() is not None:
         return False
     c = Client(daemon.socket, timeout=20)
@@ -212,7 +214,7 @@ def directory(path):
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-# ---- what brings a daemon down or slows it ----
+# ---- attacks that crash a daemon or slow it down ----
 
 
 def leases_are_counted(field):
@@ -411,7 +413,7 @@ def ring_goes_forward_only(field):
 
 
 def kept_files_are_no_trap(field):
-    """A kept cache file of one TiB of holes: an opening reads all of it, and all others wait."""
+    """A kept cache file of one TiB of holes: one opening reads all of it, and all others wait."""
     kept = field.folder / "kept"
     kept.mkdir()
     config = f"cache:\n  decoded: off\n  directory: {kept}\n"
@@ -441,10 +443,10 @@ def kept_files_are_no_trap(field):
 
 
 def kept_files_are_bounded(field):
-    """22: one kept list for each folder that is opened, without end."""
+    """22: one kept list for each opened folder, without limit."""
     d = field.daemon("cache:\n  disk: 1MiB\n")
     roots = [field.images(f"set{i}", {"cat/0.jpg": DARK}) for i in range(300)]
-    time.sleep(0.05)  # a folder that has just changed is not remembered
+    time.sleep(0.05)  # a folder that changed a moment ago is not kept
     for i, root in enumerate(roots):
         c = Client(d.socket)
         c.open([directory(root)], dataset=f"imagefolder:{root}", job=f"job{i}")
@@ -455,10 +457,10 @@ def kept_files_are_bounded(field):
 
 
 def a_late_hello_is_heard(field):
-    """23: a client says Hello while the daemon stands still; its timer is due before the daemon looks."""
+    """23: a client says Hello while the daemon is stopped; its timer is due before the daemon reads the socket."""
     d = field.daemon("limits:\n  hello_timeout: 200ms\n")
     late = Client(d.socket, program=None)
-    Client(d.socket)  # behind the other one: both have been let in
+    Client(d.socket)  # after the first one: both have been accepted
     d.process.send_signal(signal.SIGSTOP)
     late.send("hello", version=VERSION, program="late")
     time.sleep(0.4)
@@ -467,7 +469,7 @@ def a_late_hello_is_heard(field):
     return f"it was refused with code {code}" if code else None
 
 
-# ---- what lets one user read or change what is another's ----
+# ---- attacks that let one user read or change another's data ----
 
 
 def folders_are_checked_when_read(field):
@@ -533,7 +535,7 @@ def _gets_pixels(c):
 
 
 def many_groups_deny_as_well(field):
-    """21: a file that denies its group, and a peer with more groups than are looked at."""
+    """21: a file that denies its group, and a peer with more groups than the daemon checks."""
     need_root()
     d = field.daemon()
     group = 65130
@@ -545,7 +547,7 @@ def many_groups_deny_as_well(field):
         become(BOB, groups=range(group - 100, group + 1))
         try:
             (folder / "cat/0.jpg").read_bytes()
-            return False  # the kernel lets him: it is no attack
+            return False  # the kernel allows it: no attack
         except PermissionError:
             pass
         c = Client(d.socket)
@@ -581,7 +583,7 @@ def caches_are_the_users_own(field):
 
 
 def _pixels(d, root):
-    """What two epochs over the folder give under a path that says nothing of it."""
+    """The result of two epochs over the folder under a path that has nothing to do with it."""
     c = Client(d.socket)
     opened = c.open([directory(root)], dataset="imagefolder:/t/a", transform=CROP, dtype=2)
     slab = mmap.mmap(c.fds[0], 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
@@ -598,7 +600,7 @@ def _pixels(d, root):
 
 
 def same_path_is_not_same_data(field):
-    """9: two containers of one uid with other volumes at one path."""
+    """9: two containers of one uid with different volumes at one path."""
     d = field.daemon()
     one = field.images("one", {f"cat/{i}.jpg": DARK for i in range(4)})
     two = field.images("two", {"cat/0.jpg": DARK})
@@ -614,7 +616,7 @@ def same_path_is_not_same_data(field):
 
 
 def root_elsewhere_is_not_trusted(field):
-    """10: root of another mount namespace says a path of the host's, without a descriptor."""
+    """10: root of another mount namespace names a path of the host, without a descriptor."""
     need_root(mounts=True)
     d = field.daemon()
     secret = field.images("alices", {"cat/0.jpg": DARK}, owner=ALICE, mode=0o700)

@@ -1,4 +1,5 @@
-"""The wire without libbatchd: messages encoded as proto/batchd.proto has them, packet by packet, for what an honest client never sends."""
+"""The wire without libbatchd: messages encoded according to proto/batchd.proto, packet by packet, for messages that an
+honest client never sends."""
 
 import array
 import pathlib
@@ -64,7 +65,7 @@ def _take_varint(data, at):
 
 
 def decode(message, data):
-    """Numbers, bytes and messages by field; fields that are not there are missing."""
+    """Numbers, bytes and messages by field; missing fields are left out."""
     by_number = {number: (field, kind, repeated) for field, (number, kind, repeated) in MESSAGES[message].items()}
     values, at = {}, 0
     while at < len(data):
@@ -91,7 +92,7 @@ def decode(message, data):
 
 
 class HungUp(Exception):
-    """The daemon has closed the connection; what it said before is in `error`, where it said something."""
+    """The daemon has closed the connection; its error, if it sent one, is in `error`."""
 
     def __init__(self, error=None):
         super().__init__(error or "without a word")
@@ -99,7 +100,7 @@ class HungUp(Exception):
 
 
 class Client:
-    """One connection. Whatever is sent is what the caller says, sense or not."""
+    """One connection. Sends exactly what the caller gives, valid or not."""
 
     def __init__(self, path, timeout=30, program="attack"):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -148,14 +149,14 @@ class Client:
             return self.error
 
     def expect(self, *bodies):
-        """The next of these, past all others."""
+        """The next message of these kinds; others are skipped."""
         while True:
             body, values = self.receive()
             if body in bodies:
                 return values
 
     def open(self, fds=(), **options):
-        """Opens, and returns Opened; HungUp with the daemon's error where it refuses."""
+        """Opens, and returns Opened; HungUp with the daemon's error if it refuses."""
         self.send("open", fds, **{"batch_size": 1, "world_size": 1, "job": "job", **options})
         self.opened = self.expect("opened")
         return self.opened
@@ -178,12 +179,12 @@ class Client:
         self.send("release", slot=batch.get("slot", 0), generation=batch.get("generation", 0))
 
     def drain(self):
-        """Takes what is there."""
+        """Reads the messages that have arrived."""
         while self.receive(wait=False) is not None:
             pass
 
     def until_hung_up(self):
-        """What the daemon says last; {} for a hang-up without a word."""
+        """The daemon's last error; {} for a hang-up without an error."""
         try:
             while True:
                 self.receive()

@@ -1,7 +1,8 @@
-"""What every rank does without batchd: worker processes of its own decode with Pillow and augment as torchvision does. They are those of torch's
-DataLoader, or where there is no torch of one that works the same way.
+"""The work of every rank without batchd: worker processes of its own decode with Pillow and augment as torchvision
+does. They are those of torch's DataLoader, or without torch those of a loader that works the same way.
 
-train224 and val224 are written out here because torchvision is often not there; where it is, tests/bench uses it too.
+train224 and val224 are written out here because torchvision is often missing; where it is installed, tests/bench uses
+it too.
 """
 
 import collections
@@ -94,7 +95,7 @@ def one_thread(_worker):
 
 
 def loader(root, batch_size, rank, world_size, num_workers, transform=train224, seed=0, shuffle=True):
-    """The loader as a DDP script has it."""
+    """The loader as in a DDP script."""
     from torch.utils.data import DataLoader, DistributedSampler
 
     dataset = ImageFolder(root, transform)
@@ -109,13 +110,15 @@ def loader(root, batch_size, rank, world_size, num_workers, transform=train224, 
     )
 
 
-# ---- without ----
+# ---- without torch ----
 
 
 class PlainLoader:
-    """What torch's DataLoader does for one rank, in little: worker processes make whole batches in shared memory, two each ahead of the loop.
+    """A small version of torch's DataLoader for one rank: worker processes make whole batches in shared memory, each
+    two ahead of the loop.
 
-    An iteration gives images and labels; set_epoch(epoch) has another order, in which each rank has its part, padded as DistributedSampler does.
+    An iteration gives images and labels; set_epoch(epoch) selects another order, of which each rank has its part,
+    padded as in DistributedSampler.
     """
 
     AHEAD = 2  # batches per worker; torch's prefetch_factor
@@ -126,7 +129,7 @@ class PlainLoader:
         self.slots = numpy.frombuffer(mmap.mmap(-1, 4 * self.n_slots * batch_size * 3 * 224 * 224), numpy.float32)
         self.slots = self.slots.reshape(self.n_slots, batch_size, 3, 224, 224)
         self.dataset = ImageFolder(root, train224)
-        PlainLoader.forked = self  # what the workers have: they are forks, and share the slots
+        PlainLoader.forked = self  # inherited by the workers: they are forks, and share the slots
         self.crew = multiprocessing.get_context("fork").Pool(
             num_workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)
         )
@@ -151,7 +154,7 @@ class PlainLoader:
         batches = [mine[i : i + self.batch_size] for i in range(0, len(mine), self.batch_size)]
         pending, ahead = collections.deque(), enumerate(batches)
         for k in range(len(batches)):
-            # The slot of batch k - 1 is free now: its reader has come back for this one.
+            # The slot of batch k - 1 is free now: the reader asks for this batch.
             for i, indices in itertools.islice(ahead, self.n_slots - len(pending)):
                 pending.append(
                     self.crew.apply_async(

@@ -1,9 +1,9 @@
-"""Two training processes, one loader: what batchd does, in a minute or two.
+"""Two training processes, one loader: batchd demonstrated in a minute or two.
 
-Makes sample pictures (or takes --data DIR, a folder with one sub-folder per class), starts a daemon of its own, trains a small model
-in two rank processes for four epochs, and counts: every sample must have arrived exactly once per epoch, over both ranks together. The same job then runs
-with each rank loading for itself: with PyTorch's DataLoader where that is installed, else with one in its manner (baseline.py). Exit code 0 only if
-nothing is missing or twice.
+Makes sample pictures (or takes --data DIR, a folder with one sub-folder per class), starts a daemon of its own, trains
+a small model in two rank processes for four epochs, and counts: every sample must have arrived exactly once per epoch,
+over both ranks together. The same job then runs with each rank loading for itself: with PyTorch's DataLoader where that
+is installed, otherwise with a similar one (baseline.py). Exit code 0 only if no sample is missing or duplicated.
 """
 
 import argparse
@@ -25,15 +25,15 @@ REPO = HERE.parents[1]
 RANKS = 2
 PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 START_S = 30
-SILENCE_S = 180  # a rank that says nothing for so long is stuck
+SILENCE_S = 180  # a rank that prints nothing for so long is stuck
 
 
 class Failed(Exception):
-    """Something that ends the demonstration, in words for whoever runs it."""
+    """An error that ends the demonstration, with a text for the user."""
 
 
 class Progress:
-    """One line that is rewritten on a terminal; only its final form anywhere else."""
+    """One line that is rewritten on a terminal; elsewhere only its final form is printed."""
 
     def __init__(self):
         self.live = sys.stdout.isatty()
@@ -67,7 +67,7 @@ def cpu_s_of(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# ---- what has to be ended again ----
+# ---- processes to end at exit ----
 
 
 class Daemon:
@@ -108,7 +108,7 @@ class Daemon:
 
 
 class Ranks:
-    """The training processes and the stream of what they say."""
+    """The training processes and the stream of their events."""
 
     def __init__(self, args, folder, loader, n_classes, environment):
         self.events, self.processes, self.logs, self.done = queue.Queue(), [], [], set()
@@ -188,7 +188,7 @@ class Ranks:
             process.stdin.flush()
 
     def stop(self):
-        """Ends what still runs, worker processes too."""
+        """Ends the processes that still run, worker processes too."""
         for process in self.processes:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -201,7 +201,7 @@ class Ranks:
 
 
 class Job:
-    """What the ranks reported."""
+    """The reports of the ranks."""
 
     def __init__(self):
         self.epochs = collections.defaultdict(dict)  # epoch -> rank -> its "epoch" event

@@ -1,7 +1,8 @@
-"""Two small classifiers for the demonstration: a convolutional one that PyTorch trains on all ranks together, and a regression on colours in numpy.
+"""Two small classifiers for the demonstration: a convolutional one that PyTorch trains on all ranks together, and a
+regression on colours in numpy.
 
-Small on purpose: the demonstration is about loading, and most of the CPU should go there.
-Both take float32 NCHW images and int64 labels; step() returns (sum of losses, number of right answers).
+Small on purpose: the demonstration is about loading, and most of the CPU should be used for that. Both take float32
+NCHW images and int64 labels; step() returns (sum of losses, number of right answers).
 """
 
 import os
@@ -47,12 +48,13 @@ class TorchModel:
 
     def finish(self):
         del self.net
-        self.torch.distributed.barrier()  # gloo does not like a peer that is still talking when its group goes
+        self.torch.distributed.barrier()  # gloo fails if a peer still communicates when its group ends
         self.torch.distributed.destroy_process_group()
 
 
 class NumpyModel:
-    """Knows a picture by how much there is of each hue. That ignores where things are, so it learns within an epoch what pixels would not teach it."""
+    """Classifies a picture by its share of each hue. That ignores positions, so it learns within an epoch, faster than
+    from pixels."""
 
     name = "numpy: softmax regression on hues, every rank its own (PyTorch would train a small convolutional network)"
     N_HUES = 24
@@ -64,7 +66,7 @@ class NumpyModel:
         self.n_steps, self.mean, self.square = 0, numpy.zeros_like(self.weights), numpy.zeros_like(self.weights)
 
     def features(self, images):
-        """The share of each hue among a picture's pooled colours; pale ones count less."""
+        """The share of each hue among a picture's pooled colours; pale colours count less."""
         pooled = images.reshape(len(images), 3, 14, 16, 14, 16).mean((3, 5)) * self.STD + self.MEAN
         red, green, blue = pooled.transpose(1, 0, 2, 3)
         angle = numpy.arctan2((green - blue) * numpy.sqrt(0.75), red - (green + blue) / 2)

@@ -1,6 +1,7 @@
 """One rank of the demonstration's training job, as torchrun would start it: RANK and WORLD_SIZE are in the environment.
 
-Says what it does on stdout, one JSON object a line: {"event": "ready" | "open" | "batch" | "epoch" | "done", ...}. demo.py reads that.
+Prints its events, one JSON object a line: {"event": "ready" | "open" | "batch" | "epoch" | "done", ...}. demo.py reads
+them.
 """
 
 import argparse
@@ -19,7 +20,7 @@ def say(event, **facts):
 
 
 def cpu_s():
-    """Of this process and the worker processes that it has waited for."""
+    """CPU time of this process and of the worker processes that it has waited for."""
     used = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
@@ -52,7 +53,7 @@ def from_batchd(args):
 
 
 def from_own_workers(args):
-    """The same from this rank's own worker processes. Neither loader says which samples are padding."""
+    """The same from this rank's own worker processes. Neither loader marks padding."""
     import baseline
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -65,7 +66,7 @@ def from_own_workers(args):
         for images, labels in loader:
             yield images, labels, [None] * len(labels), 0
 
-    # torch's ends its workers when it goes.
+    # torch's loader ends its workers when it is freed.
     return (
         (loader.sampler.set_epoch, batches, lambda: None) if with_torch else (loader.set_epoch, batches, loader.close)
     )
@@ -86,7 +87,7 @@ def main():
 
     model = models.make(args.classes, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), args.rendezvous)
     say("ready", model=model.name)
-    sys.stdin.readline()  # the word to begin: starting Python and torch is no part of the measurement
+    sys.stdin.readline()  # the signal to begin: starting Python and torch is not part of the measurement
     before = cpu_s()
     set_epoch, batches, close = (from_batchd if args.loader == "batchd" else from_own_workers)(args)
     for epoch in range(args.epochs):

@@ -1,5 +1,5 @@
-/* What a producer may have left in a slot: any bytes are refused with a text, or every array that is given out lies in
- * the slot, behind the text, and has the bytes that its shape says; and what is laid is read back as it was. */
+/* The content that a producer may leave in a slot. Any bytes are either refused with a text, or every returned array is
+ * inside the slot, after the text, and has the size that its shape says; and written arrays are read back unchanged. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void require(int ok)
 		abort();
 }
 
-/* Touches all of it, so that the sanitizers see what lies outside. */
+/* Reads all of it, so that the sanitizers detect reads outside. */
 static uint32_t sum(const void *from, uint64_t n)
 {
 	const uint8_t *bytes = from;
@@ -52,7 +52,7 @@ static void read_slot(const uint8_t *data, size_t size, size_t room, uint32_t ma
 	size_t n_text = 0;
 	int n;
 
-	if (room % ALIGN) { /* an odd end: from malloc, where one byte more is seen */
+	if (room % ALIGN) { /* odd sizes come from malloc, where reading one byte more is detected */
 		free(slot);
 		exact = malloc(room);
 	}
@@ -72,7 +72,7 @@ static void read_slot(const uint8_t *data, size_t size, size_t room, uint32_t ma
 	free(exact);
 }
 
-/* Arrays that the input describes, small dimensions for the most part; laid and read back. */
+/* Arrays described by the input, mostly with small dimensions; written and read back. */
 static uint32_t describe(const uint8_t *data, size_t size, struct batchd_array *a)
 {
 	uint32_t n = 0;
@@ -113,7 +113,7 @@ static void lay_and_read(const uint8_t *data, size_t size)
 	free(slot);
 }
 
-/* A sound slot of two arrays over which the input is laid, three bytes for a change: where (two), and what. */
+/* A valid slot of two arrays, changed by the input in records of three bytes: position (two), and value. */
 static void read_changed(const uint8_t *data, size_t size)
 {
 	struct batchd_array a[2] = { { .dtype = BATCHD_FLOAT32, .n_dims = 2, .shape = { 4, 6 } },

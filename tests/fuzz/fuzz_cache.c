@@ -1,4 +1,4 @@
-/* Kept caches: any bytes give sound records or none, and reading takes linear time. */
+/* Kept caches: any bytes give valid records or none, and reading takes linear time. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -12,7 +12,7 @@ static void use(const struct cache_record *r)
 	const unsigned char *bytes = r->payload;
 
 	for (size_t i = 0; bytes && i < r->n_payload; i++) {
-		sum += bytes[i]; /* the sanitizer sees whether they are there */
+		sum += bytes[i]; /* the sanitizer checks that they exist */
 	}
 }
 
@@ -34,7 +34,7 @@ static void read_all(const unsigned char *bytes, size_t n)
 	}
 }
 
-/* A header with a correct checksum over what the fuzzer chose is no more trusted than any. */
+/* A header with a correct checksum over fuzzed content is trusted no more than any other. */
 static void read_forged(const uint8_t *data, size_t size)
 {
 	size_t n = CACHE_RECORD_HEADER_BYTES + (size + 7) / 8 * 8;
@@ -75,7 +75,7 @@ static void round_trip(const uint8_t *data, size_t size)
 	bytes[size * 7 % cache_record_bytes(size)] ^= 1;
 	if (cache_record_parse(bytes, cache_record_bytes(size), &out) > 0 && out.payload &&
 	    memcmp(out.payload, data, size)) {
-		abort(); /* served damaged */
+		abort(); /* a damaged record was returned */
 	}
 	free(bytes);
 }

@@ -1,5 +1,5 @@
-/* Any bytes as a configuration: no crash, no leak; a refusal is one line that begins with the file, and what is
- * accepted is in range. */
+/* Any bytes as a configuration: no crash, no leak; a refusal is one line that begins with the file's name, and accepted
+ * values are in range. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* Well-formed messages in any order against the whole daemon: its loop on a thread of this process, and up to four
- * clients that say what the input tells them to, in a child process, whose end gives back what they still hold. The
- * messages are those of batchd.proto with values that make sense, nearly make sense or make none; slots, generations and
- * rings are those that the daemon has given.
+ * clients that send what the input says, in a child process, whose end gives back everything that they still hold. The
+ * messages are those of batchd.proto with valid, nearly valid and invalid values; slots, generations and rings are
+ * those that the daemon has sent.
  *
- * No crash, no assertion, no report of a sanitizer; after each input the daemon still answers and is rid of the clients;
- * and when it ends its books are even. */
+ * No crash, no assertion, no report of a sanitizer; after each input the daemon still answers and has dropped the
+ * clients; and when it ends its accounts are balanced. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -78,7 +78,7 @@ static void write_file(const char *path, const void *bytes, size_t n)
 	close(fd);
 }
 
-/* A folder with three pictures that are none, a list of them, and an array of 24 numbers. */
+/* A folder with three invalid pictures, a list of them, and an array of 24 numbers. */
 static void make_data(void)
 {
 	unsigned char array[128 + 24] = "\x93NUMPY\1\0\x76\0{'descr': '|u1', 'fortran_order': False, 'shape': (12, 2)}";
@@ -206,7 +206,8 @@ static void note(struct client *c, const Batchd__Wire__ServerMessage *m, const i
 	}
 }
 
-/* Takes what has come. wait_ms: so long for the next, until it is let in. False: it has come to the end. */
+/* Reads messages that have come. wait_ms: how long to wait for the next one until the client is accepted. False: the
+ * connection has ended. */
 static bool take(struct client *c, int wait_ms)
 {
 	static unsigned char buf[WIRE_MAX_BYTES];
@@ -233,7 +234,7 @@ static bool take(struct client *c, int wait_ms)
 	}
 }
 
-/* ---- what they say ---- */
+/* ---- what clients send ---- */
 
 static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, size_t size, int fds[WIRE_MAX_FDS])
 {
@@ -259,13 +260,13 @@ static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, si
 	} else {
 		snprintf(dataset, size, "%s", random[b / 4 % 6]);
 	}
-	if (b > 250) /* something else than was said */
+	if (b > 250) /* differs from the message */
 		fds[n++] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	o->dataset = dataset;
 	return n;
 }
 
-/* What an honest trainer may ask for. */
+/* A valid request of an honest trainer. */
 static void fill_honest_open(struct input *in, Batchd__Wire__Open *o)
 {
 	static char *const jobs[] = { "a", "b", "c", "d" };
@@ -405,7 +406,7 @@ static void say_release(struct client *c, struct input *in)
 	SAY(c, RELEASE, release, &r);
 }
 
-/* Any number in any field of the page, or the next one of what it counts. */
+/* Writes any number to any field of the page, or the next value of a counter. */
 static void write_page(struct client *c, struct input *in)
 {
 	uint8_t b = byte(in);
@@ -498,7 +499,7 @@ static void step(struct client *c, struct input *in, uint8_t what)
 		if (what < 240)
 			say_hello(c, in);
 	}
-	/* Mostly in an order that leads somewhere: what comes before Opened ends the connection. */
+	/* Mostly in an order that leads somewhere: most messages before Opened end the connection. */
 	if (!c->opened && !c->produces && what % 16 > 1 && what % 16 < 14 && what < 224) {
 		if (what % 16 > 10)
 			say_produce(c, in);
@@ -516,7 +517,7 @@ static void step(struct client *c, struct input *in, uint8_t what)
 	case 2:
 		say_seek(c, in);
 		break;
-	case 3: /* so often that what is counted without a bound shows */
+	case 3: /* often enough that a count without limit shows */
 		for (int n = what >= 192 ? MANY : 1; n > 0; n--) {
 			say_seek(c, in);
 			if (!take(c, 0)) {
@@ -563,7 +564,7 @@ static void step(struct client *c, struct input *in, uint8_t what)
 
 /* ---- afterwards ---- */
 
-/* The daemon answers, and shows that everybody else has gone. */
+/* The daemon answers, and shows that all other clients have gone. */
 static void check_daemon(void)
 {
 	static const char nothing[] = "\"loaders\":[],\"sessions\":[]";

@@ -1,4 +1,5 @@
-/* Lists of files: any bytes are refused with text, or become an index; for peers one in which no path leads out. */
+/* Lists of files: any bytes are refused with text, or become an index; for peers an index in which no path leads
+ * out. */
 #include <stdlib.h>
 #include <string.h>
 

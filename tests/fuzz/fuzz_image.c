@@ -1,5 +1,5 @@
-/* Arbitrary bytes as an image: no crash, no read outside, no run-away, and a region of it that decodes is what the
- * whole picture has there. */
+/* Arbitrary bytes as an image: no crash, no read outside, no excessive run time, and a decoded region equals that
+ * region of the whole picture. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 static const struct decode_limits limits = { .max_px = 1 << 18, .max_scans = 20, .max_bytes = 1 << 20 };
 
-/* Some rectangle that depends on the input only. */
+/* A rectangle that depends on the input only. */
 static struct region_px pick_region(const uint8_t *bytes, size_t n, const struct image_info *info)
 {
 	uint32_t h = 2166136261u;
@@ -44,7 +44,7 @@ static void compare(const uint8_t *whole, uint32_t whole_width, struct region_px
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-	static struct decoder *d; /* kept, as a worker keeps it: what one image leaves behind must not harm the next */
+	static struct decoder *d; /* kept, as a worker keeps it: leftovers of one image must not affect the next */
 	struct image_info info;
 	struct image_error err;
 	struct image out;

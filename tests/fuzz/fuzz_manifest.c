@@ -45,7 +45,7 @@ static void try_parse(const uint8_t *data, size_t size, int forge)
 	}
 }
 
-/* A small sound index for mutations to begin with: the fuzzer's bytes are laid over it. */
+/* A small valid index as a start for mutations: the fuzzer's bytes are laid over it. */
 static void try_overlay(const uint8_t *data, size_t size)
 {
 	struct manifest_dir root = { .class_id = MANIFEST_NO_CLASS }, dog = { 0 };

@@ -1,5 +1,5 @@
-/* Arbitrary text as a pipeline: it is refused with a message, or it is a pipeline whose canonical text is a pipeline
- * with the same text, and which can be run on a small image. */
+/* Arbitrary text as a pipeline: either it is refused with a message, or its canonical text is a pipeline with the same
+ * text and can be run on a small image. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Any bytes as a ring, changing between two looks at it: both ends stay inside of the page and of their
- * buffers, and what they count stays possible. */
+/* Any bytes as a ring, changing between two reads: both ends stay inside the page and their buffers, and their counters
+ * stay valid. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static void require(int ok)
 		abort();
 }
 
-/* Writes a few bytes of the input over the page: two of offset (the lanes and the first entries are what matters), one
- * of length, the bytes. */
+/* Writes a few bytes of the input over the page: two of offset (the lanes and the first entries matter), one of length,
+ * the bytes. */
 static size_t scribble(struct ring_page *page, const uint8_t *data, size_t size)
 {
 	if (size < 4)
@@ -33,7 +33,7 @@ static size_t scribble(struct ring_page *page, const uint8_t *data, size_t size)
 
 static void look(struct ring *r, struct wire_arena *arena)
 {
-	/* Exactly as much room as is promised to be enough, on the heap, where the sanitizers see one byte more. */
+	/* Exactly the room that is documented to be enough, on the heap, where the sanitizers detect one byte more. */
 	unsigned char *bytes = malloc(RING_MAX_MESSAGE);
 	const Batchd__Wire__ClientMessage *m;
 	uint32_t before = r->releases.at;
@@ -57,7 +57,7 @@ static void look(struct ring *r, struct wire_arena *arena)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct wire_arena arena;
-	static struct ring_page page; /* of its own section: an overrun of it is seen */
+	static struct ring_page page; /* a section of its own, so that an overrun is detected */
 	Batchd__Wire__Wake small = BATCHD__WIRE__WAKE__INIT;
 	struct ring r = { .page = &page };
 

@@ -1,8 +1,8 @@
-/* The scan decoder on damaged JPEGs: no crash, and where it is sure of the whole image, libjpeg sees the same pixels.
+/* The scan decoder on damaged JPEGs: no crash, and where it is sure of the whole image, libjpeg gives the same pixels.
  *
- * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd,
- * then which one, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the
- * processor is run, and with a forged index too. */
+ * Random bytes seldom make a valid header, so most inputs are a few changes to one of several JPEGs made at the start:
+ * byte 0 odd, then which JPEG, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path
+ * of the processor is run, and with a forged index too. */
 #include "jpeg/scan.h"
 #include "jpegs.h"
 
@@ -49,7 +49,7 @@ static void check(int ok, const char *what)
 	abort();
 }
 
-/* Bytes in an allocation of exactly their size, to be freed. */
+/* Bytes in an allocation of exactly their size; the caller frees them. */
 static uint8_t *file_of(const uint8_t *data, size_t size, size_t *n)
 {
 	const struct made *m = size > 1 ? &made[data[1] % N_MADE] : &made[0];

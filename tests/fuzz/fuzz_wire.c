@@ -1,5 +1,5 @@
-/* Any bytes as a packet, for both unpackers: no crash, no memory beyond the arena, and what is accepted keeps its
- * promises. */
+/* Any bytes as a packet, for both unpackers: no crash, no memory beyond the arena, and accepted messages are within
+ * their limits. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void require(int ok)
 		abort();
 }
 
-/* Packing reads everything that unpacking made, which is what the sanitizers want to see. */
+/* Packing reads everything that unpacking made, so that the sanitizers check it. */
 static void read_all(const ProtobufCMessage *m)
 {
 	size_t n = protobuf_c_message_get_packed_size(m);

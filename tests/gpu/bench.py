@@ -1,7 +1,9 @@
-"""The measurements on a GPU, one after the other, each with a time limit, and --seconds for all; RESULTS.md, results.json and results.svg are written anew after each, so that
-what was measured stays if something hangs. A part that the time does not reach for is named there.
+"""The measurements on a GPU, one after the other, each with a time limit, and --seconds for all. RESULTS.md,
+results.json and results.svg are rewritten after each, so that earlier results stay if a measurement hangs. A part for
+which the time is too short is named there.
 
---double: small sizes on the driver double, to see that all of it runs; the numbers mean nothing and go elsewhere.
+--double: small sizes on the driver double, to check that all of it runs; the numbers mean nothing and are written
+elsewhere.
 """
 
 import argparse
@@ -28,8 +30,8 @@ from outcomes import read
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PICTURE = 224 * 224 * 3
-END_S = 15  # for what is to be ended, and written
-LEAST_S = 5  # a part is not begun with less
+END_S = 15  # for ending processes and for writing
+LEAST_S = 5  # a part is not started with less
 N_ROWS = 4096
 NOBODY = 65534
 
@@ -63,11 +65,12 @@ class Bench:
         return str(self.build / "tests" / "gpu" / name)
 
     def left(self, limit):
-        """Seconds that something may take which should take at most `limit`."""
+        """The seconds that a program may take whose own limit is `limit`."""
         return max(1.0, min(limit, self.deadline - time.monotonic()))
 
     def part(self, name, measure, least=LEAST_S):
-        """One part, unless there is less time left than it takes at least; what goes wrong in it is a note, as the rest is worth having."""
+        """One part, unless less time is left than it takes at least; an error in it becomes a note, because the other
+        parts are worth having."""
         began = time.monotonic()
         if self.deadline - began < least:
             self.skipped.append(name)
@@ -82,7 +85,7 @@ class Bench:
         self.took[name] = round(time.monotonic() - began, 1)
 
     def lines(self, argv, limit, **env):
-        """Lines of the conformance program, for what is measured there."""
+        """Lines of the conformance program, for the values measured there."""
         found = self.work / "case"
         with open(found, "w") as f:
             try:
@@ -110,7 +113,8 @@ class Bench:
     # ---- the GPU kept in use ----
 
     def hold(self):
-        """A process with a context all the time: a GPU that no process uses may be shut down, and started anew for each."""
+        """A process with a context all the time: a GPU that no process uses may be shut down, and is started anew for
+        each."""
         self.holder = subprocess.Popen(
             [self.tool("conformance"), "--hold"],
             env=self.env,
@@ -135,7 +139,7 @@ class Bench:
             self.holder.stdout.close()
 
     def run(self, argv, limit, errors=False, **env):
-        """Its lines as {name: (value, unit)}; what goes wrong goes to the notes, with `errors` all that it says on standard error."""
+        """Its lines as {name: (value, unit)}; errors go to the notes, with `errors` the whole standard error."""
         limit = self.left(limit)
         try:
             p = subprocess.run(
@@ -255,7 +259,8 @@ class Bench:
         return self.Daemon(self, *args, env=env, user=user)
 
     def rows_of_file(self):
-        """Pictures as rows of a .npy file in the page cache: the daemon only copies them, and leaves the processors to the trainer."""
+        """Pictures as rows of a .npy file in the page cache: the daemon only copies them, and leaves the processors to
+        the trainer."""
         if not (self.work / "rows-y.npy").exists():
             write_rows(self.work, 64 if self.double else N_ROWS)
         return f"npy:{self.work}/rows-x.npy,{self.work}/rows-y.npy"
@@ -263,7 +268,7 @@ class Bench:
     def random(self):
         return f"random:length={'2000' if self.double else '2000000'},shape=224x224x3,dtype=uint8,classes=1000"
 
-    # ---- what is measured ----
+    # ---- measurements ----
 
     def machine(self):
         self.facts = facts.collect(self.build, self.env)
@@ -271,7 +276,7 @@ class Bench:
         self.write()
 
     def attach_stages(self, how):
-        """From nothing to an open slab, in a process of its own; the daemon goes the same way."""
+        """From nothing to an open slab, in a process of its own, with the daemon's steps."""
         lines = self.lines([self.tool("conformance"), "attach"], 60)
         self.times("Attaching, stage by stage", lines, f"{how}: ")
 
@@ -307,7 +312,7 @@ class Bench:
                 setattr(self, kept, found[name][0])
 
     def page_kinds(self):
-        """Huge pages have to be allowed and reserved, which root may do; what was set before is set again."""
+        """Huge pages have to be allowed and reserved, which root may do; the former settings are restored."""
         group = "Copies to the GPU by kind of pages, slots of 38.5 MB"
         huge = 2 << 20
         with contextlib.ExitStack() as stack:
@@ -329,7 +334,7 @@ class Bench:
 
     @contextlib.contextmanager
     def setting(self, path, value):
-        """A setting of this machine's kernel, for as long as this takes."""
+        """Changes a setting of this machine's kernel for the duration of a block."""
         path = pathlib.Path(path)
         try:
             before = facts.chosen(path.read_text().strip())
@@ -344,8 +349,9 @@ class Bench:
             path.write_text(before)
 
     def to_the_trainer(self):
-        """From "copy done" to "trainer can launch" is a part of what a tiny batch takes from the release of its slot to the return of batchd_next. The same
-        in host memory has all of it but the copy and the GPU's thread."""
+        """The time from "copy done" to "trainer can launch" is a part of the time of a tiny batch from the release of
+        its slot to the return of batchd_next. The same in host memory has all of it except the copy and the GPU's
+        thread."""
         group, n = "From copy done to the trainer", "20" if self.double else "3000"
         with self.daemon() as d:
             cpu = self.run([self.tool("cycle"), "cpu", n], 60, BATCHD_SOCKET=d.socket)
@@ -384,7 +390,7 @@ class Bench:
             )
 
     def cycle_on_gpu(self, d, n):
-        """What cycle says, and what the daemon's status says about the handover while that session lasts."""
+        """The output of `cycle`, and the daemon's status about the handover while that session lasts."""
         p = subprocess.Popen(
             [self.tool("cycle"), "cuda", n, "stay"],
             env=d.env | {"BATCHD_SOCKET": d.socket},
@@ -404,7 +410,8 @@ class Bench:
         return values(said) | self.ended(p, 20), handover
 
     def slow_down(self, name, kernel, *daemon_args, **env):
-        """The same kernel alone and with batches, in turn, after a warm-up that brings the clocks up; every launch counts."""
+        """The same kernel alone and with batches, in turn, after a warm-up that raises the clocks; every launch
+        counts."""
         ms, steps, warm = ("1", "10", "2") if self.double else ("5", "200", "200")
         with self.daemon(*daemon_args, env=env) as d:
             common = ["--kernel", kernel, "--warm", warm]
@@ -466,7 +473,7 @@ class Bench:
             )
 
     def real_step(self):
-        """resnet50 with mixed precision, the whole step, batchd's data against data that is there already."""
+        """resnet50 with mixed precision, the whole step, batchd's data against data that stays on the GPU."""
         python = self.torch_python()
         if not python:
             return
@@ -549,7 +556,7 @@ class Bench:
                             )
 
     def until_attached(self, trainer):
-        """Until it has had its first batch, or has ended."""
+        """Waits until it has had its first batch, or has ended."""
         guard = threading.Timer(self.left(40), trainer.kill)
         guard.start()
         line = ""
@@ -558,7 +565,7 @@ class Bench:
         guard.cancel()
 
     def ended(self, process, limit):
-        """What a tool that was started has said by its end."""
+        """The output of a started program at its end."""
         try:
             out, err = process.communicate(timeout=self.left(limit))
         except subprocess.TimeoutExpired:
@@ -570,7 +577,8 @@ class Bench:
         return values(out)
 
     def mps(self):
-        """With a control daemon of its own, in a folder of its own: other users of the GPU, and its compute mode, are left alone."""
+        """With a control daemon of its own, in a folder of its own: other users of the GPU, and its compute mode, are
+        not affected."""
         control = shutil.which("nvidia-cuda-mps-control")
         if not control and not self.double:
             self.note("MPS: nvidia-cuda-mps-control is not installed")
@@ -610,7 +618,7 @@ class Bench:
             self.slow_down("arithmetic, under MPS", "arithmetic", **env)
 
     def torch_python(self):
-        """This Python, where it has torch that can use what is to be measured."""
+        """This Python, where it has a torch that can use the measured device."""
         try:
             import torch
 
@@ -622,18 +630,19 @@ class Bench:
         return sys.executable
 
     def copied_by_the_trainer(self):
-        """The daemon lends no memory of the GPU: the way where no memory can be shared."""
+        """The daemon lends no GPU memory: the path for machines where memory cannot be shared."""
         self.one_trainer("--gpu-memory off", self.daemon("--gpu-memory", "off"), self.rows_of_file())
 
     def of_another_user(self):
-        """The installed service's case: the daemon is of a user of its own. Its data is made by itself, as it may not be able to read files here."""
+        """The installed service's case: the daemon runs as a user of its own. It makes its data itself, because it may
+        not be able to read files here."""
         if os.geteuid():
             self.note("the daemon of another user: only root can start one")
             return
         self.one_trainer("the daemon is of another user", self.daemon(user=NOBODY), self.random())
 
     def one_trainer(self, name, daemon, dataset):
-        """As fast as batches come; which way they came is a part of the heading."""
+        """As fast as batches come; the path that they took is part of the heading."""
         with daemon as d:
             steps, batch = ("10", "16") if self.double else ("300", "256")
             found = d.step(
@@ -731,7 +740,7 @@ class Bench:
                 self.claim("pageable copies", "0", n_pageable, "copies", n_pageable == 0 and n_copies > 0)
 
     def memory(self):
-        """By cuMemGetInfo of a context of this process's own, which is there all the time."""
+        """By cuMemGetInfo in a context of this process, which exists all the time."""
         cuda = ctypes.CDLL(self.env.get("BATCHD_LIBCUDA", "libcuda.so.1"))
 
         def call(name, *args):
@@ -848,7 +857,8 @@ class Bench:
             self.take(group, {f"{what}: {k}": v for k, v in found.items()})
 
     def conformance(self):
-        """The questions about the driver, and where the double is wrong: of `make check-gpu` on this machine just before, if it came so far, else now."""
+        """The questions about the driver, and where the double is wrong: from the last `make check-gpu` on this machine
+        if it got that far, otherwise run now."""
         md, double, real = (
             self.work / "conformance.md",
             self.work / "conformance.double",
@@ -962,12 +972,13 @@ def values(text):
 
 
 def handover_of(status):
-    """{"batches", "p50_us", "p99_us"} of the session that has a GPU; {} where the daemon keeps none."""
+    """{"batches", "p50_us", "p99_us"} of the session that has a GPU; {} where the daemon counts none."""
     return next((s["gpu_handover"] for s in status.get("sessions", ()) if "gpu_handover" in s), {})
 
 
 def write_rows(folder, n):
-    """rows-x.npy, n uint8 pictures of noise, and rows-y.npy, their numbers; without numpy, which not every Python has."""
+    """rows-x.npy, n uint8 pictures of noise, and rows-y.npy, their numbers; without numpy, which not every Python
+    has."""
 
     def header(descr, shape):
         text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
@@ -981,7 +992,7 @@ def write_rows(folder, n):
     with open(folder / "rows-y.tmp", "wb") as f:
         f.write(header("<i8", (n,)))
         array.array("q", range(n)).tofile(f)
-    os.rename(folder / "rows-y.tmp", folder / "rows-y.npy")  # last: it says that both are there
+    os.rename(folder / "rows-y.tmp", folder / "rows-y.npy")  # last: it marks that both files are complete
 
 
 def stop(process):
@@ -1023,10 +1034,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=570)
     parser.add_argument("--without", action="append", default=[], metavar="PART")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # what was set is set back
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # changed settings are restored
     bench = Bench(options)
     print(f"On {bench.gpu}")
-    # By what is most worth knowing; attaching to a GPU that no process uses comes before one does.
+    # The most important first; attaching to a GPU that no process uses comes before any process uses it.
     parts = [
         ("machine", bench.machine, 5),
         ("attach without a holder", lambda: bench.attach_stages("no other process uses the GPU"), 15),

@@ -1,4 +1,4 @@
-/* Loading a driver, and the kernels as PTX, which the driver compiles for whatever GPU is there. */
+/* Loads a driver, and the kernels as PTX, which the driver compiles for the present GPU. */
 #include "cuda.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 struct cuda cu;
 static void *library;
 
-/* In the place of what the library lacks, whatever the parameters. */
+/* Replaces a function that the library lacks, whatever its parameters. */
 static CUresult lacking(void)
 {
 	return CUDA_ERROR_NOT_FOUND;

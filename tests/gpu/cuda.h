@@ -14,8 +14,7 @@ struct cuda {
 };
 extern struct cuda cu;
 
-/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call whose name the library lacks will say
- * CUDA_ERROR_NOT_FOUND. */
+/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call that the library lacks returns CUDA_ERROR_NOT_FOUND. */
 const char *cuda_load(void);
 bool cuda_lacks(const char *symbol);
 /* On the double: fakecuda_gate. */

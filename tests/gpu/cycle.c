@@ -1,9 +1,9 @@
-/* How long a batch is on its way when the trainer has nothing left: cycle DEVICE N [stay]
+/* The latency of a batch when the trainer has none left: cycle DEVICE N [stay]
  *
  * The trainer keeps all slots but one and gives one back: the daemon makes the next batch (one row of 4 KiB), copies it
  * to the GPU if DEVICE is not "cpu", and publishes it; then batchd_next returns, and the trainer could launch. Prints
- * "cycle<tab>VALUE<tab>us", the middle of N, and the 99th percentile. stay: the session lasts
- * until standard input ends, for a look at the daemon's status. */
+ * "cycle<tab>VALUE<tab>us", the median of N, and the 99th percentile. stay: the session lasts until standard input
+ * ends, for a look at the daemon's status. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 		return 1;
 	for (unsigned i = 0; i + 1 < info.window; i++)
 		next(&b), kept[i] = b;
-	next(&b); /* the last slot's, which is the one that goes round */
+	next(&b); /* the last slot, which is the one that is reused */
 	for (unsigned i = 0; i < n; i++) {
 		double began = now_us();
 

@@ -1,6 +1,6 @@
-"""What machine this is, as far as it bears on the measurements: facts.py BUILD prints "- NAME: VALUE" lines.
+"""Facts about this machine that affect the measurements: facts.py BUILD prints "- NAME: VALUE" lines.
 
-Nothing here changes a setting, and nothing fails: what cannot be found out says so.
+Changes no setting, and never fails: an unknown fact is reported as unknown.
 """
 
 import os
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-# As nvidia-smi names them, and what they are called here.
+# nvidia-smi's names, and the names used here.
 QUERY = {
     "name": "card",
     "driver_version": "driver",
@@ -59,7 +59,7 @@ def contents(path, default="not there"):
 
 
 def query(run=say):
-    """nvidia-smi's answers by our names. A field that it does not know costs only itself."""
+    """nvidia-smi's answers by our names. A field that it does not know is left out; the others are read."""
     all_at_once = run(["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader", "--id=0"])
     values = [v.strip() for v in (all_at_once or "").strip().split(",")]
     if len(values) == len(QUERY):
@@ -80,7 +80,7 @@ def chosen(text):
 
 
 def pcie_raw(facts):
-    """GB/s of the link in one direction, or None. An idle link may run slower than it can: the most counts."""
+    """GB/s of the link in one direction, or None. An idle link may run below its maximum: the maximum counts."""
     try:
         return LANE[int(facts["PCIe generation at most"])] * int(facts["PCIe lanes at most"])
     except (KeyError, ValueError):
@@ -111,7 +111,7 @@ def system():
 
 
 def collect(build, env=None):
-    """{name: value}, in the order in which they are to be read."""
+    """{name: value}, in the order of printing."""
     facts = query()
     if not facts:
         facts = {"card": "nvidia-smi finds none, or is not there"}

@@ -3,7 +3,7 @@
  * Slots of 38.5 MB, a batch of 256 pictures, in memory that the driver allocated, in a memfd with ordinary pages, in
  * one with transparent huge pages and in one of huge pages (hugetlb), each with 1, 2, 4 and 16 copies in flight, and
  * the time to pin each; and in the memory of each NUMA node. Lines "NAME<tab>VALUE<tab>UNIT". A kind that this machine
- * does not give is left out, with a line on standard error; bench.py says how to get all of them. --small: sizes for
+ * does not offer is left out, with a line on standard error; bench.py says how to get all of them. --small: sizes for
  * the driver double. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* How much of the mapping at p the kernel maps by huge pages; -1: it does not say. */
+/* How much of the mapping at p the kernel maps by huge pages; -1: unknown. */
 static double huge_bytes(const void *p)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
@@ -93,7 +93,7 @@ static char *map(const char *kind, unsigned flags, bool advise)
 	return p;
 }
 
-/* GB/s with so many copies under way: the oldest is waited for before the next is asked for. */
+/* GB/s with this many copies in flight: it waits for the oldest before it starts the next. */
 static double rate(const char *from, unsigned in_flight, unsigned n)
 {
 	CUevent done[N_SLOTS];
@@ -151,7 +151,7 @@ static void measure_memfd(const char *kind, unsigned flags, bool advise)
 	munmap(p, all_bytes);
 }
 
-/* From the memory of each NUMA node; the driver may name the one that is nearest to the GPU. */
+/* From the memory of each NUMA node; the driver may name the nearest one to the GPU. */
 static void measure_nodes(void)
 {
 	char path[64], kind[64];

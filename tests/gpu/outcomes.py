@@ -1,8 +1,8 @@
-"""What the conformance program (cases/) said, as a table: {(case, kind, name): value}."""
+"""The output of the conformance program (cases/) as a table: {(case, kind, name): value}."""
 
 
 def read(path):
-    """Its lines are "KIND NAME = VALUE" under headings "# CASE"; a name that comes again gets a number."""
+    """Its lines are "KIND NAME = VALUE" under headings "# CASE"; a repeated name gets a number."""
     case, lines = "", {}
     for line in open(path, errors="replace"):
         line = line.rstrip("\n")
@@ -22,14 +22,14 @@ def read(path):
 
 
 def compared(double, real):
-    """(how many lines are the same on both, the keys of those that differ), of the lines that have to be the same."""
+    """(how many lines are the same on both, the keys of those that differ), of the lines that must be the same."""
     keys = [k for k in list(double) + [k for k in real if k not in double] if k[1] in ("exact", "class")]
     wrong = [k for k in keys if double.get(k) != real.get(k)]
     return len(keys) - len(wrong), wrong
 
 
 class Outcomes:
-    """The lines of one run, asked for by case and name. Nothing is raised for what is not there: a case may not have run."""
+    """The lines of one run, looked up by case and name. A missing line raises nothing: its case may not have run."""
 
     def __init__(self, lines):
         self._lines = {(case, name): value for (case, _, name), value in lines.items()}

@@ -1,9 +1,9 @@
 /* A trainer whose step is one kernel: step [--dataset D] [--job NAME] [--rank R --world W] [--mode share] [--batch N]
  * [--slots N] [--warm N] [--steps N] [--ms MS] [--kernel arithmetic|memory] [--rounds N]
  *
- * Measures how long its steps take, by CUDA's own clock, without a loader (no --dataset) or with one: a batch is taken,
- * finished into a tensor and given back, then the kernel runs, calibrated to MS milliseconds by itself (0: none, as
- * fast as batches come). It does nothing but arithmetic, or nothing but reading and writing memory. Lines
+ * Measures the time of its steps, by CUDA's own clock, without a loader (no --dataset) or with one: it takes a batch,
+ * finishes it into a tensor and gives it back, then runs the kernel, calibrated to MS milliseconds alone (0: none, as
+ * fast as batches come). The kernel does only arithmetic, or only reads and writes memory. Lines
  * "NAME<tab>VALUE<tab>UNIT". */
 #include <getopt.h>
 #include <stdbool.h>
@@ -26,7 +26,7 @@ static bool by_memory;
 static size_t memory_bytes = MEMORY_BYTES; /* several times a GPU's cache */
 static CUdeviceptr memory_to, memory_from;
 static uint32_t rounds;
-static unsigned blocks, warm = 10; /* steps before those that count; a second of them brings clocks up */
+static unsigned blocks, warm = 10; /* steps before those that count; a second of steps raises the clocks */
 
 static void say(const char *name, double value, const char *unit)
 {
@@ -69,7 +69,7 @@ static double cpu_now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- values of which the middle and the worst count ---- */
+/* ---- values whose median and maximum count ---- */
 
 struct values {
 	double *at;
@@ -140,7 +140,7 @@ static float ms_between(CUevent from, CUevent to)
 	return ms;
 }
 
-/* Rounds that take so long. */
+/* Finds the number of rounds that takes this time. */
 static void calibrate(double ms)
 {
 	CUevent from = event_new(), to = event_new();

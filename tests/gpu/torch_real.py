@@ -1,7 +1,9 @@
-"""batchd under real torch on a real GPU: torch_real.py FOLDER [CASE...] with a daemon at $BATCHD_SOCKET; FOLDER holds pictures.
+"""batchd under real torch on a real GPU: torch_real.py FOLDER [CASE...] with a daemon at $BATCHD_SOCKET; FOLDER holds
+pictures.
 
-Each case is a process of its own, as some end the use of the GPU for theirs, and has a time limit; several run at once. Every batch is compared with that of a CPU
-loader of the same seed. Exit status 1 if a case failed. With TRAIN_DEVICE=cpu the cases run without a GPU as far as they can, to see that they do."""
+Each case is a process of its own, because some end the use of the GPU in theirs, and has a time limit; several run at
+once. Every batch is compared with that of a CPU loader of the same seed. Exit status 1 if a case failed. With
+TRAIN_DEVICE=cpu the cases run without a GPU as far as possible, to check that they do."""
 
 import concurrent.futures
 import contextlib
@@ -25,7 +27,7 @@ TRANSFORM = [
     "ToTensor",
     ["Normalize", {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}],
 ]
-# Writes to address 16, where nothing is.
+# Writes to address 16, which is not mapped.
 FAULT = b""".version 7.0
 .target sm_70
 .address_size 64
@@ -43,13 +45,13 @@ class Skipped(Exception):
 
 
 def needs_gpu(case):
-    """Without one such a case is skipped before torch is loaded."""
+    """Without such a module the case is skipped before torch is loaded."""
     case.needs_gpu = True
     return case
 
 
 class Case:
-    """What the cases have in common: loaders over the pictures, and what they must give."""
+    """Shared by the cases: loaders over the pictures, and their expected results."""
 
     def __init__(self, folder):
         import torch
@@ -104,7 +106,7 @@ class Case:
     # ---- the cases ----
 
     def dtypes_and_layouts(self):
-        """Every dtype and layout is to the bit what the CPU loader gives; bfloat16 is its float32, rounded."""
+        """Every dtype and layout is bit for bit the CPU loader's; bfloat16 is its float32, rounded."""
         for dtype in ("float32", "float16", "uint8"):
             for layout in ("NCHW", "NHWC"):
                 options = dict(dtype=dtype, layout=layout)
@@ -114,7 +116,7 @@ class Case:
             self.same(self.all_of(self.loader(dtype="bfloat16")), wanted, "bfloat16")
 
     def autograd_keeps_raw_images(self):
-        """What backward needs is not given back before it has run, and the gradient is right."""
+        """Tensors that backward needs are not given back before it has run, and the gradient is right."""
         torch = self.torch
 
         class Scale(torch.autograd.Function):
@@ -134,7 +136,7 @@ class Case:
             images, _ = next(batches)
             loss = Scale.apply(images, weight)
             images = None
-            others = [next(batches)[0].clone() for _ in range(len(wanted) - 1)]  # the slots of all others go round
+            others = [next(batches)[0].clone() for _ in range(len(wanted) - 1)]  # all other slots are reused
             if ON_GPU:
                 assert self.leased(loader) == 1, "the batch that backward needs was given back"
             loss.backward()
@@ -145,7 +147,7 @@ class Case:
 
     @needs_gpu
     def record_stream(self):
-        """A raw batch that a slow side stream reads is not overwritten before that has read it."""
+        """A raw batch that a slow side stream reads is not overwritten before the read has ended."""
         torch = self.torch
         wanted = self.expected_raw()
         side, found = torch.cuda.Stream(), []
@@ -163,7 +165,7 @@ class Case:
 
     @needs_gpu
     def side_stream(self):
-        """Batches that are taken while another stream is current are right on that stream."""
+        """Batches taken while another stream is current are right on that stream."""
         torch = self.torch
         wanted, found, side = self.expected(), [], torch.cuda.Stream()
         with torch.cuda.stream(side), self.loader() as loader:
@@ -181,7 +183,7 @@ class Case:
                 found[rank] = self.all_of(
                     self.loader(mode="share", rank=rank, world_size=2, batch_size=sizes[rank], group_batch_size=16)
                 )
-            except Exception as e:  # in the thread that looks
+            except Exception as e:  # in the thread that checks
                 failures.append(f"rank {rank}: {type(e).__name__}: {e}")
 
         threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
@@ -195,7 +197,7 @@ class Case:
 
     @needs_gpu
     def cuda_graph(self):
-        """Batches copied into a graph's input before each replay give what the same work gives without a graph."""
+        """Batches copied into a graph's input before each replay give the same as the same work without a graph."""
         torch = self.torch
         torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = True, False
         model = torch.nn.Conv2d(3, 8, 3).cuda().eval()
@@ -215,7 +217,7 @@ class Case:
                 assert torch.allclose(out, model(images), atol=1e-4), "a replay differs"
 
     def next_into_static_tensors(self):
-        """Batches written into tensors that stay, replayed by a graph on a GPU, are those of a loop."""
+        """Batches written into permanent tensors, replayed by a graph on a GPU, equal those of a loop."""
         torch = self.torch
         with self.loader(drop_last=True) as loader:
             images, labels = torch.empty(8, 3, 64, 64, device=DEVICE), torch.empty(8, dtype=torch.int64, device=DEVICE)
@@ -233,7 +235,7 @@ class Case:
 
     @needs_gpu
     def compiled(self):
-        """torch.compile with mode="reduce-overhead", which makes CUDA graphs of its own, beside a loader at work."""
+        """torch.compile with mode="reduce-overhead", which makes CUDA graphs of its own, beside an active loader."""
         torch = self.torch
         model = torch.nn.Sequential(
             torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 31 * 31, 4)
@@ -270,7 +272,8 @@ class Case:
         self.same(found, self.expected(), "prefetched")
 
     def daemon_killed(self):
-        """kill -9 of the daemon in mid-epoch; another takes its place: the same epoch, batch for batch, with one warning."""
+        """kill -9 of the daemon in mid-epoch; a new one takes its place: the same epoch, batch for batch, with one
+        warning."""
         import warnings
 
         wanted = self.expected()
@@ -293,7 +296,8 @@ class Case:
 
     @needs_gpu
     def another_trainer_faults(self):
-        """A trainer of the same daemon writes to nowhere on the GPU: it loses its context, this trainer and the daemon go on."""
+        """A trainer of the same daemon writes to an unmapped GPU address: it loses its context, this trainer and the
+        daemon continue."""
         wanted, found = self.expected(), []
         pid = self.batchd.status()["daemon"]["pid"]
         with self.loader() as loader:
@@ -312,7 +316,7 @@ class Case:
         assert self.batchd.status()["daemon"]["pid"] == pid, "the daemon ended"
 
     def fault(self):
-        """Role: takes a batch, then writes to nowhere."""
+        """Role: takes a batch, then writes to an unmapped address."""
         cuda = ctypes.CDLL("libcuda.so.1")
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         with contextlib.ExitStack() as stack:
@@ -328,7 +332,7 @@ class Case:
                 self.torch.cuda.synchronize()
             except RuntimeError as e:
                 print(str(e).splitlines()[0], flush=True)
-            os._exit(0)  # nothing of CUDA is of use any more
+            os._exit(0)  # CUDA is unusable in this process now
 
     @needs_gpu
     def cupy_from_dlpack(self):
@@ -396,7 +400,7 @@ running = set()  # groups of processes
 
 
 def end_all(*_):
-    """Cases are groups of processes of their own, which a signal to this one does not reach."""
+    """Cases are process groups of their own, which a signal to this one does not reach."""
     for group in list(running):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
@@ -404,7 +408,7 @@ def end_all(*_):
 
 
 def run_case(folder, name):
-    """(name, "ok" | "skipped" | "FAILED", what it said last, seconds)."""
+    """(name, "ok" | "skipped" | "FAILED", last output, seconds)."""
     began = time.monotonic()
     if not ON_GPU and getattr(getattr(Case, name, None), "needs_gpu", False):
         return name, "skipped", "needs a GPU", 0.0

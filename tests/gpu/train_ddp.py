@@ -1,7 +1,10 @@
-"""Two ranks train a small model on one GPU with DistributedDataParallel, from one batchd loader; run by torch.distributed.run.
+"""Two ranks train a small model on one GPU with DistributedDataParallel, from one batchd loader; run by
+torch.distributed.run.
 
-Proves that batches on the GPU are ordinary torch tensors to autograd and DDP: both ranks end with the same weights, every sample was seen once an epoch, the loss
-went down, and rank 0's first batch is what the CPU loader gives. Gloo, as two ranks on one GPU have no NCCL. With TRAIN_DEVICE=cpu the same without a GPU, to see that it runs."""
+Proves that batches on the GPU are ordinary torch tensors to autograd and DDP: both ranks end with the same weights,
+every sample was seen once an epoch, the loss decreased, and rank 0's first batch is the CPU loader's. Uses Gloo,
+because NCCL does not support two ranks on one GPU. With TRAIN_DEVICE=cpu the same without a GPU, to check that it
+runs."""
 
 import os
 import sys

@@ -1,8 +1,9 @@
 """A real training step with synthetic data and with batchd's, in turn: train_step.py DATASET [STEPS]
 
-torchvision's resnet50, channels_last, automatic mixed precision, batch 256: the whole step counts, the batch that is taken and made floating point included.
-Synthetic: one batch that stays on the GPU, made floating point in each step as batchd's is. DATASET has uint8 rows of 3x224x224. Lines
-"NAME<tab>VALUE<tab>UNIT". With TRAIN_DEVICE=cpu a small model and few rows, to see that it runs."""
+torchvision's resnet50, channels_last, automatic mixed precision, batch 256. The whole step counts, including taking the
+batch and converting it to floating point. Synthetic: one batch that stays on the GPU, converted in each step like
+batchd's. DATASET has uint8 rows of 3x224x224. Lines "NAME<tab>VALUE<tab>UNIT". With TRAIN_DEVICE=cpu a small model and
+few rows, to check that it runs."""
 
 import os
 import statistics
@@ -61,7 +62,8 @@ class Trainer:
         return self.images, self.labels
 
     def timed(self, take, n):
-        """Milliseconds of each step. A step ends when the GPU has done it, one step late, so that it always has work."""
+        """Milliseconds of each step. The end of a step on the GPU is awaited one step late, so that the GPU always has
+        work."""
         took, last = [], None
         began = time.perf_counter()
         for _ in range(n):
@@ -95,7 +97,7 @@ def main(dataset, n_steps):
         dataset, batch_size=BATCH, shuffle=True, device=DEVICE, drop_last=True, rank=0, world_size=1, autostart=False
     ) as loader:
         batches = endless(loader)
-        trainer.timed(trainer.synthetic, 4 if SMALL else 20)  # cudnn looks for the fastest way; clocks rise
+        trainer.timed(trainer.synthetic, 4 if SMALL else 20)  # cudnn searches for the fastest algorithm; clocks rise
         trainer.timed(lambda: next(batches), 4 if SMALL else 10)
         synthetic, streamed = [], []
         for _ in range(TURNS):

@@ -1,15 +1,15 @@
-/* A trainer without a model: takes batches on a GPU, works on them in all the ways that libbatchd offers, at random,
- * and checks every byte that came out.
+/* A trainer without a model: takes batches on a GPU, uses them in all the ways that libbatchd offers, at random, and
+ * checks every byte of the results.
  *
  *     trainer --dataset npy:X,Y [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--epochs N]
  *             [--from EPOCH,STEP] [--dtype D] [--nchw] [--transform T] [--check rows|twin|none] [--seed N]
  *             [--delay-us N] [--most N] [--slots N] [--reconnect-ms N]
  *
- * --check rows: row i of the data set is what tests write (64 words, word j of row i is i * 2654435761 + j); twin: a
- * second loader without a GPU must give the same. For every batch that was checked it says "done EPOCH STEP"; at the
- * end "end N batches by PATH".
+ * --check rows: row i of the data set is as tests write it (64 words, word j of row i is i * 2654435761 + j); twin: a
+ * second loader without a GPU must give the same. For every checked batch it prints "done EPOCH STEP"; at the end "end
+ * N batches by PATH".
  *
- * Exit status 0; 1: something was wrong, which is said; 2: a call failed, with libbatchd's text; 77: no GPU. */
+ * Exit status 0; 1: an error, which is printed; 2: a call failed, with libbatchd's text; 77: no GPU. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,13 +24,13 @@
 
 enum { DEPTH = 3 };
 
-/* What is under way for one batch. */
+/* The work in progress for one batch. */
 struct place {
 	bool busy, raw;
 	CUdeviceptr out, labels;
 	char *host, *host_labels; /* page-locked */
 	CUevent done;
-	struct batchd_batch batch; /* as it was when it came */
+	struct batchd_batch batch; /* as it was when taken */
 	int64_t *indices;
 	char *twin, *twin_labels;
 };
@@ -53,7 +53,7 @@ static bool ending;
 
 static void end(void);
 
-/* With everything given back, as a careful program would; what cannot be is not complained about. */
+/* Gives everything back, as a careful program would; errors of that are ignored. */
 static void fail(const char *what, const char *text)
 {
 	fprintf(stderr, "trainer: %s: %s\n", what, text);
@@ -80,7 +80,7 @@ static void cuda(CUresult r, const char *what)
 }
 #define CUDA(call) cuda(call, #call)
 
-/* What libbatchd calls may be told to fail ($FAKECUDA_GATED), what this program calls not. */
+/* $FAKECUDA_GATED: calls of libbatchd may fail on request, calls of this program do not. */
 static int leave(int r)
 {
 	cuda_gate(false);
@@ -97,7 +97,7 @@ static void batchd(int r, const char *what)
 		fail(what, text);
 }
 
-/* A daemon that is gone is batchd_next's to explain. */
+/* batchd_next reports a daemon that is gone. */
 static void released(int r, const char *what)
 {
 	if (r != BATCHD_E_LOST)
@@ -155,7 +155,7 @@ static void check_twin(const struct place *p)
 			wrong(p, "label", r);
 }
 
-/* Waits for the place's work and looks at what came out. */
+/* Waits for the place's work and checks its results. */
 static void settle(struct place *p)
 {
 	if (!p->busy)
@@ -186,7 +186,7 @@ static void take_twin(struct place *p)
 
 /* ---- a batch ---- */
 
-/* Reads the batch where it lies, by a kernel of our own. */
+/* Reads the batch in place, with a kernel of our own. */
 static void work_raw(struct place *p, const struct batchd_batch *b, CUstream s)
 {
 	uint32_t zero = 0, n = (uint32_t)(b->n_rows * stored_bytes / 4);
@@ -218,7 +218,7 @@ static void work(struct place *p, const struct batchd_batch *b)
 		work_raw(p, b, s);
 	else
 		work_finished(p, b, s);
-	if (draw(4)) { /* the usual way: nobody waits */
+	if (draw(4)) { /* the usual way: without a wait */
 		released(LIBRARY(batchd_cuda_release(loader, b->slot, b->generation, s)), "batchd_cuda_release");
 	} else {
 		CUDA(cu.cuStreamSynchronize(s));
@@ -345,14 +345,14 @@ static void tear_down(void)
 		CUDA(cu.cuModuleUnload(module));
 }
 
-/* Everything, however far it has come. */
+/* Ends everything, however much of it was set up. */
 static void end(void)
 {
 	tear_down();
 	batchd_close(twin);
 	cuda_gate(true);
 	if (lent)
-		batchd_release(loader, lent->slot, lent->generation); /* refused, if it is on its way back */
+		batchd_release(loader, lent->slot, lent->generation); /* refused, if it is already being given back */
 	batchd_close(loader);
 	cuda_gate(false);
 	CUDA(cu.cuCtxSetCurrent(NULL));

@@ -1,8 +1,8 @@
-"""What is assumed about a driver and a GPU, and how a run answers it: verdict.py [DOUBLE REAL [RESULTS_JSON]] prints the table; without arguments the one of
-RESULTS.md before there is a run.
+"""The assumptions about a driver and a GPU, and a run's answers: verdict.py [DOUBLE REAL [RESULTS_JSON]] prints the
+table; without arguments that of RESULTS.md before a run.
 
-Each assumption is judged by the conformance program's lines (outcomes.py) and bench.py's rows. An answer is "yes" (it holds), "no", or None where the run does not
-say, with the figure or the words that it rests on.
+Each assumption is judged by the conformance program's lines (outcomes.py) and bench.py's rows. An answer is "yes" (it
+holds), "no", or None where the run does not answer it, with the figure or the words that it is based on.
 """
 
 import json
@@ -40,7 +40,7 @@ def yes(true):
 
 
 def whether(case, name, *good):
-    """The line says one of these words."""
+    """The line has one of these words."""
 
     def judge(run):
         text = run.text(case, name)
@@ -51,7 +51,7 @@ def whether(case, name, *good):
 
 
 def every(*judges):
-    """All of them hold: one that does not is enough for "no", one that is not answered leaves it open."""
+    """All of them hold: a "no" is enough for "no", a missing answer leaves it open."""
 
     def judge(run):
         found = [j(run) for j in judges]
@@ -278,7 +278,7 @@ ASSUMPTIONS = (
 
 
 def before():
-    """The table of RESULTS.md as long as nothing has been measured."""
+    """The table of RESULTS.md before any measurement."""
     lines = ["| what is assumed | where it matters | answered by |", "|---|---|---|"]
     return lines + [f"| {a.what} | {a.where} | {a.by} |" for a in ASSUMPTIONS]
 
@@ -297,7 +297,7 @@ def table(run):
 
 
 def run_of(double=None, real=None, results=None):
-    """From files, of which any may not be there."""
+    """From files; any of them may be missing."""
     there = [path if path and os.path.exists(path) else None for path in (double, real, results)]
     found = {}
     if there[2]:

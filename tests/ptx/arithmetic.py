@@ -1,8 +1,9 @@
-"""Arithmetic that numpy does not have: one rounding for a product and a sum, the GPU's halves, bits picked from words. Arrays in, arrays out."""
+"""Arithmetic that numpy does not have: one rounding for a product and a sum, the GPU's halves, bits picked from words.
+Arrays in, arrays out."""
 
 import numpy as np
 
-NAN32, NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # what a GPU gives for every NaN
+NAN32, NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # the GPU's result for every NaN
 
 
 def float32(v):
@@ -16,12 +17,12 @@ def float32(v):
 def fma(a, b, c):
     """a * b + c in float32, rounded once.
 
-    In float64 the product is exact. The sum is rounded there to odd (an inexact one gets the neighbour whose last bit is set), so that the second
-    rounding, to float32, never meets a tie that the first one made."""
+    In float64 the product is exact. The sum is rounded there to odd (an inexact one gets the neighbour whose last bit
+    is set), so that the second rounding, to float32, never meets a tie made by the first."""
     product, c = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     s = product + c
     part = s - product
-    error = (product - (s - part)) + (c - part)  # of that addition, exactly
+    error = (product - (s - part)) + (c - part)  # of that addition, exact
     bits = s.view(np.int64)
     to_odd = (error != 0) & np.isfinite(s) & (bits & 1 == 0)
     if to_odd.any():
@@ -39,7 +40,8 @@ def to_bfloat16(v):
 
 
 def permute(a, b, selector):
-    """prmt: four bytes out of the eight of b and a, each chosen by 4 bits of the selector; the highest of them repeats the byte's sign."""
+    """prmt: four bytes out of the eight of b and a, each chosen by 4 bits of the selector; the highest of these bits
+    repeats the byte's sign."""
     both = b.astype(np.uint64) << 32 | a
     result = np.zeros_like(both)
     for i in range(4):
@@ -55,7 +57,7 @@ def shift_left(v, n):
 
 
 def shift_right(v, n):
-    """Of a signed type's values the sign comes in."""
+    """The sign bits that are shifted in: those of a signed type's values."""
     bits = 8 * v.dtype.itemsize
     shifted = v >> np.minimum(n, bits - 1).astype(v.dtype)
     return shifted if v.dtype.kind == "i" else np.where(n < bits, shifted, v.dtype.type(0))

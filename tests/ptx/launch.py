@@ -1,7 +1,7 @@
 """A launch: all threads of all blocks in step, lane by lane in arrays.
 
-Threads that part at a branch go on as groups. Always the group that is furthest behind in the text runs, until it meets another one or a barrier, so they come
-together again where a GPU's threads do."""
+Threads that diverge at a branch continue as groups. The group that is furthest behind in the text always runs, until it
+meets another group or a barrier, so the groups join again where a GPU's threads do."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,8 @@ RUNS = -1
 
 @dataclass
 class Report:
-    """What a launch did. steps: instructions, each once for a group; traffic: of each instruction that moves something, in the order in which they came."""
+    """The record of a launch. steps: instructions, each once for a group; traffic: of each instruction that moves data,
+    in order of execution."""
 
     steps: int = 0
     traffic: dict = field(default_factory=dict)
@@ -28,7 +29,7 @@ class Report:
 
 
 class Program:
-    """A kernel made ready to be launched, as often as one likes."""
+    """A kernel prepared for launches, any number of times."""
 
     def __init__(self, module, name):
         self.kernel, self.name = module.kernels[name], name
@@ -84,7 +85,7 @@ class _Launch:
             "shared": self.shared,
             "local": Private(program.sizes["local"], len(self.lanes), 1),
         }
-        self.groups = {0: self.lanes}  # where each group goes on
+        self.groups = {0: self.lanes}  # where each group continues
         self.waits_at = np.full(len(self.lanes), RUNS)  # the barrier at which a lane waits
 
     def _arguments(self, parameters):
@@ -96,10 +97,11 @@ class _Launch:
             arguments[at : at + size] = value
         return arguments
 
-    # ---- what operations.py calls ----
+    # ---- called by operations.py ----
 
     def register(self, name):
-        """What nobody has written holds anything but 0; nvcc reads such registers where it makes no difference."""
+        """A register that was never written holds any value but 0; nvcc reads such registers where the value makes no
+        difference."""
         if name not in self.registers:
             size = self.program.kernel.registers[name]
             self.registers[name] = np.full(len(self.lanes), 0x5AA5_5AA5_5AA5_5AA5 % (1 << 8 * size), REGISTERS[size])
@@ -116,7 +118,7 @@ class _Launch:
     def _access(self, i, space, addresses, n, lanes, writes):
         who = self.lanes[lanes]
         addresses = np.broadcast_to(addresses, len(who))
-        if space is None:  # a generic address says itself where it leads
+        if space is None:  # a generic address contains its space
             space, addresses = operations.specific(i, addresses)
         if space in ("global", "shared"):
             traffic = self.report.traffic.setdefault((i.line, i.text), Traffic(i.text, space, writes))
@@ -142,7 +144,7 @@ class _Launch:
             self.groups[at] = np.union1d(self.groups[at], lanes) if at in self.groups else lanes
 
     def _go_on(self, at, group):
-        """Until the group parts, waits, ends, or comes to where another one is."""
+        """Runs until the group diverges, waits, ends, or reaches another group."""
         while at not in self.groups and at < len(self.program.steps):
             i, (kind, what) = self.program.kernel.instructions[at], self.program.steps[at]
             self.report.steps += 1

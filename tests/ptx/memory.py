@@ -1,13 +1,16 @@
-"""What instructions read and write, and the books about it.
+"""The memory that instructions read and write, and the counts of its use.
 
-What a GPU answers with an error, or silently forgives, is a Fault here: addresses outside of everything that was allocated, or not aligned to what is moved
-at once; writing what is for reading only; reading shared or local memory that nobody has written; and races: two threads of a block at one byte of shared
-memory, one of them writing, with no barrier between.
+Accesses that a GPU answers with an error, or silently tolerates, are a Fault here: addresses outside of all
+allocations, or not aligned to the size of the access; writing read-only memory; reading shared or local memory that was
+never written; and races: two threads of a block at one byte of shared memory, one of them writing, with no barrier
+between.
 
-The books: for every byte of global memory how often a launch read and wrote it; for every instruction its requests (one per warp), and of these the 32-byte
-sectors of global memory, or the passes over the 32 banks of shared memory, that they took.
+The counts: for every byte of global memory how often a launch read and wrote it; for every instruction its requests
+(one per warp), and the 32-byte sectors of global memory, or the passes over the 32 banks of shared memory, that they
+took.
 
-Addresses come as an array of uint64, one for each of the lanes that take part; unit is the size of one value, count how many of them each lane moves."""
+Addresses come as an array of uint64, one for each active lane; unit is the size of one value, count the number of
+values that each lane moves."""
 
 from dataclasses import dataclass
 
@@ -18,11 +21,11 @@ UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class Fault(Exception):
-    """Something that no launch may do; names the kernel, the line, the block and the thread."""
+    """An access that no launch may make; names the kernel, the line, the block and the thread."""
 
 
 class Wrong(Exception):
-    """The same where only the lane is known (-1: none); launch.py makes a Fault of it."""
+    """The same where only the lane is known (-1: none); launch.py turns it into a Fault."""
 
     def __init__(self, what, lane):
         super().__init__(what)
@@ -31,7 +34,7 @@ class Wrong(Exception):
 
 @dataclass
 class Traffic:
-    """What one instruction moved. best_passes: the fewest that so many bytes can take."""
+    """The traffic of one instruction. best_passes: the fewest that this many bytes can take."""
 
     text: str
     space: str
@@ -44,7 +47,7 @@ class Traffic:
 
 
 def refuse(wrong, lanes, what):
-    """wrong: for each lane; what: of one of those, the message."""
+    """wrong: for each lane; what: for one of those lanes, the message."""
     if wrong.any():
         first = np.flatnonzero(wrong)[0]
         raise Wrong(what(first), lanes[first])
@@ -59,7 +62,7 @@ def check_alignment(addresses, n, lanes):
 
 
 def as_indices(addresses, n, size, lanes):
-    """Of memory of size bytes whose addresses begin at 0."""
+    """Of memory of `size` bytes whose addresses begin at 0."""
     check_alignment(addresses, n, lanes)
     refuse(
         (addresses >= size) | (addresses + np.uint64(n) > size),
@@ -93,7 +96,7 @@ class Constant:
 
 
 class Buffer:
-    """Memory that a launch may use: .bytes, an array, which lies at .address for it."""
+    """Memory that a launch may use: .bytes, an array, at address .address for the launch."""
 
     def __init__(self, address, contents, writable):
         self.address, self.size, self.writable = address, len(contents), writable
@@ -116,14 +119,15 @@ class Buffer:
 
 
 class Global:
-    """All buffers. They lie far from each other, so that a wrong address seldom meets another one."""
+    """All buffers. They are far apart, so that a wrong address seldom hits another one."""
 
     def __init__(self):
         self.buffers = []
         self.next = 0x7F00_0000_0000
 
     def buffer(self, contents, offset=0, writable=False):
-        """At an address that is offset more than a multiple of 512. contents: bytes; or how many, and what they hold is anything."""
+        """At an address that is `offset` more than a multiple of 512. contents: bytes; or their number, with arbitrary
+        values."""
         if isinstance(contents, int):
             contents = np.random.default_rng(contents).integers(0, 256, contents, np.uint8)
         b = Buffer(self.next + offset, np.frombuffer(bytes(contents), np.uint8), writable)
@@ -132,7 +136,7 @@ class Global:
         return b
 
     def _by_buffer(self, addresses, n, lanes):
-        """Each buffer, which of the lanes want something in it, and at which index of its .all."""
+        """Each buffer, which of the lanes access it, and at which index of its .all."""
         check_alignment(addresses, n, lanes)
         lost = np.ones(len(addresses), bool)
         for b in self.buffers:
@@ -183,7 +187,7 @@ class Private:
         self.stride = -(-size // 16) * 16
         self.all = np.zeros(self.stride * n_owners, np.uint8)
         self.known = np.zeros(len(self.all), bool)
-        # The lane that did so since the last barrier.
+        # The lane that wrote or read since the last barrier.
         self.writer, self.reader = (np.full(len(self.all), self.NOBODY, np.int32) for _ in range(2))
 
     def _place(self, addresses, n, lanes):
@@ -223,7 +227,8 @@ class Private:
             lanes[owner * self.stride : (owner + 1) * self.stride] = self.NOBODY
 
     def count(self, traffic, addresses, n, lanes):
-        """8 bytes per lane go half a warp at a time, 16 bytes a quarter; lanes that want the same word share it."""
+        """8 bytes per lane are moved half a warp at a time, 16 bytes a quarter; lanes that access the same word share
+        it."""
         words = max(n // 4, 1)
         group = np.repeat(lanes * words // WARP, words)
         word = (addresses.astype(np.int64)[:, None] // 4 + np.arange(words)).ravel()

@@ -1,7 +1,9 @@
-"""What each instruction does: an instruction becomes function(launch, lanes), which does it for those lanes at once. lanes: slice(None), or an array of indices.
+"""The effect of each instruction: an instruction becomes function(launch, lanes), which executes it for those lanes at
+once. lanes: slice(None), or an array of indices.
 
-Registers hold bits, in unsigned arrays of their width, predicates in arrays of bool. Operands are read as arrays of the type that the instruction names: one value
-for each lane, or a single one for all of them. Branches, barriers and ends are in launch.py."""
+Registers hold bits, in unsigned arrays of their width, predicates in arrays of bool. Operands are read as arrays of the
+type that the instruction names: one value for each lane, or a single one for all of them. Branches, barriers and ends
+are in launch.py."""
 
 import numpy as np
 
@@ -35,7 +37,7 @@ def operation(*names):
 
 
 def dtype(kind):
-    """Halves are bits; only cvt knows what they are."""
+    """Halves are bits; only cvt interprets them."""
     if kind == "pred":
         return np.dtype(bool)
     if kind == "f32":
@@ -44,7 +46,8 @@ def dtype(kind):
 
 
 class Operands:
-    """An instruction while it is compiled. Its modifiers (words) are taken one by one; one that is left over is not understood."""
+    """An instruction while it is compiled. Its modifiers (words) are taken one by one; a remaining modifier is
+    unsupported."""
 
     def __init__(self, instruction, places):
         self.i, self.name, self.words, self.places = instruction, instruction.name, list(instruction.modifiers), places
@@ -67,7 +70,7 @@ class Operands:
         return None
 
     def type(self, *kinds):
-        """The last type that is left: one of those, or of all that begin so ("u")."""
+        """The last remaining type: one of those given, or any type that begins so ("u")."""
         if (
             not self.words
             or self.words[-1] not in SIZES
@@ -77,11 +80,12 @@ class Operands:
         return self.words.pop()
 
     def nearest(self):
-        """Without .rn, whatever compiles the PTX may fuse a float operation with its neighbour: then the result is not defined to the bit."""
+        """Without .rn, a compiler of the PTX may fuse a float operation with its neighbour: then the result is not
+        defined to the bit."""
         self.take("rn", must=True)
 
     def reader(self, operand, t):
-        """function(launch, lanes) -> values. Of a register that is wider than the type it takes the lower part."""
+        """function(launch, lanes) -> values. Of a register wider than the type it takes the lower part."""
         if isinstance(operand, Register):
 
             def read(m, lanes):
@@ -100,7 +104,7 @@ class Operands:
         return lambda m, lanes: value
 
     def writer(self, operand):
-        """function(launch, lanes, values). What is narrower than the register is extended as its own type says."""
+        """function(launch, lanes, values). A value narrower than the register is extended as its own type says."""
         if operand == Symbol("_"):
             return lambda m, lanes, v: None
         if not isinstance(operand, Register):
@@ -302,7 +306,7 @@ def convert(o):
     if to in HALVES:
         o.nearest()
         return o.function([source], to, HALVES[to])
-    if to.endswith("x2"):  # of two numbers, of which the first becomes the upper half
+    if to.endswith("x2"):  # of two numbers; the first becomes the upper half
         o.nearest()
         half = HALVES[to[:-2]]
         return o.function([source] * 2, to, lambda high, low: half(high).astype(np.uint32) << np.uint32(16) | half(low))
@@ -322,7 +326,7 @@ def convert_address(o):
 
 # ---- memory ----
 
-# They change when and through which cache something comes, not what.
+# Hints affect timing and caches, not results.
 HINTS = ("nc", "ca", "cg", "cs", "volatile", "L1::no_allocate", "L1::evict_first", "L2::128B", "L2::256B")
 
 
@@ -337,7 +341,7 @@ def place(o, operand):
 
 
 def moved(o, operand):
-    """The type of what is moved, and the operands for it: one, or as many as .v2 and .v4 say."""
+    """The type of the data, and the operands for it: one, or as many as .v2 and .v4 say."""
     t, many = dtype(o.type("b", "u", "s", "f32")), o.take("v2", "v4")
     parts = operand.parts if isinstance(operand, Vector) else (operand,)
     if len(parts) != int(many[1] if many else 1):

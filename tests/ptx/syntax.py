@@ -1,4 +1,4 @@
-"""PTX text as data: what nvcc writes and what people write by hand, instruction by instruction. operations.py knows what they mean."""
+"""PTX text as data: as nvcc and people write it, instruction by instruction. operations.py has the meanings."""
 
 import bisect
 import math
@@ -78,13 +78,13 @@ class Variable:
     space: str
     align: int
     size: int  # bytes
-    value: bytes = b""  # what it begins with; the rest is zeros
+    value: bytes = b""  # its initial bytes; the rest is zeros
 
 
 @dataclass
 class Kernel:
     name: str
-    threads: int = 1024  # the most that a block may have
+    threads: int = 1024  # the largest allowed size of a block
     parameters: list = field(default_factory=list)  # of Variable
     registers: dict = field(default_factory=dict)  # name -> bytes
     variables: list = field(default_factory=list)  # of Variable, .shared and .local
@@ -137,7 +137,7 @@ class _Parser:
                 raise self.unsupported(self.text[self.at : self.at + 80])
 
     def more(self):
-        """Goes to where something stands; its line is what messages name."""
+        """Moves to a position in the text; its line is named in messages."""
         self.at = re.compile(r"\s*").match(self.text, self.at).end()
         self.line = bisect.bisect_left(self.ends, self.at) + 1
         return self.at < len(self.text)
@@ -170,7 +170,7 @@ class _Parser:
                 k.threads = math.prod(int(n) for n in re.findall(r"\d+", value))
             elif name not in ("minnctapersm", "maxnreg"):
                 raise self.unsupported(entry[3])
-        depth = 1  # of braces that begin a statement, which are scopes; others are vectors
+        depth = 1  # depth of braces that begin a statement, which are scopes; other braces are vectors
         while depth:
             s = self.more() and self.take(STATEMENT)
             if not s:

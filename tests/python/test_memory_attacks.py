@@ -29,13 +29,14 @@ def in_kib(daemon, field):
 
 
 def peak(daemon):
-    """Of its memory, in bytes: what it had at once in all its life."""
+    """The peak of the daemon's memory, in bytes."""
     return in_kib(daemon, "VmHWM") * 1024
 
 
 @pytest.fixture
 def small(make_daemon):
-    """A daemon with little memory, which forgets a loader at once and must never have had more than its budget and 64 MiB."""
+    """A daemon with little memory, which drops an unused loader at once and must never exceed its budget by more than
+    64 MiB."""
     daemon = make_daemon("--workers", "4", "--memory", f"{BUDGET}", config="linger: 0s\n")
     yield daemon
     assert peak(daemon) <= BUDGET + 64 * MIB
@@ -57,7 +58,7 @@ def refused(source, **options):
 
 
 def test_an_order_that_does_not_fit_is_refused_with_its_size(small):
-    # 4 bytes a sample: 763 MiB of a budget of 64. It needs no file at all; without shuffle there is nothing to keep.
+    # 4 bytes a sample: 763 MiB of a budget of 64. It needs no file at all; without shuffle no array is kept.
     text = refused("random:length=200000000,shape=1", shuffle=True)
     assert (
         "the order of an epoch of 200000000 samples needs 762.9 MiB" in text
@@ -70,7 +71,8 @@ def test_an_order_that_does_not_fit_is_refused_with_its_size(small):
 
 
 def test_orders_are_charged_to_their_user_and_given_back(small):
-    # Two epochs' orders of 4 million samples are 32 MiB; those of a second loader do not fit any more, until the first one goes.
+    # Two epochs' orders of 4 million samples are 32 MiB; those of a second loader do not fit until the first one
+    # closes.
     with load("random:length=4000000,shape=1", shuffle=True, job="first") as loader:
         next(iter(loader))
         until("the next epoch's order is made, too", lambda: own(batchd.status())["data_bytes"] >= 32 * 1000 * 1000)
@@ -83,7 +85,7 @@ def test_orders_are_charged_to_their_user_and_given_back(small):
 
 
 def test_an_order_for_which_there_is_memory_once_serves_every_epoch(small):
-    # 38 MiB of the 51 that one user may have: the next epoch's order is made when the last one's is given back.
+    # 38 MiB of the 51 that one user may have: the next epoch's order is made when the last one's is freed.
     with load("random:length=10000000,shape=1", shuffle=True, batch_size=60000) as loader:
         for epoch in range(3):
             assert sum(len(x) for x, _ in loader) == 10000000
@@ -91,7 +93,7 @@ def test_an_order_for_which_there_is_memory_once_serves_every_epoch(small):
 
 
 def test_a_list_that_does_not_fit_is_refused_while_it_is_read(small, tmp_path):
-    # A million and a half names take some 90 MiB; a sparse list takes no disk, and is refused at its first line.
+    # A million and a half names take about 90 MiB; a sparse list takes no disk, and is refused at its first line.
     folder = tmp_path / "lists"
     folder.mkdir()
     (folder / "long").write_text("".join(f"some/folder/a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(1500000)))
@@ -109,7 +111,7 @@ def test_a_list_that_does_not_fit_is_refused_while_it_is_read(small, tmp_path):
 
 
 def test_names_are_charged_as_long_as_their_loader_is_there(small, tmp_path, batchctl):
-    # 100,000 of them: a few MiB. Those of a loader that lingers make room for another's.
+    # 100,000 of them: a few MiB. Those of a lingering loader make room for another's.
     (tmp_path / "list").write_text("".join(f"a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(100000)))
     with pytest.raises(batchd.Error):  # there are no such files
         with load(f"files:{tmp_path}/list") as loader:
@@ -119,7 +121,7 @@ def test_names_are_charged_as_long_as_their_loader_is_there(small, tmp_path, bat
 
 
 def test_a_loader_that_lingers_makes_room(make_daemon, tmp_path):
-    # Names that take 19 MiB, and 40 while they are read: each opening ends the loader that nobody uses any more, and none is refused.
+    # Names that take 19 MiB, and 40 while they are read: each opening ends the unused loader, and none is refused.
     make_daemon("--memory", f"{BUDGET}", config="linger: 10min\n")
     (tmp_path / "list").write_text("".join(f"a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(400000)))
     for job in ("first", "second", "third"):
@@ -151,13 +153,13 @@ def make_list(folder, files):
 
 
 def settles(daemon):
-    """What was taken for samples is given back when they are made: workers keep a little, and nothing large is left."""
+    """Memory for samples is freed when they are made: workers keep a little, and nothing large is left."""
     until("memory is given back", lambda: batchd.status()["memory"]["work_bytes"] <= 8 * MIB)
     until("resident memory is, too", lambda: in_kib(daemon, "VmRSS") * 1024 <= BUDGET)
 
 
 def test_large_images_between_ops_are_bad_data_and_leave_nothing(small, picture, tmp_path):
-    # Each op wants 201 MB, twice, for each worker.
+    # Each op needs 201 MB, twice, for each worker.
     source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(8)})
     with pytest.raises(batchd.BadDataError) as e:
         next(
@@ -181,7 +183,7 @@ def test_large_images_between_ops_are_bad_data_and_leave_nothing(small, picture,
 
 
 def test_images_that_fit_one_at_a_time_take_turns(small, picture, tmp_path):
-    # 23 MB between two ops of each of four workers, of which the memory to work in has room for one.
+    # 23 MB between two ops of each of four workers, while the working memory has room for one.
     source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(16)})
     with load(
         source, transform=[["Resize", [1900, 1900]], ["Resize", [1899, 1899]], ["Resize", [64, 64]]], dtype="uint8"

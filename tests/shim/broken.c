@@ -1,19 +1,19 @@
-/* A library for LD_PRELOAD that makes system calls as unpleasant as the manual allows: interrupted, transferring less
- * than asked for, not just now. Whatever passes without it has to pass with it.
+/* A library for LD_PRELOAD that makes system calls as unpleasant as the manual allows: interrupted, short transfers,
+ * EAGAIN. A program that passes without it has to pass with it.
  *
  *     BROKEN="eintr=8,short=4,again=8,seed=1" LD_PRELOAD=build/tests/broken.so program
  *
- *     eintr      one in so many calls that may block fails with EINTR, having done nothing
- *     short      one in so many transfers to or from files stops early, often after one byte
- *     again      one in so many non-blocking receptions, accepts and sends of something long says EAGAIN, though it
- *                could have been done. Errors go: the daemon's last words are sent once, and lost where a socket is
- *                really full
- *     populate   making a mapping's pages present takes so many milliseconds, but for the process's first time
- *     full       1: instead it fails then, as if memory were short
+ *     eintr      one in N calls that may block fails with EINTR, without any effect
+ *     short      one in N transfers to or from files stops early, often after one byte
+ *     again      one in N non-blocking receptions, accepts and sends of a long message returns EAGAIN, though it could
+ *                have succeeded. Error messages pass: the daemon sends its last words once, and they are lost where a
+ *                socket is really full
+ *     populate   making a mapping's pages present takes N milliseconds, except the first time in a process
+ *     full       1: instead that fails, as if memory were short
  *
- * Only what this build's own programs and libraries call (and libuv for them) is broken: compilers, shells, the
- * interpreter and torch are not ours to mend. What libc calls within itself (stdio, opendir) is not seen. Counts go to
- * the file $BROKEN_COUNTS at exit, if it is set, so that a test can tell that something happened. */
+ * Only calls of this build's own programs and libraries (and of libuv for them) are broken: compilers, shells, the
+ * interpreter and torch are not ours to fix. Calls that libc makes internally (stdio, opendir) are not seen. Counts are
+ * written to the file $BROKEN_COUNTS at exit, if it is set, so that a test can check that faults happened. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ __attribute__((destructor)) static void end(void)
 	close(fd);
 }
 
-/* ---- whose call ---- */
+/* ---- whose code makes the call ---- */
 
 static char build_folder[PATH_MAX], program[PATH_MAX];
 static const void *program_base;
@@ -98,8 +98,8 @@ static int is_in_build(const char *path)
 	return build_folder[0] && !strncmp(path, build_folder, strlen(build_folder)) && !strstr(path, "/venv/");
 }
 
-/* By the address that the call returns to. A program is known by its file, as the loader's name for it may be relative.
- */
+/* By the address that the call returns to. A program is known by its file, because the loader's name for it may be
+ * relative. */
 static int is_ours(const void *caller)
 {
 	Dl_info who;
@@ -112,7 +112,7 @@ static int is_ours(const void *caller)
 
 #define CALLER __builtin_return_address(0)
 
-/* ---- what happens ---- */
+/* ---- injected faults ---- */
 
 static uint32_t roll(void)
 {

@@ -3,8 +3,8 @@
  *     convert-plan IN OUT N_PX PLANE CHANNELS NUMBER PLANAR DIVIDES [MEAN... STD...]
  *
  * NUMBER as in enum convert_number; DIVIDES: auto, or 1 to force the divisions. Writes struct convert_plan to standard
- * output, then the kernel's name (32 bytes), the number of blocks and whether it divides (uint32_t each). Exits with 2
- * on bad usage. */
+ * output, then the kernel's name (32 bytes), the number of blocks and whether the kernel divides (uint32_t each). Exits
+ * with 2 on bad usage. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,15 +1,15 @@
-/* A trainer that believes nothing: each batch on its GPU is compared with the same batch in host memory, held for a
- * while, and compared again before it is given back. For tests with real processes, on a GPU or on the driver double
- * ($BATCHD_LIBCUDA).
+/* A trainer that checks everything: it compares each batch on its GPU with the same batch in host memory, holds it for
+ * a while, and compares it again before it gives the batch back. For tests with real processes, on a GPU or on the
+ * driver double ($BATCHD_LIBCUDA).
  *
  *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N]
  *               [--epoch E] [--device D] [--reconnect-ms N] [--stay] [--progress]
  *
- * --stay: after an error it lives on, and closes nothing, until its standard input ends. Events are printed as they
+ * --stay: after an error it keeps running, and closes nothing, until its standard input ends. It prints events as they
  * come, "lost: TEXT", and with --progress each new phase of opening, "phase: NAME". Last line: "BATCHES batches, PATH,
  * REASON".
  *
- * Exit status 0; 1: a byte differs; 3: batchd said an error, which is printed; 4: CUDA did. */
+ * Exit status 0; 1: a byte differs; 3: an error of batchd, which is printed; 4: an error of CUDA. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -104,7 +104,7 @@ static int look_at(struct batchd_loader *l, const struct batchd_batch *b, const 
 	if (r == BATCHD_OK && ok)
 		r = batchd_release(l, b->slot, b->generation);
 	if (r == BATCHD_E_LOST)
-		return 0; /* the next batchd_next says why */
+		return 0; /* the next batchd_next reports why */
 	return r != BATCHD_OK ? fail(batchd_code_name(r), batchd_error(l)) : !ok;
 }
 

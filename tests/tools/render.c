@@ -3,9 +3,9 @@
  *     render [--resume] TRANSFORM DTYPE LAYOUT SEED EPOCH FIRST_INDEX FILE...
  *     render --choices TRANSFORM SEED EPOCH FIRST_INDEX COUNT WIDTH HEIGHT
  *
- * --resume goes the decoded cache's way: prefix, a copy of it, the rest. FILE may be WIDTHxHEIGHT:path, raw RGB.
- * --choices prints what the first random op chooses for COUNT samples of an image of that size, one line each, without
- * any pixels. */
+ * --resume works as with the decoded cache: prefix, a copy of it, the rest. FILE may be WIDTHxHEIGHT:path, raw RGB.
+ * --choices prints the choices of the first random op for COUNT samples of an image of that size, one line each,
+ * without any pixels. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* Resamples what it is told to, for the Python tests that compare with Pillow. On stdin, again and again: one line
+/* Resamples images for the Python tests that compare with Pillow. On stdin, repeatedly: one line
  *
  *     PATH FILTER ORDER WIDTH HEIGHT BOX_X BOX_Y BOX_W BOX_H OUT_W OUT_H KEEP_X KEEP_Y KEEP_W KEEP_H FLIP
  *
- * and WIDTH * HEIGHT RGB pixels. On stdout: KEEP_W * KEEP_H pixels. Only what resample_needs names is given to the
- * resampler, in memory of exactly that size, so that a sanitizer sees a read of anything else. Without input it lists
- * the paths this processor can run (argument --paths). */
+ * and WIDTH * HEIGHT RGB pixels. On stdout: KEEP_W * KEEP_H pixels. The resampler is given only the part that
+ * resample_needs names, in memory of exactly that size, so that a sanitizer sees any other read. Without input it lists
+ * the paths of this processor (argument --paths). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void die(const char *why)
 	exit(1);
 }
 
-/* The needed part alone, without a byte behind it. */
+/* The needed part alone, without a byte after it. */
 static struct image cut(const uint8_t *pixels, const struct job *j, struct region_px needs)
 {
 	struct image part = { .stride_bytes = (size_t)needs.width * 3, .width = needs.width, .height = needs.height };

@@ -6,7 +6,7 @@
 static CUstream busy;
 static CUevent earlier;
 
-/* What one thread does while another captures in the strictest mode. */
+/* The calls of one thread while another captures in the strictest mode. */
 static void *beside(void *arg)
 {
 	CUdeviceptr a;
@@ -52,7 +52,7 @@ static const char *status_of(CUstream s)
 	return r ? cuda_name(r) : words[status % 3];
 }
 
-/* Ends it: whether something has spoilt it. */
+/* Ends it and reports whether it was invalidated. */
 static void end(const char *name, CUstream s)
 {
 	CUgraph graph = NULL;

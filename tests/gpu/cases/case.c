@@ -1,11 +1,11 @@
-/* Saying outcomes and beginning: see case.h. */
+/* Reporting outcomes, and set-up: see case.h. */
 #include "case.h"
 
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-/* ---- saying ---- */
+/* ---- reporting ---- */
 
 void exact(const char *name, const char *outcome)
 {
@@ -85,7 +85,7 @@ void must(CUresult r, const char *what)
 	_exit(1);
 }
 
-/* ---- what most cases begin with ---- */
+/* ---- set-up of most cases ---- */
 
 CUcontext ctx;
 bool is_double;

@@ -1,5 +1,4 @@
-/* What the cases have in common: how an outcome is said, how CUDA is begun, other processes. main.c has the list of
- * cases. */
+/* Shared by the cases: reporting an outcome, initialising CUDA, other processes. main.c has the list of cases. */
 #ifndef BATCHD_TESTS_GPU_CASES_CASE_H
 #define BATCHD_TESTS_GPU_CASES_CASE_H
 
@@ -18,7 +17,7 @@ extern CUcontext ctx;
 extern bool is_double; /* no measurements that take long */
 extern int line_fd;    /* to the other process */
 
-/* What the driver is asked about the GPU. */
+/* A question to the driver about the GPU. */
 struct attribute {
 	int number;
 	const char *name;
@@ -34,14 +33,14 @@ void exact_bool(const char *name, bool value);
 void class_of(const char *name, CUresult r);
 void open_of(const char *name, const char *outcome);
 void timed(const char *name, double value, const char *unit);
-/* The middle, the 99th percentile and the greatest of n values, which are sorted for it. */
+/* The median, the 99th percentile and the maximum of n values, which are sorted for that. */
 void timed_spread(const char *name, double *values, size_t n, const char *unit);
 double middle_of(double *values, size_t n); /* sorts them */
-/* For calls that a case cannot go on without. */
+/* For calls without which a case cannot continue. */
 void must(CUresult r, const char *what);
 #define MUST(call) must(call, #call)
 
-/* ---- what most cases begin with ---- */
+/* ---- set-up of most cases ---- */
 
 double now(void); /* seconds */
 void begin(void); /* a context, current */
@@ -60,12 +59,12 @@ CUresult vmm_map(CUmemGenericAllocationHandle h, size_t n, int flags, CUdevicept
 
 /* ---- another process ---- */
 
-bool told(const void *data, size_t n); /* false: nobody is there */
+bool told(const void *data, size_t n); /* false: there is no other process */
 void tell(const void *data, size_t n);
 void hear(void *data, size_t n);
 bool hear_soon(void *data, size_t n, int ms);
 pid_t forked(void);            /* as fork(), with line_fd between the two */
-pid_t other(const char *role); /* begins anew with this program, in that role of main.c's list; line_fd leads to it */
+pid_t other(const char *role); /* starts this program anew in that role of main.c's list; line_fd leads to it */
 /* Of role "export". */
 CUresult export_of(size_t n, CUipcMemHandle *handle, CUdeviceptr *theirs);
 CUresult open_handle(CUdeviceptr *mine, CUipcMemHandle handle);

@@ -1,4 +1,4 @@
-/* The driver itself: names, versions, attributes, contexts, forks, what a fault leaves behind. */
+/* The driver itself: names, versions, attributes, contexts, forks, the state after a fault. */
 #include "case.h"
 
 #include "cuda/driver.h"
@@ -25,8 +25,8 @@ const struct attribute attributes[] = { { 16, "multiprocessors" },
 					{ 134, "NUMA node" } };
 const size_t n_attributes = sizeof attributes / sizeof *attributes;
 
-/* batchd must have all of its own; of the double's, which are of CUDA 13, an older driver lacks those that came later.
- */
+/* The driver must have all names that batchd uses; of the double's names, which are of CUDA 13, an older driver lacks
+ * the later ones. */
 static void names(void)
 {
 	const char *needed = "yes", *expected = "yes";
@@ -93,7 +93,7 @@ void case_driver(void)
 	}
 	exact_of("attribute 0", cu.cuDeviceGetAttribute(&value, 0, 0));
 	exact_of("cuGetProcAddress of cuMemAlloc", cu.cuGetProcAddress_v2("cuMemAlloc", &fn, 12000, 0, &status));
-	/* Either may be a stub in front of the other; nothing compares them. */
+	/* Either may be a stub in front of the other; programs do not compare them. */
 	open_of("it is dlsym's cuMemAlloc_v2", fn == (void *)cu.cuMemAlloc_v2 ? "yes" : "no");
 	cu.cuGetProcAddress_v2("cuMemAlloc", &fn, 2000, 0, &status);
 	open_of("cuGetProcAddress of cuMemAlloc as of 2.0", fn == (void *)cu.cuMemAlloc_v2 ? "the young one"
@@ -157,7 +157,7 @@ void case_sticky(void)
 	begin();
 	a = slab_of(SLAB);
 	e = event_new(CU_EVENT_DISABLE_TIMING);
-	MUST(add(0x10, a, 1, 16, NULL)); /* where nothing is */
+	MUST(add(0x10, a, 1, 16, NULL)); /* an unmapped address */
 	exact_of("a kernel that writes to nowhere", cu.cuCtxSynchronize());
 	exact_of("allocate afterwards", cu.cuMemAlloc_v2(&b, SLAB));
 	exact_of("record afterwards", cu.cuEventRecord(e, NULL));

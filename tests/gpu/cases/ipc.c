@@ -16,7 +16,7 @@ void case_ipc(void)
 	begin();
 	own = slab_of(SLAB);
 	exact_of("handle", cu.cuIpcGetMemHandle(&mine_handle, own));
-	/* Drivers give the handle of the whole for it; nothing here depends on that. */
+	/* For such an address drivers return the handle of the whole allocation; nothing here depends on that. */
 	open_of("handle of an address in the middle", cu.cuIpcGetMemHandle(&junk, own + 4096) ? "fails" : "works");
 	class_of("handle of a host address", cu.cuIpcGetMemHandle(&junk, (uintptr_t)&n));
 	class_of("open at home", open_handle(&mine, mine_handle));
@@ -52,7 +52,7 @@ void case_ipc(void)
 
 void case_ipc_small(void)
 {
-	/* A piece of less than 2 MiB: where does the handle lead? */
+	/* An allocation of less than 2 MiB: where does the handle lead? */
 	CUipcMemHandle handle;
 	CUdeviceptr theirs, first, second;
 	pid_t pid = other("export");
@@ -82,7 +82,7 @@ void case_ipc_small(void)
 
 void case_ipc_stale(void)
 {
-	/* The owner frees while it is open here, allocates again, and hands out a new handle. Undefined by the
+	/* The owner frees memory that is open here, allocates again, and exports a new handle. Undefined by the
 	 * documentation. */
 	CUipcMemHandle handle;
 	CUdeviceptr theirs, second, mine, again;

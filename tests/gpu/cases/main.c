@@ -1,14 +1,14 @@
-/* What does this driver do? The same calls on whichever driver is loaded, the double or the real one, and a line for
- * each:
+/* Tests the behaviour of the driver: the same calls on whichever driver is loaded, the double or the real one, and a
+ * line for each:
  *
  *     exact NAME = OUTCOME    documented, or batchd relies on it: must be the same on both
- *     class NAME = OUTCOME    works or fails is what counts; with what code is the driver's affair
- *     open  NAME = OUTCOME    nobody has written down what happens; to be read by people
+ *     class NAME = OUTCOME    must work or fail alike on both; the code may differ
+ *     open  NAME = OUTCOME    undocumented behaviour; to be read by people
  *     time  NAME = VALUE      measured here; open questions of CUDA-NOTES section 11
  *
- * Each case runs in a process of its own, as some of them end the use of the GPU for theirs; a case that dies or hangs
- * says so in its line and the rest goes on. conformance [CASE...]; without a GPU and without the double: exit
- * status 77. --probe names the GPU, --facts says more, --hold keeps it in use. */
+ * Each case runs in a process of its own, because some of them end the use of the GPU in their process; a case that
+ * dies or hangs says so in its line and the rest continues. conformance [CASE...]; without a GPU and without the
+ * double: exit status 77. --probe names the GPU, --facts gives more details, --hold keeps it in use. */
 #include "case.h"
 
 #include <signal.h>
@@ -47,7 +47,7 @@ static const struct {
 	      { "context", role_context }, { "copier", role_copier }, { "writer", role_writer },
 	      { "pinner", role_pinner } };
 
-/* In a child whose children die with it: they end when their line closes. */
+/* In a child whose own children die with it: they end when their line closes. */
 static void run_case(size_t i)
 {
 	int status;
@@ -60,7 +60,7 @@ static void run_case(size_t i)
 		alarm(SECONDS);
 		cases[i].run();
 		fflush(stdout);
-		_exit(0); /* what is left over is the driver's to clean up, as after a crash */
+		_exit(0); /* the driver has to clean up the rest, as after a crash */
 	}
 	waitpid(pid, &status, 0);
 	if (WIFSIGNALED(status)) {
@@ -92,7 +92,7 @@ static int probe(void)
 	return 0;
 }
 
-/* "fact<tab>NAME<tab>VALUE": what the driver says about the first GPU. */
+/* "fact<tab>NAME<tab>VALUE": the driver's facts about the first GPU. */
 static int facts(void)
 {
 	char id[32] = "?";
@@ -111,8 +111,8 @@ static int facts(void)
 	return 0;
 }
 
-/* Keeps a context until standard input ends. A GPU that no process uses may be shut down, and starts anew for each
- * process that comes: every case and every daemon would be measured with that. */
+/* Keeps a context until standard input ends. A GPU that no process uses may be shut down, and is started anew for each
+ * process: the time of that would be part of every case and every daemon. */
 static int hold(void)
 {
 	CUresult r = cu.cuInit(0);

@@ -1,4 +1,4 @@
-/* What is measured: the open questions about time and size. */
+/* Measurements: the open questions about time and size. */
 #include "case.h"
 
 #include <signal.h>
@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* role "context": has one until told to go. */
+/* role "context": has a context until told to end. */
 void role_context(void)
 {
 	char c;
@@ -100,7 +100,7 @@ void case_open_time(void)
 	waitpid(pid, NULL, 0);
 }
 
-/* role "writer": its kernel counts in the other's memory until it is killed. */
+/* role "writer": its kernel counts in the other process's memory until it is killed. */
 void role_writer(void)
 {
 	CUipcMemHandle handle;
@@ -115,8 +115,8 @@ void role_writer(void)
 	pause();
 }
 
-/* A trainer is killed while its kernel is at work on the daemon's memory: may the daemon use that as soon as the
- * process is gone? */
+/* A trainer is killed while its kernel uses the daemon's memory: may the daemon use that memory as soon as the process
+ * is gone? */
 void case_work_of_the_dead(void)
 {
 	pid_t pid = other("writer");

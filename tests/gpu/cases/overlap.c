@@ -1,7 +1,6 @@
-/* A kernel that uses all of the GPU, by itself and while another process copies to the GPU; without MPS their contexts
- * may take turns. One kernel does nothing but arithmetic, the other nothing but reading and writing memory, which is
- * what a copy competes for. Each launch is timed: turns show as some launches that take much longer, which a mean
- * hides. */
+/* A kernel that uses all of the GPU, alone and while another process copies to the GPU; without MPS their contexts may
+ * take turns. One kernel does only arithmetic, the other only reads and writes memory, for which a copy competes. Each
+ * launch is timed: turns show as some launches that take much longer, which a mean hides. */
 #include "case.h"
 
 #include <sys/socket.h>
@@ -18,7 +17,7 @@ struct load {
 	unsigned blocks;
 };
 
-/* role "copier": between 'g' and any other byte copies from pinned memory to the GPU, and says how fast. */
+/* role "copier": between 'g' and any other byte copies from pinned memory to the GPU, and reports the rate. */
 void role_copier(void)
 {
 	size_t n = (is_double ? 1u : 64u) * MB;
@@ -77,7 +76,7 @@ static void time_launches(struct load *l, double *ms, unsigned n)
 	}
 }
 
-/* Clocks of an idle GPU are a fraction of what they are under load, and take a while to rise. */
+/* Clocks of an idle GPU are a fraction of those under load, and take a while to rise. */
 static void warm_up(struct load *l)
 {
 	double began = now(), ms[4];

@@ -1,4 +1,4 @@
-/* What attaching costs: each stage of it, and what other processes notice while one of them pins memory. */
+/* The cost of attaching: each stage of it, and its effect on other processes while one of them pins memory. */
 #include "case.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static double lap(double *began)
 	return took;
 }
 
-/* The way from nothing to a slab that a trainer has open, as the daemon goes it. */
+/* The steps from nothing to a slab that a trainer has open, as in the daemon. */
 void case_attach(void)
 {
 	size_t n = is_double ? 16 * MB : (size_t)512 * MB;
@@ -76,7 +76,7 @@ void case_attach(void)
 	waitpid(pid, NULL, 0);
 }
 
-/* role "pinner": has memory present; pins all of it in pieces of the size that it is told, unpins it, and says so. */
+/* role "pinner": has memory present; pins all of it in pieces of the requested size, unpins it, and reports that. */
 void role_pinner(void)
 {
 	size_t n, piece;
@@ -110,7 +110,7 @@ static void pause_us(long us)
 
 enum { MOST_TURNS = 20000 };
 
-/* What a training process does meanwhile, again and again; returns when the line has something, or after so long. */
+/* The typical calls of a training process, repeated; returns when the line has something, or after that time. */
 static void live(const char *when, double seconds)
 {
 	static double info[MOST_TURNS], alloc[MOST_TURNS], work[MOST_TURNS];

@@ -70,7 +70,7 @@ pid_t forked(void)
 	return pid;
 }
 
-/* Another process that begins anew with this program, in the role. */
+/* Another process that starts this program anew, in that role. */
 pid_t other(const char *role)
 {
 	char number[16];
@@ -84,7 +84,7 @@ pid_t other(const char *role)
 	return pid;
 }
 
-/* role "export": memory of the size it is told, and its handle; then does as it is told. */
+/* role "export": memory of the requested size, and its handle; then obeys commands. */
 
 void role_export(void)
 {

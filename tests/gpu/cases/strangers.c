@@ -1,6 +1,6 @@
 /* Which processes may open which processes' memory: by a legacy handle, and by the descriptor of memory that
- * cuMemCreate made, sent over a socket. For each relation an exporter and an importer, both forked before CUDA begins
- * in this process. */
+ * cuMemCreate made, sent over a socket. For each relation an exporter and an importer, both forked before this process
+ * initialises CUDA. */
 #include "case.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ struct offer {
 	CUipcMemHandle handle;
 };
 
-/* What the importer says. */
+/* The importer's report. */
 struct outcome {
 	CUresult begun, opened, imported;
 	bool legacy_bytes, fd_bytes; /* as the exporter wrote them */
@@ -42,7 +42,7 @@ static CUresult begin_quietly(void)
 	return r ? r : cu.cuCtxSetCurrent(ctx);
 }
 
-/* By the system calls themselves: the C library would ask other threads to follow. */
+/* With raw system calls: the C library would change the user of all threads. */
 static bool become(uid_t uid)
 {
 	if (uid == geteuid())
@@ -50,7 +50,7 @@ static bool become(uid_t uid)
 	if (syscall(SYS_setgroups, 0, NULL) || syscall(SYS_setresgid, uid, uid, uid) ||
 	    syscall(SYS_setresuid, uid, uid, uid))
 		return false;
-	/* A change of user makes /proc/self root's, which no process that began as this user would see. */
+	/* A change of user makes /proc/self root's, which does not happen to a process that started as this user. */
 	return !prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -91,7 +91,7 @@ static bool take_offer(int from, struct offer *offer, int *fd)
 	return n == (ssize_t)sizeof *offer;
 }
 
-/* Memory of both kinds, offered; then it stays until the other end is closed. */
+/* Offers memory of both kinds and keeps it until the other end is closed. */
 static void export_both(int to)
 {
 	struct offer offer = { .begun = begin_quietly() };
@@ -188,7 +188,7 @@ static pid_t start(const struct relation *r, bool importer, int line, int other_
 		import_both(line);
 	else
 		export_both(line);
-	_exit(0); /* no exec: the program may lie where that user cannot reach it */
+	_exit(0); /* no exec: that user may not be able to reach the program */
 }
 
 static void say(const char *kind, const char *relation, const struct outcome *o, CUresult r, bool same, bool documented)

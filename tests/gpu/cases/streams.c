@@ -33,7 +33,7 @@ void case_streams(void)
 	exact_of("it ends", cu.cuEventSynchronize(e));
 	exact_of("and is ready", cu.cuEventQuery(e));
 
-	/* Waiting means the record that was current at the call. */
+	/* A wait is for the record that was current at the call. */
 	spin(one, 5);
 	MUST(cu.cuEventRecord(e, one));
 	MUST(cu.cuStreamWaitEvent(two, e, 0));
@@ -44,7 +44,7 @@ void case_streams(void)
 	exact_of("a wait does not mean a later record", cu.cuEventQuery(e));
 	MUST(cu.cuStreamSynchronize(one));
 
-	/* The source is read when the copy runs; of a few bytes a driver may take care itself. */
+	/* The source is read when the copy runs; a driver may copy a few bytes during the call. */
 	memset(in, 'a', MB);
 	spin(one, 50);
 	MUST(cu.cuMemcpyHtoDAsync_v2(a, in, MB, one));
@@ -102,7 +102,7 @@ void case_kernels(void)
 		 cu.cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
 	exact_of("no blocks", cu.cuLaunchKernel(f, 0, 1, 1, 1, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
 	exact_of("launch", cu.cuLaunchKernel(f, 1, 1, 1, 16, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
-	one = 999; /* parameters are taken at the call */
+	one = 999; /* parameters are copied during the call */
 	exact_of("ends", cu.cuCtxSynchronize());
 	exact_of("unload", cu.cuModuleUnload(m));
 }

@@ -107,7 +107,7 @@ void case_vmm(void)
 	exact_of("it ends", cu.cuCtxSynchronize());
 }
 
-/* In a case of its own, as a write to memory that is mapped for reading may be the end of the context. */
+/* In a case of its own, because a write to memory that is mapped read-only may end the context. */
 void case_vmm_reading(void)
 {
 	CUmemGenericAllocationHandle h;

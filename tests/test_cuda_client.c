@@ -1,6 +1,6 @@
-/* libbatchd's way to a GPU, on the driver double, with a whole daemon in another process: every number as the CPU's
- * path has it, slots back when the trainer's work is complete and not before, tensors that outlive their loader, and
- * what is said where something cannot be. */
+/* libbatchd's path to a GPU, on the driver double, with a whole daemon in another process: every number equals the CPU
+ * path's, slots come back when the trainer's work is complete and not before, tensors outlive their loader, and errors
+ * say what is not possible. */
 #include <check.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -115,7 +115,7 @@ static void begin_cuda(void)
 
 static uint64_t expected_violations; /* a test's own mistakes */
 
-/* Nothing of ours may be left, nor any mistake that a real driver would have forgiven. */
+/* Nothing of ours may be left, and no violation that a real driver would have tolerated. */
 static void end_cuda(void)
 {
 	OK(cu.mem_host_unregister(host));
@@ -129,7 +129,7 @@ static void end_cuda(void)
 	ck_assert_uint_eq(counter("violations"), expected_violations);
 }
 
-/* The stream's memory, as the trainer would see it. */
+/* The stream's memory, as the trainer sees it. */
 static const void *fetch(cuda_ptr from, size_t n)
 {
 	OK(cu.memcpy_dtoh_async(host, from, n, stream));
@@ -217,7 +217,7 @@ static void open_loader(void)
 
 	ck_assert_msg(r == 0, "%s", err);
 	batchd_get_info(loader, &info);
-	snprintf(reason, sizeof reason, "%s", info.device_reason); /* the loader's text goes with it */
+	snprintf(reason, sizeof reason, "%s", info.device_reason); /* the loader's text is freed with it */
 }
 
 static void start(uint64_t epoch)
@@ -240,7 +240,7 @@ static void *target(void)
 	return (void *)(uintptr_t)tensor;
 }
 
-/* Every call finds and leaves the context that the trainer has, or none. */
+/* Every call finds and leaves the trainer's context, or none. */
 static void context_is(const struct cuda_context *wanted)
 {
 	struct cuda_context *now;
@@ -249,7 +249,7 @@ static void context_is(const struct cuda_context *wanted)
 	ck_assert_ptr_eq(now, wanted);
 }
 
-/* An epoch of the CPU's path: what the GPU's must equal. labels of all rows behind one another. */
+/* An epoch of the CPU path, which the GPU's must equal. labels: of all rows, one after the other. */
 static unsigned epoch_on_cpu(enum batchd_dtype dtype, enum batchd_layout layout, char *images, int64_t *labels)
 {
 	struct batchd_options o = options;
@@ -276,7 +276,7 @@ static unsigned epoch_on_cpu(enum batchd_dtype dtype, enum batchd_layout layout,
 /* The same epoch through the GPU, compared byte for byte. */
 static void compare_epoch(enum batchd_dtype dtype, enum batchd_layout layout)
 {
-	bool rounds = dtype == BATCHD_BFLOAT16; /* which the CPU's path does not make: from its float32 */
+	bool rounds = dtype == BATCHD_BFLOAT16; /* the CPU path does not make this type: compared with its float32 */
 	size_t bytes = IMAGE * (dtype == BATCHD_FLOAT32 ? 4u : dtype == BATCHD_UINT8 ? 1u : 2u);
 	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
 	int64_t labels[N_IMAGES];
@@ -376,7 +376,7 @@ static void setup_pageable(void)
 
 START_TEST(test_without_ipc_the_client_copies)
 {
-	/* The same numbers; the reason is told; everything goes by DMA from pinned memory. */
+	/* The same numbers; the reason is reported; everything is copied by DMA from pinned memory. */
 	if (has_kernel()) {
 		compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
 		compare_epoch(BATCHD_BFLOAT16, BATCHD_NHWC);
@@ -411,8 +411,8 @@ static uint64_t thread_cpu_ns(void)
 
 START_TEST(test_the_trainers_thread_copies_nothing)
 {
-	/* What taking a batch costs the trainer's thread, in processor time, is a small part of what a copy of the batch
-	 * would: another thread makes it. */
+	/* Taking a batch costs the trainer's thread a small part of the processor time of copying the batch: another
+	 * thread makes the copy. */
 	enum { ROW_BYTES = 1 << 20, ROWS = 12, ROUNDS = 8 };
 	char *to = malloc(ROW_BYTES * ROWS);
 	uint64_t next_ns = 0, copy_ns = 0;
@@ -443,7 +443,7 @@ END_TEST
 
 START_TEST(test_arrays_arrive_as_they_are)
 {
-	/* Their own dtype and shape, whatever was asked for. */
+	/* Their own dtype and shape, whatever was requested. */
 	float *rows = malloc(BATCH * 6 * sizeof *rows);
 	struct batchd_options o;
 	struct batchd_loader *cpu;
@@ -485,8 +485,8 @@ static void *let_go(void *arg)
 
 START_TEST(test_slot_goes_back_when_the_stream_has_come_that_far)
 {
-	/* With a stuck GPU no slot comes back, however long one waits; as soon as it goes on, a trainer that already
-	 * waits gets its batch. */
+	/* While the GPU is stuck no slot comes back, however long the trainer waits; as soon as it continues, a trainer
+	 * that waits already gets its batch. */
 	pthread_t thread;
 
 	options.dtype = BATCHD_UINT8;
@@ -498,7 +498,7 @@ START_TEST(test_slot_goes_back_when_the_stream_has_come_that_far)
 		take();
 		ok(batchd_cuda_finish(loader, &batch, target(), stream));
 		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
-		ck_assert_uint_eq(batchd_n_leased(loader), 0); /* nobody holds it */
+		ck_assert_uint_eq(batchd_n_leased(loader), 0); /* the trainer holds none */
 		ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 		ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), BATCHD_E_INVALID);
 	}
@@ -535,7 +535,7 @@ END_TEST
 
 START_TEST(test_misuse_is_told_and_harmless)
 {
-	/* Before it could become a fault on the GPU, which would end everything. */
+	/* Detected before it could become a fault on the GPU, which would end everything. */
 	options.dtype = BATCHD_UINT8;
 	options.layout = BATCHD_NHWC;
 	open_loader();
@@ -570,7 +570,7 @@ END_TEST
 
 START_TEST(test_cpu_loader_has_no_gpu)
 {
-	/* The calls say so; nothing else changes. */
+	/* The calls return an error; nothing else changes. */
 	options.device = "cpu";
 	open_loader();
 	ck_assert_str_eq(info.device, "cpu");
@@ -603,8 +603,7 @@ END_TEST
 
 START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 {
-	/* A driver older than the toolkit that built the library. Where no kernel is built in there is nothing to see.
-	 */
+	/* A driver older than the toolkit that built the library. Does nothing where no kernel is built in. */
 	if (has_kernel()) {
 		inject(_i ? "cuModuleGetFunction:*=209" : "cuModuleLoadData:*=222");
 		open_loader();

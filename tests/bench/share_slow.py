@@ -1,5 +1,6 @@
-"""Four trials share a loader; one is slow, one is killed in the middle. Measures which batches the other two get, and
-how fast. batchd beside TensorSocket 0.0.5.
+"""Four trials share a loader; one is slow, one is killed in the middle: what the other two get, and how fast.
+
+batchd beside TensorSocket 0.0.5.
 
 share_slow.py [--seconds 8] [--only batchd|tensorsocket] [--build build]
 

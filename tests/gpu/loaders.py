@@ -1,8 +1,9 @@
 """Three ways to a GPU with the same data, batch and arithmetic: loaders.py arrays|pictures FOLDER SECONDS [WORKERS]
 
-batchd with device="cuda"; torch's DataLoader with pin_memory and .to(non_blocking); the same from pageable memory. Each trains for a fixed step of matrix products in
-turn; one line each, "NAME<tab>VALUE<tab>UNIT". arrays: uint8 rows of one .npy file in FOLDER (bench.py makes it), which all of them map. pictures: an image folder; torch's part needs
-torchvision. Needs torch with CUDA; with TRAIN_DEVICE=cpu it runs without, to see that it does."""
+batchd with device="cuda"; torch's DataLoader with pin_memory and .to(non_blocking); the same from pageable memory. Each
+trains for a fixed step of matrix products in turn; one line each, "NAME<tab>VALUE<tab>UNIT". arrays: uint8 rows of one
+.npy file in FOLDER (bench.py makes it), which all of them map. pictures: an image folder; torch's part needs
+torchvision. Needs torch with CUDA; with TRAIN_DEVICE=cpu it runs without CUDA, to check that it runs."""
 
 import os
 import pathlib
@@ -50,7 +51,7 @@ def measure(name, batches, seconds):
             break
     synchronize()
     took = time.perf_counter() - began
-    batches.close()  # its workers are not to take part in what comes next
+    batches.close()  # its workers must not take part in the next measurement
     print(f"{name}\t{rows / took:.6g}\timages/s", flush=True)
     print(f"{name}, waiting for data\t{waited / took * 100:.4g}\t% of the time", flush=True)
 
@@ -112,7 +113,7 @@ def pictures(folder):
     try:
         from torchvision import datasets
         from torchvision.transforms import v2
-    except RuntimeError as e:  # one that was built for another torch
+    except RuntimeError as e:  # a torchvision built for another torch
         raise ImportError(f"torchvision cannot be used: {e}") from None
 
     transform = v2.Compose(

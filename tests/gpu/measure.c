@@ -1,8 +1,8 @@
-/* What one GPU and batchd's own pieces do here, without a daemon: measure [--small]
+/* The speed of one GPU and of batchd's own parts on this machine, without a daemon: measure [--small]
  *
  * One line each, "NAME<tab>VALUE<tab>UNIT". Copies: the driver alone from page-locked memory, the daemon's GPU thread
  * (daemon/cuda/gpus.h) from a memfd slab, and the driver from pageable memory, all of the same size and in this order
- * twice, the better one of each. The finishing kernel against a copy on the device, by bytes read and written. The way
+ * twice, the better one of each. The finishing kernel against a copy on the device, by bytes read and written. The time
  * from a copy's end to the loop. --small: sizes for the driver double, where the numbers mean nothing. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -105,7 +105,7 @@ static double driver_rate(bool pageable)
 	return rate;
 }
 
-/* ---- the daemon's way ---- */
+/* ---- the daemon's GPU thread ---- */
 
 static struct {
 	uv_loop_t loop;
@@ -178,7 +178,7 @@ static void on_gpus_closed(void *arg)
 	(void)arg;
 }
 
-/* GB/s with every slot under way; and, once, how long a tiny copy takes from asking to being told, in us. */
+/* GB/s with every slot in flight; and, once, how long a tiny copy takes from the request to the notification, in us. */
 static double daemon_rate(double *tiny_us)
 {
 	struct gpus_params params = {
@@ -225,7 +225,7 @@ static double daemon_rate(double *tiny_us)
 	return rate;
 }
 
-/* The same tiny copy without threads and loop; blocking: as the daemon waits, asleep, else asking again and again. */
+/* The same tiny copy without threads and loop; blocking: asleep, as the daemon waits; otherwise polling. */
 static double driver_tiny_us(bool blocking)
 {
 	unsigned n = small ? 20 : 2000;

@@ -7,8 +7,8 @@
                   files, a text bomb
 
 They have the names and the layout of the folder of real photographs that BATCHD_TEST_DATA may name instead
-(../shared/data, where that is there). What each file must become is what Pillow makes of it, so nothing depends on
-the bytes being the same for every version of Pillow.
+(../shared/data, where it exists). Pillow's own result is the expected one for each file, so the bytes need not be
+the same for every version of Pillow.
 """
 
 import concurrent.futures

@@ -849,8 +849,8 @@ static void await_heard(struct client *c)
 
 START_TEST(test_who_waits_for_the_next_epoch_is_not_where_the_group_is)
 {
-	/* Nor after a trainer that went there itself: a trainer that then asks for the group's next batch gets that
-	 * batch. */
+	/* A trainer that waits for the next epoch, or seeks to it alone, does not move the group: a trainer that then
+	 * asks for the group's next batch gets that batch. */
 	for (int seeks = 0; seeks < 2; seeks++) {
 		start_daemon();
 		struct maker m = produce_with(usual_produce());

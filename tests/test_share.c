@@ -348,7 +348,7 @@ END_TEST
 
 START_TEST(test_the_first_of_a_group_begins_at_the_beginning)
 {
-	/* However it asks: there is no trainer to join yet, nor any more when all have left. */
+	/* However it asks: there is no trainer to join, at first and again when all have left. */
 	begin(GROUP_DETACH, 1);
 	for (enum group_start how = GROUP_AT_NEXT; how <= GROUP_AT_START; how++) {
 		struct trainer *t = come(0, 4);
@@ -364,8 +364,7 @@ END_TEST
 
 START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 {
-	/* It resumes after some samples of epoch 2: the first batch of that epoch is not the group's first one, nor is
-	 * that epoch still to begin. */
+	/* It resumes after some samples of epoch 2: the group's first batch is not the first of that epoch, and the epoch has begun already. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come(0, 4), *b = come(1, 4), *c = come(2, 4);
 	ck_assert_int_eq(loader_seek(&a->c, 1, &(struct position){ .epoch = 2, .base = BATCH }), 0);

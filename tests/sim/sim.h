@@ -300,7 +300,7 @@ extern bool sim_claims_hold;
 
 /* A turn of a random trainer: does anything. */
 bool sim_trainer_acts(struct sim_trainer *t);
-/* What a well-behaved trainer does: reads what is there, releases it, asks for more until it has had `target`. */
+/* What a well-behaved trainer does: takes and releases its batches, asks for more until it has had `target`. */
 bool sim_trainer_gets_on(struct sim_trainer *t);
 /* Whether the trainer has lost its connection and will come back. */
 bool sim_trainer_may_return(const struct sim_trainer *t);

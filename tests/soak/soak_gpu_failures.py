@@ -101,7 +101,8 @@ def judge(kind, result, call, error):
 
 
 def books(place, call, error):
-    """The double's reports of all processes. What a call could not free is left over, and may be in the way; nothing of
+    """The double's reports of all processes. Resources that a call could not free are left over, and may
+    disturb later calls; nothing of
     a lost GPU is freed."""
     reports = (
         []

@@ -364,7 +364,8 @@ END_TEST
 
 START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 {
-	/* It resumes after some samples of epoch 2: the group's first batch is not the first of that epoch, and the epoch has begun already. */
+	/* It resumes after some samples of epoch 2: the group's first batch is not the first of that epoch, and the epoch
+	 * has begun already. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come(0, 4), *b = come(1, 4), *c = come(2, 4);
 	ck_assert_int_eq(loader_seek(&a->c, 1, &(struct position){ .epoch = 2, .base = BATCH }), 0);

@@ -373,9 +373,7 @@ def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, doubl
     next daemon has a GPU again."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
     output = finish(start(100000), exit_code=3)
-    assert output[-1].startswith(
-        ("GPU: ", "LOST: ")
-    ), output  # the daemon may end before its last output is read
+    assert output[-1].startswith(("GPU: ", "LOST: ")), output  # the daemon may end before its last output is read
     assert daemon.process.wait(20) == 75
     log = daemon.output()
     assert "gpu-lost" in log and "CUDA_ERROR_ILLEGAL_ADDRESS" in log and "CODE=GPU_LOST" in log

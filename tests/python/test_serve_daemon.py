@@ -110,8 +110,8 @@ def launch(monkeypatch, launcher, rank, world=4):
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_served_set_is_grouped_by_machine(make_daemon, producers, monkeypatch, launcher):
     """Two machines with a daemon and a producer each, and two ranks each: every producer deals its batches to the two
-    ranks on its machine, and no producer waits for a rank elsewhere. Also by its bare name. A given
-    rank and world_size are used unchanged."""
+    ranks on its machine, and no producer waits for a rank elsewhere. Also by its bare name. A given rank and world_size
+    are used unchanged."""
     machines = [make_daemon() for _ in range(2)]
     for k, daemon in enumerate(machines):
         producers.append(

@@ -101,9 +101,8 @@ def judge(kind, result, call, error):
 
 
 def books(place, call, error):
-    """The double's reports of all processes. Resources that a call could not free are left over, and may
-    disturb later calls; nothing of
-    a lost GPU is freed."""
+    """The double's reports of all processes. Resources that a call could not free are left over, and may disturb
+    later calls; nothing of a lost GPU is freed."""
     reports = (
         []
         if call in GIVES_BACK and (error != STICKY or call == "cuCtxPopCurrent")

@@ -624,8 +624,9 @@ END_TEST
 
 START_TEST(test_kernel_whose_machine_code_is_refused_is_compiled_by_the_driver)
 {
-	/* Proves that a driver which is older than the toolkit, down to 470 (CUDA 11.4), or a GPU that was not known to it,
-	 * gets the kernel as PTX: the finished numbers are those of the CPU, and nothing of the first try is left. */
+	/* Proves that the kernel is loaded as PTX by a driver that is older than the toolkit, down to 470 (CUDA 11.4),
+	 * and for a GPU that the toolkit did not know: the finished numbers are those of the CPU, and nothing of the
+	 * first try is left. */
 	static const char *const refusals[] = { "cuModuleLoadData:1=200", "cuModuleLoadData:1=209",
 						"cuModuleGetFunction:1=209" };
 

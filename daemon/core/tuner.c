@@ -28,7 +28,8 @@ void tuner_note(struct tuner *t, bool waited)
 			return;
 		t->n_calm = 0;
 		set_target(t, t->target - 1);
-		snprintf(t->why, sizeof(t->why), "no trainer waited for %u batches: one of %u rests", t->patience, t->max);
+		snprintf(t->why, sizeof(t->why), "no trainer waited for %u batches: one of %u rests", t->patience,
+			 t->max);
 		return;
 	}
 	t->n_calm = 0;

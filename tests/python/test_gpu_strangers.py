@@ -5,6 +5,8 @@ On the driver double (tests/fakecuda), whose reports list violations and leaks; 
 their own.
 """
 
+import atexit
+import functools
 import json
 import os
 import pathlib
@@ -75,13 +77,25 @@ def rows(folder):
     return dataset
 
 
+@functools.cache
+def programs():
+    """A build folder that other users reach: a home folder, and what lies below it, may be closed to them."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="batchd-strangers-programs-"))
+    atexit.register(shutil.rmtree, path)
+    path.chmod(0o755)
+    for name in ("batchd", "batchctl", "libfakecuda.so", "tests/gpu/trainer"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(BUILD / name, path / name)
+    return path
+
+
 class Machine(Place):
     """A daemon that serves every user, itself run as `uid`."""
 
     def __init__(self, folder, uid=0, daemon_env=None, trainer_env=None):
         config = folder / "batchd.yaml"
         config.write_text("socket_mode: '0666'\nlinger: 0s\n")
-        super().__init__(folder, daemon_env, trainer_env, ["--config", str(config)])
+        super().__init__(folder, daemon_env, trainer_env, ["--config", str(config)], programs())
         self.uid = uid
 
     def __enter__(self):

@@ -18,7 +18,7 @@ from conftest import BUILD
 torch = pytest.importorskip("torch")
 
 HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile decides it
-COMPILED = BUILD / "client" / "cuda" / "finish"  # nvcc's output: its PTX for every generation, and the log of ptxas
+COMPILED = BUILD / "client" / "cuda" / "convert"  # nvcc's output: its PTX for every generation, and the log of ptxas
 TOOL = BUILD / "tests" / "tools" / "convert-plan"
 pytestmark = [
     pytest.mark.skipif(
@@ -47,7 +47,7 @@ TINY = [0.0, 0.5, 0.25, 0.125], [1e-40, 0.5, 1e-39, 3.0]  # 1 / std is more than
 
 
 def name_of(number, planar, channels):
-    return f"finish_{'planar' if planar else 'flat'}_{number}_{channels}"
+    return f"convert_{'planar' if planar else 'flat'}_{number}_{channels}"
 
 
 def generations():

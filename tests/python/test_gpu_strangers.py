@@ -277,7 +277,8 @@ def test_gpu_memory_off_is_off_for_other_users(rows, folder):
 # ---- both kinds in one job ----
 
 
-SHARED = ["--mode", "share", "--world", 2, "--batch", BATCH, "--most", MOST, "--delay-us", 100]
+# A trainer that has taken all slots waits for the other one.
+SHARED = ["--mode", "share", "--world", 2, "--batch", BATCH, "--most", MOST, "--slots", 8]
 
 
 @pytest.mark.parametrize("first", ["by CUDA IPC", "by a descriptor"])

@@ -448,7 +448,8 @@ START_TEST(test_a_lost_gpu_gives_its_slots_back)
 		release_all(host);
 		wait_for(host, i + 1);
 	}
-	ck_assert_uint_eq(n_copying(s), 0);
+	while (n_copying(s)) /* the copier hands them back in its own time */
+		turn();
 	ck_assert_uint_eq(f.n_lost, 1);
 	leave(host);
 	teardown();

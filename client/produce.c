@@ -19,11 +19,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "arrays.h"
 #include "batchd.h"
+#include "clock.h"
 #include "connect.h"
 #include "process.h"
 
@@ -259,18 +259,10 @@ static int drain(struct batchd_producer *p)
 	return r == BATCHD_AGAIN ? 0 : r;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* Receives one packet; waits as batchd_next does. */
 static int receive_within(struct batchd_producer *p, int timeout_ms)
 {
-	uint64_t deadline = timeout_ms > 0 ? now_ns() + (uint64_t)timeout_ms * 1000000 : 0, now;
+	uint64_t deadline = timeout_ms > 0 ? clock_now_ns() + (uint64_t)timeout_ms * 1000000 : 0, now;
 	int r;
 
 	if (timeout_ms < 0) {
@@ -280,7 +272,7 @@ static int receive_within(struct batchd_producer *p, int timeout_ms)
 		return r;
 	}
 	r = receive(p, MSG_DONTWAIT);
-	while (r == BATCHD_AGAIN && (now = now_ns()) < deadline) {
+	while (r == BATCHD_AGAIN && (now = clock_now_ns()) < deadline) {
 		struct pollfd fd = { .fd = p->connection.socket, .events = POLLIN };
 
 		poll(&fd, 1, (int)((deadline - now + 999999) / 1000000));
@@ -616,14 +608,14 @@ static void destroy(struct batchd_producer *p)
 /* While a daemon is being restarted, waits for it, as batchd_open does. */
 static int connect_patiently(struct batchd_producer *p, const struct batchd_produce_options *o)
 {
-	uint64_t last = now_ns() + (uint64_t)CONNECTION_RETURN_MS * 1000000;
+	uint64_t last = clock_now_ns() + (uint64_t)CONNECTION_RETURN_MS * 1000000;
 	int r;
 
 	for (;;) {
 		r = connection_open(&p->connection, o->socket, o->autostart, o->program, &p->fault);
 		if (r == 0)
 			r = say_produce(p, o);
-		if (r == 0 || now_ns() >= last || !connection_may_return(o->socket, r))
+		if (r == 0 || clock_now_ns() >= last || !connection_may_return(o->socket, r))
 			return r;
 		connection_close(&p->connection);
 		p->fault.code = 0;

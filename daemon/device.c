@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/device-slab.h"
@@ -18,6 +17,7 @@
 #include "session-state.h"
 #include "util/container.h"
 #include "util/log.h"
+#include "util/namespace.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -80,10 +80,8 @@ static bool same_driver(struct session *s)
 
 static bool same_namespace(const char *kind, uint64_t theirs)
 {
-	char path[32];
-	struct stat st;
-	snprintf(path, sizeof(path), "/proc/self/ns/%s", kind);
-	return !theirs || stat(path, &st) || (uint64_t)st.st_ino == theirs;
+	uint64_t ours = namespace_own(kind);
+	return !theirs || !ours || ours == theirs;
 }
 
 /* Why CUDA IPC cannot work between the two processes, or NULL. */

@@ -33,7 +33,7 @@ static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 		return;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->n_spoilt = gpu_was_spoilt_lately(gpu) ? gpu->n_spoilt + 1 : 1;
-	gpu->spoilt_ns = gpu_now_ns();
+	gpu->spoilt_ns = clock_now_ns();
 	pthread_mutex_unlock(&gpu->all->lock);
 	sw->spoilt = true;
 }
@@ -132,7 +132,7 @@ static void land_oldest(struct gpu *gpu, int result)
 		note_spoilt(gpu, slab_work_of(copy->work.slab));
 	if (result == 0 && copy->n_parts)
 		count_copy(gpu, copy);
-	copy->seen_ns = result == 0 ? gpu_now_ns() : 0;
+	copy->seen_ns = result == 0 ? clock_now_ns() : 0;
 	gpu_finish_work(gpu, &copy->work, result);
 }
 

@@ -66,7 +66,7 @@ static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
 		return;
 	enum gpu_share share = sw->params.share;
 	memcpy(gpu->own.refused_why[share], sw->why, sizeof(gpu->own.refused_why[share]));
-	gpu->own.refused_ns[share] = gpu_now_ns();
+	gpu->own.refused_ns[share] = clock_now_ns();
 }
 
 /* After a call that should not fail: refused, or lost. */
@@ -610,7 +610,7 @@ static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 static int check_refused(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	uint64_t refused_ns = gpu->own.refused_ns[sw->params.share];
-	if (!refused_ns || gpu_now_ns() - refused_ns >= REFUSED_S * UINT64_C(1000000000))
+	if (!refused_ns || clock_now_ns() - refused_ns >= REFUSED_S * UINT64_C(1000000000))
 		return 0;
 	return refuse(sw, "%.450s; the daemon tries again in a minute", gpu->own.refused_why[sw->params.share]);
 }

@@ -13,7 +13,7 @@ struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsig
 	}
 	if (n_under_way < most && (w = t->first))
 		t->first = w->next;
-	t->busy_since_ns = gpu_now_ns();
+	t->busy_since_ns = clock_now_ns();
 	pthread_mutex_unlock(&gpu->all->lock);
 	return w;
 }
@@ -37,7 +37,7 @@ void gpu_touch(struct gpu_thread *t)
 {
 	struct gpus *g = t->gpu->all;
 	pthread_mutex_lock(&g->lock);
-	t->busy_since_ns = gpu_now_ns();
+	t->busy_since_ns = clock_now_ns();
 	pthread_mutex_unlock(&g->lock);
 }
 

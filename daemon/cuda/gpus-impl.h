@@ -5,11 +5,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "cuda/driver.h"
 #include "cuda/gpus.h"
 #include "cuda/vmm.h"
+#include "util/clock.h"
 
 enum { GPU_IN_FLIGHT = 16 }; /* copies handed to the driver at once */
 
@@ -155,17 +155,10 @@ void gpu_touch(struct gpu_thread *t);
 /* The thread's last call of any function here. */
 void gpu_thread_ends(struct gpu_thread *t);
 
-static inline uint64_t gpu_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Whether a copy has failed within the last minute. Under all->lock. */
 static inline bool gpu_was_spoilt_lately(const struct gpu *gpu)
 {
-	return gpu->n_spoilt && gpu_now_ns() - gpu->spoilt_ns < UINT64_C(60) * 1000000000;
+	return gpu->n_spoilt && clock_now_ns() - gpu->spoilt_ns < UINT64_C(60) * 1000000000;
 }
 
 static inline struct gpu_slab_work *slab_work_of(struct gpu_slab *slab)

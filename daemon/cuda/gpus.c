@@ -472,7 +472,7 @@ uint64_t gpus_oldest_busy_ns(struct gpus *g)
 {
 	uint64_t oldest = 0;
 	pthread_mutex_lock(&g->lock);
-	uint64_t now = gpu_now_ns();
+	uint64_t now = clock_now_ns();
 	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
 		look_at_thread(&gpu->opener, now, &oldest);
 		look_at_thread(&gpu->copier, now, &oldest);

@@ -47,7 +47,7 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-protot
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
-PKGS := libuv libprotobuf-c libjpeg libpng zlib libwebp libwebpdemux libcyaml yaml-0.1 jansson libxxhash
+PKGS := libuv libprotobuf-c libjpeg libpng zlib libwebp libwebpdemux yaml-0.1 jansson libxxhash
 ifeq ($(shell pkg-config --exists libsystemd 2>/dev/null && echo yes),yes)
 PKGS += libsystemd
 DEFS += -DHAVE_SYSTEMD=1
@@ -239,6 +239,7 @@ $(BUILD)/tests/broken.so: tests/shim/broken.c
 	@mkdir -p $(@D)
 	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
 $(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap
+$(BUILD)/tests/test_config_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray,--wrap=strdup
 $(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)

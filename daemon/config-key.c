@@ -1,5 +1,5 @@
 /* The table of all scalar keys. The file, the command line, the defaults and the comparison all use it, so that a new
- * key is one line here (and one in the schema of config-file.c). Ranges are the values that the daemon can survive,
+ * key is one line here. Ranges are the values that the daemon can survive,
  * which need not be sensible. */
 #include "config-key.h"
 
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config-file.h"
 #include "util/parse.h"
 #include "util/size.h"
 #include "util/user.h"
@@ -20,7 +19,7 @@
 #define GIB (UINT64_C(1) << 30)
 #define TIB (UINT64_C(1) << 40)
 
-#define KEY(name, member) #name, offsetof(struct config_text, name), offsetof(struct config, member)
+#define KEY(name, member) #name, offsetof(struct config, member)
 
 const struct key config_keys[] = {
 	{ KEY(socket, socket), KIND_PATH, false, NULL, 0, 0 },

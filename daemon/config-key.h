@@ -22,9 +22,8 @@ enum kind {
 };
 
 struct key {
-	const char *name;
-	size_t text_offset; /* of the char * in struct config_text */
-	size_t offset;      /* in struct config */
+	const char *name; /* "workers"; "cache.jpeg" is jpeg under cache */
+	size_t offset;    /* in struct config */
 	enum kind kind;
 	bool live;            /* a reload applies it at once */
 	const char *standard; /* the default, in the file's syntax; NULL: nothing */

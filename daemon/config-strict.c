@@ -1,14 +1,17 @@
-/* The strict reader of a configuration file: see config-file.c. */
+/* The reader of the YAML file: it takes libyaml's events one by one, knows the line of every value, suggests the
+ * intended key for an unknown one, and stops at the depth of its tables, whatever the file nests. It refuses all that a
+ * configuration does not need: anchors, aliases (and so alias bombs), tags, further documents.
+ *
+ * The scalar keys are those of config_keys; the tables here have the rest. The difficult key is `transform`, which is
+ * text to the pipeline's parser but may be a list in the file: lists become JSON. */
 #include "config-strict.h"
 
-#include <cyaml/cyaml.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <yaml.h>
 
 #include "config-key.h"
@@ -16,7 +19,9 @@
 
 enum {
 	MAX_JSON_DEPTH = 16,
-	MAX_KEYS = 64, /* of one mapping of the schema: the number of bits in `seen` */
+	MAX_FIELDS = 5, /* of one table */
+	MAX_VALUE_BYTES = 65536,
+	WHERE_BYTES = 64, /* of "datasets[2].users[0]" */
 };
 
 struct reader {
@@ -27,24 +32,17 @@ struct reader {
 	yaml_event_t event; /* the present one; owned */
 };
 
-static int place_add(struct config_file *f, const char *where, unsigned line)
-{
-	if (f->n_places == f->places_capacity) {
-		size_t capacity = f->places_capacity ? f->places_capacity * 2 : 64;
-		struct config_place *more = reallocarray(f->places, capacity, sizeof *more);
+/* Reads what begins with r->event, which is then its last event. `where` names it for messages; line: of its key, or of
+ * the entry in a list. 0; -EINVAL with err->text; -ENOMEM. */
+typedef int (*read_fn)(struct reader *r, void *value, const char *where, unsigned line);
 
-		if (!more)
-			return -ENOMEM;
-		f->places = more;
-		f->places_capacity = capacity;
-	}
-
-	struct config_place *p = &f->places[f->n_places++];
-
-	*p = (struct config_place){ .line = line };
-	snprintf(p->where, sizeof p->where, "%s", where);
-	return 0;
-}
+/* A key that config_keys does not have. */
+struct field {
+	const char *key;
+	bool required;
+	size_t offset; /* of the value in the mapping's struct */
+	read_fn read;
+};
 
 static int fail_at(struct reader *r, size_t line0, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static int fail_at(struct reader *r, size_t line0, const char *fmt, ...)
@@ -146,101 +144,9 @@ static const char *event_kind(const yaml_event_t *e)
 	}
 }
 
-static int read_value(struct reader *r, const cyaml_schema_value_t *schema, const char *where);
-
-/* Skips the value of an unknown key, however deep it is. */
-static int skip_value(struct reader *r)
+static unsigned event_line(const struct reader *r)
 {
-	unsigned depth = 0;
-	int e;
-
-	do {
-		if ((e = next(r)) < 0)
-			return e;
-		depth += r->event.type == YAML_MAPPING_START_EVENT || r->event.type == YAML_SEQUENCE_START_EVENT;
-		depth -= r->event.type == YAML_MAPPING_END_EVENT || r->event.type == YAML_SEQUENCE_END_EVENT;
-	} while (depth);
-	return 0;
-}
-
-/* "; did you mean 'workers'?" or "; known are a, b and c". */
-static void hint_keys(const cyaml_schema_field_t *fields, const char *word, char *hint, size_t size)
-{
-	const char *keys[MAX_KEYS + 1] = { NULL };
-	size_t n = 0, used = 0;
-
-	for (; fields[n].key && n < MAX_KEYS; n++)
-		keys[n] = fields[n].key;
-
-	const char *nearest = word_nearest(word, keys);
-
-	if (nearest) {
-		snprintf(hint, size, "; did you mean '%s'?", nearest);
-		return;
-	}
-	used = (size_t)snprintf(hint, size, "; known here are");
-	for (size_t i = 0; i < n && used < size; i++)
-		used += (size_t)snprintf(hint + used, size - used, "%s %s", i ? "," : "", keys[i]);
-}
-
-static int read_key(struct reader *r, const cyaml_schema_field_t *fields, const char *where, uint64_t *seen)
-{
-	unsigned i = 0;
-	char hint[256], below[WHERE_BYTES];
-
-	if (r->event.type != YAML_SCALAR_EVENT)
-		return fail(r, "%s%sexpected a key, found %s", where, *where ? ": " : "", event_kind(&r->event));
-	while (fields[i].key && strcmp(fields[i].key, scalar(r)) != 0)
-		i++;
-	if (!fields[i].key) {
-		hint_keys(fields, scalar(r), hint, sizeof hint);
-		fail(r, "unknown key '%s%s%.60s'%s", where, *where ? "." : "", scalar(r), hint);
-
-		int unknown = config_go_on(-EINVAL, r->err);
-
-		return unknown < 0 ? unknown : skip_value(r);
-	}
-	snprintf(below, sizeof below, "%s%s%s", where, *where ? "." : "", fields[i].key);
-	if (*seen & UINT64_C(1) << i)
-		return fail(r, "%s: given twice; it was already in line %u", below, config_file_line(r->file, below));
-	*seen |= UINT64_C(1) << i;
-
-	int e = place_add(r->file, below, (unsigned)r->event.start_mark.line + 1);
-
-	if (e == 0)
-		e = next(r);
-	return e < 0 ? e : read_value(r, &fields[i].value, below);
-}
-
-static int read_mapping(struct reader *r, const cyaml_schema_field_t *fields, const char *where)
-{
-	size_t first_line = r->event.start_mark.line;
-	uint64_t seen = 0;
-	int e;
-
-	while ((e = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
-		if ((e = read_key(r, fields, where, &seen)) < 0)
-			return e;
-	for (unsigned i = 0; e == 0 && fields[i].key; i++)
-		if (!(fields[i].value.flags & CYAML_FLAG_OPTIONAL) && !(seen & UINT64_C(1) << i))
-			return fail_at(r, first_line, "%s: '%s' is missing", where, fields[i].key);
-	return e;
-}
-
-static int read_sequence(struct reader *r, const cyaml_schema_value_t *schema, const char *where)
-{
-	char below[WHERE_BYTES];
-	int e;
-
-	for (unsigned i = 0; (e = next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT; i++) {
-		if (i >= schema->sequence.max)
-			return fail(r, "%s: more than %u entries", where, schema->sequence.max);
-		snprintf(below, sizeof below, "%s[%u]", where, i);
-		if ((e = place_add(r->file, below, (unsigned)r->event.start_mark.line + 1)) < 0 ||
-		    (e = read_value(r, schema->sequence.entry, below)) < 0)
-			return e;
-	}
-	return e;
+	return (unsigned)r->event.start_mark.line + 1;
 }
 
 /* ---- transforms: YAML into JSON text ---- */
@@ -327,28 +233,6 @@ static int read_json(struct reader *r, const char *where, unsigned depth, json_t
 	return e;
 }
 
-/* The place of `transform` is the last one that was added. */
-static int read_transform(struct reader *r, const char *where)
-{
-	struct config_place *place = &r->file->places[r->file->n_places - 1];
-	json_t *value;
-
-	if (is_nothing(&r->event))
-		return fail(r, "%s: found nothing; expected a pipeline's name or a list of operations", where);
-	if (r->event.type == YAML_SCALAR_EVENT) {
-		place->transform = strdup(scalar(r));
-		return place->transform ? 0 : -ENOMEM;
-	}
-
-	int e = read_json(r, where, 0, &value);
-
-	if (e < 0)
-		return e;
-	place->transform = json_dumps(value, JSON_COMPACT);
-	json_decref(value);
-	return place->transform ? 0 : -ENOMEM;
-}
-
 /* ---- values ---- */
 
 static int fail_scalar(struct reader *r, const char *where)
@@ -361,62 +245,301 @@ static int fail_scalar(struct reader *r, const char *where)
 	return fail(r, "%s: found %s; expected %s", where, event_kind(&r->event), expected);
 }
 
-/* r->event is the value's first event and, on success, its last. */
-static int read_value(struct reader *r, const cyaml_schema_value_t *schema, const char *where)
+/* value: struct text. */
+static int read_text(struct reader *r, void *value, const char *where, unsigned line)
 {
-	switch (schema->type) {
-	case CYAML_MAPPING:
-		if (r->event.type != YAML_MAPPING_START_EVENT)
-			return fail(r, "%s: found %s; expected keys and values", where, event_kind(&r->event));
-		return read_mapping(r, schema->mapping.fields, where);
-	case CYAML_SEQUENCE:
-		if (r->event.type != YAML_SEQUENCE_START_EVENT)
-			return fail(r, "%s: found %s; expected a list", where, event_kind(&r->event));
-		return read_sequence(r, schema, where);
-	case CYAML_IGNORE:
-		return read_transform(r, where);
-	default:
-		if (r->event.type != YAML_SCALAR_EVENT || is_nothing(&r->event))
-			return fail_scalar(r, where);
-		return 0;
-	}
+	struct text *t = value;
+
+	if (r->event.type != YAML_SCALAR_EVENT || is_nothing(&r->event))
+		return fail_scalar(r, where);
+	*t = (struct text){ strdup(scalar(r)), line };
+	return t->text ? 0 : -ENOMEM;
 }
 
-/* Sets *empty when the file has no document at all, only comments. */
-static int read_document(struct reader *r, const cyaml_schema_field_t *fields, bool *empty)
+/* value: struct text. */
+static int read_transform(struct reader *r, void *value, const char *where, unsigned line)
+{
+	struct text *t = value;
+	json_t *json;
+	int e;
+
+	if (is_nothing(&r->event))
+		return fail(r, "%s: found nothing; expected a pipeline's name or a list of operations", where);
+	if (r->event.type == YAML_SCALAR_EVENT)
+		return read_text(r, value, where, line);
+	if ((e = read_json(r, where, 0, &json)) < 0)
+		return e;
+	*t = (struct text){ json_dumps(json, JSON_COMPACT), line };
+	json_decref(json);
+	return t->text ? 0 : -ENOMEM;
+}
+
+/* ---- lists ---- */
+
+/* A zeroed entry at the end, or NULL. It counts at once, so that config_file_finish frees it even if it stays
+ * incomplete. */
+static void *list_add(struct text_list *list, size_t entry_bytes)
+{
+	if (list->n == list->capacity) {
+		uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
+		char *more = reallocarray(list->entries, capacity, entry_bytes);
+
+		if (!more)
+			return NULL;
+		memset(more + list->n * entry_bytes, 0, (capacity - list->n) * entry_bytes);
+		list->entries = more;
+		list->capacity = capacity;
+	}
+	return (char *)list->entries + list->n++ * entry_bytes;
+}
+
+static int read_list(struct reader *r, struct text_list *list, size_t entry_bytes, unsigned max, read_fn read_entry,
+		     const char *where)
+{
+	char below[WHERE_BYTES];
+	int e;
+
+	if (r->event.type != YAML_SEQUENCE_START_EVENT)
+		return fail(r, "%s: found %s; expected a list", where, event_kind(&r->event));
+	while ((e = next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT) {
+		if (list->n >= max)
+			return fail(r, "%s: more than %u entries", where, max);
+		snprintf(below, sizeof below, "%s[%u]", where, list->n);
+
+		void *entry = list_add(list, entry_bytes);
+
+		e = entry ? read_entry(r, entry, below, event_line(r)) : -ENOMEM;
+		if (e < 0)
+			return e;
+	}
+	return e;
+}
+
+/* ---- keys and values ---- */
+
+/* The key's name in the mapping `where` ("" is the file's own), or NULL when it belongs to another. */
+static const char *name_in(const struct key *k, const char *where)
+{
+	const char *name = k->name;
+	size_t n = strlen(where);
+
+	if (n && (strncmp(name, where, n) != 0 || name[n] != '.'))
+		return NULL;
+	name += n ? n + 1 : 0;
+	return strchr(name, '.') ? NULL : name;
+}
+
+/* Where the text of this scalar key belongs, or NULL when it is not one. */
+static struct text *find_scalar(const struct reader *r, const char *where, const char *word)
+{
+	for (const struct key *k = config_keys; k->name; k++) {
+		const char *name = name_in(k, where);
+
+		if (name && strcmp(name, word) == 0)
+			return &r->file->scalars[k - config_keys];
+	}
+	return NULL;
+}
+
+static const struct field *find_field(const struct field *fields, const char *word)
+{
+	for (; fields->key; fields++)
+		if (strcmp(fields->key, word) == 0)
+			return fields;
+	return NULL;
+}
+
+/* Skips the value of an unknown key, however deep it is. */
+static int skip_value(struct reader *r)
+{
+	unsigned depth = 0;
+	int e;
+
+	do {
+		if ((e = next(r)) < 0)
+			return e;
+		depth += r->event.type == YAML_MAPPING_START_EVENT || r->event.type == YAML_SEQUENCE_START_EVENT;
+		depth -= r->event.type == YAML_MAPPING_END_EVENT || r->event.type == YAML_SEQUENCE_END_EVENT;
+	} while (depth);
+	return 0;
+}
+
+/* "; did you mean 'workers'?" or "; known here are a, b, c". */
+static void hint_keys(const struct field *fields, const char *where, const char *word, char *hint, size_t size)
+{
+	const char *keys[CONFIG_MAX_CHANGES + MAX_FIELDS + 1];
+	size_t n = 0, used = 0;
+
+	for (const struct key *k = config_keys; k->name; k++)
+		if (name_in(k, where))
+			keys[n++] = name_in(k, where);
+	for (; fields->key; fields++)
+		keys[n++] = fields->key;
+	keys[n] = NULL;
+
+	const char *nearest = word_nearest(word, keys);
+
+	if (nearest) {
+		snprintf(hint, size, "; did you mean '%s'?", nearest);
+		return;
+	}
+	used = (size_t)snprintf(hint, size, "; known here are");
+	for (size_t i = 0; i < n && used < size; i++)
+		used += (size_t)snprintf(hint + used, size - used, "%s %s", i ? "," : "", keys[i]);
+}
+
+static int refuse_key(struct reader *r, const struct field *fields, const char *where)
+{
+	char hint[256];
+	int e;
+
+	hint_keys(fields, where, scalar(r), hint, sizeof hint);
+	e = fail(r, "unknown key '%s%s%.60s'%s", where, *where ? "." : "", scalar(r), hint);
+	e = config_go_on(e, r->err);
+	return e < 0 ? e : skip_value(r);
+}
+
+/* lines: where each of `fields` was given; 0: not yet. */
+static int read_key(struct reader *r, const struct field *fields, void *mapping, const char *where, unsigned *lines)
+{
+	unsigned line = event_line(r), *given;
+	const struct field *field;
+	struct text *value = NULL;
+	char below[WHERE_BYTES];
+	int e;
+
+	if (r->event.type != YAML_SCALAR_EVENT)
+		return fail(r, "%s%sexpected a key, found %s", where, *where ? ": " : "", event_kind(&r->event));
+	field = find_field(fields, scalar(r));
+	if (!field)
+		value = find_scalar(r, where, scalar(r));
+	if (!field && !value)
+		return refuse_key(r, fields, where);
+	snprintf(below, sizeof below, "%s%s%s", where, *where ? "." : "", scalar(r));
+	given = field ? &lines[field - fields] : &value->line;
+	if (*given)
+		return fail(r, "%s: given twice; it was already in line %u", below, *given);
+	*given = line;
+	if ((e = next(r)) < 0)
+		return e;
+	return field ? field->read(r, (char *)mapping + field->offset, below, line) : read_text(r, value, below, line);
+}
+
+static int read_mapping(struct reader *r, const struct field *fields, void *mapping, const char *where)
+{
+	size_t first_line0 = r->event.start_mark.line;
+	unsigned lines[MAX_FIELDS] = { 0 };
+	int e;
+
+	if (r->event.type != YAML_MAPPING_START_EVENT)
+		return fail(r, "%s: found %s; expected keys and values", where, event_kind(&r->event));
+	while ((e = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
+		if ((e = read_key(r, fields, mapping, where, lines)) < 0)
+			return e;
+	for (unsigned i = 0; e == 0 && fields[i].key; i++)
+		if (fields[i].required && !lines[i])
+			return fail_at(r, first_line0, "%s: '%s' is missing", where, fields[i].key);
+	return e;
+}
+
+/* ---- the tables ---- */
+
+static int read_users(struct reader *r, void *list, const char *where, unsigned line)
+{
+	(void)line;
+	return read_list(r, list, sizeof(struct text), CONFIG_MAX_NAMES, read_text, where);
+}
+
+static const struct field pipeline_fields[] = {
+	{ "name", true, offsetof(struct pipeline_text, name), read_text },
+	{ "transform", true, offsetof(struct pipeline_text, transform), read_transform },
+	{ .key = NULL },
+};
+
+static int read_pipeline(struct reader *r, void *pipeline, const char *where, unsigned line)
+{
+	(void)line;
+	return read_mapping(r, pipeline_fields, pipeline, where);
+}
+
+static int read_pipelines(struct reader *r, void *list, const char *where, unsigned line)
+{
+	(void)line;
+	return read_list(r, list, sizeof(struct pipeline_text), CONFIG_MAX_PIPELINES, read_pipeline, where);
+}
+
+static const struct field dataset_fields[MAX_FIELDS + 1] = {
+	{ "name", true, offsetof(struct dataset_text, name), read_text },
+	{ "source", true, offsetof(struct dataset_text, source), read_text },
+	{ "transform", false, offsetof(struct dataset_text, transform), read_transform },
+	{ "users", false, offsetof(struct dataset_text, users), read_users },
+	{ "groups", false, offsetof(struct dataset_text, groups), read_users },
+};
+
+static int read_dataset(struct reader *r, void *dataset, const char *where, unsigned line)
+{
+	(void)line;
+	return read_mapping(r, dataset_fields, dataset, where);
+}
+
+static int read_datasets(struct reader *r, void *list, const char *where, unsigned line)
+{
+	(void)line;
+	return read_list(r, list, sizeof(struct dataset_text), CONFIG_MAX_DATASETS, read_dataset, where);
+}
+
+/* Keys of config_keys, as "cache.jpeg" is. */
+static int read_group(struct reader *r, void *unused, const char *where, unsigned line)
+{
+	static const struct field none = { .key = NULL };
+
+	(void)line;
+	return read_mapping(r, &none, unused, where);
+}
+
+static const struct field root_fields[] = {
+	{ "cache", false, 0, read_group },
+	{ "limits", false, 0, read_group },
+	{ "pipelines", false, offsetof(struct config_file, pipelines), read_pipelines },
+	{ "datasets", false, offsetof(struct config_file, datasets), read_datasets },
+	{ .key = NULL },
+};
+_Static_assert(sizeof root_fields / sizeof *root_fields <= MAX_FIELDS + 1, "read_mapping has a line for each");
+
+/* ---- the document ---- */
+
+static int read_document(struct reader *r)
 {
 	int e;
 
 	if ((e = next(r)) < 0 || (e = next(r)) < 0) /* stream start; document start or stream end */
 		return e;
-	*empty = r->event.type == YAML_STREAM_END_EVENT;
-	if (*empty)
+	if (r->event.type == YAML_STREAM_END_EVENT) /* only comments */
 		return 0;
 	if ((e = next(r)) < 0)
 		return e;
-	if (is_nothing(&r->event)) { /* only "---" */
-		*empty = true;
+	if (is_nothing(&r->event)) /* only "---" */
 		return 0;
-	}
 	if (r->event.type != YAML_MAPPING_START_EVENT)
 		return fail(r, "found %s; expected keys and values, such as 'workers: 4'", event_kind(&r->event));
-	if ((e = read_mapping(r, fields, "")) < 0 || (e = next(r)) < 0 || (e = next(r)) < 0)
+	if ((e = read_mapping(r, root_fields, r->file, "")) < 0 || (e = next(r)) < 0 || (e = next(r)) < 0)
 		return e;
 	if (r->event.type != YAML_STREAM_END_EVENT)
 		return fail(r, "a second document begins here; a configuration is one");
 	return 0;
 }
 
-int config_read_strictly(struct config_file *f, const cyaml_schema_field_t *fields, const char *bytes, size_t n_bytes,
-			 struct config_error *err, bool *empty)
+int config_read_strictly(const char *path, const char *bytes, size_t n_bytes, struct config_file *f,
+			 struct config_error *err)
 {
 	struct reader r = { .file = f, .err = err, .bytes = bytes };
 
+	*f = (struct config_file){ .path = path };
 	if (!yaml_parser_initialize(&r.parser))
 		return -ENOMEM;
 	yaml_parser_set_input_string(&r.parser, (const unsigned char *)bytes, n_bytes);
 
-	int e = read_document(&r, fields, empty);
+	int e = read_document(&r);
 
 	yaml_event_delete(&r.event);
 	yaml_parser_delete(&r.parser);

@@ -9,6 +9,7 @@
 
 #include "config-file.h"
 #include "config-key.h"
+#include "config-strict.h"
 #include "pipeline/pipeline.h"
 #include "util/cpu.h"
 #include "util/user.h"
@@ -29,30 +30,11 @@ static int fail(struct config_error *err, const char *fmt, ...)
 }
 
 /* Puts "FILE:LINE: " before the message. */
-static int fail_in(const struct config_file *f, const char *where, struct config_error *err)
+static int fail_in(const struct config_file *f, unsigned line, struct config_error *err)
 {
 	struct config_error inner = *err;
 
-	return fail(err, "%.120s:%u: %.500s", f->path, config_file_line(f, where), inner.text);
-}
-
-/* Removes line ends: a value quoted in a message may contain some. */
-static void one_line(char *text)
-{
-	for (; *text; text++)
-		if ((unsigned char)*text < ' ')
-			*text = ' ';
-}
-
-int config_go_on(int e, struct config_error *err)
-{
-	if (e != -EINVAL || !err->on_mistake)
-		return e;
-	one_line(err->text);
-	err->on_mistake(err->text);
-	err->text[0] = '\0';
-	err->n_mistakes++;
-	return 0;
+	return fail(err, "%.120s:%u: %.500s", f->path, line, inner.text);
 }
 
 static bool is_word(const char *text, const char *word)
@@ -226,13 +208,13 @@ int config_set_dataset(struct config *c, const char *name, const char *source, s
 
 static int load_pipeline(const struct config_file *f, uint32_t i, struct config *c, struct config_error *err)
 {
+	const struct pipeline_text *text = (const struct pipeline_text *)f->pipelines.entries + i;
+	const char *name = text->name.text, *transform = text->transform.text;
 	char name_at[64], transform_at[64];
-	const char *name = f->text->pipelines[i].name;
 
 	snprintf(name_at, sizeof name_at, "pipelines[%u].name", i);
 	snprintf(transform_at, sizeof transform_at, "pipelines[%u].transform", i);
 
-	const char *transform = config_file_transform(f, transform_at);
 	int e = check_name(name_at, name, err);
 
 	if (e == 0 && (is_word(name, "train224") || is_word(name, "val224")))
@@ -240,10 +222,10 @@ static int load_pipeline(const struct config_file *f, uint32_t i, struct config 
 	if (e == 0 && config_pipeline(c, name))
 		e = fail(err, "%s: '%s' is given twice", name_at, name);
 	if (e < 0)
-		return fail_in(f, name_at, err);
+		return fail_in(f, text->name.line, err);
 	e = check_transform(transform_at, transform, err);
 	if (e < 0)
-		return e == -EINVAL ? fail_in(f, transform_at, err) : e;
+		return e == -EINVAL ? fail_in(f, text->transform.line, err) : e;
 
 	struct config_pipeline *p = &c->pipelines[c->n_pipelines];
 
@@ -256,112 +238,112 @@ static int load_pipelines(const struct config_file *f, struct config *c, struct 
 {
 	int e = 0;
 
-	if (f->text->n_pipelines == 0)
+	if (f->pipelines.n == 0)
 		return 0;
-	c->pipelines = calloc(f->text->n_pipelines, sizeof *c->pipelines);
+	c->pipelines = calloc(f->pipelines.n, sizeof *c->pipelines);
 	if (!c->pipelines)
 		return -ENOMEM;
-	for (uint32_t i = 0; e == 0 && i < f->text->n_pipelines; i++)
+	for (uint32_t i = 0; e == 0 && i < f->pipelines.n; i++)
 		e = config_go_on(load_pipeline(f, i, c, err), err);
 	return e;
 }
 
 /* Users and groups differ only in their database. */
-static int load_ids(const struct config_file *f, const char *list_at, char *const *names, uint32_t n_names,
+static int load_ids(const struct config_file *f, const char *list_at, const struct text_list *list,
 		    int (*parse)(const char *, uint32_t *), uint32_t **ids, uint32_t *n_ids, struct config_error *err)
 {
+	const struct text *names = list->entries;
 	char at[96];
 
-	if (n_names == 0)
+	if (list->n == 0)
 		return 0;
-	*ids = calloc(n_names, sizeof **ids);
+	*ids = calloc(list->n, sizeof **ids);
 	if (!*ids)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < n_names; i++, (*n_ids)++) {
-		int e = parse(names[i], &(*ids)[i]);
+	for (uint32_t i = 0; i < list->n; i++, (*n_ids)++) {
+		int e = parse(names[i].text, &(*ids)[i]);
 
 		if (e == -ENOMEM)
 			return e;
 		snprintf(at, sizeof at, "%s[%u]", list_at, i);
 		if (e == -ENOENT)
-			fail(err, "%s: this machine does not know '%.80s'; expected a name or a number", at, names[i]);
+			fail(err, "%s: this machine does not know '%.80s'; expected a name or a number", at,
+			     names[i].text);
 		else if (e < 0)
-			fail(err, "%s: '%.80s' cannot be looked up: %s", at, names[i], strerror(-e));
+			fail(err, "%s: '%.80s' cannot be looked up: %s", at, names[i].text, strerror(-e));
 		if (e < 0)
-			return fail_in(f, at, err);
+			return fail_in(f, names[i].line, err);
 	}
 	return 0;
 }
 
-static int check_dataset_name(const struct config_file *f, uint32_t i, const char *at, struct config_error *err)
+static int check_dataset_name(const struct config_file *f, uint32_t i, struct config_error *err)
 {
-	const char *name = f->text->datasets[i].name;
-	char other_at[64];
+	const struct dataset_text *datasets = f->datasets.entries;
+	const char *name = datasets[i].name.text;
+	char at[64];
+
+	snprintf(at, sizeof at, "datasets[%u].name", i);
+
 	int e = check_name(at, name, err);
 
-	for (uint32_t j = 0; e == 0 && j < i; j++) {
-		if (!is_word(f->text->datasets[j].name, name))
-			continue;
-		snprintf(other_at, sizeof other_at, "datasets[%u].name", j);
-		e = fail(err, "%s: '%s' is already the name of the data set in line %u", at, name,
-			 config_file_line(f, other_at));
-	}
-	return e < 0 ? fail_in(f, at, err) : 0;
+	for (uint32_t j = 0; e == 0 && j < i; j++)
+		if (is_word(datasets[j].name.text, name))
+			e = fail(err, "%s: '%s' is already the name of the data set in line %u", at, name,
+				 datasets[j].name.line);
+	return e < 0 ? fail_in(f, datasets[i].name.line, err) : 0;
 }
 
-static int load_dataset_transform(const struct config_file *f, const char *at, const struct config *c, char **out,
-				  struct config_error *err)
+static int load_dataset_transform(const struct config_file *f, const char *at, const struct text *text,
+				  const struct config *c, char **out, struct config_error *err)
 {
-	const char *text = config_file_transform(f, at);
-
-	if (!text)
+	if (!text->text)
 		return 0;
 
-	int e = config_pipeline(c, text) ? 0 : check_transform(at, text, err);
+	int e = config_pipeline(c, text->text) ? 0 : check_transform(at, text->text, err);
 
 	if (e < 0)
-		return e == -EINVAL ? fail_in(f, at, err) : e;
-	*out = strdup(text);
+		return e == -EINVAL ? fail_in(f, text->line, err) : e;
+	*out = strdup(text->text);
 	return *out ? 0 : -ENOMEM;
 }
 
 static int load_dataset(const struct config_file *f, uint32_t i, struct config *c, struct config_error *err)
 {
-	const struct dataset_text *text = &f->text->datasets[i];
-	char name_at[64], source_at[64], transform_at[64], users_at[64], groups_at[64];
+	const struct dataset_text *text = (const struct dataset_text *)f->datasets.entries + i;
+	char source_at[64], transform_at[64], users_at[64], groups_at[64];
 	struct config_dataset *d;
 	int e;
 
-	snprintf(name_at, sizeof name_at, "datasets[%u].name", i);
 	snprintf(source_at, sizeof source_at, "datasets[%u].source", i);
 	snprintf(transform_at, sizeof transform_at, "datasets[%u].transform", i);
 	snprintf(users_at, sizeof users_at, "datasets[%u].users", i);
 	snprintf(groups_at, sizeof groups_at, "datasets[%u].groups", i);
-	if ((e = check_dataset_name(f, i, name_at, err)) < 0)
+	if ((e = check_dataset_name(f, i, err)) < 0)
 		return e;
-	if (check_source(source_at, text->source, err) < 0)
-		return fail_in(f, source_at, err);
+	if (check_source(source_at, text->source.text, err) < 0)
+		return fail_in(f, text->source.line, err);
 	d = dataset_add(c);
 	if (!d)
 		return -ENOMEM;
-	d->name = strdup(text->name);
-	d->source = strdup(text->source);
+	d->name = strdup(text->name.text);
+	d->source = strdup(text->source.text);
 	if (!d->name || !d->source)
 		return -ENOMEM;
-	if ((e = load_dataset_transform(f, transform_at, c, &d->transform, err)) < 0 ||
-	    (e = load_ids(f, users_at, text->users, text->n_users, user_parse, &d->users, &d->n_users, err)) < 0)
+	if ((e = load_dataset_transform(f, transform_at, &text->transform, c, &d->transform, err)) < 0 ||
+	    (e = load_ids(f, users_at, &text->users, user_parse, &d->users, &d->n_users, err)) < 0)
 		return e;
-	return load_ids(f, groups_at, text->groups, text->n_groups, group_parse, &d->groups, &d->n_groups, err);
+	return load_ids(f, groups_at, &text->groups, group_parse, &d->groups, &d->n_groups, err);
 }
 
 static int load_scalars(const struct config_file *f, struct config *c, struct config_error *err)
 {
 	for (const struct key *k = config_keys; k->name; k++) {
-		const char *text = *(char **)((char *)f->text + k->text_offset);
-		int e = text ? key_set(c, k, text, err) : 0;
+		const struct text *t = &f->scalars[k - config_keys];
+		int e = t->text ? key_set(c, k, t->text, err) : 0;
 
 		if (e == -EINVAL)
-			e = config_go_on(fail_in(f, k->name, err), err);
+			e = config_go_on(fail_in(f, t->line, err), err);
 		if (e < 0)
 			return e;
 	}
@@ -372,11 +354,9 @@ static int load_all(const struct config_file *f, struct config *c, struct config
 {
 	int e = 0;
 
-	if (!f->text)
-		return 0;
 	if ((e = load_scalars(f, c, err)) < 0 || (e = load_pipelines(f, c, err)) < 0)
 		return e;
-	for (uint32_t i = 0; e == 0 && i < f->text->n_datasets; i++)
+	for (uint32_t i = 0; e == 0 && i < f->datasets.n; i++)
 		e = config_go_on(load_dataset(f, i, c, err), err);
 	return e;
 }
@@ -388,7 +368,7 @@ int config_parse(const char *path, const char *bytes, size_t n_bytes, struct con
 
 	if (e < 0)
 		return e;
-	e = config_file_parse(path, bytes, n_bytes, &f, err);
+	e = config_read_strictly(path, bytes, n_bytes, &f, err);
 	if (e == 0)
 		e = load_all(&f, c, err);
 	if (e == 0 && err->n_mistakes)
@@ -397,7 +377,7 @@ int config_parse(const char *path, const char *bytes, size_t n_bytes, struct con
 		fail(err, "%.120s: out of memory while reading it", path);
 	config_file_finish(&f);
 	if (e < 0) {
-		one_line(err->text);
+		config_error_one_line(err);
 		config_finish(c);
 	}
 	return e;

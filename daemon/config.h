@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "config-error.h"
 #include "util/log.h" /* enum log_level */
 
 #define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and no other file is named */
@@ -27,14 +28,6 @@ enum {
 };
 
 enum config_switch { CONFIG_SWITCH_AUTO, CONFIG_ON, CONFIG_OFF };
-
-struct config_error {
-	char text[640]; /* "FILE:LINE: key: what is wrong; what was expected" */
-	/* NULL: the first mistake ends the reading. Otherwise it is called with each mistake, and reading continues
-	 * where it can. */
-	void (*on_mistake)(const char *text);
-	unsigned n_mistakes; /* reported so far; `text` has only the mistakes not reported */
-};
 
 struct config_pipeline {
 	char *name;
@@ -101,9 +94,6 @@ int config_defaults(struct config *c);
 int config_load(const char *path, struct config *c, struct config_error *err);
 /* The same from memory; path is only for messages. */
 int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err);
-/* Whether to go on after a step of reading that returned e. 0: yes, also after a mistake that on_mistake was given;
- * else e. */
-int config_go_on(int e, struct config_error *err);
 /* Frees the contents; a zeroed or finished configuration is allowed. */
 void config_finish(struct config *c);
 

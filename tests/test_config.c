@@ -505,6 +505,34 @@ START_TEST(test_a_list_may_be_full_but_not_more)
 }
 END_TEST
 
+static void write_users(unsigned n)
+{
+	FILE *f = fopen(path, "w");
+
+	fputs("datasets:\n- name: a\n  source: 'random:'\n  users:\n", f);
+	for (unsigned i = 0; i < n; i++)
+		fprintf(f, "  - %u\n", 1000 + i);
+	fclose(f);
+}
+
+START_TEST(test_a_list_of_users_keeps_its_order_and_may_be_full_but_not_more)
+{
+	/* Proves that every entry of a long list arrives, in order, and the limit from both sides. */
+	struct config_error err = { .text = "" };
+	struct config c;
+
+	write_users(CONFIG_MAX_NAMES);
+	ck_assert_msg(config_load(path, &c, &err) == 0, "%s", err.text);
+	ck_assert_uint_eq(c.datasets[0].n_users, CONFIG_MAX_NAMES);
+	for (unsigned i = 0; i < CONFIG_MAX_NAMES; i++)
+		ck_assert_uint_eq(c.datasets[0].users[i], 1000 + i);
+	config_finish(&c);
+	write_users(CONFIG_MAX_NAMES + 1);
+	ck_assert_int_eq(config_load(path, &c, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, ":261: datasets[0].users: more than 256 entries"));
+}
+END_TEST
+
 START_TEST(test_what_is_not_a_file_is_refused_without_waiting)
 {
 	/* Proves that a missing file, a directory and a FIFO without a writer are answered at once. */
@@ -614,6 +642,7 @@ int main(void)
 	tcase_add_test(tc, test_yaml_beyond_a_configuration_is_refused);
 	tcase_add_test(tc, test_depth_and_length_are_limited_from_both_sides);
 	tcase_add_test(tc, test_a_list_may_be_full_but_not_more);
+	tcase_add_test(tc, test_a_list_of_users_keeps_its_order_and_may_be_full_but_not_more);
 	tcase_add_test(tc, test_what_is_not_a_file_is_refused_without_waiting);
 	tcase_add_test(tc, test_options_set_keys_and_datasets);
 	tcase_add_test(tc, test_diff_tells_live_keys_from_those_of_the_next_start);

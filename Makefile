@@ -48,10 +48,6 @@ ifeq ($(WERROR),1)
 WARN += -Werror
 endif
 PKGS := libuv libprotobuf-c libjpeg libpng zlib libwebp libwebpdemux yaml-0.1 jansson libxxhash
-ifeq ($(shell pkg-config --exists libsystemd 2>/dev/null && echo yes),yes)
-PKGS += libsystemd
-DEFS += -DHAVE_SYSTEMD=1
-endif
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
 CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -lm -ldl -pthread

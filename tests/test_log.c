@@ -1,5 +1,6 @@
 /* The log's lines, and its records as journald receives them. */
 #include "util/log.h"
+#include "journals.h"
 #include "suite.h"
 
 #include <check.h>
@@ -8,11 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <sched.h>
 #include <unistd.h>
 
 enum { MAX_CAPTURE_BYTES = 1 << 20 };
@@ -252,24 +249,6 @@ START_TEST(test_a_journal_that_is_not_our_stderr_gets_no_records)
 }
 END_TEST
 
-#ifdef HAVE_SYSTEMD
-/* A socket at journald's path, in a mount namespace of this process alone. -1 where that is not allowed. */
-static int fake_journal(void)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket" };
-
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount("tmpfs", "/run", "tmpfs", 0, NULL) < 0)
-		return -1;
-	mkdir("/run/systemd", 0755);
-	mkdir("/run/systemd/journal", 0755);
-
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
-	return fd;
-}
-
 /* The value of FIELD=value\n in a datagram of the native protocol; our values have no line ends, so that is the whole
  * format. */
 static const char *field(const char *packet, const char *name, char *value, size_t size)
@@ -301,7 +280,7 @@ START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
 	 * that depends on the event alone. */
 	const char *const fields[] = { "JOB", "train", "FILE", "a\nPRIORITY=0", NULL };
 	char packet[8192], value[256], id[64];
-	int journal = fake_journal();
+	int journal = journal_socket();
 
 	if (journal < 0) {
 		dprintf(real_stderr, "skipped: the journal's records need the right to make a mount namespace\n");
@@ -330,7 +309,6 @@ START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
 	close(journal);
 }
 END_TEST
-#endif
 
 int main(void)
 {
@@ -349,9 +327,7 @@ int main(void)
 	tcase_add_test(tc, test_logging_leaves_errno_alone);
 	tcase_add_test(tc, test_lines_of_many_threads_stay_whole);
 	tcase_add_test(tc, test_a_journal_that_is_not_our_stderr_gets_no_records);
-#ifdef HAVE_SYSTEMD
 	tcase_add_test(tc, test_journal_records_have_fields_and_an_id_of_their_event);
-#endif
 	suite_add_tcase(suite, tc);
 
 	return suite_run(suite);

@@ -16,20 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-#ifdef HAVE_SYSTEMD
-#define SD_JOURNAL_SUPPRESS_LOCATION 1
-#include <systemd/sd-journal.h>
 #include <xxhash.h>
-#endif
+
+#include "util/journal.h"
 
 enum {
 	MAX_TEXT_BYTES = 4096, /* of a message, before escaping */
 	MAX_RECORD_BYTES = 8192,
-	MAX_FIELDS = 16,
 };
 
 /* The only state: every thread reads it, a reload changes it. */
@@ -154,12 +150,17 @@ static void record_time(struct record *r)
 	record_raw(r, text);
 }
 
-static void write_line(struct record *r)
+static void record_mark_cut(struct record *r)
 {
 	if (r->full) {
 		memcpy(r->bytes + r->n, "...", 3);
 		r->n += 3;
 	}
+}
+
+static void write_line(struct record *r)
+{
+	record_mark_cut(r);
 	r->bytes[r->n++] = '\n';
 
 	const char *p = r->bytes;
@@ -220,7 +221,6 @@ static void send_line(enum log_level level, const char *event, const char *const
 	write_line(&r);
 }
 
-#ifdef HAVE_SYSTEMD
 /* MESSAGE_ID is the event's name, hashed, with the marks of a version 8 UUID: permanently stable, without a table. */
 static void message_id(const char *event, char id[33])
 {
@@ -231,46 +231,31 @@ static void message_id(const char *event, char id[33])
 	snprintf(id, 33, "%016llx%016llx", (unsigned long long)high, (unsigned long long)low);
 }
 
-/* Appends "name=value" to the record and describes it in v. */
-static void journal_field(struct record *r, struct iovec *v, const char *prefix, const char *name, const char *value)
+/* False: there was no room for it. Values are escaped here, too: a person reads them with journalctl. */
+static bool journal_field(struct journal_record *j, const char *prefix, const char *name, const char *value)
 {
-	size_t start = r->n;
+	struct record r = { .n = 0 };
 
-	record_raw(r, prefix);
-	record_raw(r, name);
-	record_char(r, '=');
-	record_escaped(r, value);
-	*v = (struct iovec){ r->bytes + start, r->n - start };
+	record_escaped(&r, value);
+	record_mark_cut(&r);
+	return journal_add(j, prefix, name, r.bytes, r.n);
 }
 
 static int send_journal(enum log_level level, const char *event, const char *const *fields, const char *text)
 {
-	struct record r = { .n = 0 };
-	struct iovec v[5 + MAX_FIELDS];
-	int n = 0;
+	struct journal_record j = { .n = 0 };
 	char id[33], priority[2] = { (char)('0' + (int)level), '\0' };
 
 	message_id(event, id);
-	journal_field(&r, &v[n++], "", "PRIORITY", priority);
-	journal_field(&r, &v[n++], "", "MESSAGE_ID", id);
-	journal_field(&r, &v[n++], "", "SYSLOG_IDENTIFIER", "batchd");
-	journal_field(&r, &v[n++], "BATCHD_", "EVENT", event);
-	journal_field(&r, &v[n++], "", "MESSAGE", text);
-	for (int i = 0; i < MAX_FIELDS && fields && fields[0] && fields[1]; i++, fields += 2) {
-		journal_field(&r, &v[n], "BATCHD_", fields[0], fields[1]);
-		if (r.full)
-			break; /* with a field whose name is cut off, journald would refuse the record */
-		n++;
-	}
-	return sd_journal_sendv(v, n);
+	journal_field(&j, "", "PRIORITY", priority);
+	journal_field(&j, "", "MESSAGE_ID", id);
+	journal_field(&j, "", "SYSLOG_IDENTIFIER", "batchd");
+	journal_field(&j, "BATCHD_", "EVENT", event);
+	journal_field(&j, "", "MESSAGE", text);
+	while (fields && fields[0] && fields[1] && journal_field(&j, "BATCHD_", fields[0], fields[1]))
+		fields += 2;
+	return journal_send(&j);
 }
-#else
-static int send_journal(enum log_level level, const char *event, const char *const *fields, const char *text)
-{
-	(void)level, (void)event, (void)fields, (void)text;
-	return -ENOSYS; /* fall back to plain lines with a priority */
-}
-#endif
 
 static void log_va(enum log_level level, const char *event, const char *const *fields, const char *fmt, va_list args)
 	__attribute__((format(printf, 4, 0)));
@@ -282,6 +267,7 @@ static void log_va(enum log_level level, const char *event, const char *const *f
 
 	errno = saved_errno; /* for %m */
 	vsnprintf(text, sizeof text, fmt, args);
+	/* A journal that is behind or away still has its stream: stderr. */
 	if (!journal || send_journal(level, event, fields, text) < 0)
 		send_line(level, event, fields, text, journal);
 	errno = saved_errno;

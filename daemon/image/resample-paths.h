@@ -32,7 +32,6 @@ struct resample_path {
 
 /* Only the paths of this architecture are defined. */
 extern const struct resample_path resample_c;
-extern const struct resample_path resample_sse41;
 extern const struct resample_path resample_avx2;
 extern const struct resample_path resample_avx512;
 extern const struct resample_path resample_neon;

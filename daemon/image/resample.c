@@ -44,7 +44,6 @@ static const struct resample_path *const all_paths[] = {
 #if defined(__x86_64__)
 	&resample_avx512,
 	&resample_avx2,
-	&resample_sse41,
 #elif defined(__aarch64__)
 	&resample_neon,
 #endif

@@ -2,7 +2,7 @@
  *
  * The result equals PIL.Image.crop(box).resize(size, filter) byte for byte on every path: pixels outside the box have
  * no influence, as in torchvision's resized_crop. A path is chosen at run time by the processor's features: AVX-512,
- * AVX2, SSE4.1, NEON or plain C. Weights are cached in the resampler, which belongs to one thread. */
+ * AVX2, NEON or plain C. Weights are cached in the resampler, which belongs to one thread. */
 #ifndef BATCHD_RESAMPLE_H
 #define BATCHD_RESAMPLE_H
 
@@ -18,8 +18,7 @@ struct resampler *resampler_create(void); /* NULL when memory is short */
 void resampler_destroy(struct resampler *r);
 void resampler_trim(struct resampler *r); /* frees its memory */
 
-/* Names of the paths that this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon",
- * "c". */
+/* Names of the paths that this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "neon", "c". */
 const char *const *resample_paths(void);
 /* Makes this resampler use the named path; for tests and benchmarks. -ENOENT if it cannot run here. */
 int resampler_set_path(struct resampler *r, const char *name);

@@ -7,6 +7,10 @@
  * The image's arena cannot hold them, because libjpeg frees that between a stream with tables only and the picture
  * after it.
  *
+ * This is not for speed: with libjpeg's own methods and a new decompressor for each image, which forgets the tables as
+ * well, decoding takes less than 1 % more processor time. It is for a worker that allocates nothing once it is warm,
+ * and for one limit on all that libjpeg takes.
+ *
  * A special case: libjpeg's "virtual arrays" (the coefficients of a whole progressive image) are opaque and designed to
  * swap to disk, which no build since the nineties does. Here they are plain arrays, limited by the arena. The variant
  * for samples serves only colour quantization, which is never requested here, and stays libjpeg's. */

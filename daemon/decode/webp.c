@@ -16,17 +16,20 @@
 #include <webp/demux.h>
 
 #include "decode/exif.h"
+#include "decode/webp-tables.h"
 #include "util/workspace.h"
 
 enum { MARGIN = 4, BYTES_PER_FRAME_BYTE = 5 };
 /* libwebp's memory during decoding: for a lossless picture or one with transparency all pixels, else some rows. */
 enum { BYTES_PER_PIXEL = 6, BYTES_PER_COLUMN = 256 };
+enum { CHUNK_HEADER = 8, ALPHA_LOSSLESS = 1, KEEP_BYTES = 1 << 20 };
 
 struct webp_reader {
 	const struct decode_limits *limits; /* borrowed */
 	WebPDemuxer *demuxer;               /* NULL while closed; refers to the borrowed bytes */
 	WebPIterator first;                 /* frame; valid while demuxer is */
 	struct scratch frame;               /* decoded part of a frame that does not cover the canvas */
+	struct scratch tables[2];           /* for webp_tables_measure */
 	uint64_t demuxer_bytes;             /* taken from the worker's memory for the demuxer */
 	struct workspace *demuxer_payer;
 	uint32_t width, height;
@@ -71,6 +74,8 @@ void webp_reader_destroy(struct webp_reader *r)
 		return;
 	webp_reader_close(r);
 	scratch_finish(&r->frame);
+	for (int i = 0; i < 2; i++)
+		scratch_finish(&r->tables[i]);
 	free(r);
 }
 
@@ -145,13 +150,56 @@ static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
 	*length = end - *start;
 }
 
-static uint64_t decoder_bytes(const struct webp_reader *r)
+static int damaged(struct image_error *err)
+{
+	return image_fail(err, IMAGE_E_CORRUPT, "WebP cannot be decoded: %s", status_text(VP8_STATUS_BITSTREAM_ERROR));
+}
+
+/* The lossless stream in the frame, which may be its transparency alone. False: there is none. */
+static bool lossless_part(const struct webp_reader *r, const uint8_t **stream, size_t *n_stream, bool *bare)
 {
 	const WebPData *data = &r->first.fragment;
-	bool plain = data->size >= 4 && memcmp(data->bytes, "VP8 ", 4) == 0;
-	uint64_t width = (uint64_t)r->first.width;
+	const uint8_t *p = data->bytes + CHUNK_HEADER;
 
-	return plain ? width * BYTES_PER_COLUMN : width * (uint64_t)r->first.height * BYTES_PER_PIXEL;
+	if (data->size <= CHUNK_HEADER)
+		return false;
+	size_t n = (size_t)data->bytes[4] | (size_t)data->bytes[5] << 8 | (size_t)data->bytes[6] << 16 |
+		   (size_t)data->bytes[7] << 24;
+	n = n < data->size - CHUNK_HEADER ? n : data->size - CHUNK_HEADER;
+	*bare = memcmp(data->bytes, "ALPH", 4) == 0;
+	if (!*bare && memcmp(data->bytes, "VP8L", 4) != 0)
+		return false;
+	if (*bare && (n < 1 || (p[0] & 3) != ALPHA_LOSSLESS))
+		return false;
+	*stream = p + *bare;
+	*n_stream = n - *bare;
+	return true;
+}
+
+/* What libwebp will allocate for the frame. Returns 0, IMAGE_E_CORRUPT or -ENOMEM. */
+static int decoder_bytes(struct webp_reader *r, uint64_t *n, struct image_error *err)
+{
+	const WebPData *data = &r->first.fragment;
+	uint32_t width = (uint32_t)r->first.width, height = (uint32_t)r->first.height;
+	const uint8_t *stream;
+	size_t n_stream;
+	uint64_t table_bytes = 0;
+	bool bare;
+
+	if (data->size >= 4 && memcmp(data->bytes, "VP8 ", 4) == 0) {
+		*n = (uint64_t)width * BYTES_PER_COLUMN;
+		return 0;
+	}
+	if (lossless_part(r, &stream, &n_stream, &bare)) {
+		int outcome = webp_tables_measure(stream, n_stream, bare, width, height, r->tables, &table_bytes);
+
+		if (r->tables[1].size_bytes > KEEP_BYTES)
+			scratch_finish(&r->tables[1]);
+		if (outcome)
+			return outcome == IMAGE_E_CORRUPT ? damaged(err) : outcome;
+	}
+	*n = (uint64_t)width * height * BYTES_PER_PIXEL + table_bytes;
+	return 0;
 }
 
 /* Decodes `want` of the first frame, in the frame's coordinates. */
@@ -176,8 +224,11 @@ static int decode_frame(struct webp_reader *r, struct region_px want, struct scr
 	config.output.colorspace = MODE_RGB;
 	config.output.is_external_memory = 1;
 	config.output.u.RGBA = (WebPRGBABuffer){ rgb, (int)stride, stride * crop.height };
-	uint64_t borrowed = decoder_bytes(r);
+	uint64_t borrowed = 0;
 	struct workspace *payer;
+	int outcome = decoder_bytes(r, &borrowed, err);
+	if (outcome)
+		return outcome;
 	if (!work_borrow(borrowed, &payer))
 		return -ENOMEM;
 	VP8StatusCode status = WebPDecode(r->first.fragment.bytes, r->first.fragment.size, &config);

@@ -14,10 +14,13 @@ import signal
 import sys
 import tempfile
 
+import copies
 import report
 import scenarios
 from machine import describe
 from runner import Runner
+
+SCENARIOS = {**scenarios.SCENARIOS, "copies": copies.copies}
 
 
 def main():
@@ -32,13 +35,17 @@ def main():
         "--workers", type=int, default=len(os.sched_getaffinity(0)), help="of every loader (default: one per processor)"
     )
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--only", action="append", choices=list(scenarios.SCENARIOS), help="may be repeated")
+    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="may be repeated")
+    parser.add_argument(
+        "--before", type=pathlib.Path, metavar="BUILD", help="an earlier build, which copies measures beside this one"
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="every measurement")
     parser.add_argument(
         "--plot", type=pathlib.Path, metavar="FILE", help="PNG or SVG (default: bench.png in the build folder)"
     )
     args = parser.parse_args()
     args.build = args.build.resolve()
+    args.before = args.before and args.before.resolve()
     args.rounds = 1 if args.quick else args.rounds
 
     def interrupted(*_):
@@ -53,8 +60,8 @@ def main():
         args.data = args.data.resolve() if args.data else runner.sample_data()
         about = describe(args)
         report.heading(about)
-        for name in args.only or scenarios.SCENARIOS:
-            result = scenarios.SCENARIOS[name](runner)
+        for name in args.only or SCENARIOS:
+            result = SCENARIOS[name](runner)
             result["scenario"] = name
             versions.update(runner.versions)
             report.table(result)

@@ -22,7 +22,7 @@ class Absent(Exception):
 class Daemon:
     """A daemon for this scenario only."""
 
-    def __init__(self, runner, name, config):
+    def __init__(self, runner, name, config, build):
         folder = runner.scratch / f"daemon-{name}"
         folder.mkdir()
         self.socket, self.log = str(folder / "socket"), folder / "log"
@@ -30,7 +30,7 @@ class Daemon:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [
-                    runner.args.build / "batchd",
+                    build / "batchd",
                     "--foreground",
                     "--socket",
                     self.socket,
@@ -132,7 +132,15 @@ class Runner:
         return sorted(str(p) for p in self.args.data.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
 
     def daemon(self, name, config=""):
-        daemon = Daemon(self, name, config)
+        daemon = Daemon(self, name, config, self.args.build)
+        self.started.append(daemon)
+        return daemon
+
+    def daemon_before(self, name, config=""):
+        """The daemon of the earlier build, or None."""
+        if not self.args.before:
+            return None
+        daemon = Daemon(self, f"{name}-before", config, self.args.before)
         self.started.append(daemon)
         return daemon
 

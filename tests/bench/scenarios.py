@@ -30,10 +30,10 @@ class Limit:
         )
 
 
-def rounds(runner, loaders, warm_up=1, n_batches=None, measure=40):
+def rounds(runner, loaders, warm_up=1, n_batches=None, measure=40, settle=True):
     """Measures all loaders in turn, again and again. Rows in the loaders' order; loaders that are None are left out.
 
-    n_batches: of an epoch; measure: how many to measure at least. An idle loader has batches in stock, which would
+    n_batches: of an epoch; measure: how many to measure at least; settle: whether to end the loaders and daemons. An idle loader has batches in stock, which would
     flatter it: every count leaves out the first batches.
     """
     loaders = {who: loader for who, loader in loaders.items() if loader}
@@ -48,7 +48,8 @@ def rounds(runner, loaders, warm_up=1, n_batches=None, measure=40):
             m = loader.ask(epochs, skip)
             rows[who]["rate"].append(m["images"] / m["wall_s"])
             rows[who]["cpu"].append(1000 * m["cpu_s"] / m["images"])
-    runner.settle()
+    if settle:
+        runner.settle()
     return rows
 
 

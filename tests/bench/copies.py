@@ -1,0 +1,62 @@
+"""The same pictures in other formats: progressive JPEG, PNG and WebP, as web data has them. Pillow re-encodes up to
+MAX_PICTURES of the folder once for the run. Compared is CPU per image in the first epoch, of batchd, of PyTorch's
+DataLoader and, with --before, of an earlier build's daemon."""
+
+import concurrent.futures
+import os
+import pathlib
+
+from scenarios import NO_CACHE, ratio, result, rounds
+
+MAX_PICTURES = 192
+# name, suffix, what Pillow's save gets, the least ratio of CPU per image to PyTorch's
+KINDS = (
+    ("baseline", ".jpg", {"format": "JPEG", "quality": 90}, None),
+    ("progressive", ".jpg", {"format": "JPEG", "quality": 90, "progressive": True}, 4),
+    ("PNG", ".png", {"format": "PNG"}, 4),
+    ("WebP", ".webp", {"format": "WEBP", "quality": 80}, 3),
+    ("lossless WebP", ".webp", {"format": "WEBP", "lossless": True, "method": 0}, None),
+)
+
+
+def write(path, to, options):
+    from PIL import Image
+
+    os.makedirs(to.parent, exist_ok=True)
+    Image.open(path).convert("RGB").save(to, **options)
+
+
+def copy_of(runner, kind, suffix, options):
+    """The folder of the copies."""
+    copy = runner.scratch / kind.replace(" ", "-")
+    pictures = runner.pictures()
+    pictures = pictures[:: -(-len(pictures) // MAX_PICTURES)]
+    with concurrent.futures.ProcessPoolExecutor(runner.args.workers) as crew:
+        for done in [
+            crew.submit(
+                write, path, copy / pathlib.Path(path).relative_to(runner.args.data).with_suffix(suffix), options
+            )
+            for path in pictures
+        ]:
+            done.result()
+    return copy, len(pictures)
+
+
+def copies(runner):
+    daemon, before = runner.daemon("copies", NO_CACHE), runner.daemon_before("copies", NO_CACHE)
+    rows, ratios = {}, []
+    for kind, suffix, options, least in KINDS:
+        copy, n = copy_of(runner, kind, suffix, options)
+        job = kind.replace(" ", "-")
+        ours, old, torch = f"batchd, {kind}", f"batchd before, {kind}", f"PyTorch, {kind}"
+        loaders = {ours: runner.batchd(daemon, data=str(copy), transform="train224", job=job)}
+        if before:
+            loaders[old] = runner.batchd(before, data=str(copy), transform="train224", job=f"{job}-before")
+        loaders[torch] = runner.participant("PyTorch", label=f"PyTorch ({kind})", data=str(copy), transform="train224")
+        rows.update(rounds(runner, loaders, n_batches=-(-n // runner.args.batch_size), settle=False))
+        ratios.append(ratio(rows, "cpu", torch, ours, f"CPU per image, PyTorch / batchd, {kind}", least, True))
+        ratios.append(ratio(rows, "cpu", old, ours, f"CPU per image, before / now, {kind}", None, True))
+        for loader in filter(None, loaders.values()):
+            loader.stop()
+    runner.settle()
+    return result("train224, re-encoded copies, first epoch", rows, ratios)

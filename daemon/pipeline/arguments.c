@@ -1,16 +1,17 @@
 /* Arguments of ops. Checks are strict, and every error says which op, which argument, its value and what was expected:
  * the readers of these texts have written a list by hand, in another language. */
-#include "pipeline/arguments.h"
+#include "pipeline/op-types.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int complain(struct arguments *a, const char *text)
 {
-	snprintf(a->err->text, sizeof(a->err->text), "op %u '%.40s' %s", a->position, a->op, text);
+	snprintf(a->err->text, sizeof(a->err->text), "op %s '%.40s' %s", a->position, a->op, text);
 	return -EINVAL;
 }
 
@@ -20,13 +21,24 @@ int argument_wrong(struct arguments *a, unsigned i, const char *expected)
 		a->values[i] ? json_dumps(a->values[i], JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
 
 	if (a->values[i])
-		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is %.40s%s; expected %s",
+		snprintf(a->err->text, sizeof(a->err->text), "op %s '%s': argument '%s' is %.40s%s; expected %s",
 			 a->position, a->op, a->names[i], value ? value : "?", value && strlen(value) > 40 ? "..." : "",
 			 expected);
 	else
-		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is missing; expected %s",
+		snprintf(a->err->text, sizeof(a->err->text), "op %s '%s': argument '%s' is missing; expected %s",
 			 a->position, a->op, a->names[i], expected);
 	free(value);
+	return -EINVAL;
+}
+
+int op_wrong(const struct op *op, struct pipeline_error *err, const char *fmt, ...)
+{
+	int n = snprintf(err->text, sizeof(err->text), "op %s '%s' ", op->position, op->type->name);
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(err->text + n, sizeof(err->text) - (size_t)n, fmt, args);
+	va_end(args);
 	return -EINVAL;
 }
 
@@ -34,13 +46,14 @@ static unsigned count_names(const struct arguments *a)
 {
 	unsigned n = 0;
 
-	while (a->names[n])
+	while (a->names && a->names[n])
 		n++;
 	return n;
 }
 
 static int bind_named(struct arguments *a, json_t *named)
 {
+	unsigned n_names = count_names(a);
 	const char *name;
 	json_t *value;
 
@@ -48,12 +61,12 @@ static int bind_named(struct arguments *a, json_t *named)
 		unsigned i = 0;
 		char text[120];
 
-		while (a->names[i] && strcmp(a->names[i], name) != 0)
+		while (i < n_names && strcmp(a->names[i], name) != 0)
 			i++;
-		if (!a->names[i]) {
+		if (i == n_names) {
 			size_t n = (size_t)snprintf(text, sizeof(text), "has no argument '%.30s'; it has:", name);
 
-			for (i = 0; a->names[i] && n < sizeof(text); i++)
+			for (i = 0; i < n_names && n < sizeof(text); i++)
 				n += (size_t)snprintf(text + n, sizeof(text) - n, "%s %s", i ? "," : "", a->names[i]);
 			return complain(a, i ? text : "takes no arguments");
 		}
@@ -221,4 +234,67 @@ int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bo
 			a, i, "one number, [left/right, top/bottom] or [left, top, right, bottom], 0 to 8192 pixels");
 	*given = true;
 	return 0;
+}
+
+int argument_fill(struct arguments *a, unsigned i, struct op_fill *out)
+{
+	double colors[3] = { 0 };
+	uint32_t n = 1;
+	int rc = argument_colors(a, i, 0, 255, colors, &n);
+
+	for (int c = 0; c < 3; c++)
+		out->color[c] = (uint8_t)colors[c];
+	out->single = n == 1;
+	return rc;
+}
+
+static const char *const filter_names[] = { "nearest", "bilinear", "bicubic", NULL };
+static const enum filter filters[] = { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC };
+
+int argument_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow,
+			struct op_resampling *out)
+{
+	unsigned choice = 1;
+	bool smooth = true;
+	uint32_t version = 13;
+	int rc = argument_choice(a, interpolation, filter_names, &choice);
+
+	if (rc == 0)
+		rc = argument_bool(a, antialias, &smooth);
+	if (rc == 0 && !smooth)
+		rc = argument_wrong(a, antialias, "true: images are always antialiased, as Pillow does");
+	if (rc == 0)
+		rc = argument_count(a, pillow, 12, 13, &version);
+	out->filter = filters[choice];
+	out->order = version == 12 ? PASS_ORDER_PILLOW_12 : PASS_ORDER_PILLOW_13;
+	return rc;
+}
+
+json_t *json_size(const struct op_size *s)
+{
+	return s->single ? json_integer(s->height) : json_pack("[ii]", (int)s->height, (int)s->width);
+}
+
+json_t *json_fill(const struct op_fill *f)
+{
+	return f->single ? json_integer(f->color[0]) : json_pack("[iii]", f->color[0], f->color[1], f->color[2]);
+}
+
+json_t *json_padding(const struct op_padding *p)
+{
+	return json_pack("[iiii]", (int)p->left, (int)p->top, (int)p->right, (int)p->bottom);
+}
+
+const char *filter_name(enum filter f)
+{
+	unsigned i = 0;
+
+	while (filters[i] != f)
+		i++;
+	return filter_names[i];
+}
+
+int pillow_version(enum pass_order order)
+{
+	return order == PASS_ORDER_PILLOW_12 ? 12 : 13;
 }

@@ -4,13 +4,35 @@
 
 #include <jansson.h>
 
+#include "image/geometry.h"
+#include "image/resample.h"
 #include "pipeline/spec.h"
 
+/* An argument `size`: both edges, or the shorter one. */
+struct op_size {
+	uint32_t height, width;
+	bool single; /* one number was given; height == width */
+};
+
+struct op_resampling {
+	enum filter filter;
+	enum pass_order order;
+};
+
+struct op_padding {
+	uint32_t left, top, right, bottom;
+};
+
+struct op_fill {
+	uint8_t color[3];
+	bool single; /* one number was given */
+};
+
 struct arguments {
-	unsigned position; /* of the op, counted from 1 */
+	const char *position; /* of the op: "2", "2.1" */
 	const char *op;
-	const char *const *names;          /* in torchvision's order, NULL-terminated, at most SPEC_MAX_ARGS + 1 */
-	json_t *values[SPEC_MAX_ARGS + 1]; /* borrowed; NULL: not given */
+	const char *const *names;      /* in torchvision's order, NULL-terminated, at most SPEC_MAX_ARGS */
+	json_t *values[SPEC_MAX_ARGS]; /* borrowed; NULL: not given */
 	struct pipeline_error *err;
 };
 
@@ -30,8 +52,23 @@ int argument_colors(struct arguments *a, unsigned i, double from, double to, dou
 int argument_choice(struct arguments *a, unsigned i, const char *const *choices, unsigned *out);
 /* null, one number, [x, y] or [left, top, right, bottom]. *given is set unless it is null. */
 int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bool *given);
+/* A colour: one or three whole numbers in 0..255. */
+int argument_fill(struct arguments *a, unsigned i, struct op_fill *out);
+/* Three arguments: the filter, whether to antialias, and the version of Pillow whose order of passes is meant. */
+int argument_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow,
+			struct op_resampling *out);
+
+/* The same for the canonical text: new objects, NULL when memory is short. */
+json_t *json_size(const struct op_size *s);
+json_t *json_fill(const struct op_fill *f);
+json_t *json_padding(const struct op_padding *p);
+const char *filter_name(enum filter f);
+int pillow_version(enum pass_order order);
 
 /* "op 2 'Resize': argument 'size' is "big"; expected ..." Returns -EINVAL. */
 int argument_wrong(struct arguments *a, unsigned i, const char *expected) __attribute__((nonnull));
+/* "op 2 'Resize' ..." Returns -EINVAL. */
+int op_wrong(const struct op *op, struct pipeline_error *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,24 +1,67 @@
-/* The parser's description of each kind of op. */
+/* The kinds of ops. Each is an entry in the table of its family, in the file of that family (ops-geometry.c,
+ * ops-color.c ...), which has all that is known of it: its arguments, the sizes it makes, its random choice and its work.
+ * A new op is an entry there; a new family is a file and a line in op-types.c. */
 #ifndef BATCHD_OP_TYPES_H
 #define BATCHD_OP_TYPES_H
 
+#include "image/convert.h"
 #include "pipeline/arguments.h"
+#include "pipeline/random.h"
 #include "pipeline/spec.h"
+#include "pipeline/view.h"
 
-enum { N_OP_TYPES = OP_NORMALIZE + 1 };
+enum { OP_MAX_DRAWN = 16 };
 
-struct op_type {
-	const char *name;
-	const char *const *args;                         /* their names, NULL-terminated */
-	int (*read)(struct arguments *a, struct op *op); /* fills op, whose other fields are 0; 0 or -EINVAL */
-	json_t *(*write)(const struct op *op);           /* all arguments by name, a new object; NULL when memory
-	                                                    * is short */
-	bool random;
+/* An op's decision for one image, made from sizes and random numbers alone. Each type says what its numbers mean. */
+struct op_choice {
+	unsigned n_drawn;
+	double drawn[OP_MAX_DRAWN];
 };
 
-extern const struct op_type op_types[N_OP_TYPES]; /* by enum op_kind */
+/* One image on its way through the ops. */
+struct op_run {
+	struct pipeline_worker *worker;
+	struct sample_key key;
+	struct random random; /* of the op at work, behind the numbers that its choice took */
+};
 
-/* Reports that op `position` (from 1) is unknown, and suggests a name. Returns -EINVAL. */
-int op_type_unknown(unsigned position, const char *name, struct pipeline_error *err);
+enum op_flags {
+	OP_RANDOM = 1 << 0,    /* can give different results for the same image */
+	OP_NUMBERS = 1 << 1,   /* comes after the pixel ops: ToTensor and what works on its numbers */
+	OP_CONTAINER = 1 << 2, /* has other ops inside */
+	OP_NOTHING = 1 << 3,   /* has no effect: left out of lists whose ops all run */
+};
+
+/* All functions but read may be NULL. */
+struct op_type {
+	const char *name;
+	const char *const *args; /* names of its arguments, in torchvision's order, NULL-terminated, at most
+	                            SPEC_MAX_ARGS; NULL: none */
+	size_t args_bytes;       /* of op->args, which are 0 when read is called */
+	unsigned flags;
+	int (*read)(struct arguments *a, struct op *op); /* fills op->args; 0, -EINVAL, -ENOMEM */
+	json_t *(*write)(const struct op *op);           /* all arguments by name, a new object; NULL when
+	                                                                              memory is short. Without it: no arguments */
+	int (*follow)(const struct op *op, struct form *f,
+		      struct pipeline_error *err); /* changes f as the op does; 0 or -EINVAL.
+	                                                                              Without it the size stays */
+	/* The random choice for an image of this size. 0, or IMAGE_E_FORMAT when the image does not suit the op. */
+	int (*choose)(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
+		      struct image_error *err);
+	/* Pixel ops: the work. 0, an IMAGE_E_ outcome, -ENOMEM. */
+	int (*apply)(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
+		     struct image_error *err);
+	/* OP_NUMBERS: the work on a finished row. */
+	void (*finish)(const struct op *op, const struct op_choice *choice, struct op_run *run, const struct convert *f,
+		       void *row);
+};
+
+/* NULL if there is none. */
+const struct op_type *op_type_find(const char *name);
+/* Reports that there is no op of this name, and suggests one. Returns -EINVAL. */
+int op_type_unknown(const char *position, const char *name, struct pipeline_error *err);
+
+/* The families, each ended by an entry without a name. */
+extern const struct op_type geometry_ops[], color_ops[], tensor_ops[];
 
 #endif

@@ -54,7 +54,7 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 		snprintf(err->text, sizeof(err->text), "the layout of images is NCHW or NHWC");
 		return -EINVAL;
 	}
-	if (dtype != DTYPE_UINT8 && !s->has_to_tensor) {
+	if (dtype != DTYPE_UINT8 && !s->form.to_tensor) {
 		snprintf(err->text, sizeof(err->text),
 			 "%s needs \"ToTensor\" in the pipeline, which scales pixels to 0..1; without it ask for dtype "
 			 "uint8",
@@ -66,17 +66,13 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 
 static void init_finish(struct pipeline *p)
 {
-	float mean[3] = { 0.0f, 0.0f, 0.0f }, std[3] = { 1.0f, 1.0f, 1.0f };
+	const struct form *form = &p->spec.form;
 	enum convert_type type = p->dtype == DTYPE_UINT8     ? CONVERT_UINT8
 				 : p->dtype == DTYPE_FLOAT16 ? CONVERT_FLOAT16
 							     : CONVERT_FLOAT32;
 
-	for (int c = 0; p->spec.normalize >= 0 && c < 3; c++) {
-		mean[c] = (float)p->spec.ops[p->spec.normalize].normalize.mean[c];
-		std[c] = (float)p->spec.ops[p->spec.normalize].normalize.std[c];
-	}
-	convert_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height,
-		     mean, std);
+	convert_init(&p->finish, type, p->layout == LAYOUT_NCHW, form->n_channels, form->width, form->height,
+		     form->mean, form->std);
 }
 
 /* Messages quote given text, which may contain line ends; messages go into logs. */
@@ -133,9 +129,9 @@ void pipeline_shape(const struct pipeline *p, uint32_t shape[3])
 {
 	bool planar = p->layout == LAYOUT_NCHW;
 
-	shape[0] = planar ? p->spec.n_channels : p->spec.height;
-	shape[1] = planar ? p->spec.height : p->spec.width;
-	shape[2] = planar ? p->spec.width : p->spec.n_channels;
+	shape[0] = planar ? p->spec.form.n_channels : p->spec.form.height;
+	shape[1] = planar ? p->spec.form.height : p->spec.form.width;
+	shape[2] = planar ? p->spec.form.width : p->spec.form.n_channels;
 }
 
 size_t pipeline_row_bytes(const struct pipeline *p)
@@ -145,12 +141,12 @@ size_t pipeline_row_bytes(const struct pipeline *p)
 
 bool pipeline_to_tensor(const struct pipeline *p)
 {
-	return p->spec.has_to_tensor;
+	return p->spec.form.to_tensor;
 }
 
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
 {
-	if (p->dtype != DTYPE_UINT8 || p->spec.normalize < 0)
+	if (p->dtype != DTYPE_UINT8 || !p->spec.form.normalize)
 		return false;
 	memcpy(mean, p->finish.mean, sizeof(p->finish.mean));
 	memcpy(std, p->finish.std, sizeof(p->finish.std));
@@ -192,61 +188,38 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->columns);
 }
 
-/* Called after each op: nearly all of an op's cost is in proportion to the pixels of its result, and view_settle counts
- * the pixels that it reads. */
-static int check_time(struct pipeline_worker *w, const struct view *v, struct image_error *err)
+static int finish(const struct pipeline *p, struct op_run *run, struct view *v, void *row, struct image_error *err)
 {
-	if (cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v)))
-		return 0;
-	return image_fail(err, IMAGE_E_TIME,
-			  "takes more than %.3g s of processor time to decode and transform "
-			  "(twice limits.image_time in the daemon's configuration)",
-			  (double)w->max_ns / 1e9);
-}
+	const struct spec *s = &p->spec;
+	int rc = view_finish(v, run->worker, &p->finish, row, err);
 
-/* Runs ops from..to - 1. */
-static int run_ops(const struct pipeline *p, struct pipeline_worker *w, unsigned from, unsigned to,
-		   struct sample_key key, struct view *v, struct image_error *err)
-{
-	int rc = 0;
-
-	for (unsigned i = from; rc == 0 && i < to; i++) {
-		const struct op *op = &p->spec.ops[i];
-		struct op_choice choice;
-		struct random r;
-
-		random_init(&r, key, i);
-		rc = op_choose(op, &r, view_width(v), view_height(v), &choice, err);
-		if (rc == 0)
-			rc = op_apply(op, &choice, v, w, err);
-		if (rc == 0)
-			rc = check_time(w, v, err);
-	}
-	return rc;
+	return rc == 0 ? ops_finish(run, s->ops + s->n_pixel_ops, s->n_ops - s->n_pixel_ops, &p->finish, row, err) : rc;
 }
 
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err)
 {
+	struct op_run run;
 	struct view v;
 	int rc;
 
-	cpu_budget_begin(&w->budget, w->max_ns);
+	op_run_init(&run, w, key);
 	view_of_decoder(&v, d, info->width, info->height);
-	rc = run_ops(p, w, 0, p->spec.n_pixel_ops, key, &v, err);
-	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;
+	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
+	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
 }
 
 int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
 		    const struct image_info *info, struct image *out, struct image_error *err)
 {
 	struct sample_key unused = { 0, 0, 0 }; /* nothing in the prefix draws */
+	struct op_run run;
 	struct view v;
 	int rc;
 
-	cpu_budget_begin(&w->budget, w->max_ns);
+	op_run_init(&run, w, unused);
 	view_of_decoder(&v, d, info->width, info->height);
-	rc = run_ops(p, w, 0, p->spec.n_prefix, unused, &v, err);
+	rc = ops_run(&run, p->spec.ops, p->spec.n_prefix, &v, err);
 	if (rc == 0)
 		rc = view_settle(&v, w, false, err);
 	if (rc == 0)
@@ -257,11 +230,13 @@ int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct 
 int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,
 		    struct sample_key key, void *row, struct image_error *err)
 {
+	const struct spec *s = &p->spec;
+	struct op_run run;
 	struct view v;
 	int rc;
 
-	cpu_budget_begin(&w->budget, w->max_ns);
+	op_run_init(&run, w, key);
 	view_of_image(&v, w, prefix);
-	rc = run_ops(p, w, p->spec.n_prefix, p->spec.n_pixel_ops, key, &v, err);
-	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;
+	rc = ops_run(&run, s->ops + s->n_prefix, s->n_pixel_ops - s->n_prefix, &v, err);
+	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
 }

@@ -143,7 +143,7 @@ def test_what_the_daemon_cannot_do_is_named(daemon, samples):
         fake("RandomApply", transforms=[object()]),
         fake("ToDtype", V2, dtype="torch.float32", scale=False),
     ):
-        with pytest.raises(ValueError, match=f"'{type(transform).__name__}' is not known; ops are Resize"):
+        with pytest.raises(ValueError, match=f"'{type(transform).__name__}' is not known to batchd"):
             batchd.DataLoader(f"imagefolder:{samples}", 8, transform=[["Resize", [8, 8]], transform])
     for transform in (lambda image: image, fake("Resize", "__main__", size=3), fake("Compose", transforms=[print])):
         with pytest.raises(TypeError, match="Python, which the daemon does not run"):

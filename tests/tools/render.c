@@ -140,25 +140,11 @@ static void render(bool by_prefix, char **argv)
 	pipeline_destroy(p);
 }
 
-static void print_choice(const struct op *op, const struct op_choice *c)
+static void print_choice(const struct op_choice *c)
 {
-	switch (op->kind) {
-	case OP_RANDOM_CROP:
-		printf("%d %d\n", c->left, c->top);
-		break;
-	case OP_RANDOM_RESIZED_CROP:
-		printf("%u %u %u %u\n", c->crop.x, c->crop.y, c->crop.width, c->crop.height);
-		break;
-	case OP_COLOR_JITTER:
-		for (int i = 0; i < N_JITTERS; i++)
-			printf("%u ", c->order[i]);
-		for (int i = 0; i < N_JITTERS; i++)
-			printf("%.9g ", op->jitter.given[i] ? (double)c->factor[i] : 0.0);
-		printf("\n");
-		break;
-	default:
-		printf("%d\n", c->happens);
-	}
+	for (unsigned i = 0; i < c->n_drawn; i++)
+		printf("%.17g ", c->drawn[i]);
+	printf("\n");
 }
 
 static void print_choices(char **argv)
@@ -172,19 +158,18 @@ static void print_choices(char **argv)
 
 	if (spec_parse(&s, argv[0], &parse_err) != 0)
 		die("pipeline", parse_err.text);
-	while (i < s.n_pixel_ops && !op_is_random(s.ops[i].kind))
+	while (i < s.n_ops && !(s.ops[i].type->flags & OP_RANDOM))
 		i++;
-	if (i == s.n_pixel_ops)
+	if (i == s.n_ops)
 		die("pipeline", "nothing in it is random");
 	for (unsigned long n = strtoul(argv[4], NULL, 10); n > 0; n--, key.index++) {
-		struct op_choice choice = { 0 };
+		struct op_choice choice;
 		struct image_error err;
-		struct random r;
+		struct op_run run = { .key = key };
 
-		random_init(&r, key, i);
-		if (op_choose(&s.ops[i], &r, width, height, &choice, &err) != 0)
+		if (op_choose(&s.ops[i], &run, width, height, &choice, &err) != 0)
 			die("choice", err.text);
-		print_choice(&s.ops[i], &choice);
+		print_choice(&choice);
 	}
 	spec_finish(&s);
 }

@@ -1,0 +1,79 @@
+/* The steps from pixels to numbers. The conversion does them when it writes the row (image/convert.h). */
+#include "pipeline/op-types.h"
+
+static int read_nothing(struct arguments *a, struct op *op)
+{
+	(void)a;
+	(void)op;
+	return 0;
+}
+
+static int follow_to_tensor(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	if (f->to_tensor)
+		return op_wrong(op, err, "is there twice");
+	f->to_tensor = true;
+	return 0;
+}
+
+struct normalize {
+	double mean[3], std[3];
+	uint32_t n_means, n_stds; /* 1 or 3 were given */
+};
+
+static const char *const normalize_args[] = { "mean", "std", "inplace", NULL };
+
+static int read_normalize(struct arguments *a, struct op *op)
+{
+	struct normalize *x = op->args;
+	bool inplace;
+	int rc;
+
+	for (unsigned i = 0; i < 2; i++)
+		if (!a->values[i])
+			return argument_wrong(a, i, "one number per channel");
+	rc = argument_colors(a, 0, -1e6, 1e6, x->mean, &x->n_means);
+	if (rc == 0)
+		rc = argument_colors(a, 1, 1e-6, 1e6, x->std, &x->n_stds);
+	return rc == 0 ? argument_bool(a, 2, &inplace) : rc;
+}
+
+static json_t *write_normalize(const struct op *op)
+{
+	const struct normalize *x = op->args;
+	const double *m = x->mean, *s = x->std;
+
+	if (x->n_means == 1 && x->n_stds == 1)
+		return json_pack("{s:[f], s:[f]}", "mean", m[0], "std", s[0]);
+	return json_pack("{s:[fff], s:[fff]}", "mean", m[0], m[1], m[2], "std", s[0], s[1], s[2]);
+}
+
+static int follow_normalize(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	const struct normalize *x = op->args;
+
+	if (!f->to_tensor)
+		return op_wrong(op, err, "needs ToTensor before it");
+	if (f->normalize)
+		return op_wrong(op, err, "is there twice");
+	if (f->n_channels == 1 && (x->n_means == 3 || x->n_stds == 3))
+		return op_wrong(op, err, "gets an image of one channel, so mean and std must be one number");
+	f->normalize = true;
+	for (int c = 0; c < 3; c++) {
+		f->mean[c] = (float)x->mean[c];
+		f->std[c] = (float)x->std[c];
+	}
+	return 0;
+}
+
+const struct op_type tensor_ops[] = {
+	{ .name = "ToTensor", .flags = OP_NUMBERS, .read = read_nothing, .follow = follow_to_tensor },
+	{ .name = "Normalize",
+	  .args = normalize_args,
+	  .args_bytes = sizeof(struct normalize),
+	  .flags = OP_NUMBERS,
+	  .read = read_normalize,
+	  .write = write_normalize,
+	  .follow = follow_normalize },
+	{ .name = NULL },
+};

@@ -201,7 +201,7 @@ int argument_colors(struct arguments *a, unsigned i, double from, double to, dou
 
 int argument_choice(struct arguments *a, unsigned i, const char *const *choices, unsigned *out)
 {
-	char expected[96] = "one of";
+	char expected[160] = "one of";
 	size_t n = strlen(expected);
 
 	if (!a->values[i])
@@ -297,4 +297,26 @@ const char *filter_name(enum filter f)
 int pillow_version(enum pass_order order)
 {
 	return order == PASS_ORDER_PILLOW_12 ? 12 : 13;
+}
+
+int argument_weights(struct arguments *a, unsigned i, unsigned n, double *out, bool *given)
+{
+	json_t *v = a->values[i];
+	bool right = json_is_array(v) && json_array_size(v) == n;
+	char expected[80];
+
+	*given = v && !json_is_null(v);
+	if (!*given)
+		return 0;
+	for (unsigned k = 0; right && k < n; k++)
+		right = is_number(json_array_get(v, k), 0, 1e9, &out[k]);
+	if (right)
+		return 0;
+	snprintf(expected, sizeof(expected), "a weight for each of the %u ops, from 0 to 1e9", n);
+	return argument_wrong(a, i, expected);
+}
+
+int argument_ops(struct arguments *a, unsigned i, struct op *op)
+{
+	return a->reader->read(a->reader, a, i, op);
 }

@@ -28,11 +28,20 @@ struct op_fill {
 	bool single; /* one number was given */
 };
 
+struct arguments;
+
+/* Reads the ops inside containers, for all of a pipeline. */
+struct list_reader {
+	int (*read)(struct list_reader *r, struct arguments *a, unsigned i, struct op *op);
+	unsigned n_nested, depth;
+};
+
 struct arguments {
 	const char *position; /* of the op: "2", "2.1" */
 	const char *op;
 	const char *const *names;      /* in torchvision's order, NULL-terminated, at most SPEC_MAX_ARGS */
 	json_t *values[SPEC_MAX_ARGS]; /* borrowed; NULL: not given */
+	struct list_reader *reader;
 	struct pipeline_error *err;
 };
 
@@ -52,6 +61,10 @@ int argument_colors(struct arguments *a, unsigned i, double from, double to, dou
 int argument_choice(struct arguments *a, unsigned i, const char *const *choices, unsigned *out);
 /* null, one number, [x, y] or [left, top, right, bottom]. *given is set unless it is null. */
 int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bool *given);
+/* n numbers, none below 0; *given is set unless it is null. */
+int argument_weights(struct arguments *a, unsigned i, unsigned n, double *out, bool *given);
+/* A list of ops, which becomes op->children; must be given. 0, -EINVAL or -ENOMEM. */
+int argument_ops(struct arguments *a, unsigned i, struct op *op);
 /* A colour: one or three whole numbers in 0..255. */
 int argument_fill(struct arguments *a, unsigned i, struct op_fill *out);
 /* Three arguments: the filter, whether to antialias, and the version of Pillow whose order of passes is meant. */

@@ -26,10 +26,10 @@ struct op_run {
 };
 
 enum op_flags {
-	OP_RANDOM = 1 << 0,    /* can give different results for the same image */
-	OP_NUMBERS = 1 << 1,   /* comes after the pixel ops: ToTensor and what works on its numbers */
-	OP_CONTAINER = 1 << 2, /* has other ops inside */
-	OP_NOTHING = 1 << 3,   /* has no effect: left out of lists whose ops all run */
+	OP_RANDOM = 1 << 0,       /* can give different results for the same image */
+	OP_NUMBERS = 1 << 1,      /* comes after the pixel ops: ToTensor and what works on its numbers */
+	OP_ALTERNATIVES = 1 << 2, /* of the ops inside, one runs */
+	OP_NOTHING = 1 << 3,      /* has no effect: left out of lists whose ops all run */
 };
 
 /* All functions but read may be NULL. */
@@ -62,6 +62,6 @@ const struct op_type *op_type_find(const char *name);
 int op_type_unknown(const char *position, const char *name, struct pipeline_error *err);
 
 /* The families, each ended by an entry without a name. */
-extern const struct op_type geometry_ops[], color_ops[], tensor_ops[];
+extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[];
 
 #endif

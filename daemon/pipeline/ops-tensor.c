@@ -1,11 +1,50 @@
 /* The steps from pixels to numbers. The conversion does them when it writes the row (image/convert.h). */
 #include "pipeline/op-types.h"
 
+#include <string.h>
+
 static int read_nothing(struct arguments *a, struct op *op)
 {
 	(void)a;
 	(void)op;
 	return 0;
+}
+
+/* torchvision's names for ToTensor, and for conversions between kinds of images, of which the daemon has one */
+
+static const struct op_type nothing = { .name = "ToPureTensor", .flags = OP_NOTHING, .read = read_nothing };
+static const char *const to_dtype_args[] = { "dtype", "scale", NULL };
+static const char *const convert_dtype_args[] = { "dtype", NULL };
+
+static int read_dtype(struct arguments *a, bool scale, struct op *op)
+{
+	const char *dtype = a->values[0] ? json_string_value(a->values[0]) : "float32";
+
+	if (dtype && strncmp(dtype, "torch.", 6) == 0)
+		dtype += 6;
+	if (dtype && strcmp(dtype, "uint8") == 0) { /* which pixels are */
+		op->type = &nothing;
+		return 0;
+	}
+	if (!dtype || strcmp(dtype, "float32") != 0)
+		return argument_wrong(a, 0, "\"float32\" (or \"uint8\"); for half precision give the loader's dtype");
+	if (!scale)
+		return argument_wrong(a, 1, "true: numbers of pixels are 0 to 1. For 0 to 255 ask for dtype uint8");
+	op->type = &tensor_ops[0];
+	return 0;
+}
+
+static int read_to_dtype(struct arguments *a, struct op *op)
+{
+	bool scale = false;
+	int rc = argument_bool(a, 1, &scale);
+
+	return rc == 0 ? read_dtype(a, scale, op) : rc;
+}
+
+static int read_convert_dtype(struct arguments *a, struct op *op)
+{
+	return read_dtype(a, true, op);
 }
 
 static int follow_to_tensor(const struct op *op, struct form *f, struct pipeline_error *err)
@@ -75,5 +114,10 @@ const struct op_type tensor_ops[] = {
 	  .read = read_normalize,
 	  .write = write_normalize,
 	  .follow = follow_normalize },
+	{ .name = "ToDtype", .args = to_dtype_args, .flags = OP_NUMBERS, .read = read_to_dtype },
+	{ .name = "ConvertImageDtype", .args = convert_dtype_args, .flags = OP_NUMBERS, .read = read_convert_dtype },
+	{ .name = "ToImage", .flags = OP_NOTHING, .read = read_nothing },
+	{ .name = "PILToTensor", .flags = OP_NOTHING, .read = read_nothing },
+	{ .name = "ToPureTensor", .flags = OP_NOTHING, .read = read_nothing },
 	{ .name = NULL },
 };

@@ -22,10 +22,10 @@ static const char *name_of(json_t *entry)
 }
 
 /* Fills op, which is 0 but for its position and place. */
-static int read_op(json_t *entry, struct op *op, struct pipeline_error *err)
+static int read_op(struct list_reader *r, json_t *entry, struct op *op, struct pipeline_error *err)
 {
 	const char *name = name_of(entry);
-	struct arguments a = { .position = op->position, .err = err };
+	struct arguments a = { .position = op->position, .reader = r, .err = err };
 	int rc;
 
 	if (!name) {
@@ -46,6 +46,74 @@ static int read_op(json_t *entry, struct op *op, struct pipeline_error *err)
 	return rc == 0 ? op->type->read(&a, op) : rc;
 }
 
+/* Where the ops of a list are: in the pipeline itself (parent is NULL), or in a container. */
+struct place {
+	const struct op *parent;
+	struct op **ops;
+	unsigned *n_ops;
+};
+
+/* Ops of the pipeline itself have their number as place in the random key; those inside containers follow behind all
+ * possible ones of these, in the order of the text. */
+static void name_op(const struct list_reader *r, struct place at, unsigned i, struct op *op)
+{
+	op->place = at.parent ? SPEC_MAX_OPS + r->n_nested : *at.n_ops;
+	if (at.parent)
+		snprintf(op->position, sizeof(op->position), "%.28s.%u", at.parent->position, i + 1);
+	else
+		snprintf(op->position, sizeof(op->position), "%u", i + 1);
+}
+
+/* An op without effect has no place in a list whose ops all run. */
+static void drop_last(struct place at)
+{
+	struct op *op = &(*at.ops)[--*at.n_ops];
+
+	free(op->args);
+	*op = (struct op){ 0 };
+}
+
+static int read_list(struct list_reader *r, json_t *list, struct place at, struct pipeline_error *err)
+{
+	bool all = at.parent && at.parent->type->flags & OP_ALTERNATIVES;
+	int rc = 0;
+
+	*at.ops = calloc(json_array_size(list), sizeof(**at.ops));
+	if (!*at.ops)
+		return -ENOMEM;
+	for (unsigned i = 0; rc == 0 && i < json_array_size(list); i++) {
+		struct op *op = &(*at.ops)[*at.n_ops];
+
+		name_op(r, at, i, op);
+		++*at.n_ops;
+		r->n_nested += at.parent != NULL;
+		rc = read_op(r, json_array_get(list, i), op, err);
+		if (rc == 0 && at.parent && op->type->flags & OP_NUMBERS)
+			return op_wrong(op, err, "cannot be inside '%s': put it behind", at.parent->type->name);
+		if (rc == 0 && op->type->flags & OP_NOTHING && !all)
+			drop_last(at);
+	}
+	return rc;
+}
+
+static int read_nested(struct list_reader *r, struct arguments *a, unsigned i, struct op *op)
+{
+	json_t *list = a->values[i];
+	int rc;
+
+	if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > SPEC_MAX_OPS)
+		return argument_wrong(a, i, "a list of 1 to 64 ops");
+	if (r->n_nested + json_array_size(list) > SPEC_MAX_NESTED)
+		return op_wrong(op, a->err, "has too many ops inside: a pipeline may have %d inside containers",
+				SPEC_MAX_NESTED);
+	if (r->depth == SPEC_MAX_DEPTH)
+		return op_wrong(op, a->err, "is inside too many other ops: containers may be %d deep", SPEC_MAX_DEPTH);
+	r->depth++;
+	rc = read_list(r, list, (struct place){ op, &op->children, &op->n_children }, a->err);
+	r->depth--;
+	return rc;
+}
+
 static int check_sizes(struct spec *s, struct pipeline_error *err)
 {
 	struct form *f = &s->form;
@@ -55,6 +123,11 @@ static int check_sizes(struct spec *s, struct pipeline_error *err)
 	rc = op_list_follow(s->ops, s->n_ops, f, err);
 	if (rc != 0)
 		return rc;
+	if ((f->width == 0 || f->height == 0) && f->blame)
+		return op_wrong(f->blame, err,
+				"gives images of different sizes, depending on what it draws; all rows of a batch must "
+				"have one size: let each way through it give the same, or put a Resize to [height, "
+				"width], a CenterCrop or a RandomCrop behind it");
 	if (f->width == 0 || f->height == 0) {
 		snprintf(err->text, sizeof(err->text),
 			 "the output size depends on the image; all rows of a batch must have one size: end with "
@@ -89,26 +162,55 @@ static int write_texts(struct spec *s)
 	return s->text && s->prefix_text ? 0 : -ENOMEM;
 }
 
-static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
+/* The list of ["Compose", list] and ["Compose", {"transforms": list}]; otherwise NULL. */
+static json_t *composed(json_t *entry)
 {
+	json_t *argument = json_is_array(entry) && json_array_size(entry) == 2 ? json_array_get(entry, 1) : NULL;
+	const char *name = name_of(entry);
+	json_t *list = json_is_object(argument) ? json_object_get(argument, "transforms") : argument;
+
+	return name && strcmp(name, "Compose") == 0 && json_is_array(list) ? list : NULL;
+}
+
+/* Appends the entries of list to flat, and in place of a Compose those of its list. */
+static int flatten(json_t *list, json_t *flat, unsigned depth)
+{
+	json_t *entry;
+	size_t i;
 	int rc = 0;
 
-	if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > SPEC_MAX_OPS) {
+	json_array_foreach (list, i, entry) {
+		json_t *inner = depth < SPEC_MAX_DEPTH ? composed(entry) : NULL;
+
+		rc = inner ? flatten(inner, flat, depth + 1) : json_array_append(flat, entry);
+		if (rc != 0)
+			break;
+	}
+	return rc;
+}
+
+static int read_flat(struct spec *s, json_t *flat, struct pipeline_error *err)
+{
+	struct list_reader r = { .read = read_nested };
+	int rc;
+
+	if (json_array_size(flat) == 0 || json_array_size(flat) > SPEC_MAX_OPS) {
 		snprintf(err->text, sizeof(err->text),
 			 "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
 		return -EINVAL;
 	}
-	s->ops = calloc(json_array_size(list), sizeof(*s->ops));
-	if (!s->ops)
-		return -ENOMEM;
-	while (rc == 0 && s->n_ops < json_array_size(list)) {
-		struct op *op = &s->ops[s->n_ops];
-
-		op->place = s->n_ops++;
-		snprintf(op->position, sizeof(op->position), "%u", s->n_ops);
-		rc = read_op(json_array_get(list, op->place), op, err);
-	}
+	rc = read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
 	return rc == 0 ? check_sizes(s, err) : rc;
+}
+
+static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
+{
+	json_t *flat = json_array();
+	int rc = flat ? flatten(list, flat, 0) : -1;
+
+	rc = rc == 0 ? read_flat(s, flat, err) : -ENOMEM;
+	json_decref(flat);
+	return rc;
 }
 
 static int parse_json(const char *text, json_t **list, struct pipeline_error *err)

@@ -23,7 +23,7 @@ struct op {
 	struct op *children; /* of a container; the op's */
 	unsigned n_children;
 	uint32_t place;    /* in the random key: no other op of the pipeline has it */
-	char position[32]; /* for messages: "2", and "2.1" for the first op inside op 2 */
+	char position[40]; /* for messages: "2", and "2.1" for the first op inside op 2 */
 };
 
 /* What the ops so far make of every image. */

@@ -1,0 +1,276 @@
+/* Containers of ops: what they accept and refuse, their sizes, and the place of each op inside in the random key.
+ * (tests/python/test_op_containers.py has their probabilities and their pixels.) */
+#include "pipeline/pipeline.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline/random.h"
+#include "suite.h"
+
+static struct pipeline *parse(const char *text)
+{
+	struct pipeline_error err = { "" };
+	struct pipeline *p = NULL;
+
+	ck_assert_msg(pipeline_parse(text, DTYPE_UINT8, LAYOUT_NHWC, &p, &err) == 0, "%s: %s", text, err.text);
+	return p;
+}
+
+/* words: what the message must contain, separated by '|'. */
+static void expect_refusal(const char *text, const char *words)
+{
+	struct pipeline_error err = { "" };
+	struct pipeline *p = NULL;
+	char copy[256], *rest = copy, *word;
+
+	ck_assert_msg(pipeline_parse(text, DTYPE_UINT8, LAYOUT_NHWC, &p, &err) == -EINVAL, "'%.100s' was not refused",
+		      text);
+	snprintf(copy, sizeof(copy), "%s", words);
+	while ((word = strsep(&rest, "|")))
+		ck_assert_msg(strstr(err.text, word) != NULL, "'%s' does not say '%s'", err.text, word);
+}
+
+static void expect_text(const char *text, const char *same)
+{
+	struct pipeline *a = parse(text), *b = parse(same);
+
+	ck_assert_str_eq(pipeline_text(a), pipeline_text(b));
+	pipeline_destroy(a);
+	pipeline_destroy(b);
+}
+
+START_TEST(test_a_compose_gives_way_to_its_ops)
+{
+	/* In the pipeline itself and in lists whose ops all run, conversions and Identity vanish; torchvision's other
+	 * spellings of ToTensor are ToTensor. A RandomChoice keeps its Identity: it is one of the alternatives. */
+	expect_text("[[\"Compose\",[[\"Compose\",{\"transforms\":[[\"CenterCrop\",8]]}],\"ToTensor\"]],"
+		    "[\"Normalize\",0.5,0.5]]",
+		    "[[\"CenterCrop\",8],\"ToTensor\",[\"Normalize\",0.5,0.5]]");
+	expect_text("[\"ToImage\",[\"CenterCrop\",8],\"PILToTensor\",\"Identity\",[\"ToDtype\",\"torch.float32\",true],"
+		    "\"ToPureTensor\"]",
+		    "[[\"CenterCrop\",8],[\"ToTensor\"]]");
+	expect_text("[[\"CenterCrop\",8],[\"ToDtype\",\"uint8\"],[\"ConvertImageDtype\",\"float32\"]]",
+		    "[[\"CenterCrop\",8],\"ToTensor\"]");
+	expect_text("[[\"CenterCrop\",8],[\"RandomApply\",[\"ToImage\",\"RandomHorizontalFlip\",\"Identity\"]]]",
+		    "[[\"CenterCrop\",8],[\"RandomApply\",[\"RandomHorizontalFlip\"],0.5]]");
+	struct pipeline *p = parse("[[\"CenterCrop\",8],[\"RandomChoice\",[\"Identity\",\"RandomHorizontalFlip\"]]]");
+
+	ck_assert_ptr_nonnull(strstr(pipeline_text(p), "[[\"Identity\",{}],[\"RandomHorizontalFlip\""));
+	pipeline_destroy(p);
+}
+END_TEST
+
+START_TEST(test_the_canonical_text_of_containers_is_a_fixed_point)
+{
+	static const char text[] =
+		"[[\"RandomResizedCrop\",32],[\"RandomApply\",{\"transforms\":[[\"ColorJitter\",0.4],\"RandomGrayscale\"],"
+		"\"p\":0.8}],[\"RandomChoice\",[\"Identity\",[\"Compose\",[\"RandomHorizontalFlip\",[\"RandomOrder\","
+		"[\"RandomVerticalFlip\",[\"RandomGrayscale\",1]]]]]],[1,3]],\"ToTensor\"]";
+	struct pipeline *p = parse(text), *again = parse(pipeline_text(p));
+
+	ck_assert_str_eq(pipeline_text(p), pipeline_text(again));
+	ck_assert_ptr_nonnull(strstr(pipeline_text(p), "\"p\":[1.0,3.0]"));
+	pipeline_destroy(p);
+	pipeline_destroy(again);
+}
+END_TEST
+
+START_TEST(test_the_prefix_ends_before_a_container)
+{
+	/* What comes before the first choice is cached; nothing of what may or may not run is. */
+	struct pipeline *p = parse("[[\"Resize\",20],[\"CenterCrop\",16],[\"RandomApply\",[[\"Grayscale\",3]]]]");
+
+	ck_assert_ptr_nonnull(strstr(pipeline_prefix_text(p), "CenterCrop"));
+	ck_assert_ptr_null(strstr(pipeline_prefix_text(p), "Grayscale"));
+	pipeline_destroy(p);
+}
+END_TEST
+
+START_TEST(test_every_way_through_a_container_must_give_one_size)
+{
+	/* The op that makes the difference is named, and a later op may settle it. */
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[[\"CenterCrop\",4]],0.5]]",
+		       "op 2 'RandomApply'|different sizes|one size");
+	expect_refusal("[\"RandomHorizontalFlip\",[\"RandomChoice\",[[\"CenterCrop\",8],[\"CenterCrop\",9]]]]",
+		       "op 2 'RandomChoice'|different sizes");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomOrder\",[[\"Pad\",1],[\"CenterCrop\",8]]]]",
+		       "op 2 'RandomOrder'|different sizes");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomChoice\",[\"Identity\",[\"Grayscale\",1]]]]",
+		       "op 2 'RandomChoice'|one or of three channels|num_output_channels");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[[\"RandomCrop\",9]]]]",
+		       "op 2.1 'RandomCrop'|9 x 9|8 x 8");
+	static const char *const fine[] = {
+		"[[\"RandomApply\",[[\"CenterCrop\",4]],0.5],[\"Resize\",[8,8]]]",
+		"[[\"RandomApply\",[[\"CenterCrop\",4]],1]]",
+		"[[\"CenterCrop\",8],[\"RandomApply\",[[\"CenterCrop\",4]],0]]",
+		"[[\"RandomChoice\",[[\"RandomResizedCrop\",8],[\"Compose\",[[\"Resize\",9],[\"RandomCrop\",8]]]]]]",
+		"[[\"RandomChoice\",[[\"CenterCrop\",8],[\"CenterCrop\",9]],[1,0]]]",
+		"[[\"CenterCrop\",8],[\"RandomOrder\",[\"RandomVerticalFlip\",[\"ColorJitter\",0.5],\"RandomGrayscale\"]]]",
+	};
+
+	for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
+		pipeline_destroy(parse(fine[i]));
+}
+END_TEST
+
+START_TEST(test_mistakes_inside_are_named_by_their_place)
+{
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomChoice\",[\"Identity\",[\"RandomApply\",[\"Mosaic\"]]]]]",
+		       "op 2.2.1 'Mosaic' is not known");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[[\"Resize\",\"x\"]]]]",
+		       "op 2.1 'Resize'|'size' is \"x\"");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[\"ToTensor\"]]]",
+		       "op 2.1 'ToTensor' cannot be inside 'RandomApply': put it behind");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[],0.5]]", "'transforms' is []|1 to 64 ops");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",\"Identity\"]]", "'transforms' is \"Identity\"|list");
+	expect_refusal("[[\"CenterCrop\",8],\"RandomOrder\"]", "'transforms' is missing");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[\"Identity\"],1.5]]", "'p' is 1.5|0 to 1");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomChoice\",[\"Identity\"],[1,2]]]",
+		       "'p' is [1,2]|each of the 1 ops");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomChoice\",[\"Identity\"],[-1]]]", "'p' is [-1]|0 to 1e9");
+	expect_refusal("[[\"CenterCrop\",8],[\"RandomChoice\",[\"Identity\",\"Identity\"],[0,0]]]",
+		       "at least one is more than 0");
+	expect_refusal("[[\"CenterCrop\",8],[\"ToDtype\",\"float32\"]]", "'scale'|0 to 1");
+	expect_refusal("[[\"CenterCrop\",8],[\"ToDtype\",\"float16\",true]]", "\"float16\"|half precision|dtype");
+}
+END_TEST
+
+/* [["CenterCrop",8], c(c(...c(["Identity"])))] with `depth` containers. */
+static void nest(char *text, unsigned depth)
+{
+	strcpy(text, "[[\"CenterCrop\",8],");
+	for (unsigned i = 0; i < depth; i++)
+		strcat(text, "[\"RandomApply\",[");
+	strcat(text, "\"Identity\"");
+	for (unsigned i = 0; i < depth; i++)
+		strcat(text, "]]");
+	strcat(text, "]");
+}
+
+/* n_lists containers with n ops each. */
+static void fill(char *text, const char *container, unsigned n_lists, unsigned n)
+{
+	strcpy(text, "[[\"CenterCrop\",8]");
+	for (unsigned i = 0; i < n_lists; i++) {
+		sprintf(text + strlen(text), ",[\"%s\",[", container);
+		for (unsigned k = 0; k < n; k++)
+			strcat(text, k ? ",\"RandomGrayscale\"" : "\"RandomGrayscale\"");
+		strcat(text, "]]");
+	}
+	strcat(text, "]");
+}
+
+START_TEST(test_both_sides_of_the_limits_of_containers)
+{
+	/* 8 deep, 64 ops in a list, 16 in any order, 512 inside containers all together; one more is refused. */
+	static char text[20000];
+
+	nest(text, 8);
+	pipeline_destroy(parse(text));
+	nest(text, 9);
+	expect_refusal(text, "'RandomApply'|8 deep");
+	nest(text, 900);
+	expect_refusal(text, "8 deep");
+	fill(text, "RandomApply", 8, 64);
+	pipeline_destroy(parse(text));
+	fill(text, "RandomApply", 1, 65);
+	expect_refusal(text, "op 2|1 to 64 ops");
+	fill(text, "RandomApply", 9, 57);
+	expect_refusal(text, "op 10|512");
+	fill(text, "RandomOrder", 1, 16);
+	pipeline_destroy(parse(text));
+	fill(text, "RandomOrder", 1, 17);
+	expect_refusal(text, "at most 16");
+}
+END_TEST
+
+START_TEST(test_every_place_in_the_key_has_numbers_of_its_own)
+{
+	/* Places beyond the 8 bits of the counter, as nested ops and further views have them, share no numbers with
+	 * each other, with those below, or with rows of a caller's own order; they depend on the whole key. */
+	enum { N = 3000 };
+	static uint64_t first[N];
+	struct sample_key key = { 11, 2, 3 }, other_seed = { 12, 2, 3 }, other_epoch = { 11, 3, 3 },
+			  other_index = { 11, 2, 4 };
+	struct random r;
+
+	for (uint32_t i = 0; i < N; i++) {
+		uint32_t place = i < 2000 ? i : (i - 1999) << 16 | 63;
+
+		random_init(&r, key, place);
+		first[i] = (uint64_t)random_bits(&r) << 32;
+		first[i] |= random_bits(&r);
+		for (uint32_t k = 0; k < i; k++)
+			ck_assert_msg(first[k] != first[i], "places %u and %u", k, i);
+	}
+	for (int i = 0; i < 3; i++) {
+		random_init(&r, i == 0 ? other_seed : i == 1 ? other_epoch : other_index, 1000);
+		ck_assert_uint_ne((uint64_t)random_bits(&r) << 32 | random_bits(&r), first[1000]);
+	}
+}
+END_TEST
+
+START_TEST(test_a_fork_does_not_end)
+{
+	/* 2^17 numbers of a fork differ from each other as random ones do, where the op's own numbers would run into the
+	 * next op's; and forking twice gives two sequences. */
+	enum { N = 1 << 17 };
+	static uint8_t seen[(1u << 29) / 8];
+	struct random r, fork, second;
+	unsigned n_twice = 0;
+
+	random_init(&r, (struct sample_key){ 5, 6, 7 }, 8);
+	fork = random_fork(&r);
+	second = random_fork(&r);
+	ck_assert_uint_ne(random_bits(&fork), random_bits(&second));
+	for (int i = 0; i < N; i++) {
+		uint32_t x = random_bits(&fork) >> 3;
+
+		n_twice += seen[x / 8] >> x % 8 & 1;
+		seen[x / 8] |= (uint8_t)(1 << x % 8);
+	}
+	ck_assert_uint_gt(n_twice, 4); /* N^2 / 2^30 = 16 are expected */
+	ck_assert_uint_lt(n_twice, 40);
+}
+END_TEST
+
+START_TEST(test_units_are_uniform)
+{
+	struct random r;
+	double sum = 0.0, squares = 0.0;
+
+	random_init(&r, (struct sample_key){ 1, 2, 3 }, 4);
+	for (int i = 0; i < 10000; i++) {
+		double x = random_unit(&r);
+
+		ck_assert(x >= 0.0 && x < 1.0);
+		sum += x;
+		squares += x * x;
+	}
+	ck_assert_double_eq_tol(sum / 10000, 0.5, 0.012);
+	ck_assert_double_eq_tol(squares / 10000, 1.0 / 3.0, 0.012);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("nested ops");
+	TCase *c = tcase_create("nested ops");
+
+	tcase_set_timeout(c, 120);
+	tcase_add_test(c, test_a_compose_gives_way_to_its_ops);
+	tcase_add_test(c, test_the_canonical_text_of_containers_is_a_fixed_point);
+	tcase_add_test(c, test_the_prefix_ends_before_a_container);
+	tcase_add_test(c, test_every_way_through_a_container_must_give_one_size);
+	tcase_add_test(c, test_mistakes_inside_are_named_by_their_place);
+	tcase_add_test(c, test_both_sides_of_the_limits_of_containers);
+	tcase_add_test(c, test_every_place_in_the_key_has_numbers_of_its_own);
+	tcase_add_test(c, test_a_fork_does_not_end);
+	tcase_add_test(c, test_units_are_uniform);
+	suite_add_tcase(s, c);
+	return suite_run(s);
+}

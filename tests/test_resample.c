@@ -58,9 +58,10 @@ static void assert_same(const struct image *a, const struct image *b, const char
 
 static struct resample_request random_request(uint32_t width, uint32_t height)
 {
-	static const enum filter filters[] = { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC };
+	static const enum filter filters[] = { FILTER_NEAREST, FILTER_LANCZOS, FILTER_BILINEAR,
+					       FILTER_BICUBIC, FILTER_BOX,     FILTER_HAMMING };
 	static const uint32_t most[] = { 3, 20, 90, 300 };
-	struct resample_request q = { .filter = filters[draw(3)], .order = (enum pass_order)draw(2), .flip = draw(2) };
+	struct resample_request q = { .filter = filters[draw(6)], .order = (enum pass_order)draw(2), .flip = draw(2) };
 
 	q.box.width = 1 + draw(width);
 	q.box.height = 1 + draw(height);

@@ -10,7 +10,15 @@
 
 #include "image/image.h"
 
-enum filter { FILTER_NEAREST = 0, FILTER_BILINEAR = 2, FILTER_BICUBIC = 3 }; /* Pillow's numbers */
+/* Pillow's numbers */
+enum filter {
+	FILTER_NEAREST = 0,
+	FILTER_LANCZOS = 1,
+	FILTER_BILINEAR = 2,
+	FILTER_BICUBIC = 3,
+	FILTER_BOX = 4,
+	FILTER_HAMMING = 5,
+};
 
 struct resampler;
 

@@ -40,13 +40,57 @@ static inline double bicubic(double x)
 	return 0.0;
 }
 
+static inline double box(double x)
+{
+	return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
+}
+
+static inline double hamming(double x)
+{
+	x = fabs(x);
+	if (x == 0.0)
+		return 1.0;
+	if (x >= 1.0)
+		return 0.0;
+	x *= M_PI;
+	return sin(x) / x * ((double)0.54f + (double)0.46f * cos(x)); /* Pillow's constants are floats */
+}
+
+static inline double sinc(double x)
+{
+	if (x == 0.0)
+		return 1.0;
+	x *= M_PI;
+	return sin(x) / x;
+}
+
+static inline double lanczos(double x)
+{
+	return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0;
+}
+
+/* Half the window of a filter that is not stretched. */
+static double support_of(enum filter f)
+{
+	switch (f) {
+	case FILTER_LANCZOS:
+		return 3.0;
+	case FILTER_BICUBIC:
+		return 2.0;
+	case FILTER_BOX:
+		return 0.5;
+	default:
+		return 1.0;
+	}
+}
+
 static struct stretch stretch_of(enum filter f, uint32_t in, uint32_t out)
 {
 	struct stretch s;
 
 	s.scale = (double)in / out;
 	s.filterscale = s.scale < 1.0 ? 1.0 : s.scale;
-	s.support = (f == FILTER_BICUBIC ? 2.0 : 1.0) * s.filterscale;
+	s.support = support_of(f) * s.filterscale;
 	return s;
 }
 
@@ -151,6 +195,26 @@ static inline __attribute__((always_inline)) void weigh(double (*filter)(double)
 			weight[j] /= sum;
 }
 
+static void weigh_by(enum filter f, const struct stretch *s, double center, uint32_t first, uint32_t n, double *weight)
+{
+	switch (f) {
+	case FILTER_LANCZOS:
+		weigh(lanczos, s, center, first, n, weight);
+		break;
+	case FILTER_BICUBIC:
+		weigh(bicubic, s, center, first, n, weight);
+		break;
+	case FILTER_BOX:
+		weigh(box, s, center, first, n, weight);
+		break;
+	case FILTER_HAMMING:
+		weigh(hamming, s, center, first, n, weight);
+		break;
+	default:
+		weigh(bilinear, s, center, first, n, weight);
+	}
+}
+
 static void fill(struct taps *t, const struct taps_request *q, double *weight)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
@@ -160,10 +224,7 @@ static void fill(struct taps *t, const struct taps_request *q, double *weight)
 			 first = t->first[i] - q->avail_from, shift;
 		int32_t *k = t->k + (size_t)i * t->width;
 
-		if (q->filter == FILTER_BICUBIC)
-			weigh(bicubic, &s, center_of(&s, x), t->first[i], n, weight);
-		else
-			weigh(bilinear, &s, center_of(&s, x), t->first[i], n, weight);
+		weigh_by(q->filter, &s, center_of(&s, x), t->first[i], n, weight);
 		/* At the right edge the window moves left and starts with zero weights, so that width positions can be
 		 * read. */
 		shift = first + t->width > q->n_avail ? first + t->width - q->n_avail : 0;

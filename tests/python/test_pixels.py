@@ -17,7 +17,7 @@ warnings.simplefilter("ignore")
 # their own for images more than a hundred times as tall as wide, which do not occur.
 PILLOW = min(13, max(12, int(PIL.__version__.split(".")[0])))
 HAS_TOWERS = PIL.__version__.startswith(("12.2.", "12.3."))
-FILTERS = {0: Image.Resampling.NEAREST, 2: Image.Resampling.BILINEAR, 3: Image.Resampling.BICUBIC}
+FILTERS = {int(f): f for f in list(Image.Resampling) if f < 6}
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 NO_PREFIX = ["RandomHorizontalFlip", 0]  # raw images are prefixes; before this op there is none
 

@@ -10,18 +10,11 @@
 
 #include <stdbool.h>
 
+#include "image/blend.h"
+
 static uint8_t gray_of(const uint8_t *p)
 {
 	return (uint8_t)((p[0] * 19595u + p[1] * 38470u + p[2] * 7471u + 0x8000u) >> 16);
-}
-
-static uint8_t blend(uint8_t degenerate, uint8_t v, float factor)
-{
-	float mixed = (float)degenerate + factor * (float)(v - degenerate);
-
-	mixed = mixed < 0.0f ? 0.0f : mixed;
-	mixed = mixed > 255.0f ? 255.0f : mixed;
-	return (uint8_t)(int32_t)mixed;
 }
 
 /* Image.blend with one colour; 0 and 1 are copies there, and the formula gives the same. */

@@ -1,0 +1,158 @@
+/* torchvision's Gaussian blur: a convolution in float32 with reflected borders, rounded to even at the end.
+ *
+ * torchvision convolves with the product of the two kernels; here rows and columns are convolved one after the other,
+ * which differs in the last bits of the float before it is rounded. Additions have one order on every processor, so
+ * bytes are the same everywhere. */
+#include "image/exact.h"
+
+#include "image/blur.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "image/processor.h"
+
+#define BODY static inline __attribute__((always_inline))
+
+struct kernel {
+	uint32_t size;
+	float weight[BLUR_MAX_KERNEL];
+};
+
+/* softmax(-(x / sigma)^2) with x evenly spaced between +-(size - 1) / sqrt(8) */
+static void kernel_init(struct kernel *k, uint32_t size, double sigma)
+{
+	double limit = (size - 1) / (2.0 * sqrt(2.0)), sum = 0.0, weight[BLUR_MAX_KERNEL];
+
+	k->size = size;
+	for (uint32_t i = 0; i < size; i++) {
+		double x = size > 1 ? -limit + 2.0 * limit * i / (size - 1) : 0.0;
+
+		weight[i] = exp(-(x / sigma) * (x / sigma));
+		sum += weight[i];
+	}
+	for (uint32_t i = 0; i < size; i++)
+		k->weight[i] = (float)(weight[i] / sum);
+}
+
+/* out[x] = the weighted sum of rows[j][x]. The kernel is symmetric. */
+BODY void convolve(const struct kernel *k, const float *const *rows, size_t n, float *out)
+{
+	uint32_t middle = k->size / 2;
+	const float *from = rows[middle];
+	float weight = k->weight[middle];
+
+	for (size_t x = 0; x < n; x++)
+		out[x] = from[x] * weight;
+	for (uint32_t j = 0; j < middle; j++) {
+		const float *first = rows[j], *second = rows[k->size - 1 - j];
+		float w = k->weight[j];
+
+		for (size_t x = 0; x < n; x++)
+			out[x] += (first[x] + second[x]) * w;
+	}
+}
+
+static void convolve_plain(const struct kernel *k, const float *const *rows, size_t n, float *out)
+{
+	convolve(k, rows, n, out);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void convolve_avx2(const struct kernel *k, const float *const *rows, size_t n,
+							  float *out)
+{
+	convolve(k, rows, n, out);
+}
+#endif
+
+struct convolution {
+	struct kernel x, y;
+	size_t n;      /* floats of a row: width * 3 */
+	float *padded; /* one row with its reflected borders */
+	float *ring;   /* y.size rows, convolved along the row */
+	float *made;
+	void (*convolve)(const struct kernel *k, const float *const *rows, size_t n, float *out);
+};
+
+/* Position i, which may be up to n - 1 outside 0..n-1, reflected without the edge again. */
+static uint32_t reflected(int64_t i, uint32_t n)
+{
+	i = i < 0 ? -i : i;
+	return (uint32_t)(i < n ? i : 2 * ((int64_t)n - 1) - i);
+}
+
+static void convolve_row(struct convolution *c, const uint8_t *row, uint32_t width, float *out)
+{
+	const float *taps[BLUR_MAX_KERNEL];
+	int64_t border = c->x.size / 2;
+
+	for (int64_t x = -border; x < width + border; x++) {
+		const uint8_t *from = row + (size_t)reflected(x, width) * 3;
+		float *to = c->padded + (x + border) * 3;
+
+		to[0] = from[0];
+		to[1] = from[1];
+		to[2] = from[2];
+	}
+	for (uint32_t j = 0; j < c->x.size; j++)
+		taps[j] = c->padded + (size_t)j * 3;
+	c->convolve(&c->x, taps, c->n, out);
+}
+
+static void write_row(const float *from, size_t n, uint8_t *to)
+{
+	/* Adding and subtracting 1.5 * 2^23 rounds to even, as round() of torch does; no sum of weighted bytes is below
+	 * 0 or above 255.5. */
+	for (size_t x = 0; x < n; x++) {
+		float rounded = from[x] + 0x1.8p23f - 0x1.8p23f;
+
+		to[x] = (uint8_t)(int32_t)(rounded > 255.0f ? 255.0f : rounded);
+	}
+}
+
+static float *ring_row(const struct convolution *c, uint32_t y)
+{
+	return c->ring + (size_t)(y % c->y.size) * c->n;
+}
+
+/* Row y is written after rows up to y + size / 2 are convolved. Reflected rows at the end are among the last size rows,
+ * which the ring still has. */
+static void run(struct convolution *c, struct image *i)
+{
+	const float *rows[BLUR_MAX_KERNEL];
+	int64_t border = c->y.size / 2;
+	uint32_t n_convolved = 0;
+
+	for (uint32_t y = 0; y < i->height; y++) {
+		uint32_t end = y + border + 1 < i->height ? (uint32_t)(y + border + 1) : i->height;
+
+		for (; n_convolved < end; n_convolved++)
+			convolve_row(c, i->rgb + n_convolved * i->stride_bytes, i->width, ring_row(c, n_convolved));
+		for (int64_t j = 0; j < c->y.size; j++)
+			rows[j] = ring_row(c, reflected(y - border + j, i->height));
+		c->convolve(&c->y, rows, c->n, c->made);
+		write_row(c->made, c->n, i->rgb + y * i->stride_bytes);
+	}
+}
+
+int blur_torchvision(struct image *i, const uint32_t size[2], const double sigma[2], struct scratch *room)
+{
+	struct convolution c = { .n = (size_t)i->width * 3, .convolve = convolve_plain };
+	size_t padded = c.n + (size_t)size[0] * 3;
+
+	kernel_init(&c.x, size[0], sigma[0]);
+	kernel_init(&c.y, size[1], sigma[1]);
+#if defined(__x86_64__)
+	if (processor_path() == PROCESSOR_AVX2)
+		c.convolve = convolve_avx2;
+#endif
+	c.padded = (float *)(void *)scratch_reserve(room, (padded + (size[1] + 1) * c.n) * sizeof(float));
+	if (!c.padded)
+		return -ENOMEM;
+	c.ring = c.padded + padded;
+	c.made = c.ring + size[1] * c.n;
+	run(&c, i);
+	return 0;
+}

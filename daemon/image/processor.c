@@ -1,0 +1,18 @@
+/* Asks the compiler's runtime, which has asked the processor. */
+#include "image/processor.h"
+
+static _Thread_local enum processor_path limit = PROCESSOR_AVX2;
+
+enum processor_path processor_path(void)
+{
+#if defined(__x86_64__)
+	if (limit >= PROCESSOR_AVX2 && __builtin_cpu_supports("avx2"))
+		return PROCESSOR_AVX2;
+#endif
+	return PROCESSOR_PLAIN;
+}
+
+void processor_limit(enum processor_path widest)
+{
+	limit = widest;
+}

@@ -1,7 +1,7 @@
 /* batchctl preview: what a pipeline makes of a data set, as a picture to look at.
  *
  * It runs the daemon's own pipeline on the daemon's own order, with the same keys: the first samples of (seed, epoch)
- * that a trainer gets, crop for crop. Only ToTensor's scaling and Normalize are left out, because their result cannot
+ * that a trainer gets, crop for crop. Only ToTensor's scaling and Normalize are undone, because their result cannot
  * be shown as a picture. */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +27,8 @@ struct preview {
 	struct decoder *decoder;
 	struct pipeline_worker *worker;
 	struct file_bytes file;
-	uint8_t *row;
+	void *row;
+	uint8_t *rgb; /* row as a picture */
 	struct sheet *sheet;
 	json_t *bad;
 };
@@ -36,8 +37,11 @@ static int open_pipeline(struct preview *p)
 {
 	struct pipeline_error err = { .text = "" };
 	uint32_t shape[3];
-	int r = pipeline_parse(p->transform, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, &err);
+	/* As numbers, so that what works behind Normalize is seen as well. */
+	int r = pipeline_parse(p->transform, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, &err);
 
+	if (r == -EINVAL)
+		r = pipeline_parse(p->transform, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, &err);
 	if (r < 0) {
 		ctl_complain("preview", "%s", *err.text ? err.text : strerror(-r));
 		return r == -EINVAL ? CTL_USAGE : CTL_FAILED;
@@ -145,7 +149,8 @@ static int draw_one(struct preview *p, uint32_t i)
 	if (r < 0)
 		return r;
 	if (r == 0) {
-		sheet_put(p->sheet, i, p->row);
+		pipeline_picture(p->pipeline, p->row, p->rgb);
+		sheet_put(p->sheet, i, p->rgb);
 	} else {
 		sheet_put_text(p->sheet, i, why);
 		note_bad(p, index, name, why);
@@ -182,10 +187,11 @@ static int open_sheet(struct preview *p)
 		 p->epoch);
 	p->sheet = sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
 	p->row = malloc(pipeline_row_bytes(p->pipeline) + 64);
+	p->rgb = malloc((size_t)p->width * p->height * 3);
 	p->decoder = decoder_create(&decode_limits_default);
 	p->worker = pipeline_worker_create();
 	p->bad = json_array();
-	if (p->sheet && p->row && p->decoder && p->worker && p->bad)
+	if (p->sheet && p->row && p->rgb && p->decoder && p->worker && p->bad)
 		return CTL_OK;
 	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n,
 		     p->width, p->height);
@@ -250,6 +256,7 @@ static void finish(struct preview *p)
 	decoder_destroy(p->decoder);
 	file_bytes_finish(&p->file);
 	free(p->row);
+	free(p->rgb);
 	free(p->order);
 	pipeline_destroy(p->pipeline);
 	if (p->ds)

@@ -10,7 +10,7 @@
 #include "pipeline/spec.h"
 #include "pipeline/view.h"
 
-enum { OP_MAX_DRAWN = 16 };
+enum { OP_MAX_DRAWN = 64 };
 
 /* An op's decision for one image, made from sizes and random numbers alone. Each type says what its numbers mean. */
 struct op_choice {
@@ -54,6 +54,8 @@ struct op_type {
 	/* OP_NUMBERS: the work on a finished row. */
 	void (*finish)(const struct op *op, const struct op_choice *choice, struct op_run *run, const struct convert *f,
 		       void *row);
+	/* OP_NUMBERS: 0 if finish works on bytes as well (f->type is CONVERT_UINT8), otherwise -EINVAL with err->text. */
+	int (*check_bytes)(const struct op *op, const struct convert *f, struct pipeline_error *err);
 };
 
 /* NULL if there is none. */
@@ -62,6 +64,6 @@ const struct op_type *op_type_find(const char *name);
 int op_type_unknown(const char *position, const char *name, struct pipeline_error *err);
 
 /* The families, each ended by an entry without a name. */
-extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[];
+extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[], erase_ops[];
 
 #endif

@@ -171,11 +171,13 @@ static int apply_choice(const struct op *op, const struct op_choice *choice, str
 
 /* RandomOrder: all, in any order */
 
+enum { MAX_ORDERED = 16 };
+
 static int read_order(struct arguments *a, struct op *op)
 {
 	int rc = argument_ops(a, 0, op);
 
-	if (rc == 0 && op->n_children > OP_MAX_DRAWN)
+	if (rc == 0 && op->n_children > MAX_ORDERED)
 		return argument_wrong(a, 0, "a list of at most 16 ops");
 	return rc;
 }

@@ -1,9 +1,8 @@
 /* Ops that move pixels: sizes, crops, padding, flips. */
 #include "pipeline/op-types.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
+#include <string.h>
 
 static const char *const pad_names[] = { "constant", "edge", "reflect", "symmetric", NULL };
 
@@ -174,7 +173,7 @@ struct random_crop {
 	bool pad_if_needed;
 };
 
-enum { CROP_LEFT, CROP_TOP, CROP_WIDTH, CROP_HEIGHT }; /* in the unpadded image; may be negative */
+enum { CROP_LEFT, CROP_TOP, CROP_WIDTH, CROP_HEIGHT, CROP_FILTER }; /* in the unpadded image; may be negative */
 
 static const char *const random_crop_args[] = { "size", "padding", "pad_if_needed", "fill", "padding_mode", NULL };
 
@@ -304,6 +303,7 @@ static int apply_pad(const struct op *op, const struct op_choice *choice, struct
 struct resized_crop {
 	struct op_size size;
 	struct op_resampling resample;
+	bool any_filter; /* timm's "random": bilinear or bicubic */
 	double scale[2], ratio[2];
 	float log_ratio[2];
 };
@@ -327,6 +327,9 @@ static int read_resized_crop(struct arguments *a, struct op *op)
 		rc = argument_range(a, 2, 1e-3, 1e3, x->ratio);
 	for (int i = 0; i < 2; i++) /* of float32, as torch.log(torch.tensor(ratio)) */
 		x->log_ratio[i] = logf((float)x->ratio[i]);
+	x->any_filter = json_is_string(a->values[3]) && strcmp(json_string_value(a->values[3]), "random") == 0;
+	if (x->any_filter)
+		a->values[3] = NULL;
 	return rc == 0 ? argument_resampling(a, 3, 4, 5, &x->resample) : rc;
 }
 
@@ -336,7 +339,8 @@ static json_t *write_resized_crop(const struct op *op)
 
 	return json_pack("{s:[ii], s:[ff], s:[ff], s:s, s:b, s:i}", "size", (int)x->size.height, (int)x->size.width,
 			 "scale", x->scale[0], x->scale[1], "ratio", x->ratio[0], x->ratio[1], "interpolation",
-			 filter_name(x->resample.filter), "antialias", 1, "pillow", pillow_version(x->resample.order));
+			 x->any_filter ? "random" : filter_name(x->resample.filter), "antialias", 1, "pillow",
+			 pillow_version(x->resample.order));
 }
 
 static int follow_resized_crop(const struct op *op, struct form *f, struct pipeline_error *err)
@@ -398,7 +402,8 @@ static struct region_px draw_resized_crop(const struct resized_crop *x, struct r
 static int choose_resized_crop(const struct op *op, struct random *r, uint32_t width, uint32_t height,
 			       struct op_choice *out, struct image_error *err)
 {
-	struct region_px crop = draw_resized_crop(op->args, r, width, height);
+	const struct resized_crop *x = op->args;
+	struct region_px crop = draw_resized_crop(x, r, width, height);
 
 	(void)err;
 	out->drawn[CROP_LEFT] = crop.x;
@@ -406,6 +411,8 @@ static int choose_resized_crop(const struct op *op, struct random *r, uint32_t w
 	out->drawn[CROP_WIDTH] = crop.width;
 	out->drawn[CROP_HEIGHT] = crop.height;
 	out->n_drawn = 4;
+	if (x->any_filter)
+		out->drawn[out->n_drawn++] = random_below(r, 2) ? FILTER_BICUBIC : FILTER_BILINEAR;
 	return 0;
 }
 
@@ -414,6 +421,7 @@ static int apply_resized_crop(const struct op *op, const struct op_choice *choic
 {
 	const struct resized_crop *x = op->args;
 	const double *d = choice->drawn;
+	enum filter filter = x->any_filter ? (enum filter)(int)d[CROP_FILTER] : x->resample.filter;
 	int rc = 0;
 
 	if (v->resized) /* pixels outside the crop must not influence the result */
@@ -422,7 +430,7 @@ static int apply_resized_crop(const struct op *op, const struct op_choice *choic
 		return rc;
 	view_crop(v, (struct region_px){ (uint32_t)d[CROP_LEFT], (uint32_t)d[CROP_TOP], (uint32_t)d[CROP_WIDTH],
 					 (uint32_t)d[CROP_HEIGHT] });
-	return view_resize(v, run->worker, x->size.width, x->size.height, x->resample.filter, x->resample.order, err);
+	return view_resize(v, run->worker, x->size.width, x->size.height, filter, x->resample.order, err);
 }
 
 /* RandomHorizontalFlip, RandomVerticalFlip */

@@ -95,6 +95,8 @@ static int follow_normalize(const struct op *op, struct form *f, struct pipeline
 		return op_wrong(op, err, "needs ToTensor before it");
 	if (f->normalize)
 		return op_wrong(op, err, "is there twice");
+	if (f->changed)
+		return op_wrong(op, err, "must come right after ToTensor");
 	if (f->n_channels == 1 && (x->n_means == 3 || x->n_stds == 3))
 		return op_wrong(op, err, "gets an image of one channel, so mean and std must be one number");
 	f->normalize = true;

@@ -2,6 +2,7 @@
 #include "pipeline/pipeline.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,18 @@ static void init_finish(struct pipeline *p)
 		     form->mean, form->std);
 }
 
+/* With uint8 the trainer does ToTensor and Normalize, so what comes behind them must be possible on pixels. */
+static int check_bytes(const struct pipeline *p, struct pipeline_error *err)
+{
+	const struct spec *s = &p->spec;
+	int rc = 0;
+
+	for (unsigned i = s->n_pixel_ops; rc == 0 && i < s->n_ops; i++)
+		if (s->ops[i].type->check_bytes)
+			rc = s->ops[i].type->check_bytes(&s->ops[i], &p->finish, err);
+	return rc;
+}
+
 /* Messages quote given text, which may contain line ends; messages go into logs. */
 static void keep_one_line(char *text)
 {
@@ -95,14 +108,17 @@ int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struc
 	rc = spec_parse(&p->spec, text, err);
 	if (rc == 0)
 		rc = check_output(&p->spec, dtype, layout, err);
+	p->dtype = dtype;
+	p->layout = layout;
+	if (rc == 0)
+		init_finish(p);
+	if (rc == 0 && dtype == DTYPE_UINT8)
+		rc = check_bytes(p, err);
 	if (rc != 0) {
 		keep_one_line(err->text);
 		pipeline_destroy(p);
 		return rc;
 	}
-	p->dtype = dtype;
-	p->layout = layout;
-	init_finish(p);
 	*out = p;
 	return 0;
 }
@@ -151,6 +167,29 @@ bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
 	memcpy(mean, p->finish.mean, sizeof(p->finish.mean));
 	memcpy(std, p->finish.std, sizeof(p->finish.std));
 	return true;
+}
+
+static uint8_t pixel_of(const struct convert *f, uint32_t channel, float number)
+{
+	double v = ((double)number * (double)f->std[channel] + (double)f->mean[channel]) * 255.0;
+
+	return (uint8_t)lrint(v < 0.0 ? 0.0 : v > 255.0 ? 255.0 : v);
+}
+
+void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb)
+{
+	const struct convert *f = &p->finish;
+	const uint8_t *bytes = row;
+	const float *numbers = row;
+
+	for (size_t i = 0; i < (size_t)f->width * f->height; i++) {
+		for (uint32_t c = 0; c < 3; c++) {
+			uint32_t channel = c % f->n_channels;
+			size_t at = i * f->n_channels + channel;
+
+			rgb[i * 3 + c] = p->dtype == DTYPE_UINT8 ? bytes[at] : pixel_of(f, channel, numbers[at]);
+		}
+	}
 }
 
 struct pipeline_worker *pipeline_worker_create(void)

@@ -46,7 +46,7 @@ struct pipeline_error {
  * have "pillow": 12 or 13 (default), because Pillow 13 changed the order of its two passes for some shapes. Pixel ops
  * come first, then ToTensor, then Normalize. Containers have lists of pixel ops as an argument: ["RandomApply",
  * ["RandomGrayscale"], 0.8]. At most 64 ops, and 64 in each container, 512 in containers all together, 8 containers deep;
- * 16 KiB of text and 8192 pixels per edge.
+ * 16 KiB of text and 8192 pixels per edge. RandomErasing comes last.
  *
  * dtype: uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize are left to the trainer
  * (pipeline_normalize tells them), floats need a ToTensor. The output size must be the same for every image.
@@ -67,6 +67,9 @@ size_t pipeline_row_bytes(const struct pipeline *p);
 bool pipeline_to_tensor(const struct pipeline *p); /* whether the text has a ToTensor, which floats require */
 /* True when dtype is uint8 and the text had a Normalize; mean and std in units of ToTensor's 0..1. */
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
+
+/* A row as pixels, RGB, without ToTensor and Normalize, to look at. For uint8 and float32 in NHWC. */
+void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb);
 
 struct sample_key {
 	uint64_t seed;         /* the loader's, or for a caller's own order that of the row (random_seed_at) */

@@ -31,6 +31,7 @@ struct form {
 	uint32_t width, height; /* 0: depends on the image or on what is drawn */
 	uint32_t n_channels;
 	bool to_tensor, normalize;
+	bool changed;           /* the numbers, behind ToTensor */
 	float mean[3], std[3];  /* 0 and 1 without Normalize */
 	const struct op *blame; /* the op that made the size depend on what is drawn; NULL: none */
 };

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import batchd
-from test_random_ops import N, choices, evenly_spread, is_uniform, kolmogorov_p, same_distribution
+from test_random_ops import N, choices, evenly_spread, kolmogorov_p, same_distribution
 from vision import import_torchvision
 
 torch = pytest.importorskip("torch")

@@ -340,7 +340,9 @@ def test_rotation(pixels, pictures, f):
 
 @pytest.mark.parametrize("f,mode", [(0, "nearest"), (2, "bilinear"), (3, "bicubic")])
 def test_perspective_equals_torchvision(pixels, pictures, f, mode):
-    """The corners moved as RandomPerspective moves them; its least squares solution is the exact one."""
+    """The corners moved as RandomPerspective moves them. torchvision's least squares leave noise around 1e-17 where the
+    exact solution is 0, as some do that map pixels of tiny images to pixels; there values may
+    be truncated to one less."""
     vision = import_torchvision().transforms
     rng = random.Random(f)
     for image, fill in fills(pictures):
@@ -357,12 +359,11 @@ def test_perspective_equals_torchvision(pixels, pictures, f, mode):
                 [rng.randrange(bw), rng.randrange(h - bh, h)],
             ]
             corners = [v for corner in start + end for v in corner]
-            compare(
-                pixels,
-                [image],
-                "perspective",
-                (*corners, f, *fill),
-                lambda i: vision.v2.functional.perspective(
-                    i, start, end, vision.InterpolationMode(mode), fill=fill if i.mode == "RGB" else fill[:1]
-                ),
+            want = vision.v2.functional.perspective(
+                image, start, end, vision.InterpolationMode(mode), fill=fill if image.mode == "RGB" else fill[:1]
             )
+            want = np.asarray(want.convert("RGB")).astype(int)
+            for path in PATHS:
+                got = pixels("perspective", path, image, *corners, f, *fill)
+                most = 1 if min(w, h) < 12 and f else 0
+                assert np.abs(got - want).max() <= most, (image.size, start, end, path)

@@ -1,8 +1,10 @@
 /* A connection to a daemon: which daemon, how long to try, what its end means.
  *
  * A client that names no socket asks the candidates of address.h in turn. A socket file without a daemon behind it
- * counts as none. So does the system's daemon where this user may not use it: the user gets a daemon of its own, and a
- * line about it. connect waits while the daemon's backlog is full, bounded by the socket's send time-out, which is five
+ * counts as none. So does the system's daemon where this user may not use it, or where it speaks another protocol: the
+ * user gets a daemon of its own, and a line about it. Two environments of one user may hold two versions of batchd: the
+ * second finds the daemon of the first, and where their protocols differ it gets a daemon beside it
+ * (address_own_beside). connect waits while the daemon's backlog is full, bounded by the socket's send time-out, which is five
  * seconds only until then. The receive time-out of one second stays: it costs nothing while batches come, and lets a
  * blocked caller check its state when none come. */
 #include "connect.h"
@@ -20,6 +22,8 @@
 #include "batchd.h"
 #include "refusal.h"
 #include "start.h"
+
+#define ONE_VERSION "install one version of both, and restart the daemon"
 
 enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5, REFUSED_MS = 10 };
 
@@ -138,11 +142,40 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 		return fault_set(f, BATCHD_E_CONNECT,
 				 "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried,
 				 ADDRESS_VARIABLE);
+	c->own = true;
+	if (address_own_beside(WIRE_VERSION, c->address) == 0 && (c->socket = dial_checked(c->address, true)) >= 0)
+		return 0;
 	r = address_own(c->address);
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "$XDG_RUNTIME_DIR is too long for a socket's path");
-	c->own = true;
 	c->socket = start_daemon(c->address, dial, f);
+	return c->socket < 0 ? f->code : 0;
+}
+
+/* The daemon found speaks another protocol, as f says. Finds or starts one of the user's own: beside the user's daemon,
+ * or in the place of the system's. 0, or the code of f. */
+static int use_another(struct connection *c, bool autostart, struct fault *f)
+{
+	struct fault *own = malloc(sizeof *own);
+	int r = c->own ? address_own_beside(WIRE_VERSION, c->address) : address_own(c->address);
+
+	if (!own || r < 0) {
+		free(own);
+		return f->code;
+	}
+	*own = (struct fault){ .code = 0 };
+	c->own = true;
+	c->socket = dial_checked(c->address, true);
+	if (c->socket < 0 && autostart) {
+		snprintf(c->notice, sizeof c->notice, "%.500s; until then a daemon of the user's own is used", f->text);
+		c->socket = start_daemon(c->address, dial, own);
+	}
+	if (own->code) {
+		size_t n = strlen(f->text);
+
+		snprintf(f->text + n, sizeof f->text - n, "; and %s", own->text);
+	}
+	free(own);
 	return c->socket < 0 ? f->code : 0;
 }
 
@@ -228,7 +261,9 @@ static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 	int code = code_of(e->code);
 	const char *text = *e->text ? e->text : wire_code_name(e->code);
 
-	if (*e->field && !strstr(text, e->field))
+	if (code == BATCHD_E_VERSION)
+		fault_set(f, code, "%s; this library is batchd " BATCHD_VERSION ": " ONE_VERSION, text);
+	else if (*e->field && !strstr(text, e->field))
 		fault_set(f, code, "%s: %s", e->field, text);
 	else
 		fault_set(f, code, "%s", text);
@@ -320,14 +355,18 @@ static int greet(struct connection *c, const char *program, struct fault *f)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers a hello with %s", c->address,
 				 wire_server_name(answer));
 	if (answer->welcome->version != WIRE_VERSION)
-		return fault_set(f, BATCHD_E_VERSION, "batchd at %s speaks protocol %u, this library %d", c->address,
-				 answer->welcome->version, WIRE_VERSION);
+		return fault_set(f, BATCHD_E_VERSION,
+				 "batchd %s at %s speaks protocol %u, and this library, batchd " BATCHD_VERSION
+				 ", protocol %d: " ONE_VERSION,
+				 answer->welcome->daemon, c->address, answer->welcome->version, WIRE_VERSION);
 	snprintf(c->daemon_version, sizeof c->daemon_version, "%s", answer->welcome->daemon);
 	return 0;
 }
 
 int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f)
 {
+	const char *variable = secure_getenv(ADDRESS_VARIABLE);
+	bool named = (address && *address) || (variable && *variable);
 	int r;
 
 	c->socket = -1;
@@ -335,6 +374,12 @@ int connection_open(struct connection *c, const char *address, bool autostart, c
 	r = find_daemon(c, address, autostart, f);
 	if (r == 0)
 		r = greet(c, program, f);
+	if (r == BATCHD_E_VERSION && !named) {
+		connection_close(c);
+		r = use_another(c, autostart, f);
+		if (r == 0)
+			r = greet(c, program, f);
+	}
 	if (r < 0)
 		connection_close(c);
 	return r;

@@ -35,6 +35,14 @@ int address_own(char buf[ADDRESS_MAX_BYTES])
 	return fit(snprintf(buf, ADDRESS_MAX_BYTES, "/tmp/batchd-%u/socket", (unsigned)geteuid()));
 }
 
+int address_own_beside(int version, char buf[ADDRESS_MAX_BYTES])
+{
+	char own[ADDRESS_MAX_BYTES];
+	int r = address_own(own);
+
+	return r < 0 ? r : fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s.%d", own, version));
+}
+
 int address_candidate(unsigned i, char buf[ADDRESS_MAX_BYTES])
 {
 	const char *given = secure_getenv(ADDRESS_VARIABLE);

@@ -18,6 +18,9 @@ enum { ADDRESS_MAX_BYTES = 108 }; /* sun_path with its final NUL; a longer path 
 
 /* Where this user's own daemon listens. 0, or -ENAMETOOLONG. */
 int address_own(char buf[ADDRESS_MAX_BYTES]);
+/* Where a client starts a daemon of the user's for this version of the protocol while the one at address_own() speaks
+ * another. 0, or -ENAMETOOLONG. */
+int address_own_beside(int version, char buf[ADDRESS_MAX_BYTES]);
 
 /* The i-th address a client of this user tries: the variable's (then only that one), the user's, the system's. 0;
  * -ENOENT when there are no more; -ENAMETOOLONG. */

@@ -374,8 +374,8 @@ static void hello(struct peer *p, const Batchd__Wire__Hello *h)
 {
 	if (h->version < WIRE_LEAST_VERSION) {
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__VERSION, "version",
-			  "the client speaks protocol %u, this daemon %d to %d", h->version, WIRE_LEAST_VERSION,
-			  WIRE_VERSION);
+			  "the client speaks protocol %u, this daemon, batchd %s, %d to %d", h->version,
+			  p->server->version, WIRE_LEAST_VERSION, WIRE_VERSION);
 		return;
 	}
 	p->greeted = true;

@@ -39,6 +39,9 @@ endif
 ifeq ($(FUZZER),1)
 BUILD ?= build-fuzz
 endif
+ifeq ($(STATIC_DEPS),1)
+BUILD ?= build-wheel
+endif
 BUILD ?= build
 
 # ---- flags ----
@@ -49,9 +52,18 @@ WARN += -Werror
 endif
 PKGS := libuv libprotobuf-c libjpeg libpng zlib libwebp libwebpdemux yaml-0.1 jansson libxxhash
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
-CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -lm -ldl -pthread
-CTL_LIBS := $(shell pkg-config --libs gdlib 2>/dev/null)
+# STATIC_DEPS=1 links everything but the C library from archives. What it then has in it is in the linker's maps (client/python/wheel/linked.py).
+# Of libgd only drawing and PNG are used, so what its other formats would need is left out.
+ifeq ($(STATIC_DEPS),1)
+link = -Wl,-Bstatic $(filter-out -pthread -lpthread -ldl -lrt -lm,$(shell pkg-config --static --libs $(1:libuv=libuv-static) 2>/dev/null)) -Wl,-Bdynamic
+CTL_LIBS := -Wl,-Bstatic -lgd -lpng16 -lz -Wl,-Bdynamic
+LDFLAGS += -Wl,--as-needed -Wl,--exclude-libs,ALL -static-libgcc -Wl,-Map,$@.map
+else
+link = $(shell pkg-config --libs $(1) 2>/dev/null)
+CTL_LIBS := $(call link,gdlib)
+endif
+LIBS := $(foreach p,$(PKGS),$(call link,$(p))) -lm -ldl -pthread
+CLIENT_LIBS := $(call link,libprotobuf-c) -lm -ldl -pthread
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
 	-Idaemon -Iclient -Iproto -Itests -I$(BUILD)/proto $(PKG_CFLAGS)
@@ -330,6 +342,18 @@ $(BUILD)/systemd/%: systemd/% places
 	@mkdir -p $(@D)
 	sed 's|/usr/bin/batch|$(bindir)/batch|' $< >$@
 
+##@ Package
+
+.PHONY: wheel wheel-programs check-wheel sdist
+# What goes into a wheel besides Python.
+wheel-programs: $(addprefix $(BUILD)/,batchd batchctl $(SO).$(VERSION))
+wheel: ## dist/batchd-*.whl: daemon, batchctl, library and Python package, for every Python on x86-64 Linux with glibc 2.34 (build-wheel/)
+	@$(PYTHON) client/python/wheel/backend.py --build $(if $(filter 1,$(STATIC_DEPS)),$(BUILD),build-wheel) wheel WERROR=$(WERROR) CUDA=$(CUDA)
+check-wheel: wheel venv ## Installs the wheel into an empty environment, runs the demonstration from it, then the wheel's tests
+	@tests/run-wheel $(BUILD) $(PYTHON)
+sdist: ## dist/batchd-*.tar.gz: the sources, from which pip builds where the libraries are
+	@$(PYTHON) client/python/wheel/backend.py sdist
+
 ##@ Other
 
 .PHONY: setup venv frameworks format check-format clean distclean help compile_commands.json
@@ -349,11 +373,11 @@ compile_commands.json: ## How each file is compiled, for clangd and editors
 	@$(MAKE) -nB --no-print-directory V=1 all tests $(addsuffix .o,$(FUZZERS)) | $(PYTHON) tests/setup/compile-commands >$@
 # What was installed from a package registry, and takes long to get again, stays.
 clean: ## Removes what was built; keeps the Python environments in build/
-	rm -rf build-asan build-tsan build-fuzz
+	rm -rf build-asan build-tsan build-fuzz build-wheel
 	for build in build $(BUILD); do if [ -d $$build ]; then \
 		find $$build -mindepth 1 -maxdepth 1 ! -name venv ! -name '*-venv' -exec rm -rf {} +; fi; done
 distclean: ## Removes the build folders and all that is in them
-	rm -rf build build-asan build-tsan build-fuzz $(BUILD)
+	rm -rf build build-asan build-tsan build-fuzz build-wheel dist $(BUILD)
 help: ## This text
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z_.-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 

@@ -51,11 +51,12 @@ static bool find_at(const char *dir, int n_dir, const char *name, char out[PATH_
 	       realpath(path, out);
 }
 
-/* Looks beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
+/* Looks beside the library: the build folder has both in one place, a Python wheel in _lib and _bin, an installation in
+ * lib[/triplet] and [s]bin. */
 static bool find_beside(char out[PATH_MAX])
 {
-	static const char *const places[] = { "batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd",
-					      "../../sbin/batchd" };
+	static const char *const places[] = { "batchd",         "../_bin/batchd",   "../bin/batchd",
+					      "../sbin/batchd", "../../bin/batchd", "../../sbin/batchd" };
 	char library[PATH_MAX];
 	Dl_info info;
 

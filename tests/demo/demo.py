@@ -8,6 +8,7 @@ is installed, otherwise with a similar one (baseline.py). Exit code 0 only if no
 
 import argparse
 import collections
+import importlib.util
 import json
 import os
 import pathlib
@@ -363,11 +364,14 @@ def look_at(data):
 
 
 def demonstrate(args, folder):
+    of_the_tree = {
+        "PYTHONPATH": os.pathsep.join([str(REPO / "client" / "python"), str(HERE)]),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(args.build), os.environ.get("LD_LIBRARY_PATH")])),
+    }
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(REPO / "client" / "python"), str(HERE)]),
+        **({} if args.installed else of_the_tree),
         "OMP_NUM_THREADS": "1",
-        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(args.build), os.environ.get("LD_LIBRARY_PATH")])),
         "BATCHD_SOCKET": str(folder / "batchd.sock"),
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
@@ -400,16 +404,25 @@ def demonstrate(args, folder):
     return report(job, own, with_torch)
 
 
+def programs_of_the_package():
+    """Where a wheel has its programs. Not imported: this process does no training."""
+    found = importlib.util.find_spec("batchd")
+    if found is None:
+        sys.exit(f"{sys.executable} has no package batchd: `pip install` the wheel of `make wheel`")
+    return pathlib.Path(found.origin).parent / "_bin"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=REPO / "build")
+    parser.add_argument("--installed", action="store_true", help="batchd as pip installed it for this Python")
     parser.add_argument("--data", type=pathlib.Path, help="an image folder (default: sample pictures made for this)")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="fewer pictures")
     args = parser.parse_args()
-    args.build = args.build.resolve()
+    args.build = programs_of_the_package() if args.installed else args.build.resolve()
     args.data = args.data and args.data.resolve()
 
     def interrupted(*_):

@@ -212,7 +212,7 @@ def _candidates():
     if os.environ.get("BATCHD_LIBRARY"):
         return [os.environ["BATCHD_LIBRARY"]]
     here = pathlib.Path(__file__).resolve().parent
-    folders = [here]
+    folders = [here / "_lib"]  # of a wheel
     if os.environ.get("BATCHD_BUILD"):  # for developers of batchd
         folders.append(pathlib.Path(os.environ["BATCHD_BUILD"]))
     folders += [here.parents[2] / "build", pathlib.Path(sys.prefix) / "lib"]
@@ -234,8 +234,9 @@ def _load():
         except OSError as e:
             problems.append(f"{name}: {e}")
     raise ImportError(
-        f"batchd needs its C library {SONAME}: build and install it (make && make install); where that was done with a PREFIX of its own, have "
-        "its bin in $PATH or name the library in $BATCHD_LIBRARY. Tried " + "; ".join(problems)
+        f"batchd needs its C library {SONAME}: install the wheel that carries it (`make wheel`, then `pip install dist/batchd-*.whl`), or build and "
+        "install the library (make && make install); where that was done with a PREFIX of its own, have its bin in $PATH or name the library in "
+        "$BATCHD_LIBRARY. Tried " + "; ".join(problems)
     )
 
 

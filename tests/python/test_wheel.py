@@ -1,0 +1,364 @@
+"""The wheel: what is in it, what it asks of a machine, and that it works in an environment that has nothing else.
+
+`make check-wheel` builds it and runs these; otherwise they take dist/batchd-*.whl (or $BATCHD_WHEEL) if it is there."""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+
+import numpy
+import pytest
+
+from daemons import REPO
+
+STRANGER = 54321  # no user of this number in any database
+EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
+# The libraries in it, by the names of Debian's sources; whatever else comes is a decision, made in linked.py.
+LINKED = {"jansson", "libgd2", "libjpeg-turbo", "libpng1.6", "libuv1", "libwebp", "libyaml", "protobuf-c"}
+LINKED |= {"librandom123", "xxhash", "zlib"}
+
+FIRST_BATCH = """
+import batchd, batchd._lib
+loader = batchd.DataLoader("random:length=20,shape=3", 4, arrays="numpy")
+print(sum(len(x) for x, y in loader), batchd._lib._c._name)
+"""
+
+
+def find_wheel():
+    given = os.environ.get("BATCHD_WHEEL")
+    found = [pathlib.Path(given)] if given else sorted((REPO / "dist").glob("batchd-*-py3-none-manylinux*.whl"))
+    if not found or not found[-1].exists():
+        pytest.skip("no wheel: `make wheel` makes it, `make check-wheel` makes and tests it")
+    return found[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    return find_wheel()
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def elf_files(folder):
+    files = [p for p in folder.rglob("*") if p.is_file() and p.open("rb").read(4) == b"\x7fELF"]
+    assert {p.name for p in files} == {"batchd", "batchctl", "libbatchd.so.0"}
+    return files
+
+
+def readelf(*argv):
+    return subprocess.run(["readelf", "--wide", *argv], check=True, capture_output=True, text=True).stdout
+
+
+# ---- the file ----
+
+
+def test_no_file_in_it_asks_for_more_than_its_tag_says(wheel, unpacked):
+    """Every version of the C library that an ELF file names, and every library that it needs."""
+    tag = re.search(r"manylinux_2_(\d+)_", wheel.name)
+    newest = 0
+    for path in elf_files(unpacked):
+        minors = [int(n) for n in re.findall(r"Name: GLIBC_2\.(\d+)", readelf("--version-info", str(path)))]
+        assert max(minors) <= int(tag[1]), path
+        newest = max(newest, *minors)
+        assert set(re.findall(r"NEEDED.*\[(.*)\]", readelf("--dynamic", str(path)))) <= EVERYWHERE, path
+        assert "RUNPATH" not in readelf("--dynamic", str(path)), path
+    assert newest == int(tag[1]), "the tag promises less than the files need"
+
+
+def test_auditwheel_gives_it_the_same_tag(wheel):
+    try:
+        import auditwheel  # noqa: F401
+
+        tool = [sys.executable, "-m", "auditwheel"]
+    except ImportError:
+        tool = [shutil.which("auditwheel") or pytest.skip("auditwheel is not installed (pip)")]
+    shown = subprocess.run([*tool, "show", str(wheel)], check=True, capture_output=True, text=True).stdout
+    tag = re.search(r"manylinux_2_\d+_\w+?(?=\.whl)", wheel.name)[0]
+    assert f'consistent with the following platform tag: "{tag}"' in " ".join(shown.split()), shown
+
+
+def test_every_file_has_its_hash_and_the_programs_may_be_run(wheel):
+    with zipfile.ZipFile(wheel) as z:
+        names = z.namelist()
+        record = next(n for n in names if n.endswith(".dist-info/RECORD"))
+        listed = {row[0]: row[1:] for row in csv.reader(io.StringIO(z.read(record).decode()))}
+        assert sorted(listed) == sorted(names) and len(set(names)) == len(names)
+        for name, (digest, size) in listed.items():
+            if name == record:
+                continue
+            data = z.read(name)
+            assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert int(size) == len(data)
+            is_program = name.split("/")[1] in ("_bin", "_lib")
+            assert bool((z.getinfo(name).external_attr >> 16) & stat.S_IXUSR) == is_program, name
+    assert wheel.stat().st_size <= 6e6
+
+
+def test_it_lists_all_that_was_linked_with_its_licence(unpacked):
+    (path,) = unpacked.glob("*.dist-info/sboms/*.cdx.json")
+    parts = {c["name"]: c for c in json.loads(path.read_text())["components"]}
+    compiler = {name for name in parts if name == "glibc" or name.startswith("gcc-")}
+    assert set(parts) - compiler - {"libcyaml"} == LINKED
+    (info,) = unpacked.glob("*.dist-info")
+    metadata = (info / "METADATA").read_text()
+    for name, part in parts.items():
+        assert part["version"] and part["licenses"][0]["expression"].split(" AND ")[0] in metadata
+        assert f"License-File: linked/{name}.txt" in metadata
+        assert "opyright" in (info / "licenses" / "linked" / f"{name}.txt").read_text()
+    assert "Apache License" in (info / "licenses" / "LICENSE").read_text()
+
+
+# ---- an environment ----
+
+
+class Environment:
+    """A virtual environment with the wheel, and numpy from this one; programs run there with nothing else in $PATH."""
+
+    def __init__(self, folder, wheel):
+        self.folder, self.python = folder, folder / "bin" / "python"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        (self.site,) = folder.glob("lib/python*/site-packages")
+        self.before = self.files()
+        self.pip("install", "--no-index", "--no-deps", str(wheel))
+        self.beside = folder.parent / f"{folder.name}-numpy"
+        self.beside.mkdir()
+        for path in pathlib.Path(numpy.__file__).parents[1].glob("numpy*"):
+            (self.beside / path.name).symlink_to(path)
+
+    def files(self):
+        return {str(p.relative_to(self.folder)) for p in self.folder.rglob("*")}
+
+    def pip(self, *argv):
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "--python", str(self.python), *argv], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def environment(self, runtime, **more):
+        return {
+            "PATH": str(self.folder / "bin"),
+            "PYTHONPATH": str(self.beside),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "BATCHD_ARRAYS": "numpy",
+            **more,
+        }
+
+    def run(self, argv, runtime, before=(), env=(), **options):
+        return subprocess.run(
+            [*before, *argv],
+            env={**self.environment(runtime), **dict(env)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            **options,
+        )
+
+    def stop_daemon(self, runtime, **options):
+        """Ends the daemon that a script has started there; returns the program that it ran."""
+        shown = self.run([str(self.folder / "bin" / "batchctl"), "status", "--json"], runtime, **options)
+        assert shown.returncode == 0, shown.stderr
+        pid = json.loads(shown.stdout)["daemon"]["pid"]
+        program = os.readlink(f"/proc/{pid}/exe")
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return program
+
+
+def has_pip():
+    shown = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, text=True)
+    return shown.returncode == 0 and int(re.search(r"pip (\d+)", shown.stdout)[1]) >= 23
+
+
+@pytest.fixture(scope="module")
+def place(wheel, tmp_path_factory):
+    if not has_pip():
+        pytest.skip("needs pip 23 or later (pip --python)")
+    folder = tmp_path_factory.mktemp("env")
+    for parent in (folder, *folder.parents):  # for the user without a home
+        if parent.owner() == folder.owner() and parent.stat().st_mode & 0o7777 == 0o700:
+            parent.chmod(0o755)
+    return Environment(folder / "venv", wheel)
+
+
+@pytest.fixture
+def runtime():
+    folder = pathlib.Path(f"/tmp/batchd-wheel-{os.getpid()}-{time.monotonic_ns()}")
+    folder.mkdir(mode=0o700)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def expect_first_batch(place, runtime, **options):
+    done = place.run([str(place.python), "-c", FIRST_BATCH], runtime, **options)
+    assert done.returncode == 0, done.stderr
+    rows, library = done.stdout.split()
+    assert rows == "20" and library == str(place.site / "batchd" / "_lib" / "libbatchd.so.0")
+    assert not done.stderr, done.stderr
+
+
+def test_the_first_batch_comes_without_anything_else_on_the_machine(place, runtime):
+    """No compiler, no other program in $PATH: the module takes its own library, which starts its own daemon."""
+    assert shutil.which("cc", path=place.environment(runtime)["PATH"]) is None
+    expect_first_batch(place, runtime)
+    assert place.stop_daemon(runtime) == str(place.site / "batchd" / "_bin" / "batchd")
+
+
+def with_mount(*mount):
+    """What to put in front of a command that then runs with this mount; skips where that may not be done."""
+    argv = [shutil.which("unshare"), "-m", shutil.which("sh"), "-c", f'mount {" ".join(mount)} && exec "$@"', "sh"]
+    if not argv[0] or subprocess.run([*argv, shutil.which("true")], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    return argv
+
+
+@pytest.mark.parametrize("home", ["none", "read-only", "missing"])
+def test_the_first_batch_comes_whatever_the_home(place, runtime, home, tmp_path):
+    env = {"TMPDIR": str(tmp_path / "a folder that is not there"), "PATH": f"{place.folder}/bin:/usr/bin:/bin"}
+    before = ()
+    if home == "read-only":
+        env["HOME"] = str(tmp_path)
+        before = with_mount("-t", "tmpfs", "-o", "ro", "none", str(tmp_path))
+    elif home == "missing":
+        env["HOME"] = "/nonexistent"
+    expect_first_batch(place, runtime, env=env, before=before)
+    place.stop_daemon(runtime)
+
+
+def test_a_user_that_no_database_knows_gets_a_batch(place, runtime):
+    """As in a container that is run with some number for a user."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become another user")
+    os.chown(runtime, STRANGER, STRANGER)
+    as_stranger = {"user": STRANGER, "group": STRANGER, "extra_groups": []}
+    try:
+        reached = place.run([str(place.python), "-c", "import numpy"], runtime, **as_stranger).returncode == 0
+    except PermissionError:
+        reached = False
+    if not reached:
+        pytest.skip("other users cannot reach this Python")
+    expect_first_batch(place, runtime, **as_stranger)
+    place.stop_daemon(runtime)
+
+
+def test_the_first_batch_comes_without_sys(place, runtime):
+    """Some containers have no /sys, from which the daemon learns of processors and NUMA nodes."""
+    hide = with_mount("-t", "tmpfs", "none", "/sys")
+    env = {"PATH": f"{place.folder}/bin:/usr/bin:/bin"}
+    expect_first_batch(place, runtime, before=hide, env=env)
+    place.stop_daemon(runtime)
+
+
+def test_two_environments_do_not_disturb_each_other(place, wheel, runtime, tmp_path):
+    """A script goes on when the environment whose daemon it uses is removed, and the next daemon is its own."""
+    other = Environment(tmp_path / "venv", wheel)
+    expect_first_batch(other, runtime)
+    script = FIRST_BATCH.replace("print", "import sys; print('open', flush=True); sys.stdin.readline(); print")
+    process = subprocess.Popen(
+        [str(place.python), "-c", script],
+        env=place.environment(runtime),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "open\n"
+    other.pip("uninstall", "-y", "batchd")
+    out, _ = process.communicate("go\n", timeout=60)
+    assert process.returncode == 0 and out.split()[0] == "20"
+    assert place.stop_daemon(runtime).startswith(str(other.site))  # " (deleted)" behind it
+    expect_first_batch(place, runtime)
+    assert place.stop_daemon(runtime) == str(place.site / "batchd" / "_bin" / "batchd")
+
+
+def test_commands_and_doctor_are_those_of_the_wheel(place, runtime):
+    version = re.search(r'BATCHD_VERSION "(.+)"', (REPO / "client" / "batchd.h").read_text())[1]
+    for name in ("batchd", "batchctl"):
+        shown = place.run([str(place.folder / "bin" / name), "--version"], runtime)
+        assert shown.stdout.split() == [name, version], shown
+    doctor = place.run([str(place.python), "-m", "batchd", "doctor", "--json"], runtime)
+    assert json.loads(doctor.stdout), doctor
+
+
+def test_uninstalling_leaves_nothing(wheel, runtime, tmp_path):
+    if not has_pip():
+        pytest.skip("needs pip 23 or later (pip --python)")
+    env = Environment(tmp_path / "venv", wheel)
+    expect_first_batch(env, runtime)
+    env.stop_daemon(runtime)
+    env.pip("uninstall", "-y", "batchd")
+    assert env.files() == env.before
+
+
+# ---- the sources ----
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sdist")
+    backend = REPO / "client" / "python" / "wheel" / "backend.py"
+    if not (REPO / ".git").exists():
+        pytest.skip("no git checkout")
+    subprocess.run([sys.executable, str(backend), "--into", str(folder), "sdist"], check=True, capture_output=True)
+    (packed,) = folder.glob("batchd-*.tar.gz")
+    with tarfile.open(packed) as tar:
+        tar.extractall(folder)
+    return packed
+
+
+def test_sources_without_the_libraries_name_the_packages(sources, tmp_path):
+    """pip shows the list that `make` prints: what is missing, and what for."""
+    if not has_pip():
+        pytest.skip("needs pip")
+    fakes = tmp_path / "bin"
+    fakes.mkdir()
+    (fakes / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
+    (fakes / "dpkg-query").chmod(0o755)
+    env = {
+        **os.environ,
+        "PATH": f"{fakes}:{os.environ['PATH']}",
+        "PKG_CONFIG_LIBDIR": str(tmp_path),
+        "PKG_CONFIG_PATH": "",
+    }
+    env = {k: v for k, v in env.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHONPATH")}
+    argv = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "-w", str(tmp_path), str(sources)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    for package in ("libuv1-dev", "libprotobuf-c-dev", "libjpeg-dev"):
+        assert package in said, said
+    assert "Traceback" not in said, said
+
+
+def test_sources_have_all_that_a_build_reads(sources):
+    """make's own opinion: every file that it would compile, and every header next to it, is there."""
+    folder = sources.parent / sources.name[: -len(".tar.gz")]
+    missing = [
+        name
+        for name in subprocess.run(["git", "-C", str(REPO), "ls-files"], capture_output=True, text=True).stdout.split()
+        if name.startswith(("client/", "daemon/", "proto/", "systemd/")) and not (folder / name).exists()
+    ]
+    assert not missing
+    done = subprocess.run(
+        ["make", "-n", "-C", str(folder), "BUILD=elsewhere", "wheel-programs"], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "main.c" in done.stdout, done.stderr

@@ -23,6 +23,8 @@ static struct {
 	struct dataset_error err;
 } f;
 
+#define ROWS(...) ((void *const[]){ __VA_ARGS__ }) /* for dataset_gather */
+
 static inline unsigned count_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");

@@ -24,8 +24,6 @@ START_TEST(test_rows_and_labels_are_gathered)
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
 		unsigned char data[100 * 300], rows[200 * 300 + 1];
 		int64_t labels[200];
-		uint32_t shape[DATASET_MAX_DIMS];
-		enum dtype dtype;
 		struct dataset *ds;
 		char text[32];
 
@@ -37,13 +35,15 @@ START_TEST(test_rows_and_labels_are_gathered)
 		ds = open_trusted("npy", in_root("x.npy"));
 		ck_assert_uint_eq(dataset_n(ds), 100);
 		ck_assert(!dataset_is_image(ds));
-		ck_assert_uint_eq(dataset_shape(ds, shape, &dtype), 1);
-		ck_assert_uint_eq(shape[0], widths[w]);
-		ck_assert_int_eq(dtype, DTYPE_UINT8);
-		ck_assert_uint_eq(dataset_label_shape(ds, shape, &dtype), 0);
-		ck_assert_int_eq(dtype, DTYPE_INT64);
+		ck_assert_uint_eq(dataset_n_fields(ds), 2);
+		ck_assert_uint_eq(dataset_field(ds, 0)->n_dims, 1);
+		ck_assert_uint_eq(dataset_field(ds, 0)->shape[0], widths[w]);
+		ck_assert_int_eq(dataset_field(ds, 0)->dtype, DTYPE_UINT8);
+		ck_assert_str_eq(dataset_field(ds, 1)->name, "label");
+		ck_assert_uint_eq(dataset_field(ds, 1)->n_dims, 0);
+		ck_assert_int_eq(dataset_field(ds, 1)->dtype, DTYPE_INT64);
 		rows[200 * widths[w]] = 0xa5;
-		ck_assert_int_eq(dataset_gather(ds, indices, 200, rows, labels, &f.err), 0);
+		ck_assert_int_eq(dataset_gather(ds, indices, 200, ROWS(rows, labels), &f.err), 0);
 		for (int i = 0; i < 200; i++) {
 			ck_assert_int_eq(memcmp(rows + (size_t)i * widths[w], data + indices[i] * widths[w], widths[w]),
 					 0);
@@ -77,9 +77,7 @@ START_TEST(test_integer_labels_become_int64)
 		      { "<i2", i2, sizeof(i2) },
 		      { "<i4", i4, sizeof(i4) },
 		      { "<i8", i8, sizeof(i8) } };
-	uint32_t shape[DATASET_MAX_DIMS];
 	struct dataset *ds;
-	enum dtype dtype;
 	int8_t rows[4];
 	float labels[8];
 
@@ -89,18 +87,18 @@ START_TEST(test_integer_labels_become_int64)
 
 		put_npy("y.npy", types[t].descr, "(4,)", types[t].data, types[t].n);
 		ds = open_trusted("npy", two_files("x.npy", "y.npy"));
-		ck_assert_uint_eq(dataset_label_shape(ds, shape, &dtype), 0);
-		ck_assert_int_eq(dtype, DTYPE_INT64);
-		ck_assert_int_eq(dataset_gather(ds, indices, 4, rows, got, &f.err), 0);
+		ck_assert_uint_eq(dataset_field(ds, 1)->n_dims, 0);
+		ck_assert_int_eq(dataset_field(ds, 1)->dtype, DTYPE_INT64);
+		ck_assert_int_eq(dataset_gather(ds, indices, 4, ROWS(rows, got), &f.err), 0);
 		ck_assert_int_eq(memcmp(got, expected[t], sizeof(got)), 0);
 		dataset_unref(ds);
 	}
 	put_npy("y.npy", "<f4", "(4, 2)", f4, sizeof(f4));
 	ds = open_trusted("npy", two_files("x.npy", "y.npy"));
-	ck_assert_uint_eq(dataset_label_shape(ds, shape, &dtype), 1);
-	ck_assert_uint_eq(shape[0], 2);
-	ck_assert_int_eq(dtype, DTYPE_FLOAT32);
-	ck_assert_int_eq(dataset_gather(ds, indices, 4, rows, labels, &f.err), 0);
+	ck_assert_uint_eq(dataset_field(ds, 1)->n_dims, 1);
+	ck_assert_uint_eq(dataset_field(ds, 1)->shape[0], 2);
+	ck_assert_int_eq(dataset_field(ds, 1)->dtype, DTYPE_FLOAT32);
+	ck_assert_int_eq(dataset_gather(ds, indices, 4, ROWS(rows, labels), &f.err), 0);
 	ck_assert(labels[0] == 7 && labels[1] == 8 && labels[6] == 1.5f);
 	dataset_unref(ds);
 }
@@ -179,14 +177,14 @@ START_TEST(test_a_file_cut_short_is_an_error_not_a_crash)
 	memset(data, 7, sizeof(data));
 	put_npy("x.npy", "|u1", "(10000,)", data, sizeof(data));
 	ds = open_trusted("npy", in_root("x.npy"));
-	ck_assert_int_eq(dataset_gather(ds, indices, 2, rows, labels, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(rows, labels), &f.err), 0);
 	ck_assert_int_eq(stat(in_root("x.npy"), &st), 0);
 	for (int turn = 0; turn < 2; turn++) {
 		ck_assert_int_eq(truncate(in_root("x.npy"), turn ? st.st_size - 1 : 100), 0);
-		ck_assert_int_eq(dataset_gather(ds, indices, 2, rows, labels, &f.err), -EIO);
+		ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(rows, labels), &f.err), -EIO);
 		ck_assert_msg(strstr(f.err.text, "x.npy: the file has become shorter") != NULL, "%s", f.err.text);
 		ck_assert_int_eq(truncate(in_root("x.npy"), st.st_size), 0);
-		ck_assert_int_eq(dataset_gather(ds, indices, 2, rows, labels, &f.err), 0);
+		ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(rows, labels), &f.err), 0);
 	}
 	dataset_unref(ds);
 }
@@ -203,9 +201,9 @@ START_TEST(test_an_index_beyond_the_array_is_refused)
 
 	put_npy("x.npy", "<f4", "(4,)", zeros, 16);
 	ds = open_trusted("npy", in_root("x.npy"));
-	ck_assert_int_eq(dataset_gather(ds, indices, 2, rows, labels, &f.err), -ERANGE);
+	ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(rows, labels), &f.err), -ERANGE);
 	indices[1] = 3;
-	ck_assert_int_eq(dataset_gather(ds, indices, 2, rows, labels, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(rows, labels), &f.err), 0);
 	dataset_unref(ds);
 }
 END_TEST
@@ -220,9 +218,9 @@ START_TEST(test_random_samples_depend_on_seed_and_index_alone)
 	static float x[3][105], y[2][105], z[3][105];
 	int64_t lx[3], ly[2], lz[3];
 
-	ck_assert_int_eq(dataset_gather(a, forward, 3, x, lx, &f.err), 0);
-	ck_assert_int_eq(dataset_gather(a, backward, 2, y, ly, &f.err), 0);
-	ck_assert_int_eq(dataset_gather(b, forward, 3, z, lz, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(a, forward, 3, ROWS(x, lx), &f.err), 0);
+	ck_assert_int_eq(dataset_gather(a, backward, 2, ROWS(y, ly), &f.err), 0);
+	ck_assert_int_eq(dataset_gather(b, forward, 3, ROWS(z, lz), &f.err), 0);
 	ck_assert_int_eq(memcmp(x[0], y[1], sizeof(x[0])), 0);
 	ck_assert_int_eq(memcmp(x[2], y[0], sizeof(x[0])), 0);
 	ck_assert_int_ne(memcmp(x[0], x[1], sizeof(x[0])), 0);
@@ -250,7 +248,7 @@ START_TEST(test_random_values_are_what_their_type_promises)
 	double sum = 0;
 	struct dataset *ds = open_trusted("random", "length=1,shape=20000");
 
-	ck_assert_int_eq(dataset_gather(ds, &zero, 1, x, labels, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, &zero, 1, ROWS(x, labels), &f.err), 0);
 	for (int i = 0; i < 20000; i++) {
 		ck_assert(x[i] >= 0 && x[i] < 1);
 		sum += x[i];
@@ -258,13 +256,13 @@ START_TEST(test_random_values_are_what_their_type_promises)
 	ck_assert(sum / 20000 > 0.48 && sum / 20000 < 0.52);
 	dataset_unref(ds);
 	ds = open_trusted("random", "length=1,shape=1001,dtype=float64");
-	ck_assert_int_eq(dataset_gather(ds, &zero, 1, d, labels, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, &zero, 1, ROWS(d, labels), &f.err), 0);
 	for (int i = 0; i < 1001; i++) {
 		ck_assert(d[i] >= 0 && d[i] < 1);
 	}
 	dataset_unref(ds);
 	ds = open_trusted("random", "length=1,shape=64x64,dtype=float16");
-	ck_assert_int_eq(dataset_gather(ds, &zero, 1, h, labels, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, &zero, 1, ROWS(h, labels), &f.err), 0);
 	for (int i = 0; i < 4096; i++) {
 		ck_assert_uint_lt(h[i], 0x3c00); /* 1.0 */
 	}
@@ -273,7 +271,7 @@ START_TEST(test_random_values_are_what_their_type_promises)
 	for (uint64_t i = 0; i < 1000; i++) {
 		indices[i] = i;
 	}
-	ck_assert_int_eq(dataset_gather(ds, indices, 1000, flags, labels, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, indices, 1000, ROWS(flags, labels), &f.err), 0);
 	for (int i = 0; i < 1000; i++) {
 		ck_assert_uint_le(flags[i], 1);
 		ones += flags[i];

@@ -122,7 +122,7 @@ static void *read_everything(void *arg)
 			    !dataset_is_current(c->files, i, READ_WAIT, &b)) {
 				return "not current";
 			}
-			if (dataset_gather(c->arrays, &i, 1, &row, &label, &err) < 0 || label != (int64_t)i) {
+			if (dataset_gather(c->arrays, &i, 1, ROWS(&row, &label), &err) < 0 || label != (int64_t)i) {
 				return "not gathered";
 			}
 		}

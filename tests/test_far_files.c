@@ -189,7 +189,7 @@ START_TEST(test_arrays_and_lists_of_a_server_are_served_and_closed_without_it)
 	fd = open(in_root("far/x.npy"), O_RDONLY);
 	ck_assert_msg(open_as(&f.other, "npy", in_root("far/x.npy"), NULL, &fd, 1, &ds) == 0, "%s", f.err.text);
 	ck_assert_uint_ne(dataset_server(ds), 0);
-	ck_assert_int_eq(dataset_gather(ds, &last, 1, &row, &label, &f.err), 0);
+	ck_assert_int_eq(dataset_gather(ds, &last, 1, ROWS(&row, &label), &f.err), 0);
 	ck_assert_int_eq(row, 5);
 	close(fd);
 	stop_server();

@@ -29,7 +29,8 @@ struct verify {
 
 	struct dataset *ds;
 	uint64_t n;                                 /* samples */
-	size_t row_bytes, label_bytes;              /* arrays */
+	size_t row_bytes[DATASET_MAX_FIELDS];       /* arrays; 0 of ragged fields */
+	size_t sample_bytes;                        /* arrays: of all of these */
 	uint64_t chunk;                             /* arrays: rows read at once */
 	atomic_uint_fast64_t n_bytes, n_formats[4]; /* formats by enum image_format */
 
@@ -42,40 +43,43 @@ struct verify {
 struct reader {
 	struct decoder *decoder;
 	struct file_bytes file;
-	uint8_t *rows, *labels;
+	void *rows[DATASET_MAX_FIELDS]; /* arrays: of each dense field */
 };
+
+static void free_reader(struct reader *r)
+{
+	decoder_destroy(r->decoder);
+	file_bytes_finish(&r->file);
+	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++)
+		free(r->rows[k]);
+	free(r);
+}
 
 static void *reader_begin(void *arg)
 {
 	const struct verify *v = arg;
 	struct reader *r = calloc(1, sizeof *r);
+	bool image = dataset_is_image(v->ds), failed = false;
 
 	if (!r)
 		return NULL;
-	if (dataset_is_image(v->ds)) {
+	if (image)
 		r->decoder = decoder_create(&decode_limits_default);
-	} else {
-		r->rows = malloc(v->chunk * v->row_bytes + 64);
-		r->labels = malloc(v->chunk * v->label_bytes + 64);
+	for (unsigned k = 0; k < DATASET_MAX_FIELDS && !image; k++) {
+		if (v->row_bytes[k])
+			r->rows[k] = malloc(v->chunk * v->row_bytes[k] + 64);
+		failed |= v->row_bytes[k] && !r->rows[k];
 	}
-	if (r->decoder || (r->rows && r->labels))
+	if (image ? r->decoder != NULL : !failed)
 		return r;
-	free(r->rows);
-	free(r->labels);
-	free(r);
+	free_reader(r);
 	return NULL;
 }
 
 static void reader_end(void *arg, void *own)
 {
-	struct reader *r = own;
-
 	(void)arg;
-	decoder_destroy(r->decoder);
-	file_bytes_finish(&r->file);
-	free(r->rows);
-	free(r->labels);
-	free(r);
+	free_reader(own);
 }
 
 static int add_bad(struct verify *v, uint64_t index, const char *name, const char *error)
@@ -154,34 +158,24 @@ static int verify_rows(void *arg, void *own, uint64_t i)
 		return -ENOMEM;
 	for (uint64_t k = 0; k < n; k++)
 		indices[k] = first + k;
-	r = dataset_gather(v->ds, indices, n, reader->rows, reader->labels, &error);
+	r = dataset_gather(v->ds, indices, n, reader->rows, &error);
 	free(indices);
-	atomic_fetch_add(&v->n_bytes, n * (v->row_bytes + v->label_bytes));
+	atomic_fetch_add(&v->n_bytes, n * v->sample_bytes);
 	if (r == 0 || r == -ENOMEM)
 		return r;
 	snprintf(name, sizeof name, "rows %" PRIu64 " to %" PRIu64, first, first + n - 1);
 	return add_bad(v, first, name, *error.text ? error.text : strerror(-r));
 }
 
-static size_t sample_bytes(unsigned n_dims, const uint32_t *shape, enum dtype dtype)
-{
-	size_t bytes = dtype_bytes(dtype);
-
-	for (unsigned i = 0; i < n_dims; i++)
-		bytes *= shape[i];
-	return bytes;
-}
-
 static void prepare_arrays(struct verify *v)
 {
-	uint32_t shape[DATASET_MAX_DIMS];
-	enum dtype dtype;
-	unsigned n_dims = dataset_shape(v->ds, shape, &dtype);
+	for (unsigned k = 0; k < dataset_n_fields(v->ds); k++) {
+		const struct field *f = dataset_field(v->ds, k);
 
-	v->row_bytes = sample_bytes(n_dims, shape, dtype);
-	n_dims = dataset_label_shape(v->ds, shape, &dtype);
-	v->label_bytes = sample_bytes(n_dims, shape, dtype);
-	v->chunk = CHUNK_BYTES / (v->row_bytes + v->label_bytes + sizeof(uint64_t)) + 1;
+		if (f->kind == FIELD_DENSE && field_item_bytes(f, &v->row_bytes[k]) == 0)
+			v->sample_bytes += v->row_bytes[k];
+	}
+	v->chunk = CHUNK_BYTES / (v->sample_bytes + sizeof(uint64_t)) + 1;
 }
 
 static int by_index(const void *a, const void *b)

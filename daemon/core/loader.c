@@ -365,17 +365,26 @@ static size_t product(const uint32_t *shape, unsigned n, size_t element_bytes)
 	return element_bytes;
 }
 
+static unsigned take_shape(const struct field *f, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype)
+{
+	memcpy(shape, f->shape, sizeof(f->shape));
+	*dtype = f->dtype;
+	return f->n_dims;
+}
+
 static void describe_samples(struct loader *l)
 {
+	static const struct field no_label = { .name = "label", .dtype = DTYPE_INT64 };
 	const struct recipe *r = &l->recipe;
 	if (r->pipeline) {
 		pipeline_shape(r->pipeline, l->shape);
 		l->n_dims = 3;
 		l->dtype = l->spec.dtype;
 	} else {
-		l->n_dims = dataset_shape(r->dataset, l->shape, &l->dtype);
+		l->n_dims = take_shape(dataset_field(r->dataset, 0), l->shape, &l->dtype);
 	}
-	l->n_label_dims = dataset_label_shape(r->dataset, l->label_shape, &l->label_dtype);
+	l->n_label_dims = take_shape(dataset_n_fields(r->dataset) > 1 ? dataset_field(r->dataset, 1) : &no_label,
+				     l->label_shape, &l->label_dtype);
 }
 
 /* The same for the same request on the same data, also after a restart: tokens carry it. */

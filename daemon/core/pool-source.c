@@ -145,8 +145,9 @@ static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
 {
 	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
-	return dataset_gather(r->source->recipe->dataset, indices, n, row_data(r),
-			      slot_labels(r->slot) + (size_t)r->number * r->source->layout->label_bytes, err);
+	void *rows[DATASET_MAX_FIELDS] = { row_data(r),
+					   slot_labels(r->slot) + (size_t)r->number * r->source->layout->label_bytes };
+	return dataset_gather(r->source->recipe->dataset, indices, n, rows, err);
 }
 
 static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)

@@ -79,7 +79,12 @@ static bool is_whole(const struct array *a)
 
 static void copy_rows(const struct arrays *a, const uint64_t *indices, size_t n, void *rows, void *labels)
 {
-	gather_rows(rows, a->samples.rows, a->samples.row_bytes, indices, n);
+	if (rows) {
+		gather_rows(rows, a->samples.rows, a->samples.row_bytes, indices, n);
+	}
+	if (!labels) {
+		return;
+	}
 	if (a->labels.fd < 0) {
 		memcpy(labels, indices, n * sizeof(*indices)); /* a sample without label is labelled by its index */
 	} else if (a->widen_labels) {
@@ -89,7 +94,7 @@ static void copy_rows(const struct arrays *a, const uint64_t *indices, size_t n,
 	}
 }
 
-static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
 			 struct dataset_error *err)
 {
 	struct arrays *a = (struct arrays *)ds;
@@ -104,7 +109,7 @@ static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 		return cut_short(is_whole(&a->samples) ? &a->labels : &a->samples, err);
 	}
 	sigbus_guard_enter(&guard);
-	copy_rows(a, indices, n, rows, labels);
+	copy_rows(a, indices, n, rows[0], rows[1]);
 	sigbus_guard_leave();
 	if (!is_whole(&a->samples)) {
 		return cut_short(&a->samples, err);
@@ -265,16 +270,15 @@ static int array_open(struct array *a, const struct dataset_source *source, unsi
 	return 0;
 }
 
-static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DATASET_MAX_DIMS],
-		      struct dataset_error *err)
+static int take_shape(const struct array *a, struct field *f, struct dataset_error *err)
 {
-	*n_dims = a->npy.n_dims - 1;
-	for (unsigned i = 0; i < *n_dims; i++) {
+	f->n_dims = a->npy.n_dims - 1;
+	for (unsigned i = 0; i < f->n_dims; i++) {
 		if (a->npy.shape[i + 1] > UINT32_MAX) {
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "%s: a dimension is larger than 2^32 - 1",
 					    a->name);
 		}
-		shape[i] = (uint32_t)a->npy.shape[i + 1];
+		f->shape[i] = (uint32_t)a->npy.shape[i + 1];
 	}
 	return 0;
 }
@@ -290,23 +294,26 @@ static bool is_widened(enum dtype t)
 static int describe(struct arrays *a, const char *spec, struct dataset_error *err)
 {
 	struct dataset *ds = &a->base;
-	enum dtype label = a->labels.npy.dtype;
-	int r = take_shape(&a->samples, &ds->n_dims, ds->shape, err);
+	enum dtype stored = a->labels.npy.dtype;
+	struct field *rows = dataset_add_field(ds, "data", a->samples.npy.dtype, err);
+	int r = rows ? take_shape(&a->samples, rows, err) : -ENOMEM;
+	struct field *label = r ? NULL : dataset_add_field(ds, "label", DTYPE_INT64, err);
 
+	if (!label) {
+		return r ? r : -ENOMEM;
+	}
 	ds->server = a->samples.server ? a->samples.server : a->labels.server;
 	ds->n = a->samples.npy.shape[0];
-	ds->dtype = a->samples.npy.dtype;
-	ds->label_dtype = DTYPE_INT64;
-	if (!r && a->labels.fd >= 0) {
+	if (a->labels.fd >= 0) {
 		if (a->labels.npy.shape[0] != ds->n) {
 			return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 					    "%s has %llu samples and %s %llu labels: expected as many", a->samples.name,
 					    (unsigned long long)ds->n, a->labels.name,
 					    (unsigned long long)a->labels.npy.shape[0]);
 		}
-		r = take_shape(&a->labels, &ds->n_label_dims, ds->label_shape, err);
-		a->widen_labels = !ds->n_label_dims && is_widened(label);
-		ds->label_dtype = a->widen_labels ? DTYPE_INT64 : label;
+		r = take_shape(&a->labels, label, err);
+		a->widen_labels = !label->n_dims && is_widened(stored);
+		label->dtype = a->widen_labels ? DTYPE_INT64 : stored;
 	}
 	if (!r) {
 		uint64_t id = XXH3_64bits(spec, strlen(spec));
@@ -355,7 +362,7 @@ int arrays_open(const struct dataset_source *source, const char *rest, struct da
 	r = open_both(a, source, path, err);
 	r = r < 0 ? r : describe(a, rest, err);
 	if (r < 0) {
-		arrays_destroy(&a->base);
+		dataset_destroy(&a->base);
 		return r;
 	}
 	*out = &a->base;

@@ -8,15 +8,16 @@
 #include "data/dataset.h"
 
 struct dataset_ops {
-	void (*destroy)(struct dataset *ds); /* frees everything, ds too */
-	/* Arrays. */
-	int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+	void (*destroy)(struct dataset *ds); /* frees everything, ds too, except for fields */
+	/* Arrays. rows[k] is NULL for ragged fields, and for fields that are not wanted. */
+	int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
 		      struct dataset_error *err);
 	/* Images. */
 	int (*read)(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
 		    struct dataset_error *err);
 	int (*is_current)(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
-	int64_t (*label)(const struct dataset *ds, uint64_t index);
+	/* Images: fields 1 and up; arrays: ragged fields. */
+	void (*value)(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out);
 	/* Only with a fingerprint. */
 	void (*compare)(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
 			char *text, size_t size);
@@ -36,11 +37,18 @@ struct dataset {
 	const uint8_t *fingerprint; /* FINGERPRINT_BYTES, owned by the kind; NULL: none */
 	uint32_t n_classes;
 	bool is_image;
-	/* Arrays. */
-	unsigned n_dims, n_label_dims;
-	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];
-	enum dtype dtype, label_dtype;
+	int label; /* number of the field "label", set by dataset_add_field; 0: none */
+	unsigned n_fields;
+	struct field *fields; /* by dataset_add_field; dataset_destroy frees them */
 };
+
+/* Frees a data set that dataset_open has not returned yet, or that has no references. */
+void dataset_destroy(struct dataset *ds);
+/* Adds a dense scalar field; the caller changes the rest of it. NULL with err: out of memory, too many, a name that is not
+ * valid or is there already. */
+struct field *dataset_add_field(struct dataset *ds, const char *name, enum dtype dtype, struct dataset_error *err);
+/* The two fields of a picture with a class. 0 or negative errno with err. */
+int dataset_add_image_fields(struct dataset *ds, struct dataset_error *err);
 
 /* The kinds. `rest` is the spec after "kind:", without trailing slashes; references start at 1. */
 int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,

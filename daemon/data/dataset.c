@@ -69,7 +69,7 @@ struct dataset *dataset_ref(struct dataset *ds)
 void dataset_unref(struct dataset *ds)
 {
 	if (ds && atomic_fetch_sub_explicit(&ds->refs, 1, memory_order_acq_rel) == 1) {
-		ds->ops->destroy(ds);
+		dataset_destroy(ds);
 	}
 }
 
@@ -135,19 +135,36 @@ const char *dataset_class(const struct dataset *ds, uint32_t i)
 	return i < ds->n_classes ? ds->ops->class_name(ds, i) : NULL;
 }
 
-unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype)
+/* ---- fields ---- */
+
+unsigned dataset_n_fields(const struct dataset *ds)
 {
-	memcpy(shape, ds->shape, sizeof(ds->shape));
-	*dtype = ds->dtype;
-	return ds->n_dims;
+	return ds->n_fields;
 }
 
-unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype)
+const struct field *dataset_field(const struct dataset *ds, unsigned i)
 {
-	memcpy(shape, ds->label_shape, sizeof(ds->label_shape));
-	*dtype = ds->label_dtype;
-	return ds->n_label_dims;
+	return &ds->fields[i];
 }
+
+void dataset_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
+{
+	ds->ops->value(ds, index, field, out);
+}
+
+int64_t dataset_label(const struct dataset *ds, uint64_t index)
+{
+	struct field_value v;
+
+	if (!ds->label || !ds->ops->value || index >= ds->n || !ds->is_image ||
+	    ds->fields[ds->label].dtype != DTYPE_INT64 || ds->fields[ds->label].n_dims) {
+		return -1;
+	}
+	ds->ops->value(ds, index, (unsigned)ds->label, &v);
+	return *(const int64_t *)v.bytes;
+}
+
+/* ---- samples ---- */
 
 static int check_indices(const struct dataset *ds, const uint64_t *indices, size_t n, struct dataset_error *err)
 {
@@ -163,21 +180,34 @@ static int check_indices(const struct dataset *ds, const uint64_t *indices, size
 	return 0;
 }
 
-int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
-		   struct dataset_error *err)
+/* Fields of images that are in memory. */
+static void copy_values(const struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[])
+{
+	for (unsigned k = 1; k < ds->n_fields; k++) {
+		for (size_t i = 0; rows[k] && i < n; i++) {
+			struct field_value v;
+
+			ds->ops->value(ds, indices[i], k, &v);
+			memcpy((char *)rows[k] + i * v.n_bytes, v.bytes, v.n_bytes);
+		}
+	}
+}
+
+int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[], struct dataset_error *err)
 {
 	int r = check_indices(ds, indices, n, err);
 
 	if (r < 0) {
 		return r;
 	}
-	return ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "an image data set has no rows to gather")
-			    : ds->ops->gather(ds, indices, n, rows, labels, err);
-}
-
-int64_t dataset_label(const struct dataset *ds, uint64_t index)
-{
-	return ds->is_image && index < ds->n ? ds->ops->label(ds, index) : -1;
+	if (!ds->is_image) {
+		return ds->ops->gather(ds, indices, n, rows, err);
+	}
+	if (rows[0]) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "images have to be decoded, not gathered");
+	}
+	copy_values(ds, indices, n, rows);
+	return 0;
 }
 
 void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)

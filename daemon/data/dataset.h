@@ -1,7 +1,8 @@
 /* A data set: samples 0..n-1. Opened once, read-only afterwards, shared by loaders and threads by reference.
  *
  * Two kinds of samples: images (a compressed file each, decoded by a pipeline) and arrays (rows of fixed shape, copied
- * unchanged). This layer decides which files the peer may read (struct data_access). */
+ * unchanged). A sample of either kind has further fields (data/field.h): a label, texts, numbers. This layer decides
+ * which files the peer may read (struct data_access). */
 #ifndef BATCHD_DATASET_H
 #define BATCHD_DATASET_H
 
@@ -11,10 +12,10 @@
 #include <sys/types.h>
 
 #include "data/dataset-error.h"
-#include "pipeline/pipeline.h" /* enum dtype */
+#include "data/field.h"
 #include "util/meter.h"
 
-enum { DATASET_MAX_DIMS = 8, DATASET_MAX_GROUPS = 256 };
+enum { DATASET_MAX_DIMS = FIELD_MAX_DIMS, DATASET_MAX_FIELDS = 64, DATASET_MAX_GROUPS = 256 };
 
 struct dataset;
 
@@ -71,19 +72,25 @@ bool dataset_is_image(const struct dataset *ds);
 uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
 const char *dataset_class(const struct dataset *ds, uint32_t i);
 
-/* Arrays only: shape of one sample (n_dims may be 0) and type. */
-unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
-/* Labels: int64 scalars (n_dims 0) for images; arrays may have others. */
-unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
+/* The fields of every sample, 1 to DATASET_MAX_FIELDS. Of images, the pipeline decides type and shape of field 0. */
+unsigned dataset_n_fields(const struct dataset *ds);
+const struct field *dataset_field(const struct dataset *ds, unsigned i);
+int dataset_find_field(const struct dataset *ds, const char *name); /* its number; -1: there is none */
 
-/* Arrays: copies row indices[i] to rows + i * row bytes and its label to labels + i * label bytes, for n indices. Any
+/* Copies field k of row indices[i] to rows[k] + i * row bytes, for n indices and every field k whose rows[k] is not NULL.
+ * rows has dataset_n_fields entries. Only dense fields can be gathered, and of images only those behind field 0. Any
  * thread that may wait for a local disk, and for a server if dataset_server is not 0. 0, -EIO when the file has shrunk
  * since it was opened (err says which). */
-int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
 		   struct dataset_error *err);
 
-/* Images: label and name (path below the root, for messages; valid as long as the data set). */
+/* The value of a field that the data set holds in memory: fields 1 and up of images, and ragged fields. Without I/O; any
+ * thread. index is below dataset_n. */
+void dataset_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out);
+
+/* The sample's "label" if that is an integer which the data set holds in memory, else -1. */
 int64_t dataset_label(const struct dataset *ds, uint64_t index);
+/* For messages: the path below the root, or the array and row. */
 void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 
 struct workspace;

@@ -2,7 +2,8 @@
  *
  * The content of a sample is a function of seed and index alone. Eight xorshift generators in the compiler's vectors
  * make it side by side, so that it costs about as much as writing it. Floats are uniform in [0, 1), integers over their
- * whole range, bool 0 or 1. */
+ * whole range, bool 0 or 1. Values of ragged fields are pieces of a pool, at a place and of a length that depend on
+ * seed, field and index. Texts are valid UTF-8: the pool is made of units of 4 bytes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #define RANDOM_MAX_ROW_BYTES (1ull << 30)
 
 enum { RANDOM_MAX_CLASSES = 1000000, BLOCK_BYTES = 64, CLASS_NAME_BYTES = 8 };
+enum { DATA = 0, LABEL = 1, TEXT_UNIT = 4, POOL_SPARE_VALUES = 4096 };
 
 typedef uint64_t v8u64 __attribute__((vector_size(BLOCK_BYTES)));
 typedef uint32_t v16u32 __attribute__((vector_size(BLOCK_BYTES)));
@@ -20,10 +22,17 @@ typedef uint16_t v32u16 __attribute__((vector_size(BLOCK_BYTES)));
 typedef float v16f __attribute__((vector_size(BLOCK_BYTES)));
 typedef double v8f __attribute__((vector_size(BLOCK_BYTES)));
 
+/* Beside the data set's struct field of the same number. */
+struct random_field {
+	enum dtype dtype;
+	size_t item_bytes;   /* as field_item_bytes */
+	unsigned char *pool; /* ragged: longest + POOL_SPARE_VALUES values */
+};
+
 struct random_set {
 	struct dataset base;
 	uint64_t seed;
-	size_t row_bytes;
+	struct random_field field[DATASET_MAX_FIELDS];
 	char *class_names;     /* n_classes times CLASS_NAME_BYTES; NULL without classes */
 	uint16_t halves[2048]; /* k / 2048 as float16 */
 };
@@ -37,9 +46,11 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static uint64_t key_of(const struct random_set *s, uint64_t index)
+static uint64_t key_of(const struct random_set *s, unsigned field, uint64_t index)
 {
-	return mix(mix(s->seed) ^ index);
+	uint64_t key = mix(mix(s->seed) ^ index);
+
+	return field > LABEL ? mix(key + field) : key;
 }
 
 /* Vectors are passed by address: by value the convention differs between instruction sets. */
@@ -51,12 +62,13 @@ static inline void step(v8u64 *x)
 }
 
 /* Turns 64 bytes of bits into 64 bytes of elements. */
-static inline void shape_block(const struct random_set *s, const v8u64 *x, unsigned char out[BLOCK_BYTES])
+static inline void shape_block(const struct random_set *s, enum dtype dtype, const v8u64 *x,
+			       unsigned char out[BLOCK_BYTES])
 {
 	v8u64 bits = *x;
 
 	memcpy(out, &bits, BLOCK_BYTES);
-	switch (s->base.dtype) {
+	switch (dtype) {
 	case DTYPE_FLOAT32: {
 		/* Mantissa bits under the exponent of 1.0 are uniform in [1, 2). */
 		v16u32 one = ((v16u32)bits >> 9) | 0x3f800000u;
@@ -91,9 +103,8 @@ static inline void shape_block(const struct random_set *s, const v8u64 *x, unsig
 	}
 }
 
-static void make_row(const struct random_set *s, uint64_t index, unsigned char *row)
+static void make_row(const struct random_set *s, enum dtype dtype, uint64_t key, unsigned char *row, size_t n_bytes)
 {
-	uint64_t key = key_of(s, index);
 	unsigned char tail[BLOCK_BYTES];
 	size_t at = 0;
 	v8u64 x;
@@ -101,29 +112,54 @@ static void make_row(const struct random_set *s, uint64_t index, unsigned char *
 	for (unsigned k = 0; k < 8; k++) {
 		x[k] = mix(key + k) | 1; /* never zero: a generator at zero would stay there */
 	}
-	for (; s->row_bytes - at >= BLOCK_BYTES; at += BLOCK_BYTES) {
+	for (; n_bytes - at >= BLOCK_BYTES; at += BLOCK_BYTES) {
 		step(&x);
-		shape_block(s, &x, row + at);
+		shape_block(s, dtype, &x, row + at);
 	}
-	if (at < s->row_bytes) {
+	if (at < n_bytes) {
 		step(&x);
-		shape_block(s, &x, tail);
-		memcpy(row + at, tail, s->row_bytes - at);
+		shape_block(s, dtype, &x, tail);
+		memcpy(row + at, tail, n_bytes - at);
 	}
 }
 
-static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+static int64_t label_of(const struct random_set *s, uint64_t index)
+{
+	uint32_t n = s->base.n_classes;
+
+	return (int64_t)(n ? mix(key_of(s, LABEL, index)) % n : index);
+}
+
+static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
 			 struct dataset_error *err)
 {
 	const struct random_set *s = (const struct random_set *)ds;
-	int64_t *label = labels;
+	int64_t *labels = rows[LABEL];
 
 	(void)err;
-	for (size_t i = 0; i < n; i++) {
-		make_row(s, indices[i], (unsigned char *)rows + i * s->row_bytes);
-		label[i] = (int64_t)(ds->n_classes ? mix(key_of(s, indices[i])) % ds->n_classes : indices[i]);
+	for (size_t i = 0; labels && i < n; i++) {
+		labels[i] = label_of(s, indices[i]);
+	}
+	for (unsigned k = 0; k < ds->n_fields; k++) {
+		const struct random_field *f = &s->field[k];
+
+		for (size_t i = 0; k != LABEL && rows[k] && i < n; i++) {
+			make_row(s, f->dtype, key_of(s, k, indices[i]), (unsigned char *)rows[k] + i * f->item_bytes,
+				 f->item_bytes);
+		}
 	}
 	return 0;
+}
+
+static void random_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
+{
+	const struct random_set *s = (const struct random_set *)ds;
+	const struct random_field *f = &s->field[field];
+	uint64_t key = key_of(s, field, index), longest = ds->fields[field].longest;
+	size_t unit = ds->fields[field].text ? TEXT_UNIT : 1;
+
+	out->n_bytes = mix(key + 1) % (longest / unit + 1) * unit * f->item_bytes;
+	out->bytes = f->pool + mix(key) % (POOL_SPARE_VALUES / unit) * unit * f->item_bytes;
 }
 
 static void random_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -139,13 +175,19 @@ static const char *random_class(const struct dataset *ds, uint32_t i)
 
 static void random_destroy(struct dataset *ds)
 {
-	free(((struct random_set *)ds)->class_names);
-	free(ds);
+	struct random_set *s = (struct random_set *)ds;
+
+	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++) {
+		free(s->field[k].pool);
+	}
+	free(s->class_names);
+	free(s);
 }
 
 static const struct dataset_ops random_ops = {
 	.destroy = random_destroy,
 	.gather = random_gather,
+	.value = random_value,
 	.name = random_name,
 	.class_name = random_class,
 };
@@ -205,42 +247,96 @@ static int set_classes(struct random_set *s, const struct option *o)
 	return 0;
 }
 
-static int set_shape(struct random_set *s, const struct option *o)
+/* "3x224x224". */
+static bool parse_shape(const char *at, struct field *f)
 {
-	const char *at = o->value;
-
-	for (s->base.n_dims = 0; *at || s->base.n_dims == 0; s->base.n_dims++) {
+	for (f->n_dims = 0; *at || f->n_dims == 0; f->n_dims++) {
 		size_t n = strcspn(at, "x");
 		uint64_t dim;
 
-		if (s->base.n_dims == DATASET_MAX_DIMS || !parse_number(at, n, 1, UINT32_MAX, &dim) ||
-		    (at[n] && !at[n + 1])) {
-			return bad_option(o, "up to 8 sizes like 3x224x224");
+		if (f->n_dims == FIELD_MAX_DIMS || !parse_number(at, n, 1, UINT32_MAX, &dim) || (at[n] && !at[n + 1])) {
+			return false;
 		}
-		s->base.shape[s->base.n_dims] = (uint32_t)dim;
+		f->shape[f->n_dims] = (uint32_t)dim;
 		at += n + (at[n] == 'x');
 	}
-	return 0;
+	return true;
+}
+
+static bool parse_dtype(const char *text, struct field *f)
+{
+	for (int t = DTYPE_UINT8; t <= DTYPE_BOOL8; t++) {
+		if (!strcmp(text, dtype_name((enum dtype)t))) {
+			f->dtype = (enum dtype)t;
+			return true;
+		}
+	}
+	return false;
+}
+
+static int set_shape(struct random_set *s, const struct option *o)
+{
+	return parse_shape(o->value, &s->base.fields[DATA]) ? 0 : bad_option(o, "up to 8 sizes like 3x224x224");
 }
 
 static int set_dtype(struct random_set *s, const struct option *o)
 {
-	for (int t = DTYPE_UINT8; t <= DTYPE_BOOL8; t++) {
-		if (!strcmp(o->value, dtype_name((enum dtype)t))) {
-			s->base.dtype = (enum dtype)t;
-			return 0;
-		}
+	return parse_dtype(o->value, &s->base.fields[DATA])
+		       ? 0
+		       : bad_option(o, "uint8, float16, float32, int32, int64, float64, int16 or bool");
+}
+
+/* "*20" or "*20x4": up to 20 values, of one number or of 4 numbers each. */
+static bool parse_ragged(const char *text, struct field *f)
+{
+	size_t n = strcspn(text, "x");
+
+	f->kind = FIELD_RAGGED;
+	return parse_number(text, n, 0, RANDOM_MAX_ROW_BYTES, &f->longest) &&
+	       (!text[n] || parse_shape(text + n + 1, f));
+}
+
+/* "NAME:TYPE" or "NAME:TYPE:SHAPE", with the types "text" and "bytes" besides. */
+static int add_field(struct random_set *s, const struct option *o)
+{
+	char text[128], *type, *shape = NULL;
+	struct field *f;
+	bool ok;
+
+	snprintf(text, sizeof(text), "%s", o->value);
+	type = strchr(text, ':');
+	if (type) {
+		*type++ = '\0';
+		shape = strchr(type, ':');
 	}
-	return bad_option(o, "uint8, float16, float32, int32, int64, float64, int16 or bool");
+	if (shape) {
+		*shape++ = '\0';
+	}
+	f = dataset_add_field(&s->base, text, DTYPE_UINT8, o->err);
+	if (!f) {
+		return -EINVAL;
+	}
+	f->text = type && !strcmp(type, "text");
+	if (f->text || (type && !strcmp(type, "bytes"))) {
+		ok = shape && parse_ragged(shape, f) && !f->n_dims;
+	} else {
+		ok = type && parse_dtype(type, f) &&
+		     (!shape || (*shape == '*' ? parse_ragged(shape + 1, f) : parse_shape(shape, f)));
+	}
+	return ok ? 0
+		  : bad_option(
+			    o,
+			    "NAME:TYPE[:SHAPE], NAME:TYPE:*LONGEST[xSHAPE], NAME:text:LONGEST or NAME:bytes:LONGEST");
 }
 
 static const struct {
 	const char *name;
 	int (*set)(struct random_set *s, const struct option *o);
-	bool required;
+	bool required, repeats;
 } options[] = {
-	{ "length", set_length, true },    { "shape", set_shape, true }, { "dtype", set_dtype, false },
-	{ "classes", set_classes, false }, { "seed", set_seed, false },
+	{ "length", set_length, true, false }, { "shape", set_shape, true, false },
+	{ "dtype", set_dtype, false, false },  { "classes", set_classes, false, false },
+	{ "seed", set_seed, false, false },    { "field", add_field, false, true },
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
@@ -257,11 +353,11 @@ static int set_option(struct random_set *s, char *text, bool seen[N_OPTIONS], st
 		k++;
 	}
 	if (k == N_OPTIONS) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "random: unknown option '%.64s': expected length, shape, dtype, classes or seed",
-				    text);
+		return dataset_fail(
+			err, DATASET_E_INVALID, -EINVAL,
+			"random: unknown option '%.64s': expected length, shape, dtype, classes, seed or field", text);
 	}
-	if (!equals || seen[k]) {
+	if (!equals || (seen[k] && !options[k].repeats)) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s: expected %s", text,
 				    equals ? "it once" : "a value behind '='");
 	}
@@ -293,24 +389,68 @@ static int parse_options(struct random_set *s, const char *rest, struct dataset_
 			return dataset_fail(
 				err, DATASET_E_INVALID, -EINVAL,
 				"random: %s is missing: expected random:length=N,shape=3x224x224[,dtype=float32]"
-				"[,classes=K][,seed=S]",
+				"[,classes=K][,seed=S][,field=NAME:TYPE[:SHAPE]]...",
 				options[k].name);
 		}
 	}
 	return 0;
 }
 
-static int find_row_bytes(struct random_set *s, struct dataset_error *err)
+/* Characters of 1, 2 and 4 bytes. */
+static void make_texts(unsigned char *pool, size_t n_units, uint64_t key)
 {
-	uint64_t n = dtype_bytes(s->base.dtype);
+	static const char units[][TEXT_UNIT + 1] = { "word", "and ", "of a", "\xc3\xa9t ", "\xf0\x9f\x90\xa6", "x, y" };
 
-	for (unsigned i = 0; i < s->base.n_dims; i++) {
-		if (__builtin_mul_overflow(n, s->base.shape[i], &n) || n > RANDOM_MAX_ROW_BYTES) {
+	for (size_t i = 0; i < n_units; i++) {
+		memcpy(pool + i * TEXT_UNIT, units[mix(key + i) % 6], TEXT_UNIT);
+	}
+}
+
+static int make_pool(struct random_set *s, unsigned k, struct meter *meter, struct dataset_error *err)
+{
+	const struct field *f = &s->base.fields[k];
+	struct random_field *own = &s->field[k];
+	size_t bytes = (f->longest + POOL_SPARE_VALUES) * own->item_bytes;
+	int r = meter_take(meter, bytes);
+
+	s->base.memory_bytes += bytes;
+	own->pool = r ? NULL : malloc(bytes);
+	if (!own->pool) {
+		return dataset_fail_errno(err, r ? -r : ENOMEM, "random: field");
+	}
+	if (f->text) {
+		make_texts(own->pool, bytes / TEXT_UNIT, mix(s->seed + k));
+	} else {
+		make_row(s, f->dtype, mix(s->seed + k), own->pool, bytes);
+	}
+	return 0;
+}
+
+static int make_fields(struct random_set *s, struct meter *meter, struct dataset_error *err)
+{
+	for (unsigned k = 0; k < s->base.n_fields; k++) {
+		struct field *f = &s->base.fields[k];
+		struct random_field *own = &s->field[k];
+		size_t row_bytes;
+		int r = field_item_bytes(f, &own->item_bytes);
+
+		if (r ||
+		    __builtin_mul_overflow(own->item_bytes, f->kind == FIELD_RAGGED ? f->longest : 1, &row_bytes) ||
+		    row_bytes > RANDOM_MAX_ROW_BYTES) {
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
-					    "random: shape: a sample is larger than 1 GiB");
+					    "random: shape: a sample's %s is larger than 1 GiB", f->name);
+		}
+		own->dtype = f->dtype;
+		if (f->kind == FIELD_RAGGED) {
+			r = make_pool(s, k, meter, err);
+			for (unsigned i = 0; i < FIELD_SUMS; i++) {
+				f->sum_longest[i] = UINT64_MAX; /* any row may have the longest value */
+			}
+		}
+		if (r < 0) {
+			return r;
 		}
 	}
-	s->row_bytes = n;
 	return 0;
 }
 
@@ -350,12 +490,12 @@ static int random_init(struct random_set *s, const char *rest, struct meter *met
 {
 	int r = parse_options(s, rest, err);
 
-	r = r < 0 ? r : find_row_bytes(s, err);
 	r = r < 0 ? r : name_classes(s, meter, err);
+	make_halves(s->halves);
+	r = r < 0 ? r : make_fields(s, meter, err);
 	if (r < 0) {
 		return r;
 	}
-	make_halves(s->halves);
 	s->base.id = s->base.content_id = XXH3_64bits_withSeed(rest, strlen(rest), 0x72616e646f6d);
 	return 0;
 }
@@ -363,18 +503,19 @@ static int random_init(struct random_set *s, const char *rest, struct meter *met
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
 	struct random_set *s = calloc(1, sizeof(*s));
-	int r;
+	int r = -ENOMEM;
 
 	if (!s) {
 		return dataset_fail_errno(err, ENOMEM, "random");
 	}
 	s->base.ops = &random_ops;
 	atomic_init(&s->base.refs, 1);
-	s->base.dtype = DTYPE_FLOAT32;
-	s->base.label_dtype = DTYPE_INT64;
-	r = random_init(s, rest, source->meter, err);
+	if (dataset_add_field(&s->base, "data", DTYPE_FLOAT32, err) &&
+	    dataset_add_field(&s->base, "label", DTYPE_INT64, err)) {
+		r = random_init(s, rest, source->meter, err);
+	}
 	if (r < 0) {
-		random_destroy(&s->base);
+		dataset_destroy(&s->base);
 		return r;
 	}
 	*out = &s->base;

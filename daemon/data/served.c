@@ -26,6 +26,8 @@ static const struct dataset_ops ops = { .destroy = destroy, .name = name_of };
 int served_create(const char *name, uint64_t id, uint64_t n, uint64_t slot_bytes, struct dataset **out)
 {
 	uint64_t pages = slot_bytes / SERVED_PAGE_BYTES + (slot_bytes % SERVED_PAGE_BYTES != 0);
+	struct dataset_error err;
+	struct field *batch;
 	struct dataset *ds;
 
 	if (pages == 0 || pages > UINT32_MAX) {
@@ -39,11 +41,14 @@ int served_create(const char *name, uint64_t id, uint64_t n, uint64_t slot_bytes
 	atomic_init(&ds->refs, 1);
 	ds->id = ds->content_id = XXH3_64bits_withSeed(name, strlen(name), id);
 	ds->n = n < MOST_SAMPLES ? n : MOST_SAMPLES;
-	ds->n_dims = 2;
-	ds->shape[0] = (uint32_t)pages;
-	ds->shape[1] = SERVED_PAGE_BYTES;
-	ds->dtype = DTYPE_UINT8;
-	ds->label_dtype = DTYPE_INT64;
+	batch = dataset_add_field(ds, "batch", DTYPE_UINT8, &err);
+	if (!batch) {
+		dataset_destroy(ds);
+		return -ENOMEM;
+	}
+	batch->n_dims = 2;
+	batch->shape[0] = (uint32_t)pages;
+	batch->shape[1] = SERVED_PAGE_BYTES;
 	*out = ds;
 	return 0;
 }

@@ -210,9 +210,10 @@ static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how
 	return r;
 }
 
-static int64_t tree_label(const struct dataset *ds, uint64_t index)
+static void tree_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
 {
-	return manifest_label(&((const struct tree *)ds)->index, index);
+	(void)field; /* the label is the only one */
+	field_value_set_scalar(out, manifest_label(&((const struct tree *)ds)->index, index));
 }
 
 static void tree_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -258,7 +259,7 @@ static const struct dataset_ops tree_ops = {
 	.destroy = tree_destroy,
 	.read = tree_read,
 	.is_current = tree_is_current,
-	.label = tree_label,
+	.value = tree_value,
 	.name = tree_name,
 	.class_name = tree_class,
 };
@@ -356,7 +357,6 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.memory_bytes = sizeof(*t) + index->block_bytes + index->n_dirs * sizeof(*dir_fds);
 	t->base.n_classes = index->n_classes;
 	t->base.is_image = true;
-	t->base.label_dtype = DTYPE_INT64;
 	t->base.id = manifest_hash(index, XXH3_64bits(path, strlen(path)));
 	t->base.content_id = manifest_hash(index, 0);
 	t->base.cache_id = make_cache_id(t->base.id, root_fd, source->access);
@@ -368,6 +368,11 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->index = *index;
 	t->dir_fds = dir_fds;
 	*index = (struct manifest){ 0 };
+	r = dataset_add_image_fields(&t->base, err);
+	if (r < 0) {
+		dataset_destroy(&t->base);
+		return r;
+	}
 	*out = &t->base;
 	return 0;
 }

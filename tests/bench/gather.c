@@ -53,7 +53,7 @@ static void whole(struct dataset *ds, const uint64_t *indices, size_t n)
 {
 	struct dataset_error err;
 
-	if (dataset_gather(ds, indices, n, rows, labels, &err) < 0) {
+	if (dataset_gather(ds, indices, n, (void *[]){ rows, labels }, &err) < 0) {
 		fprintf(stderr, "gather: %s\n", err.text);
 		exit(1);
 	}

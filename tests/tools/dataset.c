@@ -2,7 +2,7 @@
  * torchvision's rule.
  *
  *     dataset SPEC [CACHE_DIR]
- *     dataset --rows SPEC         (arrays: all rows as raw bytes, then all labels)
+ *     dataset --rows SPEC         (arrays: all rows of a dense field as raw bytes, then those of the next)
  *
  * Names are escaped like \xNN where they are not printable ASCII. An error goes to stderr, exit code 1. */
 #include <stdio.h>
@@ -23,44 +23,36 @@ static void print_escaped(const char *s)
 	}
 }
 
-static size_t bytes_of(unsigned n_dims, const uint32_t *shape, enum dtype dtype)
-{
-	size_t n = dtype_bytes(dtype);
-
-	for (unsigned i = 0; i < n_dims; i++) {
-		n *= shape[i];
-	}
-	return n;
-}
-
 static int print_rows(struct dataset *ds)
 {
-	uint32_t shape[DATASET_MAX_DIMS];
-	enum dtype dtype;
-	unsigned n_dims = dataset_shape(ds, shape, &dtype);
-	size_t n = dataset_n(ds), row_bytes = bytes_of(n_dims, shape, dtype), label_bytes;
+	unsigned n_fields = dataset_n_fields(ds);
+	void *rows[DATASET_MAX_FIELDS] = { NULL };
+	size_t n = dataset_n(ds), bytes[DATASET_MAX_FIELDS];
 	uint64_t *indices = calloc(n, sizeof(*indices));
+	bool failed = !indices;
 	struct dataset_error err;
-	char *rows, *labels;
-	int r = 1;
 
-	n_dims = dataset_label_shape(ds, shape, &dtype);
-	label_bytes = bytes_of(n_dims, shape, dtype);
-	rows = calloc(n, row_bytes);
-	labels = calloc(n, label_bytes);
 	for (size_t i = 0; indices && i < n; i++) {
 		indices[i] = i;
 	}
-	if (!indices || !rows || !labels || dataset_gather(ds, indices, n, rows, labels, &err) < 0) {
+	for (unsigned k = 0; k < n_fields; k++) {
+		const struct field *f = dataset_field(ds, k);
+
+		if (f->kind == FIELD_DENSE && field_item_bytes(f, &bytes[k]) == 0) {
+			rows[k] = calloc(n, bytes[k]);
+			failed |= !rows[k];
+		}
+	}
+	if (failed || dataset_gather(ds, indices, n, rows, &err) < 0) {
 		fprintf(stderr, "dataset: cannot gather\n");
-	} else {
-		r = fwrite(rows, row_bytes, n, stdout) != n || fwrite(labels, label_bytes, n, stdout) != n ||
-		    fflush(stdout);
+		failed = true;
+	}
+	for (unsigned k = 0; k < n_fields; k++) {
+		failed |= !failed && rows[k] && fwrite(rows[k], bytes[k], n, stdout) != n;
+		free(rows[k]);
 	}
 	free(indices);
-	free(rows);
-	free(labels);
-	return r;
+	return failed || fflush(stdout);
 }
 
 int main(int argc, char **argv)

@@ -438,23 +438,23 @@ static bool lives_in_memory(int fd)
 	return fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
-static ssize_t read_nowait(int fd, uint8_t *data, size_t n)
+static ssize_t read_nowait(int fd, uint8_t *data, size_t n, off_t at)
 {
 	struct iovec v = { data, n };
-	ssize_t got = preadv2(fd, &v, 1, 0, RWF_NOWAIT);
+	ssize_t got = preadv2(fd, &v, 1, at, RWF_NOWAIT);
 
 	if (got < 0 && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS || errno == EPERM)) {
-		return lives_in_memory(fd) ? pread(fd, data, n, 0) : -EAGAIN;
+		return lives_in_memory(fd) ? pread(fd, data, n, at) : -EAGAIN;
 	}
 	return got < 0 ? -errno : got;
 }
 
-static ssize_t read_wait(int fd, uint8_t *data, size_t n)
+static ssize_t read_wait(int fd, uint8_t *data, size_t n, off_t at)
 {
 	size_t done = 0;
 
 	while (done < n) {
-		ssize_t got = pread(fd, data + done, n - done, (off_t)done);
+		ssize_t got = pread(fd, data + done, n - done, at + (off_t)done);
 
 		if (got < 0 && errno != EINTR) {
 			return -errno;
@@ -469,14 +469,15 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n)
 
 /* Makes the kernel read the file into its cache although there is no room for it here, so that a worker finds it in
  * memory. */
-static void touch(int fd)
+static void touch(int fd, off_t at, size_t n)
 {
 	uint8_t piece[16 << 10];
-	off_t at = 0;
-	ssize_t got;
+	ssize_t got = 1;
 
-	while ((got = pread(fd, piece, sizeof(piece), at)) > 0) {
-		at += got;
+	while (n && got > 0) {
+		got = pread(fd, piece, n < sizeof(piece) ? n : sizeof(piece), at);
+		at += got > 0 ? got : 0;
+		n -= got > 0 ? (size_t)got : 0;
 	}
 }
 
@@ -556,35 +557,55 @@ int file_open(const char *path, struct stat *st)
 	return open_judged(AT_FDCWD, path, &anything, 0, READ_WAIT, st);
 }
 
-static int read_open_file(int fd, const struct stat *st, enum read_how how, struct file_bytes *out)
+int file_open_at(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st)
 {
-	size_t size = (size_t)st->st_size;
+	return open_file(dir_fd, traits, name, access, READ_WAIT, st);
+}
+
+int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_bytes *out)
+{
 	ssize_t got;
 	int r;
 
-	if ((uint64_t)st->st_size > FILE_MAX_BYTES) {
+	if (n > FILE_MAX_BYTES) {
 		return -EFBIG;
 	}
-	r = reserve(out, size);
+	r = reserve(out, n);
 	if (r < 0) {
 		if (workspace_is_ahead()) {
-			touch(fd);
+			touch(fd, (off_t)at, n);
 		}
 		return r;
 	}
-	got = !size ? 0 : how == READ_NOWAIT ? read_nowait(fd, out->data, size) : read_wait(fd, out->data, size);
+	got = !n                   ? 0
+	      : how == READ_NOWAIT ? read_nowait(fd, out->data, n, (off_t)at)
+				   : read_wait(fd, out->data, n, (off_t)at);
 	if (got < 0) {
 		return (int)got;
 	}
-	if (how == READ_NOWAIT && (size_t)got < size) {
+	if (how == READ_NOWAIT && (size_t)got < n) {
 		return -EAGAIN;
 	}
 	out->n_bytes = (size_t)got;
 	memset(out->data + got, 0, PAD_BYTES);
-	out->mtime_ns = ns_of(st->st_mtim);
-	out->ino = st->st_ino;
-	out->dev = st->st_dev;
 	return 0;
+}
+
+void file_identify(struct file_bytes *b, const struct stat *st)
+{
+	b->mtime_ns = ns_of(st->st_mtim);
+	b->ino = st->st_ino;
+	b->dev = st->st_dev;
+}
+
+static int read_open_file(int fd, const struct stat *st, enum read_how how, struct file_bytes *out)
+{
+	int r = (uint64_t)st->st_size > FILE_MAX_BYTES ? -EFBIG : file_read_at(fd, how, 0, (size_t)st->st_size, out);
+
+	if (r == 0) {
+		file_identify(out, st);
+	}
+	return r;
 }
 
 int file_read(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
@@ -673,7 +694,7 @@ int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes)
 	if (!data) {
 		return -ENOMEM;
 	}
-	got = read_wait(fd, (uint8_t *)data, (size_t)st.st_size);
+	got = read_wait(fd, (uint8_t *)data, (size_t)st.st_size, 0);
 	if (got < 0) {
 		free(data);
 		return (int)got;

@@ -54,6 +54,12 @@ int file_open(const char *path, struct stat *st);
  * (over FILE_MAX_BYTES), EINVAL (not a regular file), EBUSY (another process keeps its lease on the file), ... */
 int file_read(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
 	      struct file_bytes *out);
+/* The same in two steps, for a file that stays open: opens it for reading with file_read's checks, waiting (a descriptor
+ * or negative errno), and reads n bytes from `at` on, fewer only if the file ends before. READ_NOWAIT only where the
+ * descriptor's own traits are DIR_LOCAL. file_identify fills in the identity. */
+int file_open_at(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st);
+int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_bytes *out);
+void file_identify(struct file_bytes *b, const struct stat *st);
 /* Whether the file is still the one that `b` was read from, and the peer may read it: 1 or 0, or -EAGAIN
  * (READ_NOWAIT). */
 int file_is_current(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,

@@ -22,17 +22,12 @@ struct table {
 	struct cell fine[FINGERPRINT_FINE], coarse[FINGERPRINT_COARSE];
 };
 
-struct sample_hash {
-	uint64_t name;
-	uint32_t label;
-};
-
-static uint64_t mix(struct sample_hash s)
+static uint64_t mix(struct fingerprint_sample s)
 {
 	return XXH3_64bits_withSeed(&s.name, sizeof(s.name), s.label);
 }
 
-static void add(struct cell *cells, unsigned n_cells, struct sample_hash s, int sign)
+static void add(struct cell *cells, unsigned n_cells, struct fingerprint_sample s, int sign)
 {
 	uint64_t key = mix(s);
 	unsigned part = n_cells / HASHES;
@@ -47,32 +42,18 @@ static void add(struct cell *cells, unsigned n_cells, struct sample_hash s, int 
 	}
 }
 
-static void add_both(struct table *t, struct sample_hash s, int sign)
+static void add_both(struct table *t, struct fingerprint_sample s, int sign)
 {
 	add(t->fine, FINGERPRINT_FINE, s, sign);
 	if (mix(s) >> COARSE_SHIFT == 0)
 		add(t->coarse, FINGERPRINT_COARSE, s, sign);
 }
 
-static uint64_t hash_text(const char *text, uint64_t seed)
-{
-	return XXH3_64bits_withSeed(text, strlen(text), seed);
-}
-
-static struct sample_hash sample_at(const struct manifest *ix, uint64_t i)
-{
-	int64_t label = manifest_label(ix, i);
-
-	return (struct sample_hash){ hash_text(manifest_file_name(ix, i),
-					       hash_text(manifest_dir_path(ix, ix->file_dir[i]), 0)),
-				     (uint32_t)XXH3_64bits(&label, sizeof(label)) };
-}
-
-static void make_table(const struct manifest *ix, struct table *t)
+static void make_table(const struct fingerprint_samples *all, struct table *t)
 {
 	*t = (struct table){ 0 };
-	for (uint64_t i = 0; i < ix->n_files; i++)
-		add_both(t, sample_at(ix, i), 1);
+	for (uint64_t i = 0; i < all->n; i++)
+		add_both(t, all->sample(all->arg, i), 1);
 }
 
 /* ---- bytes ---- */
@@ -114,11 +95,11 @@ static void subtract_cells(const uint8_t **at, struct cell *c, unsigned n)
 	}
 }
 
-void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES])
+void fingerprint_make_samples(const struct fingerprint_samples *all, uint8_t out[FINGERPRINT_BYTES])
 {
 	struct table t;
 
-	make_table(ix, &t);
+	make_table(all, &t);
 	out = put(out, VERSION, 4);
 	out = put_cells(out, t.fine, FINGERPRINT_FINE);
 	put_cells(out, t.coarse, FINGERPRINT_COARSE);
@@ -127,7 +108,7 @@ void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES])
 /* ---- reading the difference back ---- */
 
 struct found {
-	struct sample_hash sample;
+	struct fingerprint_sample sample;
 	bool added;
 };
 
@@ -191,7 +172,7 @@ static void count(const struct difference *d, struct tally *t)
 	}
 }
 
-static const struct found *find_added(const struct difference *d, struct sample_hash s)
+static const struct found *find_added(const struct difference *d, struct fingerprint_sample s)
 {
 	for (unsigned i = 0; i < d->n; i++) {
 		if (d->found[i].added && d->found[i].sample.name == s.name && d->found[i].sample.label == s.label)
@@ -201,24 +182,24 @@ static const struct found *find_added(const struct difference *d, struct sample_
 }
 
 /* Finds the first sample of each kind, in the data set's order. */
-static void name_firsts(const struct manifest *ix, const struct difference *d, struct tally *t)
+static void name_firsts(const struct fingerprint_samples *all, const struct difference *d, struct tally *t)
 {
-	for (uint64_t i = 0; i < ix->n_files; i++) {
-		const struct found *f = find_added(d, sample_at(ix, i));
+	for (uint64_t i = 0; i < all->n; i++) {
+		const struct found *f = find_added(d, all->sample(all->arg, i));
 
 		if (!f)
 			continue;
 		char *name = is_relabelled(d, f->sample.name) ? t->first_relabelled : t->first_new;
 		if (!name[0])
-			manifest_name(ix, i, name, sizeof(t->first_new));
+			all->name(all->arg, i, name, sizeof(t->first_new));
 	}
 }
 
 /* ---- in words ---- */
 
-static size_t say_totals(const struct manifest *ix, uint64_t old_n, char *text, size_t size)
+static size_t say_totals(const struct fingerprint_samples *all, uint64_t old_n, char *text, size_t size)
 {
-	unsigned long long now = ix->n_files, then = old_n;
+	unsigned long long now = all->n, then = old_n;
 
 	if (!old_n)
 		return (size_t)snprintf(text, size, "other files than before");
@@ -242,16 +223,16 @@ static size_t say_part(char *text, size_t size, size_t used, bool *any, const ch
 	return used;
 }
 
-static void say(const struct manifest *ix, const struct difference *d, unsigned scale, uint64_t old_n, char *text,
-		size_t size)
+static void say(const struct fingerprint_samples *all, const struct difference *d, unsigned scale, uint64_t old_n,
+		char *text, size_t size)
 {
 	struct tally t = { 0 };
 	const char *about = scale > 1 ? "about " : "";
 	bool any = false;
-	size_t used = say_totals(ix, old_n, text, size);
+	size_t used = say_totals(all, old_n, text, size);
 
 	count(d, &t);
-	name_firsts(ix, d, &t);
+	name_firsts(all, d, &t);
 	used = say_part(text, size, used, &any, about, t.n_new * scale, "new", t.first_new);
 	used = say_part(text, size, used, &any, about, t.n_gone * scale, "gone", "");
 	used = say_part(text, size, used, &any, about, t.n_relabelled * scale, "with another label",
@@ -262,24 +243,58 @@ static void say(const struct manifest *ix, const struct difference *d, unsigned 
 				     : ": too many changes to name");
 }
 
-void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
-			 size_t size)
+void fingerprint_compare_samples(const struct fingerprint_samples *all, const uint8_t *old, size_t n_old_bytes,
+				 uint64_t old_n, char *text, size_t size)
 {
 	struct difference fine, coarse;
 	struct table t;
 
 	if (n_old_bytes != FINGERPRINT_BYTES || take(&old, 4) != VERSION) {
-		say_totals(ix, old_n, text, size);
+		say_totals(all, old_n, text, size);
 		return;
 	}
-	make_table(ix, &t);
+	make_table(all, &t);
 	subtract_cells(&old, t.fine, FINGERPRINT_FINE);
 	subtract_cells(&old, t.coarse, FINGERPRINT_COARSE);
 	peel(t.fine, FINGERPRINT_FINE, &fine);
 	peel(t.coarse, FINGERPRINT_COARSE, &coarse);
 	if (fine.complete)
-		say(ix, &fine, 1, old_n, text, size);
+		say(all, &fine, 1, old_n, text, size);
 	else
-		say(ix, coarse.complete && coarse.n ? &coarse : &(struct difference){ 0 }, 1u << (64 - COARSE_SHIFT),
+		say(all, coarse.complete && coarse.n ? &coarse : &(struct difference){ 0 }, 1u << (64 - COARSE_SHIFT),
 		    old_n, text, size);
+}
+
+/* ---- of a manifest ---- */
+
+static uint64_t hash_text(const char *text, uint64_t seed)
+{
+	return XXH3_64bits_withSeed(text, strlen(text), seed);
+}
+
+static struct fingerprint_sample sample_at(const void *arg, uint64_t i)
+{
+	const struct manifest *ix = arg;
+	int64_t label = manifest_label(ix, i);
+
+	return (struct fingerprint_sample){ hash_text(manifest_file_name(ix, i),
+						      hash_text(manifest_dir_path(ix, ix->file_dir[i]), 0)),
+					    (uint32_t)XXH3_64bits(&label, sizeof(label)) };
+}
+
+static void name_at(const void *arg, uint64_t i, char *buf, size_t size)
+{
+	manifest_name(arg, i, buf, size);
+}
+
+void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES])
+{
+	fingerprint_make_samples(&(struct fingerprint_samples){ ix->n_files, ix, sample_at, name_at }, out);
+}
+
+void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
+			 size_t size)
+{
+	fingerprint_compare_samples(&(struct fingerprint_samples){ ix->n_files, ix, sample_at, name_at }, old,
+				    n_old_bytes, old_n, text, size);
 }

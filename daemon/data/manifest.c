@@ -7,36 +7,25 @@
 #include "data/manifest.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
-
-#include "data/file.h"
-#include "util/transfer.h"
 
 #define INDEX_MAGIC 0x58444e4948435442ull /* "BTCHINDX" in memory on a little-endian machine */
 #define INDEX_VERSION 1u
 #define INDEX_MAX_BYTES (64ull << 30)
 
-enum { HAS_LABELS = 1, MOST_HOLES = 64, HOLES_ALLOWED = 16 << 20 };
+enum { HAS_LABELS = 1 };
 
 struct header {
-	uint64_t magic;
-	uint32_t version, flags;
-	uint64_t checksum; /* XXH3 of everything after this field */
-	uint64_t block_bytes;
+	struct block_header block;
 	uint64_t n_files;
 	uint32_t n_dirs, n_classes;
 	uint64_t n_text;   /* bytes */
 	uint64_t names_at; /* where file names begin in the text; no slashes after it */
 };
-
-enum { CHECKED_FROM = offsetof(struct header, block_bytes) };
 
 /* The places of the arrays. */
 struct layout_bytes {
@@ -45,7 +34,7 @@ struct layout_bytes {
 
 static bool lay_out(const struct header *h, struct layout_bytes *at)
 {
-	uint64_t n_labels = h->flags & HAS_LABELS ? h->n_files : 0;
+	uint64_t n_labels = h->block.flags & HAS_LABELS ? h->n_files : 0;
 
 	/* Limits that keep the sums below from overflowing. */
 	if (h->n_files > INDEX_MAX_BYTES / 8 || h->n_text > INDEX_MAX_BYTES) {
@@ -70,7 +59,7 @@ static void point_into(struct manifest *ix, const struct header *h, const struct
 	ix->n_dirs = h->n_dirs;
 	ix->n_classes = h->n_classes;
 	ix->dirs = (const void *)(base + at->dirs);
-	ix->labels = h->flags & HAS_LABELS ? (const void *)(base + at->labels) : NULL;
+	ix->labels = h->block.flags & HAS_LABELS ? (const void *)(base + at->labels) : NULL;
 	ix->file_dir = (const void *)(base + at->file_dir);
 	ix->file_name = (const void *)(base + at->file_name);
 	ix->class_name = (const void *)(base + at->class_name);
@@ -125,47 +114,6 @@ uint64_t manifest_hash(const struct manifest *ix, uint64_t seed)
 
 /* ---- building ---- */
 
-static int grow(struct meter *meter, void *array, size_t *capacity, size_t n, size_t element_bytes)
-{
-	size_t wanted = *capacity ? *capacity : 64;
-	void *larger;
-	int r;
-
-	if (n <= *capacity) {
-		return 0;
-	}
-	while (wanted < n) {
-		wanted += wanted / 2;
-	}
-	r = meter_take(meter, (wanted - *capacity) * element_bytes);
-	if (r < 0) {
-		return r;
-	}
-	memcpy(&larger, array, sizeof(larger));
-	larger = reallocarray(larger, wanted, element_bytes);
-	if (!larger) {
-		meter_give(meter, (wanted - *capacity) * element_bytes);
-		return -ENOMEM;
-	}
-	memcpy(array, &larger, sizeof(larger));
-	*capacity = wanted;
-	return 0;
-}
-
-int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
-{
-	int r = grow(t->meter, &t->bytes, &t->capacity, t->n + n + 1, 1);
-
-	if (r < 0) {
-		return r;
-	}
-	*offset = t->n;
-	memcpy(t->bytes + t->n, bytes, n);
-	t->bytes[t->n + n] = '\0';
-	t->n += n + 1;
-	return 0;
-}
-
 /* Adds text with 32-bit offsets within one kind of text; manifest_build shifts them to their final place. */
 static int text_add32(struct text *t, struct meter *meter, const char *bytes, size_t n, uint32_t *offset)
 {
@@ -184,7 +132,7 @@ static int text_add32(struct text *t, struct meter *meter, const char *bytes, si
 
 int manifest_add_class(struct manifest_builder *b, const char *name)
 {
-	int r = grow(b->meter, &b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
+	int r = block_grow(b->meter, &b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
 
 	if (r < 0) {
 		return r;
@@ -196,7 +144,7 @@ int manifest_add_class(struct manifest_builder *b, const char *name)
 
 int manifest_add_dir(struct manifest_builder *b, const char *path, size_t n_path, const struct manifest_dir *like)
 {
-	int r = grow(b->meter, &b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
+	int r = block_grow(b->meter, &b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
 
 	if (r < 0) {
 		return r;
@@ -214,12 +162,12 @@ int manifest_add_dir(struct manifest_builder *b, const char *path, size_t n_path
 int manifest_add_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name)
 {
 	size_t capacity = b->files_capacity;
-	int r = grow(b->meter, &b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
+	int r = block_grow(b->meter, &b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
 
 	if (r < 0) {
 		return r;
 	}
-	r = grow(b->meter, &b->file_name, &b->files_capacity, b->n_files + 1, sizeof(*b->file_name));
+	r = block_grow(b->meter, &b->file_name, &b->files_capacity, b->n_files + 1, sizeof(*b->file_name));
 	if (r < 0) {
 		return r;
 	}
@@ -231,7 +179,7 @@ int manifest_add_file(struct manifest_builder *b, uint32_t dir, const char *name
 
 int manifest_add_labelled_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name, int64_t label)
 {
-	int r = grow(b->meter, &b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
+	int r = block_grow(b->meter, &b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
 
 	if (r < 0) {
 		return r;
@@ -273,31 +221,28 @@ static void fill_block(const struct manifest_builder *b, struct manifest *ix, co
 
 int manifest_build(struct manifest_builder *b, struct manifest *out)
 {
-	struct header h = { .magic = INDEX_MAGIC,
-			    .version = INDEX_VERSION,
-			    .flags = b->labels ? HAS_LABELS : 0,
-			    .n_files = b->n_files,
-			    .n_dirs = (uint32_t)b->n_dirs,
-			    .n_classes = (uint32_t)b->n_classes,
-			    .n_text = b->classes.n + b->paths.n + b->names.n,
-			    .names_at = b->classes.n + b->paths.n };
+	struct header h = {
+		.block = { .magic = INDEX_MAGIC, .version = INDEX_VERSION, .flags = b->labels ? HAS_LABELS : 0 },
+		.n_files = b->n_files,
+		.n_dirs = (uint32_t)b->n_dirs,
+		.n_classes = (uint32_t)b->n_classes,
+		.n_text = b->classes.n + b->paths.n + b->names.n,
+		.names_at = b->classes.n + b->paths.n
+	};
 	struct layout_bytes at;
 	int r = 0;
 
 	if (h.n_text > UINT32_MAX || !lay_out(&h, &at)) {
 		r = -EFBIG;
 	} else {
-		h.block_bytes = at.end;
+		h.block.block_bytes = at.end;
 		r = meter_take(b->meter, at.end);
 		out->block = r ? NULL : malloc(at.end);
 		r = r ? r : out->block ? 0 : -ENOMEM;
 	}
 	if (!r) {
-		uint64_t checksum;
-
 		fill_block(b, out, &h, &at);
-		checksum = XXH3_64bits((char *)out->block + CHECKED_FROM, at.end - CHECKED_FROM);
-		memcpy((char *)out->block + offsetof(struct header, checksum), &checksum, sizeof(checksum));
+		block_seal(out->block);
 		point_into(out, &h, &at);
 	}
 	manifest_builder_finish(b);
@@ -397,9 +342,8 @@ int manifest_parse(void *block, size_t block_bytes, struct manifest *out)
 		return -EINVAL;
 	}
 	memcpy(&h, block, sizeof(h));
-	if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION || (h.flags & ~(uint32_t)HAS_LABELS) ||
-	    h.block_bytes != block_bytes || !lay_out(&h, &at) || at.end != block_bytes ||
-	    h.checksum != XXH3_64bits((char *)block + CHECKED_FROM, block_bytes - CHECKED_FROM)) {
+	if (!block_is_sealed(block, block_bytes, INDEX_MAGIC, INDEX_VERSION) ||
+	    (h.block.flags & ~(uint32_t)HAS_LABELS) || !lay_out(&h, &at) || at.end != block_bytes) {
 		return -EINVAL;
 	}
 	point_into(&ix, &h, &at);
@@ -410,91 +354,23 @@ int manifest_parse(void *block, size_t block_bytes, struct manifest *out)
 	return 0;
 }
 
-/* Whether this may be an index as a whole, before memory is allocated for it: a file's length alone proves nothing. */
-static int check_size(int fd)
-{
-	struct header h;
-	struct stat st;
-	ssize_t n;
-
-	if (fstat(fd, &st) < 0) {
-		return -errno;
-	}
-	n = S_ISREG(st.st_mode) ? transfer_read(fd, &h, sizeof(h), 0) : -EINVAL;
-	if (n < 0) {
-		return (int)n;
-	}
-	return n == sizeof(h) && h.magic == INDEX_MAGIC && h.version == INDEX_VERSION &&
-			       h.block_bytes == (uint64_t)st.st_size &&
-			       (uint64_t)st.st_size / MOST_HOLES <= (uint64_t)st.st_blocks * 512 + HOLES_ALLOWED
-		       ? 0
-		       : -EINVAL;
-}
-
 int manifest_load(const char *path, struct manifest *out)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	size_t n_bytes;
-	char *bytes;
-	int r;
+	void *block;
+	int r = block_load(path, INDEX_MAGIC, INDEX_VERSION, &block, &n_bytes);
 
-	if (fd < 0) {
-		return -errno;
-	}
-	r = check_size(fd);
-	r = r < 0 ? r : file_slurp(fd, INDEX_MAX_BYTES, &bytes, &n_bytes);
-	if (r == 0) {
-		(void)futimens(fd, NULL); /* marks it as used: cache-dir.h */
-	}
-	close(fd);
 	if (r < 0) {
 		return r;
 	}
-	r = manifest_parse(bytes, n_bytes, out);
+	r = manifest_parse(block, n_bytes, out);
 	if (r < 0) {
-		free(bytes);
+		free(block);
 	}
 	return r;
-}
-
-static int write_all(int fd, const char *bytes, size_t n)
-{
-	while (n) {
-		ssize_t done = write(fd, bytes, n);
-
-		if (done < 0 && errno != EINTR) {
-			return -errno;
-		}
-		bytes += done > 0 ? done : 0;
-		n -= done > 0 ? (size_t)done : 0;
-	}
-	return 0;
 }
 
 int manifest_save(const char *path, const struct manifest *ix)
 {
-	char temporary[4096];
-	int fd, r;
-
-	if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary)) {
-		return -ENAMETOOLONG;
-	}
-	fd = mkostemp(temporary, O_CLOEXEC);
-	if (fd < 0) {
-		return -errno;
-	}
-	r = write_all(fd, ix->block, ix->block_bytes);
-	if (!r) {
-		r = transfer_sync(fd);
-	}
-	if (close(fd) < 0 && !r) {
-		r = -errno;
-	}
-	if (!r && rename(temporary, path) < 0) {
-		r = -errno;
-	}
-	if (r) {
-		unlink(temporary);
-	}
-	return r;
+	return block_save(path, ix->block, ix->block_bytes);
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "util/meter.h"
+#include "data/block.h"
 
 #define MANIFEST_NO_CLASS UINT32_MAX
 
@@ -52,13 +52,6 @@ uint64_t manifest_hash(const struct manifest *ix, uint64_t seed);
 
 /* Builds an index. All functions return 0, -ENOMEM, -EFBIG (4 GiB of names, 2^32 - 2 folders) or the meter's error. The
  * builder starts zeroed, except for its meter. */
-struct text {
-	char *bytes;
-	size_t n, capacity;
-	struct meter *meter; /* borrowed; NULL: nothing is counted */
-};
-int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset); /* adds the NUL */
-
 struct manifest_builder {
 	struct meter *meter; /* as in struct text */
 	struct text classes, paths, names;

@@ -116,7 +116,7 @@ struct batchd_options {
 	size_t size_bytes;
 	const char *socket;    /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
 	                            * for this user */
-	const char *dataset;   /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST",
+	const char *dataset;   /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "tar:SHARDS",
 	                            * "npy:FILE[,FILE]", "random:...", "serve:NAME" */
 	const char *transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
 	const char *job;       /* trainers with the same job share one loader; NULL: a name that fits this process

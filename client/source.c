@@ -110,6 +110,69 @@ static int open_arrays(struct source *s, const char *paths, struct fault *f)
 	return r < 0 ? r : set_dataset(s, f, "npy", first, comma ? second : NULL);
 }
 
+/* Shards are named by patterns, and the daemon expands them below a folder that is opened here: the part of the pattern
+ * before any wildcard or brace, the folder of a single shard, or a folder of shards. Two slashes mark where it ends. */
+static int add_pattern(struct source *s, const char *pattern, const char *kind, struct fault *f)
+{
+	char given[PATH_MAX], root[PATH_MAX], *rest, *before = s->dataset;
+	const char *text;
+	size_t n = strcspn(pattern, "*?[{");
+	struct stat st;
+	int r;
+
+	if (s->n_fds == WIRE_MAX_FDS)
+		return fault_set(f, BATCHD_E_INVALID, "%s: at most %d patterns; use braces or a wildcard", pattern,
+				 WIRE_MAX_FDS);
+	if (pattern[n]) {
+		while (n && pattern[n - 1] != '/')
+			n--;
+		if (snprintf(given, sizeof given, "%.*s", (int)n, n ? pattern : ".") >= (int)sizeof given)
+			return fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", pattern);
+		r = resolve(n ? given : ".", root, f);
+		text = pattern + n;
+	} else {
+		r = resolve(pattern, root, f);
+		text = "";
+		if (r == 0 && (stat(root, &st) < 0 || !S_ISDIR(st.st_mode))) {
+			rest = strrchr(root, '/');
+			memcpy(given, rest + 1, strlen(rest + 1) + 1);
+			rest[rest == root] = '\0'; /* the root keeps its slash */
+			text = given;
+		}
+	}
+	if (r == 0)
+		r = add_fd(s, root, true, f);
+	if (r < 0)
+		return r;
+	if (asprintf(&s->dataset, "%s%s%s//%s%s", before ? before : kind, before ? "::" : ":",
+		     strcmp(root, "/") == 0 ? "" : root, *text ? text : "*.", *text ? "" : kind) < 0) {
+		s->dataset = before;
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	}
+	free(before);
+	return 0;
+}
+
+static int open_shards(struct source *s, const char *patterns, const char *kind, struct fault *f)
+{
+	char pattern[PATH_MAX];
+	const char *next;
+	int r = 0;
+
+	for (; r == 0 && patterns; patterns = next ? next + 2 : NULL) {
+		size_t n;
+
+		next = strstr(patterns, "::");
+		n = next ? (size_t)(next - patterns) : strlen(patterns);
+		if (n >= sizeof pattern)
+			return fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", kind);
+		memcpy(pattern, patterns, n);
+		pattern[n] = '\0';
+		r = add_pattern(s, pattern, kind, f);
+	}
+	return r;
+}
+
 #define OTHER_FORMATS \
 	"batches of any other format are made in Python: batchd.serve(dataset, name=\"NAME\"), and \"serve:NAME\" here"
 
@@ -128,6 +191,8 @@ static int refuse_path(const char *path, struct fault *f)
 		kind = "imagefolder";
 	else if (dot && strcmp(dot, ".npy") == 0)
 		kind = "npy";
+	else if (dot && strcmp(dot, ".tar") == 0)
+		kind = "tar";
 	else if (dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".lst") == 0))
 		kind = "files";
 	if (kind)
@@ -150,8 +215,8 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 	if (colon && strncmp(name, "random:", 7) != 0 && strncmp(name, "serve:", 6) != 0)
 		return fault_set(
 			f, BATCHD_E_INVALID,
-			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, npy:FILE[,FILE] "
-			"and random:...; " OTHER_FORMATS,
+			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, tar:SHARDS, "
+			"npy:FILE[,FILE] and random:...; " OTHER_FORMATS,
 			name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
@@ -165,13 +230,15 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	if (!dataset || !*dataset)
 		return fault_set(
 			f, BATCHD_E_INVALID,
-			"no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:..., serve:NAME or a configured name");
+			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)
 		r = open_list(s, dataset + 6, f);
 	else if (strncmp(dataset, "npy:", 4) == 0)
 		r = open_arrays(s, dataset + 4, f);
+	else if (strncmp(dataset, "tar:", 4) == 0)
+		r = open_shards(s, dataset + 4, "tar", f);
 	else
 		r = keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))

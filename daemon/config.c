@@ -81,7 +81,7 @@ static int check_name(const char *where, const char *name, struct config_error *
 	return 0;
 }
 
-/* Checks each comma-separated path of "npy:a,b"; other kinds have one path. */
+/* Checks each comma-separated path of "npy:a,b", and each pattern of "tar:a::b"; other kinds have one path. */
 static bool paths_are_absolute(const char *kind, const char *paths)
 {
 	if (paths[0] != '/')
@@ -89,12 +89,15 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 	for (const char *comma = strchr(paths, ','); is_word(kind, "npy") && comma; comma = strchr(comma + 1, ','))
 		if (comma[1] != '/')
 			return false;
+	for (const char *next = strstr(paths, "::"); is_word(kind, "tar") && next; next = strstr(next + 2, "::"))
+		if (next[2] != '/')
+			return false;
 	return true;
 }
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = { "imagefolder", "files", "npy", "random", "serve" };
+	static const char *const kinds[] = { "imagefolder", "files", "tar", "npy", "random", "serve" };
 	const char *colon = strchr(source, ':');
 
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
@@ -108,7 +111,7 @@ static int check_source(const char *where, const char *source, struct config_err
 	}
 	return fail(
 		err,
-		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME",
+		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], random:... or serve:NAME",
 		where, source);
 }
 

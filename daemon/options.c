@@ -93,7 +93,7 @@ static char *absolute(const char *path, size_t n_bytes)
 	return result;
 }
 
-/* "npy:x,y" with each file made absolute; every kind but random names files. config_set_dataset refuses text that is
+/* "npy:x,y" and "tar:x::y" with each file made absolute; every kind but random names files. config_set_dataset refuses text that is
  * not a source. */
 static char *absolute_source(const char *source)
 {
@@ -103,19 +103,20 @@ static char *absolute_source(const char *source)
 	if (!colon || !colon[1] || strncmp(source, "random:", n_kind) == 0)
 		return strdup(source);
 
-	bool several = n_kind == strlen("npy:") && strncmp(source, "npy:", n_kind) == 0;
+	const char *separator = strncmp(source, "npy:", 4) == 0 ? "," : strncmp(source, "tar:", 4) == 0 ? "::" : NULL;
 	char *result = strndup(source, n_kind);
 
 	for (const char *path = colon + 1; path && result;) {
-		size_t n = several ? strcspn(path, ",") : strlen(path);
+		const char *next = separator ? strstr(path, separator) : NULL;
+		size_t n = next ? (size_t)(next - path) : strlen(path);
 		char *one = absolute(path, n), *longer = NULL;
 
-		if (!one || asprintf(&longer, "%s%s%s", result, path == colon + 1 ? "" : ",", one) < 0)
+		if (!one || asprintf(&longer, "%s%s%s", result, path == colon + 1 ? "" : separator, one) < 0)
 			longer = NULL;
 		free(one);
 		free(result);
 		result = longer;
-		path = path[n] ? path + n + 1 : NULL;
+		path = next ? next + strlen(separator) : NULL;
 	}
 	return result;
 }

@@ -36,7 +36,7 @@ static const char *suffix_of(const char *name)
 {
 	static const struct {
 		const char *prefix, *suffix;
-	} kinds[] = { { "imagefolder-", ".index" }, { "index-", ".cache" } };
+	} kinds[] = { { "imagefolder-", ".index" }, { "packed-", ".index" }, { "index-", ".cache" } };
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		size_t n = strlen(kinds[i].prefix), n_suffix = strlen(kinds[i].suffix);

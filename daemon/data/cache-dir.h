@@ -7,7 +7,7 @@
 
 enum { CACHE_DIR_MOST_FILES = 4096 };
 
-/* Removes kept indexes (imagefolder-*.index, index-*.cache) until the rest takes at most limit_bytes of the disk and is
+/* Removes kept indexes (imagefolder-*.index, packed-*.index, index-*.cache) until the rest takes at most limit_bytes of the disk and is
  * at most CACHE_DIR_MOST_FILES files; also removes unfinished ones that a crash has left. A write or a read counts as a
  * use. A file that a daemon has open for writing stays, and files of other names are ignored. Blocking; any thread. 0
  * or negative errno. */

@@ -56,6 +56,7 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		  struct dataset_error *err);
 int arrays_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 
 #endif

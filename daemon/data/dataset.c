@@ -20,6 +20,7 @@ static const struct {
 	{ "imagefolder:", imagefolder_open },
 	{ "files:", filelist_open },
 	{ "npy:", arrays_open },
+	{ "tar:", tar_open },
 	{ "random:", random_open },
 };
 
@@ -46,7 +47,7 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 	}
 	return dataset_fail(
 		err, DATASET_E_INVALID, -EINVAL,
-		"data set '%.128s': expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:shape=...",
+		"data set '%.128s': expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], tar:SHARDS or random:shape=...",
 		source->spec);
 }
 

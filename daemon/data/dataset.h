@@ -33,7 +33,7 @@ struct data_access {
 typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, uint64_t total);
 
 struct dataset_source {
-	const char *spec; /* "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:k=v,..." */
+	const char *spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "random:k=v,..." */
 	const int *fds;   /* borrowed: sent by the peer for this data set (proto/README.md), or none */
 	unsigned n_fds;
 	const struct data_access *access;
@@ -51,7 +51,7 @@ void dataset_unref(struct dataset *ds);
 
 uint64_t dataset_id(const struct dataset *ds); /* identity of the samples: a hash of spec and index (names and labels,
                                                 * or shape and size) */
-/* The key of cached data. It combines dataset_id, the folder itself (file system and inode), and the user for whom the
+/* The key of cached data. It combines dataset_id (of packed data sets with every sample's place in its shard), the folder itself (file system and inode), and the user for whom the
  * data set was opened, unless the access was trusted. So no user ever gets cached data of another user's files,
  * whatever that user claimed about them. */
 uint64_t dataset_cache_id(const struct dataset *ds);

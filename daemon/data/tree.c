@@ -264,9 +264,7 @@ static const struct dataset_ops tree_ops = {
 	.class_name = tree_class,
 };
 
-/* Identifies this folder, over restarts as well: device numbers may change with a restart, so a file system with an id
- * of its own is identified by that. */
-static void identify_root(int root_fd, uint64_t key[2])
+void tree_identify(int root_fd, uint64_t key[2])
 {
 	struct statfs fs;
 	struct stat st;
@@ -287,7 +285,7 @@ static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access
 		uint64_t id, root[2], user;
 	} key = { .id = id };
 
-	identify_root(root_fd, key.root);
+	tree_identify(root_fd, key.root);
 	key.user = access->trusted ? UINT64_MAX : access->uid;
 	return XXH3_64bits(&key, sizeof(key));
 }

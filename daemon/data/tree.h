@@ -9,6 +9,10 @@
  * trusted and came without descriptors. Returns it or negative errno with err filled in. */
 int tree_open_root(const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err);
 
+/* Identifies a folder, over restarts as well: device numbers may change with a restart, so a file system with an id of its
+ * own is identified by that. */
+void tree_identify(int root_fd, uint64_t key[2]);
+
 /* Makes the data set. Takes root_fd and *index, also when it fails (-ENOMEM). `path` is for messages and the id.
  * crosses: some folders lie on other mounts than the root. For a peer that is not trusted, mounts that appear later are
  * not entered, unless the data set counts as a server's in any case: otherwise a FUSE server mounted below a local

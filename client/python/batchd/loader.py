@@ -333,8 +333,8 @@ class _Fixed:
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...", "serve:NAME" or a name from the
-                  daemon's configuration
+    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "random:...", "serve:NAME" or a name
+                  from the daemon's configuration
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
                   sampler's own)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings

@@ -1,0 +1,80 @@
+/* The index of a packed data set: which bytes of which shard a sample is, its name, and its small values in columns. One
+ * block of memory, in the same format as on disk (block.h).
+ *
+ * A sample costs 24 bytes, its name and its values. */
+#ifndef BATCHD_EXTENTS_H
+#define BATCHD_EXTENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "data/block.h"
+#include "data/columns.h"
+
+/* What a shard was when it was indexed. */
+struct shard_stamp {
+	uint64_t dev, ino, n_bytes, mtime_ns, ctime_ns;
+};
+struct shard_stamp shard_stamp_of(const struct stat *st);
+
+struct extents_shard {
+	uint64_t name; /* offset in text: the path below the root */
+	struct shard_stamp stamp;
+	uint64_t first, n; /* its samples */
+	uint64_t n_left_out,
+		first_left_out; /* groups that lack a field; offset in text of the first one's name, or 0 */
+};
+
+struct extents {
+	void *block; /* owned; everything below points into it */
+	size_t block_bytes;
+	uint64_t n;
+	uint32_t n_shards;
+	const struct extents_shard *shards; /* their samples follow each other */
+	const uint64_t *at;                 /* of each sample, offset in its shard */
+	const uint64_t *name;               /* of each sample, offset in text */
+	const uint32_t *n_bytes;            /* of each sample */
+	const uint32_t *shard;              /* of each sample */
+	struct columns columns;
+	const char *text; /* NUL-terminated strings */
+};
+
+void extents_finish(struct extents *ix);
+
+static inline const char *extents_shard_name(const struct extents *ix, uint32_t shard)
+{
+	return ix->text + ix->shards[shard].name;
+}
+/* "train-000003.tar: 00012345.jpg", truncated to size. */
+void extents_name(const struct extents *ix, uint64_t i, char *buf, size_t size);
+/* Equal for the same samples at the same places of shards with the same names. */
+uint64_t extents_hash(const struct extents *ix, uint64_t seed);
+
+/* Builds an index. All functions return 0, -ENOMEM, -EFBIG or the meter's error. The builder starts zeroed, except for
+ * the meters. Samples belong to the shard that was added last; their values are put into `columns` at the same time. */
+struct extents_builder {
+	struct meter *meter;
+	struct columns_builder columns;
+	struct extents_shard *shards;
+	size_t n_shards, shards_capacity;
+	uint64_t *at, *name;
+	uint32_t *n_bytes, *shard;
+	size_t n, at_capacity, name_capacity, bytes_capacity, shard_capacity;
+	struct text text;
+};
+int extents_add_shard(struct extents_builder *b, const char *name, const struct shard_stamp *stamp);
+int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const char *name, size_t n_name);
+/* Counts a group of members that is no sample. */
+int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name);
+/* Adds the samples of a shard of another index, which has the same columns, to the shard that was added last. */
+int extents_copy_shard(struct extents_builder *b, const struct extents *from, uint32_t shard);
+int extents_build(struct extents_builder *b, struct extents *out); /* the builder is empty afterwards, also on error */
+void extents_builder_finish(struct extents_builder *b);
+
+/* As manifest_parse, manifest_load and manifest_save. Every extent of a parsed index lies inside its shard's bytes. */
+int extents_parse(void *block, size_t block_bytes, struct extents *out);
+int extents_load(const char *path, struct extents *out);
+int extents_save(const char *path, const struct extents *ix);
+
+#endif

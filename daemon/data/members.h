@@ -1,0 +1,62 @@
+/* Groups the members of a shard into samples, as WebDataset does: a member's key is its path up to the first dot of its
+ * last name, the rest is its extension, and members of one key that follow each other are one sample. */
+#ifndef BATCHD_MEMBERS_H
+#define BATCHD_MEMBERS_H
+
+#include <stdbool.h>
+
+#include "data/extents.h"
+#include "data/shard-reader.h"
+
+enum {
+	MEMBER_NAME_BYTES = 4096,
+	MEMBERS_MAX = 256,                           /* of one sample */
+	MEMBER_VALUE_BYTES = SHARD_READER_MAX_BYTES, /* of a value that is kept in memory */
+};
+
+/* Which members are a sample's image and its values. */
+struct member_fields {
+	const char *image; /* extensions in order of preference: "jpg;jpeg;png" */
+	unsigned n_values;
+	struct member_value {
+		char name[COLUMN_NAME_BYTES];
+		char extensions[COLUMN_NAME_BYTES];
+		enum column_kind kind; /* COLUMN_INT64, COLUMN_BYTES or COLUMN_TEXT */
+		bool optional;         /* absent from the data set if its first sample lacks it */
+	} values[COLUMNS_MAX];
+};
+
+struct member {
+	const char *name; /* in the shard; no terminator needed */
+	size_t n_name;
+	uint64_t at, n_bytes; /* of its data in the shard, which has them */
+};
+
+struct members {
+	struct member_fields *fields;
+	struct shard_reader *reader;
+	struct extents_builder *builder; /* gets its columns with the first sample */
+	/* private: the sample that is being gathered. Ranks: 0 none yet, else the place in the list of extensions, from 1 */
+	struct text key, values;
+	struct member image;
+	char image_extension[COLUMN_NAME_BYTES];
+	unsigned image_rank, value_rank[COLUMNS_MAX];
+	uint64_t value_at[COLUMNS_MAX]; /* in values */
+	size_t n_value[COLUMNS_MAX];
+	uint64_t seen[MEMBERS_MAX]; /* hashes of extensions */
+	unsigned n_seen;
+};
+
+/* Splits a path: *n_key bytes are the key, the extension follows behind a dot. False for a member of no sample. */
+bool member_split(const char *name, size_t n_name, size_t *n_key);
+
+/* 0 or negative errno with the reader's err. A member of no sample is skipped. */
+int members_add(struct members *m, const struct member *member);
+/* Behind the shard's last member. */
+int members_end(struct members *m);
+void members_finish(struct members *m);
+
+/* Adds the columns of all values to a builder. 0, -ENOMEM, -EFBIG. */
+int member_fields_columns(struct member_fields *fields, struct columns_builder *columns);
+
+#endif

@@ -1,0 +1,526 @@
+/* Opens the shards, takes the index of those that are unchanged from the kept index, reads the headers of the others, and
+ * keeps the result. From then on a sample is one read at its place in an open shard.
+ *
+ * A shard is the one that was indexed as long as device, inode, length and times are the same. The kept index belongs to
+ * the names, the folders behind them and the user, as a walked folder's does (imagefolder.c), and is not kept while a
+ * further change might leave the times as they are. */
+#include "data/packed.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "data/cache-dir.h"
+#include "data/fingerprint.h"
+#include "data/shards.h"
+#include "data/tar.h"
+#include "data/tree.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define NS_PER_S 1000000000ull
+
+enum { PROGRESS_EVERY_NS = 100000000 };
+
+struct packed {
+	struct dataset base;
+	struct shards shards;
+	struct extents index;
+	int label; /* its column; -1: none */
+	uint8_t fingerprint[FINGERPRINT_BYTES];
+};
+
+/* ---- the data set ---- */
+
+static int packed_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
+		       struct dataset_error *err)
+{
+	struct packed *p = (struct packed *)ds;
+	uint32_t shard = p->index.shard[index];
+
+	return shards_read(&p->shards, shard, &p->index.shards[shard].stamp, how, p->index.at[index],
+			   p->index.n_bytes[index], out, err);
+}
+
+static int packed_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)
+{
+	struct packed *p = (struct packed *)ds;
+	uint32_t shard = p->index.shard[index];
+
+	return b->n_bytes != p->index.n_bytes[index]
+		       ? 0
+		       : shards_is_current(&p->shards, shard, &p->index.shards[shard].stamp, how, b);
+}
+
+static int64_t label_of(const struct packed *p, uint64_t index)
+{
+	size_t n;
+	int64_t label;
+
+	if (p->label < 0) {
+		return (int64_t)index; /* as for arrays: a sample without label is labelled by its index */
+	}
+	memcpy(&label, columns_value(&p->index.columns, (unsigned)p->label, index, &n), sizeof(label));
+	return label;
+}
+
+static void packed_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
+{
+	(void)field; /* the label */
+	field_value_set_scalar(out, label_of((const struct packed *)ds, index));
+}
+
+static void packed_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
+{
+	extents_name(&((const struct packed *)ds)->index, index, buf, size);
+}
+
+/* What a fingerprint sees: the shard's name, the sample's, the number of its bytes, its label. */
+static struct fingerprint_sample sample_print(const void *arg, uint64_t i)
+{
+	const struct packed *p = arg;
+	const char *shard = extents_shard_name(&p->index, p->index.shard[i]), *name = p->index.text + p->index.name[i];
+	uint64_t hash = XXH3_64bits(shard, strlen(shard));
+	int64_t label = label_of(p, i);
+
+	hash = XXH3_64bits_withSeed(name, strlen(name), hash + p->index.n_bytes[i]);
+	/* An index as label says nothing of the sample itself. */
+	return (struct fingerprint_sample){ hash, p->label < 0 ? 0 : (uint32_t)XXH3_64bits(&label, sizeof(label)) };
+}
+
+static void sample_name(const void *arg, uint64_t i, char *buf, size_t size)
+{
+	extents_name(&((const struct packed *)arg)->index, i, buf, size);
+}
+
+static struct fingerprint_samples samples_of(const struct packed *p)
+{
+	return (struct fingerprint_samples){ p->index.n, p, sample_print, sample_name };
+}
+
+static void packed_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
+			   char *text, size_t size)
+{
+	struct fingerprint_samples s = samples_of((const struct packed *)ds);
+
+	fingerprint_compare_samples(&s, fingerprint, n_bytes, old_n, text, size);
+}
+
+static void packed_destroy(struct dataset *ds)
+{
+	struct packed *p = (struct packed *)ds;
+
+	shards_finish(&p->shards);
+	extents_finish(&p->index);
+	free(p);
+}
+
+static const struct dataset_ops packed_ops = {
+	.destroy = packed_destroy,
+	.read = packed_read,
+	.is_current = packed_is_current,
+	.value = packed_value,
+	.compare = packed_compare,
+	.name = packed_name,
+};
+
+/* ---- opening ---- */
+
+struct opening {
+	const struct packed_format *format;
+	const struct dataset_source *source;
+	const char *rest;
+	struct packed *packed;
+	struct dataset_error *err;
+	struct member_fields fields;
+	struct extents old;                    /* the kept index; no block: none */
+	uint64_t n_bytes, n_done, reported_ns; /* of all shards, for progress */
+	bool racy;                             /* a shard's times cannot yet show whether it has changed since */
+	uint32_t n_scanned;                    /* shards of which the headers were read */
+};
+
+static void report(struct opening *o, uint64_t done, bool always)
+{
+	uint64_t now = clock_now_ns();
+
+	if (o->source->on_progress && (always || now - o->reported_ns >= PROGRESS_EVERY_NS)) {
+		o->reported_ns = now;
+		o->source->on_progress(o->source->progress_arg, "index", done, o->n_bytes);
+	}
+}
+
+static void on_shard_progress(void *arg, uint64_t at)
+{
+	struct opening *o = arg;
+
+	report(o, o->n_done + at, false);
+}
+
+static bool same_stamp(const struct shard_stamp *a, const struct shard_stamp *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->n_bytes == b->n_bytes && a->mtime_ns == b->mtime_ns &&
+	       a->ctime_ns == b->ctime_ns;
+}
+
+/* The shard of the kept index that this one is; UINT32_MAX: there is none. Shards mostly keep their places. */
+static uint32_t find_old(const struct opening *o, const struct extents_builder *b, uint32_t i, const char *name,
+			 const struct shard_stamp *stamp)
+{
+	const struct extents *old = &o->old;
+
+	if (!old->block || i >= old->n_shards || strcmp(extents_shard_name(old, i), name) ||
+	    !same_stamp(&old->shards[i].stamp, stamp)) {
+		return UINT32_MAX;
+	}
+	return b->n && !columns_are_alike(&b->columns, &old->columns) ? UINT32_MAX : i;
+}
+
+static int no_room(const struct opening *o, int error)
+{
+	return dataset_fail(o->err, DATASET_E_LIMIT, error, "%.300s: %s", o->rest,
+			    error == -EDQUOT   ? "more samples than there is memory for"
+			    : error == -ENOMEM ? "out of memory"
+					       : "more samples than one data set may have");
+}
+
+/* A kept shard that comes first decides, as its first sample did, which optional values there are. */
+static int begin_columns(struct opening *o, struct extents_builder *b)
+{
+	struct member_fields *f = &o->fields;
+	unsigned n = 0;
+
+	if (b->columns.n || b->n) {
+		return 0;
+	}
+	for (unsigned k = 0; k < f->n_values; k++) {
+		if (!f->values[k].optional || columns_find(&o->old.columns, f->values[k].name) >= 0) {
+			f->values[n] = f->values[k];
+			f->values[n++].optional = false;
+		}
+	}
+	f->n_values = n;
+	return member_fields_columns(f, &b->columns);
+}
+
+static int copy_old(struct opening *o, struct extents_builder *b, uint32_t old)
+{
+	int r = o->old.shards[old].n ? begin_columns(o, b) : 0;
+
+	r = r ? r : extents_copy_shard(b, &o->old, old);
+	return r ? no_room(o, r) : 0;
+}
+
+static int scan(struct opening *o, struct extents_builder *b, int fd, const char *name, uint64_t n_bytes)
+{
+	struct shard_reader reader = { .fd = fd,
+				       .n_bytes = n_bytes,
+				       .name = name,
+				       .err = o->err,
+				       .on_progress = on_shard_progress,
+				       .progress_arg = o };
+	struct members m = { .fields = &o->fields, .reader = &reader, .builder = b };
+	int r = o->format->scan(&m);
+
+	members_finish(&m);
+	shard_reader_finish(&reader);
+	o->n_scanned++;
+	return r;
+}
+
+/* As a folder that was just listed (imagefolder.c): a shard that is written again may keep its times, if they are at most
+ * a step of the clock old; a server's clock may be some seconds behind. */
+static bool is_racy(const struct opening *o, const struct shard_stamp *stamp)
+{
+	struct timespec t;
+	uint64_t now, step = o->packed->shards.server ? 5 * NS_PER_S : NS_PER_S / 50;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &t);
+	now = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+	if (stamp->mtime_ns % NS_PER_S == 0 || stamp->ctime_ns % NS_PER_S == 0) {
+		step = step > 2 * NS_PER_S ? step : 2 * NS_PER_S;
+	}
+	return stamp->ctime_ns + step > now;
+}
+
+static int index_shard(struct opening *o, struct extents_builder *b, uint32_t i)
+{
+	struct shards *s = &o->packed->shards;
+	const char *name = shard_names_path(&s->names, i);
+	char path[400];
+	struct shard_stamp stamp;
+	struct stat st;
+	uint32_t old;
+	bool is_kept;
+	int fd = shards_open(s, i, &st, &is_kept, o->err), r;
+
+	if (fd < 0) {
+		return fd;
+	}
+	shards_note(s, fd, &st);
+	stamp = shard_stamp_of(&st);
+	o->racy = o->racy || is_racy(o, &stamp);
+	old = find_old(o, b, i, name, &stamp);
+	shards_path(s, i, path, sizeof(path));
+	r = extents_add_shard(b, name, &stamp);
+	r = r ? no_room(o, r) : old != UINT32_MAX ? copy_old(o, b, old) : scan(o, b, fd, path, stamp.n_bytes);
+	o->n_done += stamp.n_bytes;
+	report(o, o->n_done, false);
+	if (!is_kept) {
+		close(fd);
+	}
+	return r;
+}
+
+/* For progress alone: shards may change until they are read. */
+static void sum_bytes(struct opening *o)
+{
+	struct shards *s = &o->packed->shards;
+
+	for (uint32_t i = 0; o->source->on_progress && i < s->names.n; i++) {
+		struct stat st;
+
+		if (fstatat(s->names.roots[s->names.list[i].root], shard_names_path(&s->names, i), &st, 0) == 0) {
+			o->n_bytes += (uint64_t)st.st_size;
+		}
+	}
+}
+
+static int build(struct opening *o, struct extents *out)
+{
+	struct extents_builder b = { .meter = o->source->meter, .columns = { .meter = o->source->meter } };
+	uint32_t n = (uint32_t)o->packed->shards.names.n;
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < n; i++) {
+		r = index_shard(o, &b, i);
+	}
+	if (!r) {
+		report(o, o->n_bytes, true);
+		r = extents_build(&b, out);
+		r = r ? no_room(o, r) : 0;
+	}
+	extents_builder_finish(&b);
+	return r;
+}
+
+/* ---- the kept index ---- */
+
+static bool kept_path(const struct opening *o, char *path, size_t size)
+{
+	struct {
+		uint64_t roots[SHARDS_MAX_ROOTS][2], user, fields;
+	} key = { .user = o->source->access->trusted ? UINT64_MAX : o->source->access->uid };
+	const struct shard_names *names = &o->packed->shards.names;
+	struct stat st;
+	uint64_t hash;
+
+	if (!o->source->cache_dir) {
+		return false;
+	}
+	for (unsigned i = 0; i < names->n_roots; i++) {
+		if (fstat(names->roots[i], &st) < 0) {
+			return false;
+		}
+		key.roots[i][0] = st.st_dev;
+		key.roots[i][1] = st.st_ino;
+	}
+	key.fields = XXH3_64bits(o->fields.image, strlen(o->fields.image));
+	for (unsigned k = 0; k < o->fields.n_values; k++) {
+		const struct member_value *v = &o->fields.values[k];
+
+		key.fields = XXH3_64bits_withSeed(v->name, strlen(v->name), key.fields + v->kind);
+		key.fields = XXH3_64bits_withSeed(v->extensions, strlen(v->extensions), key.fields);
+	}
+	hash = XXH3_64bits_withSeed(o->rest, strlen(o->rest), XXH3_64bits(&key, sizeof(key)));
+	return snprintf(path, size, "%s/packed-%016llx.index", o->source->cache_dir, (unsigned long long)hash) <
+	       (int)size;
+}
+
+static void load_kept(struct opening *o, const char *path)
+{
+	int r = extents_load(path, &o->old);
+
+	if (r == 0 && meter_take(o->source->meter, o->old.block_bytes)) {
+		extents_finish(&o->old); /* building a new one reports the error */
+	} else if (r < 0 && r != -ENOENT) {
+		log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", o->rest, path,
+			   r == -EINVAL ? "damaged" : "unreadable");
+	}
+}
+
+static void drop_kept(struct opening *o)
+{
+	if (o->old.block) {
+		meter_give(o->source->meter, o->old.block_bytes);
+		extents_finish(&o->old);
+	}
+}
+
+static void keep(const struct opening *o, const char *path)
+{
+	int r = extents_save(path, &o->packed->index);
+
+	if (r < 0) {
+		log_record(LOG_LEVEL_WARNING, "index-not-kept",
+			   "%s: cannot write %s: %s; the shards will be read again next time", o->rest, path,
+			   strerrordesc_np(-r));
+	} else if (o->source->cache_limit_bytes) {
+		cache_dir_trim(o->source->cache_dir, o->source->cache_limit_bytes);
+	}
+}
+
+static int make_index(struct opening *o)
+{
+	char path[4096];
+	bool keeps = kept_path(o, path, sizeof(path));
+	int r;
+
+	if (keeps) {
+		load_kept(o, path);
+	}
+	sum_bytes(o);
+	r = build(o, &o->packed->index);
+	if (!r) {
+		log_record(LOG_LEVEL_INFO, "index-made", "%s: read the headers of %u of %u shards, %llu samples",
+			   o->rest, o->n_scanned, o->packed->index.n_shards, (unsigned long long)o->packed->index.n);
+	}
+	if (!r && keeps && !o->racy && (o->n_scanned || o->old.n_shards != o->packed->index.n_shards)) {
+		keep(o, path);
+	}
+	drop_kept(o);
+	return r;
+}
+
+/* ---- checks ---- */
+
+static void tell_left_out(const struct opening *o)
+{
+	const struct extents *ix = &o->packed->index;
+	const struct extents_shard *first = NULL;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < ix->n_shards; i++) {
+		n += ix->shards[i].n_left_out;
+		first = first || !ix->shards[i].n_left_out ? first : &ix->shards[i];
+	}
+	if (first) {
+		log_record(
+			LOG_LEVEL_WARNING, "samples-left-out",
+			"%s: %llu groups of files are left out, as they lack an image (%s) or a value that the others "
+			"have, the first %s: %s",
+			o->rest, (unsigned long long)n, o->fields.image, ix->text + first->name,
+			ix->text + first->first_left_out);
+	}
+}
+
+static int check(const struct opening *o)
+{
+	const struct extents *ix = &o->packed->index;
+
+	if (ix->n) {
+		return 0;
+	}
+	for (uint32_t i = 0; i < ix->n_shards; i++) {
+		if (ix->shards[i].n_left_out) {
+			return dataset_fail(
+				o->err, DATASET_E_INVALID, -EINVAL,
+				"%.200s: no sample: every group of files lacks an image (%s) or a value, the "
+				"first %.100s: %.100s",
+				o->rest, o->fields.image, extents_shard_name(ix, i),
+				ix->text + ix->shards[i].first_left_out);
+		}
+	}
+	return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: the shards are empty", o->rest);
+}
+
+static uint64_t cache_id_of(const struct packed *p, const struct data_access *access)
+{
+	struct {
+		uint64_t id, roots[SHARDS_MAX_ROOTS][2], user;
+	} key = { .id = p->base.id, .user = access->trusted ? UINT64_MAX : access->uid };
+
+	for (unsigned i = 0; i < p->shards.names.n_roots; i++) {
+		tree_identify(p->shards.names.roots[i], key.roots[i]);
+	}
+	return XXH3_64bits(&key, sizeof(key));
+}
+
+static void describe(struct packed *p, const struct opening *o)
+{
+	struct fingerprint_samples samples = samples_of(p);
+
+	p->shards.names.meter = NULL; /* of the opening */
+	p->label = columns_find(&p->index.columns, "label");
+	p->base.n = p->index.n;
+	p->base.memory_bytes = sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards);
+	p->base.is_image = true;
+	p->base.server = p->shards.server;
+	p->base.id = extents_hash(&p->index, XXH3_64bits(o->rest, strlen(o->rest)));
+	p->base.content_id = extents_hash(&p->index, 0);
+	p->base.cache_id = cache_id_of(p, o->source->access);
+	fingerprint_make_samples(&samples, p->fingerprint);
+	p->base.fingerprint = p->fingerprint;
+}
+
+static int open_all(struct opening *o)
+{
+	struct shard_names names;
+	int r = shard_names_open(o->source, o->rest, o->format->ending, &names, o->err);
+
+	if (r < 0) {
+		shard_names_finish(&names);
+		return r;
+	}
+	r = shards_init(&o->packed->shards, &names, o->source->access);
+	if (r < 0) {
+		return no_room(o, r);
+	}
+	r = make_index(o);
+	return r ? r : check(o);
+}
+
+int packed_open(const struct packed_format *format, const struct dataset_source *source, const char *rest,
+		struct dataset **out, struct dataset_error *err)
+{
+	struct opening o = {
+		.format = format,
+		.source = source,
+		.rest = rest,
+		.err = err,
+		.reported_ns = clock_now_ns(),
+		.fields = { .image = "jpg;jpeg;png;webp",
+			    .n_values = 1,
+			    .values = { { "label", "cls", COLUMN_INT64, true } } },
+	};
+	int r;
+
+	if (meter_take(source->meter, sizeof(*o.packed))) {
+		return no_room(&o, -EDQUOT);
+	}
+	o.packed = calloc(1, sizeof(*o.packed));
+	if (!o.packed) {
+		return dataset_fail_errno(err, ENOMEM, rest);
+	}
+	o.packed->base.ops = &packed_ops;
+	atomic_init(&o.packed->base.refs, 1);
+	r = open_all(&o);
+	r = r ? r : dataset_add_image_fields(&o.packed->base, err);
+	if (r < 0) {
+		dataset_destroy(&o.packed->base);
+		return r;
+	}
+	describe(o.packed, &o);
+	tell_left_out(&o);
+	*out = &o.packed->base;
+	return 0;
+}
+
+int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	static const struct packed_format format = { "tar", ".tar", tar_scan };
+
+	return packed_open(&format, source, rest, out, err);
+}

@@ -1,0 +1,377 @@
+/* See shard-names.h. Braces are expanded first, wildcards then, and only in the last name of a path: a folder is listed,
+ * no tree is walked. */
+#include "data/shard-names.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/file.h"
+#include "data/name.h"
+#include "data/tree.h"
+
+enum { PATH_BYTES = 4096, MAX_BRACES = 8, MAX_DIGITS = 9 };
+
+/* ---- braces ---- */
+
+struct braces {
+	char path[PATH_BYTES];
+	unsigned depth;
+	size_t n;
+	int (*fn)(void *arg, const char *path);
+	void *arg;
+	const char *pattern;
+	struct dataset_error *err;
+};
+
+static int bad_braces(const struct braces *b, const char *why)
+{
+	return dataset_fail(b->err, DATASET_E_INVALID, -EINVAL, "%.300s: %s", b->pattern, why);
+}
+
+static int expand(struct braces *b, size_t n_path, const char *rest);
+
+static int expand_with(struct braces *b, size_t n_path, const char *part, size_t n_part, const char *rest)
+{
+	if (n_path + n_part >= sizeof(b->path)) {
+		return bad_braces(b, "the path is too long");
+	}
+	memcpy(b->path + n_path, part, n_part);
+	return expand(b, n_path + n_part, rest);
+}
+
+static int expand_list(struct braces *b, size_t n_path, const char *body, size_t n_body, const char *rest)
+{
+	const char *end = body + n_body;
+	int r = 0;
+
+	while (!r && body <= end) {
+		const char *comma = memchr(body, ',', (size_t)(end - body));
+		size_t n = (size_t)((comma ? comma : end) - body);
+
+		r = expand_with(b, n_path, body, n, rest);
+		body += n + 1;
+	}
+	return r;
+}
+
+/* A number of a range, at most MAX_DIGITS long. */
+static bool take_number(const char **at, const char *end, int64_t *value, int *width)
+{
+	*width = 0;
+	*value = 0;
+	while (*at < end && **at >= '0' && **at <= '9' && *width <= MAX_DIGITS) {
+		*value = *value * 10 + (**at - '0');
+		++*at;
+		++*width;
+	}
+	return *width > 0 && *width <= MAX_DIGITS;
+}
+
+static bool take_dots(const char **at, const char *end)
+{
+	bool has = end - *at >= 2 && !memcmp(*at, "..", 2);
+
+	*at += has ? 2 : 0;
+	return has;
+}
+
+struct range {
+	int64_t first, last, step;
+	int width; /* of numbers with leading zeros; 0: as they are */
+};
+
+static bool parse_range(const char *body, size_t n, struct range *range)
+{
+	const char *end = body + n, *last;
+	const char *first = body;
+	int n_first, n_last, n_step;
+
+	range->step = 1;
+	if (!take_number(&body, end, &range->first, &n_first) || !take_dots(&body, end)) {
+		return false;
+	}
+	last = body;
+	if (!take_number(&body, end, &range->last, &n_last) ||
+	    (take_dots(&body, end) && !take_number(&body, end, &range->step, &n_step)) || body != end) {
+		return false;
+	}
+	range->step = range->step ? range->step : 1;
+	range->width = (n_first > 1 && *first == '0') || (n_last > 1 && *last == '0')
+			       ? n_first > n_last ? n_first : n_last
+			       : 0;
+	return true;
+}
+
+static int expand_range(struct braces *b, size_t n_path, const struct range *range, const char *rest)
+{
+	bool up = range->first <= range->last;
+	int r = 0;
+
+	for (int64_t i = range->first; !r && (up ? i <= range->last : i >= range->last);
+	     i += up ? range->step : -range->step) {
+		char text[24];
+		int n = snprintf(text, sizeof(text), "%0*lld", range->width, (long long)i);
+
+		r = expand_with(b, n_path, text, (size_t)n, rest);
+	}
+	return r;
+}
+
+static int expand_braces(struct braces *b, size_t n_path, const char *body, const char *close)
+{
+	size_t n = (size_t)(close - body);
+	struct range range;
+
+	if (memchr(body, ',', n)) {
+		return expand_list(b, n_path, body, n, close + 1);
+	}
+	return parse_range(body, n, &range)
+		       ? expand_range(b, n_path, &range, close + 1)
+		       : bad_braces(b, "expected {000..123} or {a,b} in braces, numbers of at most 9 digits");
+}
+
+static int expand(struct braces *b, size_t n_path, const char *rest)
+{
+	size_t n = strcspn(rest, "{}");
+	const char *body, *close;
+	int r;
+
+	if (n_path + n >= sizeof(b->path)) {
+		return bad_braces(b, "the path is too long");
+	}
+	memcpy(b->path + n_path, rest, n);
+	if (!rest[n]) {
+		b->path[n_path + n] = '\0';
+		return b->n++ < SHARDS_MAX ? b->fn(b->arg, b->path) : bad_braces(b, "more than 1048576 shards");
+	}
+	body = rest + n + 1;
+	close = body + strcspn(body, "{}");
+	if (rest[n] == '}' || *close != '}') {
+		return bad_braces(b, "braces that do not match, or stand in each other");
+	}
+	if (b->depth == MAX_BRACES) {
+		return bad_braces(b, "more than 8 pairs of braces");
+	}
+	b->depth++;
+	r = expand_braces(b, n_path + n, body, close);
+	b->depth--;
+	return r;
+}
+
+int braces_expand(const char *pattern, int (*fn)(void *arg, const char *path), void *arg, struct dataset_error *err)
+{
+	struct braces b = { .fn = fn, .arg = arg, .pattern = pattern, .err = err };
+
+	return expand(&b, 0, pattern);
+}
+
+/* ---- names ---- */
+
+struct expansion {
+	const struct dataset_source *source;
+	struct shard_names *names;
+	unsigned root;
+	struct dataset_error *err;
+};
+
+static int no_room(const struct expansion *x, int error)
+{
+	return dataset_fail(x->err, DATASET_E_LIMIT, error, "%s: %s", x->names->root_path[x->root],
+			    error == -EDQUOT ? "more shards than there is memory for" : "out of memory");
+}
+
+static int add_shard(struct expansion *x, const char *path)
+{
+	struct shard_names *names = x->names;
+	int r = names->n < SHARDS_MAX
+			? block_grow(names->meter, &names->list, &names->capacity, names->n + 1, sizeof(*names->list))
+			: -EFBIG;
+
+	if (r == -EFBIG) {
+		return dataset_fail(x->err, DATASET_E_LIMIT, r, "%s: more than %d shards", names->root_path[x->root],
+				    SHARDS_MAX);
+	}
+	names->text.meter = names->meter;
+	r = r ? r : text_add(&names->text, path, strlen(path), &names->list[names->n].name);
+	if (r < 0) {
+		return no_room(x, r);
+	}
+	names->list[names->n++].root = x->root;
+	return 0;
+}
+
+static _Thread_local const char *sorting; /* the text, as qsort has no argument */
+
+static int by_name(const void *a, const void *b)
+{
+	return name_compare(sorting + ((const struct shard_path *)a)->name,
+			    sorting + ((const struct shard_path *)b)->name);
+}
+
+static int add_matches(struct expansion *x, DIR *d, const char *folder, const char *pattern)
+{
+	size_t first = x->names->n;
+	int r = 0;
+
+	for (struct dirent *e; !r && (e = readdir(d));) {
+		char path[PATH_BYTES];
+
+		if (fnmatch(pattern, e->d_name, FNM_PERIOD)) {
+			continue;
+		}
+		r = snprintf(path, sizeof(path), "%s%s%s", folder, *folder ? "/" : "", e->d_name) < (int)sizeof(path)
+			    ? add_shard(x, path)
+			    : dataset_fail(x->err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long",
+					   folder);
+	}
+	sorting = x->names->text.bytes;
+	if (!r && x->names->n > first) {
+		qsort(x->names->list + first, x->names->n - first, sizeof(*x->names->list), by_name);
+	}
+	return r;
+}
+
+static int add_wildcard(struct expansion *x, const char *path, const char *last)
+{
+	struct shard_names *names = x->names;
+	size_t before = names->n;
+	char folder[PATH_BYTES], what[1400];
+	struct stat st;
+	DIR *d;
+	int fd, r;
+
+	snprintf(folder, sizeof(folder), "%.*s", (int)(last > path ? last - path - 1 : 0), path);
+	snprintf(what, sizeof(what), "%s/%.300s", names->root_path[x->root], folder);
+	if (strpbrk(folder, "*?[")) {
+		return dataset_fail(x->err, DATASET_E_INVALID, -EINVAL,
+				    "%.400s: a wildcard in the name of a folder; expected it in the name of the shards",
+				    path);
+	}
+	fd = dir_open_to_list(names->roots[x->root], *folder ? folder : ".", x->source->access, &st, &names->crosses);
+	if (fd < 0) {
+		return dataset_fail_errno(x->err, -fd, what);
+	}
+	d = fdopendir(fd);
+	if (!d) {
+		r = dataset_fail_errno(x->err, errno, what);
+		close(fd);
+		return r;
+	}
+	r = add_matches(x, d, folder, last);
+	closedir(d);
+	return r || names->n > before ? r
+				      : dataset_fail(x->err, DATASET_E_NOT_FOUND, -ENOENT,
+						     "%.400s: no file matches %.100s", what, last);
+}
+
+static int add_path(void *arg, const char *path)
+{
+	struct expansion *x = arg;
+	const char *slash = strrchr(path, '/');
+	const char *last = slash ? slash + 1 : path;
+
+	return strpbrk(path, "*?[") ? add_wildcard(x, path, last) : add_shard(x, path);
+}
+
+/* ---- patterns ---- */
+
+/* Where the part below the root begins. Without a mark the root ends before the first wildcard or brace, and a plain path
+ * names a shard in its folder. */
+static const char *end_of_root(const char *pattern)
+{
+	const char *mark = strstr(pattern, "//");
+	size_t n = mark ? (size_t)(mark - pattern) : strcspn(pattern, "*?[{");
+
+	while (!mark && n && pattern[n - 1] != '/') {
+		n--;
+	}
+	return pattern + n;
+}
+
+static bool is_folder(const struct dataset_source *source, const char *pattern)
+{
+	struct stat st;
+
+	return !source->n_fds && source->access->trusted && stat(pattern, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int open_pattern(const struct dataset_source *source, char *pattern, const char *ending,
+			struct shard_names *names, struct dataset_error *err)
+{
+	struct expansion x = { source, names, names->n_roots, err };
+	char *root = names->root_path[x.root], all[64];
+	const char *rest;
+	size_t n;
+	int fd;
+
+	if (x.root == SHARDS_MAX_ROOTS) {
+		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
+				    "%.300s: at most %d patterns; use braces or a wildcard", pattern, SHARDS_MAX_ROOTS);
+	}
+	rest = end_of_root(pattern);
+	n = (size_t)(rest - pattern);
+	if (is_folder(source, pattern)) {
+		n = strlen(pattern);
+		snprintf(all, sizeof(all), "*%s", ending);
+		rest = all;
+	}
+	while (n > 1 && pattern[n - 1] == '/') {
+		n--;
+	}
+	if (n >= sizeof(names->root_path[0])) {
+		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", pattern);
+	}
+	snprintf(root, sizeof(names->root_path[0]), "%.*s", (int)n, n ? pattern : ".");
+	rest += strspn(rest, "/");
+	if (!*rest) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    "%.300s: expected the shards' names behind the folder", pattern);
+	}
+	fd = tree_open_root(source, x.root, root, err);
+	if (fd < 0) {
+		return fd;
+	}
+	names->roots[names->n_roots++] = fd;
+	return braces_expand(rest, add_path, &x, err);
+}
+
+int shard_names_open(const struct dataset_source *source, const char *rest, const char *ending, struct shard_names *out,
+		     struct dataset_error *err)
+{
+	char patterns[PATH_BYTES], *next = patterns;
+	int r = 0;
+
+	*out = (struct shard_names){ .meter = source->meter };
+	snprintf(patterns, sizeof(patterns), "%s", rest);
+	while (!r && next) {
+		char *pattern = next, *separator = strstr(next, "::");
+
+		next = separator ? separator + 2 : NULL;
+		if (separator) {
+			*separator = '\0';
+		}
+		r = open_pattern(source, pattern, ending, out, err);
+	}
+	if (!r && source->n_fds && out->n_roots != source->n_fds) {
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: %u descriptors for %u patterns", rest,
+				 source->n_fds, out->n_roots);
+	}
+	return r;
+}
+
+void shard_names_finish(struct shard_names *names)
+{
+	for (unsigned i = 0; i < names->n_roots; i++) {
+		close(names->roots[i]);
+	}
+	meter_give(names->meter, names->capacity * sizeof(*names->list) + names->text.capacity);
+	free(names->list);
+	free(names->text.bytes);
+	*names = (struct shard_names){ 0 };
+}

@@ -1,0 +1,268 @@
+/* See shards.h. A shard that is replaced by another file of its name keeps its old bytes as long as it is open here, as
+ * any open file does. A shard that is changed in place is noticed at the next read, whose bytes are not used: the state
+ * of the descriptor is compared after the read, so that a change during it is seen as well. */
+#include "data/shards.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "data/file.h"
+#include "util/closing.h"
+#include "util/size.h"
+
+enum { TRAIT_BITS = 3, MAX_KEPT = 4096 };
+
+/* Descriptors kept by all packed data sets; the limit of open files is per process, and so is this count. */
+static atomic_int n_kept;
+
+static bool take_kept(void)
+{
+	struct rlimit limit;
+	int most = MAX_KEPT;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_KEPT) {
+		most = (int)(limit.rlim_cur / 4);
+	}
+	if (atomic_fetch_add(&n_kept, 1) < most) {
+		return true;
+	}
+	atomic_fetch_sub(&n_kept, 1);
+	return false;
+}
+
+static int pack(int fd, unsigned traits)
+{
+	return (int)((unsigned)(fd + 1) << TRAIT_BITS | traits);
+}
+
+static int unpack(int packed, unsigned *traits)
+{
+	*traits = (unsigned)packed & ((1u << TRAIT_BITS) - 1);
+	return (packed >> TRAIT_BITS) - 1;
+}
+
+int shards_init(struct shards *s, struct shard_names *names, const struct data_access *access)
+{
+	int r = meter_take(names->meter, names->n * sizeof(*s->fds));
+
+	*s = (struct shards){ .access = *access, .names = *names };
+	*names = (struct shard_names){ 0 };
+	s->fds = r ? NULL : calloc(s->names.n, sizeof(*s->fds));
+	if (!s->fds) {
+		return r ? r : -ENOMEM;
+	}
+	for (unsigned i = 0; i < s->names.n_roots; i++) {
+		s->root_traits[i] = dir_traits(s->names.roots[i], access);
+		if (!(s->root_traits[i] & DIR_LOCAL) || s->names.crosses) {
+			s->any_mount = DIR_ANY_MOUNT;
+		}
+	}
+	return 0;
+}
+
+void shards_finish(struct shards *s)
+{
+	for (size_t i = 0; s->fds && i < s->names.n; i++) {
+		int packed = atomic_load(&s->fds[i]), fd;
+		unsigned traits;
+
+		if (!packed) {
+			continue;
+		}
+		fd = unpack(packed, &traits);
+		if (traits & DIR_LOCAL) {
+			close(fd);
+		} else {
+			closing_add(s->access.uid, &fd, 1);
+		}
+		atomic_fetch_sub(&n_kept, 1);
+	}
+	free(s->fds);
+	shard_names_finish(&s->names);
+	*s = (struct shards){ 0 };
+}
+
+uint64_t shards_memory_bytes(const struct shards *s)
+{
+	return s->names.n * sizeof(*s->fds) + s->names.capacity * sizeof(*s->names.list) + s->names.text.capacity;
+}
+
+void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size)
+{
+	const char *root = s->names.root_path[s->names.list[i].root];
+
+	snprintf(buf, size, "%.230s%s%.160s", root, !strcmp(root, "/") ? "" : "/", shard_names_path(&s->names, i));
+}
+
+static int fail(const struct shards *s, uint32_t i, int error, struct dataset_error *err)
+{
+	char path[400];
+
+	shards_path(s, i, path, sizeof(path));
+	return error == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, error, "%s: not a regular file", path)
+				: dataset_fail_errno(err, -error, path);
+}
+
+/* Opens a file in a folder below the root, of which a peer that is not trusted must be able to search each step. */
+static int open_below(struct shards *s, uint32_t i, struct stat *st)
+{
+	unsigned root = s->names.list[i].root;
+	const char *path = shard_names_path(&s->names, i), *slash = strrchr(path, '/');
+	char folder[4096];
+	int at, fd;
+
+	if (s->access.trusted || !slash) {
+		return file_open_at(s->names.roots[root], s->root_traits[root] | s->any_mount, path, &s->access, st);
+	}
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	at = dir_open(s->names.roots[root], folder, &s->access, s->any_mount);
+	if (at < 0) {
+		return at;
+	}
+	fd = file_open_at(at, dir_traits(at, &s->access) | s->any_mount, slash + 1, &s->access, st);
+	close(at);
+	return fd;
+}
+
+static int keep(struct shards *s, uint32_t i, int fd, unsigned traits, bool *is_kept)
+{
+	int none = 0;
+
+	*is_kept = take_kept();
+	if (!*is_kept || atomic_compare_exchange_strong(&s->fds[i], &none, pack(fd, traits))) {
+		return fd;
+	}
+	close(fd);
+	atomic_fetch_sub(&n_kept, 1);
+	return unpack(none, &traits);
+}
+
+int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, struct dataset_error *err)
+{
+	int packed = atomic_load_explicit(&s->fds[i], memory_order_acquire), fd;
+	unsigned traits;
+
+	*is_kept = packed != 0;
+	if (packed) {
+		fd = unpack(packed, &traits);
+		return fstat(fd, st) < 0 ? fail(s, i, -errno, err) : fd;
+	}
+	fd = open_below(s, i, st);
+	if (fd < 0) {
+		return fail(s, i, fd, err);
+	}
+	return keep(s, i, fd, dir_traits(fd, &s->access), is_kept);
+}
+
+void shards_note(struct shards *s, int fd, const struct stat *st)
+{
+	if (!s->server && !(dir_traits(fd, &s->access) & DIR_LOCAL)) {
+		s->server = st->st_dev ? st->st_dev : 1;
+	}
+}
+
+/* The change time says nothing about the bytes: it changes with names and rights, too. */
+static bool is_unchanged(const struct shard_stamp *stamp, const struct stat *st)
+{
+	struct shard_stamp now = shard_stamp_of(st);
+
+	return now.dev == stamp->dev && now.ino == stamp->ino && now.n_bytes == stamp->n_bytes &&
+	       now.mtime_ns == stamp->mtime_ns;
+}
+
+static int changed(const struct shards *s, uint32_t i, const struct shard_stamp *stamp, const struct stat *st,
+		   struct dataset_error *err)
+{
+	char path[400], was[32], is[32];
+
+	shards_path(s, i, path, sizeof(path));
+	if ((uint64_t)st->st_size < stamp->n_bytes) {
+		return dataset_fail(
+			err, DATASET_E_BAD_DATA, -ESTALE,
+			"%.380s: cut short since it was indexed (%s, then %s): restore it, or open the data set anew",
+			path, size_format((uint64_t)st->st_size, is, sizeof(is)),
+			size_format(stamp->n_bytes, was, sizeof(was)));
+	}
+	return dataset_fail(err, DATASET_E_BAD_DATA, -ESTALE,
+			    "%s: changed since it was indexed: open the data set anew", path);
+}
+
+static int read_and_check(const struct shards *s, uint32_t i, int fd, const struct shard_stamp *stamp,
+			  enum read_how how, uint64_t at, size_t n, struct file_bytes *out, struct dataset_error *err)
+{
+	int r = file_read_at(fd, how, at, n, out);
+	struct stat st;
+	char path[400];
+
+	if (r == -EAGAIN || r == -ENOMEM) {
+		return r;
+	}
+	if (r < 0) {
+		shards_path(s, i, path, sizeof(path));
+		return r == -EFBIG ? dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: a sample of more than 256 MiB", path)
+				   : fail(s, i, r, err);
+	}
+	if (fstat(fd, &st) < 0) {
+		return fail(s, i, -errno, err);
+	}
+	if (out->n_bytes < n || !is_unchanged(stamp, &st)) {
+		return changed(s, i, stamp, &st, err);
+	}
+	file_identify(out, &st);
+	return 0;
+}
+
+int shards_read(struct shards *s, uint32_t i, const struct shard_stamp *stamp, enum read_how how, uint64_t at, size_t n,
+		struct file_bytes *out, struct dataset_error *err)
+{
+	int packed = atomic_load_explicit(&s->fds[i], memory_order_acquire), fd, r;
+	unsigned traits = 0;
+	struct stat st;
+	bool is_kept;
+
+	if (how == READ_NOWAIT) {
+		fd = packed ? unpack(packed, &traits) : -1;
+		return traits & DIR_LOCAL ? read_and_check(s, i, fd, stamp, how, at, n, out, err) : -EAGAIN;
+	}
+	fd = shards_open(s, i, &st, &is_kept, err);
+	if (fd < 0) {
+		return fd;
+	}
+	r = read_and_check(s, i, fd, stamp, how, at, n, out, err);
+	if (!is_kept) {
+		close(fd);
+	}
+	return r;
+}
+
+int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *stamp, enum read_how how,
+		      const struct file_bytes *b)
+{
+	int packed = atomic_load_explicit(&s->fds[i], memory_order_acquire), fd;
+	struct dataset_error unused;
+	unsigned traits = 0;
+	struct stat st;
+	bool is_kept;
+
+	if (b->ino != stamp->ino || b->dev != stamp->dev || b->mtime_ns != stamp->mtime_ns) {
+		return 0;
+	}
+	if (packed) {
+		fd = unpack(packed, &traits);
+	}
+	if (how == READ_NOWAIT) {
+		return !(traits & DIR_LOCAL) ? -EAGAIN : fstat(fd, &st) == 0 && is_unchanged(stamp, &st);
+	}
+	fd = shards_open(s, i, &st, &is_kept, &unused);
+	if (fd < 0) {
+		return 0;
+	}
+	if (!is_kept) {
+		close(fd);
+	}
+	return is_unchanged(stamp, &st);
+}

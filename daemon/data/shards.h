@@ -1,0 +1,45 @@
+/* The open shards of a packed data set. A shard's descriptor is judged by the peer's rights when it is opened, and then
+ * kept: a sample costs no open. Beyond a limit of descriptors, shards are opened for each read. */
+#ifndef BATCHD_SHARDS_H
+#define BATCHD_SHARDS_H
+
+#include <stdatomic.h>
+
+#include "data/dataset.h"
+#include "data/extents.h"
+#include "data/shard-names.h"
+
+struct shards {
+	struct data_access access;
+	struct shard_names names;
+	atomic_int *fds; /* of each shard: packed, or 0 while there is none */
+	unsigned root_traits[SHARDS_MAX_ROOTS];
+	unsigned any_mount; /* DIR_ANY_MOUNT, as in a tree */
+	uint64_t server;    /* as dataset_server; see shards_note */
+};
+
+/* Takes the names. 0 or -ENOMEM or the meter's error; the caller finishes *s in either case. */
+int shards_init(struct shards *s, struct shard_names *names, const struct data_access *access);
+/* Closes what may wait for a server on a thread of its own. */
+void shards_finish(struct shards *s);
+uint64_t shards_memory_bytes(const struct shards *s);
+
+/* The shard's path, for messages. */
+void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size);
+
+/* A descriptor of the shard for reading, and its state. is_kept: it stays the shard's; otherwise the caller closes it.
+ * May wait. Negative errno with err, which names the shard. */
+int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, struct dataset_error *err);
+
+/* While the data set is opened, for each shard: notes whether a server answers for it. */
+void shards_note(struct shards *s, int fd, const struct stat *st);
+
+/* Reads an extent of a shard that was `stamp` when it was indexed. As dataset_read; -ESTALE when the shard has changed
+ * since. */
+int shards_read(struct shards *s, uint32_t i, const struct shard_stamp *stamp, enum read_how how, uint64_t at, size_t n,
+		struct file_bytes *out, struct dataset_error *err);
+/* As dataset_is_current. */
+int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *stamp, enum read_how how,
+		      const struct file_bytes *b);
+
+#endif

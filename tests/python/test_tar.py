@@ -1,0 +1,336 @@
+"""tar: data sets have the samples that the webdataset package makes of the same shards, in the same order."""
+
+import io
+import os
+import pathlib
+import random
+import subprocess
+import tarfile
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build"))
+TOOL = BUILD / "tests" / "tools" / "dataset"
+
+
+def add(tar, name, data, **attributes):
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in attributes.items():
+        setattr(info, key, value)
+    tar.addfile(info, io.BytesIO(data))
+
+
+def write(path, members, format=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, data in members:
+            add(tar, name, data)
+
+
+def ours(spec, *more):
+    done = subprocess.run([TOOL, spec, *map(str, more)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    return [(name.encode().decode("unicode_escape").encode("latin-1").decode(), int(label)) for name, label in lines]
+
+
+def lowered(samples):
+    """With extensions as webdataset has them; batchd's messages keep a member's own name."""
+    return [(name[: name.rindex(".")] + name[name.rindex(".") :].lower(), label) for name, label in samples]
+
+
+def refusal(spec):
+    done = subprocess.run([TOOL, spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+def expected(*shards, images=("jpg", "jpeg", "png", "webp")):
+    """Of the samples that webdataset gives, those with an image and a label."""
+    wds = pytest.importorskip("webdataset", reason="the webdataset package is not installed")
+    samples = wds.WebDataset([str(s) for s in shards], shardshuffle=False, empty_check=False)
+    found = []
+    for sample in samples:
+        image = next((e for e in images if e in sample), None)
+        if image and "cls" in sample:
+            shard = os.path.basename(sample["__url__"])
+            found.append((f"{shard}: {sample['__key__']}.{image}", int(sample["cls"])))
+    return found
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_samples_and_order_are_webdatasets(tmp_path, format):
+    """Proves keys, extensions, order and labels for every kind of tar that Python writes: long names, names that are not
+    ASCII, folders, several extensions, members that belong to no sample."""
+    long = "a-long-folder/" * 6 + "b" * 60
+    members = [
+        ("000.jpg", b"x" * 700),
+        ("000.cls", b"3"),
+        ("sub/folder.d/001.cls", b" -4\n"),
+        ("sub/folder.d/001.png", b""),
+        ("001.seg.png", b"no image of its own"),
+        ("001.JPG", b"y"),
+        ("001.cls", b"+17"),
+        ("README", b"no key"),
+        ("__index__.json", b"{}"),
+        ("002.txt", b"no image"),
+        ("002.cls", b"1"),
+        ("003.jpeg", b"z" * 512),
+        ("003.png", b"z" * 513),
+        ("003.cls", b"5"),
+        (".hidden.jpg", b"h"),
+        ("dir/.odd", b"h"),
+        (long + ".jpg", b"q"),
+        (long + ".cls", b"9223372036854775807"),
+        ("000.jpg", b"the same key again, later"),
+        ("000.cls", b"0"),
+    ]
+    if format != tarfile.USTAR_FORMAT:
+        members += [("p/" + "ü" * 130 + ".jpg", b"u"), ("p/" + "ü" * 130 + ".cls", b"7")]
+    write(tmp_path / "a.tar", members, format)
+    write(tmp_path / "b.tar", [("000.cls", b"8"), ("000.jpg", b"in the next shard")], format)
+    want = expected(tmp_path / "a.tar", tmp_path / "b.tar")
+    assert len(want) == (7 if format == tarfile.USTAR_FORMAT else 8)
+    for pattern in ("a.tar::{}/b.tar".format(tmp_path), "*.tar", "", "{a,b}.tar"):
+        assert lowered(ours(f"tar:{tmp_path}/{pattern}")) == want
+
+
+def test_braces_are_expanded_as_a_shell_does(tmp_path):
+    """Proves numbers with and without zeros, steps, downwards, several braces; the oracle is bash."""
+    for n in range(12):
+        for width in (1, 3):
+            for part in "ab":
+                write(tmp_path / f"{part}-{n:0{width}}.tar", [("k.jpg", b""), ("k.cls", str(n).encode())])
+    for pattern in ("{a,b}-{000..011}.tar", "a-{0..11..3}.tar", "b-{11..2}.tar", "a-{8,1,005}.tar", "{a,b}-1{0,1}.tar"):
+        names = subprocess.run(["bash", "-c", f"echo {pattern}"], stdout=subprocess.PIPE, text=True).stdout.split()
+        got = [name.split(": ")[0] for name, _ in ours(f"tar:{tmp_path}/{pattern}")]
+        assert got == names
+
+
+def test_links_and_folders_are_skipped(tmp_path):
+    """Proves that members which are no regular files make no sample and do not disturb the others, as in webdataset."""
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add(tar, "d", b"", type=tarfile.DIRTYPE)
+        add(tar, "0.jpg", b"1234")
+        add(tar, "0.cls", b"1")
+        add(tar, "1.jpg", b"", type=tarfile.SYMTYPE, linkname="0.jpg")
+        add(tar, "2.jpg", b"", type=tarfile.LNKTYPE, linkname="0.jpg")
+        add(tar, "3.jpg", b"", type=tarfile.FIFOTYPE)
+        add(tar, "4.jpg", b"abc")
+        add(tar, "4.cls", b"2")
+    assert ours(f"tar:{tmp_path}/a.tar") == expected(tmp_path / "a.tar") == [("a.tar: 0.jpg", 1), ("a.tar: 4.jpg", 2)]
+
+
+def test_without_labels_a_sample_is_labelled_by_its_index(tmp_path):
+    """Proves that shards without .cls are a data set of images."""
+    write(tmp_path / "a.tar", [("x.jpg", b""), ("x.txt", b"a cat"), ("y.jpg", b"")])
+    assert ours(f"tar:{tmp_path}/a.tar") == [("a.tar: x.jpg", 0), ("a.tar: y.jpg", 1)]
+
+
+def test_sizes_beyond_octal_digits_are_read(tmp_path):
+    """Proves base-256 and pax sizes with a sparse shard in which a member of 9 GiB comes first, and a sample behind it
+    is found."""
+    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        path = tmp_path / "big.tar"
+        big = tarfile.TarInfo("big.bin")
+        big.size = 9 << 30
+        with open(path, "wb") as f:
+            f.write(big.tobuf(format))
+            f.seek(big.size, os.SEEK_CUR)
+            for name, data in (("0.jpg", b"x"), ("0.cls", b"4")):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                f.write(info.tobuf(format) + data.ljust(512, b"\0"))
+            f.write(bytes(1024))
+        assert ours(f"tar:{path}") == [("big.tar: 0.jpg", 4)]
+        path.unlink()
+
+
+def damaged(change):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        add(tar, "0.jpg", b"a" * 600)
+        add(tar, "0.cls", b"1")
+    return change(bytearray(buffer.getvalue()))
+
+
+def with_size(block, field):
+    block[124:136] = field
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    return block
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda b: b[: 512 + 300], "beyond the shard's end: cut short?"),
+        (lambda b: b[: 512 + 1024 + 100], "in the middle of a header"),
+        (lambda b: with_size(b, b"\xff" * 12), "negative or no number"),
+        (lambda b: with_size(b, b"\x80" + b"\x7f" * 11), "negative or no number"),
+        (lambda b: with_size(b, b"\x80\0\0\0\x7f" + b"\xff" * 7), "beyond the shard's end"),
+        (lambda b: with_size(b, b"99999999999\0"), "negative or no number"),
+        (lambda b: b[:1536] + b"garbage!" * 64 + b[2048:], "no tar header: damaged?"),
+        (lambda b: b"no archive at all" * 60, "not a tar archive?"),
+        (lambda b: b"short", "not a tar archive"),
+        (lambda b: b"", "an empty file"),
+        (lambda b: b"\x1f\x8b" + b[2:], "compressed by gzip"),
+    ],
+)
+def test_damaged_shards_are_refused_by_name(tmp_path, change, words):
+    """Proves that a cut, forged or foreign shard is an error with its name and place; tarfile takes some of these for
+    the archive's end."""
+    (tmp_path / "bad.tar").write_bytes(bytes(damaged(change)))
+    text = refusal(f"tar:{tmp_path}/bad.tar")
+    assert f"{tmp_path}/bad.tar, byte" in text and words in text
+
+
+def pax(records):
+    """An extended header of raw records in front of a member."""
+    info = tarfile.TarInfo("PaxHeader")
+    info.type = b"x"
+    info.size = len(records)
+    data = tarfile.TarInfo("0.jpg")
+    padding = bytes(-len(records) % 512)
+    return info.tobuf(tarfile.USTAR_FORMAT) + records + padding + data.tobuf(tarfile.USTAR_FORMAT) + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (pax(b"12 path=a\0b\n"), "zero byte"),
+        (pax(b"12 path=a\nb\n"), "control character"),
+        (pax(b"99 path=abc\n"), "damaged pax header"),
+        (pax(b"0 path=abc\n"), "damaged pax header"),
+        (pax(b"99999999999999999999999 path=a\n"), "damaged pax header"),
+        (pax(b"13 size=1x00\n"), "pax size that is no number"),
+        (pax(b"22 GNU.sparse.major=1\n"), "sparse"),
+        (pax(b"18 size=999999999\n"), "beyond the shard's end"),
+        (pax(b"\0" * 512)[:1024] * 9 + bytes(1024), "more than 8 extended headers"),
+        (pax(b" " * (1 << 20) + b" "), "extended header of more than 1 MiB"),
+    ],
+)
+def test_hostile_extended_headers_are_refused(tmp_path, content, words):
+    """Proves the limits on pax headers."""
+    (tmp_path / "x.tar").write_bytes(content)
+    assert words in refusal(f"tar:{tmp_path}/x.tar")
+
+
+def test_a_member_that_comes_twice_in_a_sample_is_refused(tmp_path):
+    """Proves that it is an error, as in webdataset, whose message says the same."""
+    write(tmp_path / "a.tar", [("0.jpg", b""), ("0.cls", b"1"), ("0.JPG", b"")])
+    assert "0.JPG comes twice in one sample" in refusal(f"tar:{tmp_path}/a.tar")
+    with pytest.raises(Exception, match="duplicate file name"):
+        expected(tmp_path / "a.tar")
+
+
+def test_a_million_empty_members_cost_no_more_than_their_names(tmp_path):
+    """Proves that keys without samples take no memory each, and that members of one key are limited."""
+    with open(tmp_path / "many.tar", "wb") as f:
+        for name in ("a", "b"):
+            block = tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT)
+            f.write(block * 100000)
+        f.write(tarfile.TarInfo("k.jpg").tobuf(tarfile.USTAR_FORMAT) + bytes(1024))
+    assert ours(f"tar:{tmp_path}/many.tar") == [("many.tar: k.jpg", 0)]
+    write(tmp_path / "key.tar", [(f"k.{i}", b"") for i in range(300)])
+    assert "more than 256 members of one key" in refusal(f"tar:{tmp_path}/key.tar")
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    """Proves it for a range, a wildcard and a folder."""
+    write(tmp_path / "a-0.tar", [("0.jpg", b"")])
+    write(tmp_path / "a-2.tar", [("0.jpg", b"")])
+    assert f"{tmp_path}/a-1.tar: No such file" in refusal(f"tar:{tmp_path}/a-{{0..2}}.tar")
+    assert "no file matches b-*.tar" in refusal(f"tar:{tmp_path}/b-*.tar")
+    (tmp_path / "empty").mkdir()
+    assert "no file matches *.tar" in refusal(f"tar:{tmp_path}/empty")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["{0..2", "0..2}.tar", "{a{b,c}}.tar", "{abc}.tar", "{0..9999999999}.tar", "{0..9999999}.tar"]
+)
+def test_bad_braces_are_refused(tmp_path, pattern):
+    """Proves that a mistyped pattern, or one that names millions, is an error that shows it."""
+    assert pattern in refusal(f"tar:{tmp_path}/{pattern}")
+
+
+def photographs(samples, n, shards, tmp_path, seed=0):
+    """Labelled photographs in shards; returns their bytes and labels in order."""
+    files = sorted(p for p in samples.rglob("*.jpg"))
+    rng = random.Random(seed)
+    rows = [(files[rng.randrange(len(files))].read_bytes(), rng.randrange(1000)) for _ in range(n)]
+    for s in range(shards):
+        members = []
+        for i in range(s * n // shards, (s + 1) * n // shards):
+            members += [(f"{i:06}.cls", str(rows[i][1]).encode()), (f"{i:06}.jpg", rows[i][0])]
+        write(tmp_path / f"train-{s:03}.tar", members)
+    return rows
+
+
+def test_pixels_and_labels_are_those_of_the_files(daemon, samples, tmp_path):
+    """Proves batches byte for byte against a list of the same files, and labels against webdataset."""
+    import batchd
+
+    rows = photographs(samples, 50, 4, tmp_path)
+    with open(tmp_path / "list.txt", "w") as f:
+        for i, (data, label) in enumerate(rows):
+            (tmp_path / f"{i}.jpg").write_bytes(data)
+            f.write(f"{i}.jpg\t{label}\n")
+    options = dict(batch_size=8, shuffle=True, seed=3, transform="train224", dtype="uint8")
+    packed = batchd.DataLoader(f"tar:{tmp_path}/train-{{000..003}}.tar", job="a", **options)
+    loose = batchd.DataLoader(f"files:{tmp_path}/list.txt", job="b", **options)
+    for epoch in range(2):
+        packed.set_epoch(epoch)
+        loose.set_epoch(epoch)
+        n = 0
+        for (x, y), (u, v) in zip(packed, loose):
+            assert (x == u).all() and (y == v).all()
+            n += len(y)
+        assert n == 50
+    labels = [label for _, label in expected(*sorted(tmp_path.glob("*.tar")))]
+    assert labels == [label for _, label in rows]
+
+
+def epoch_of(spec, world_size, epoch, state=None, stop=None, batch_size=4):
+    """Sample indices of one epoch, rank by rank, padding left out, and a state."""
+    import batchd
+
+    seen, after = [], None
+    for rank in range(world_size):
+        loader = batchd.DataLoader(
+            spec,
+            batch_size=batch_size,
+            shuffle=True,
+            seed=5,
+            transform="val224",
+            dtype="uint8",
+            rank=rank,
+            world_size=world_size,
+            job=f"w{world_size}-{epoch}-{stop}-{bool(state)}",
+        )
+        if state:
+            loader.load_state_dict(state)
+        loader.set_epoch(epoch)
+        for step, _ in enumerate(loader):
+            last = loader.last_batch
+            n = len(last.indices) - last.n_padding
+            seen += [int(i) for i in last.indices[:n]]
+            if stop is not None and step + 1 == stop:
+                after = loader.state_dict()
+                break
+        loader.close()
+    return seen, after
+
+
+def test_every_sample_comes_once_on_any_number_of_ranks_and_after_a_resume(daemon, samples, tmp_path):
+    """Proves exactly once per epoch on 1, 2, 3 and 8 ranks, and for an epoch that 3 ranks began and 2 end."""
+    photographs(samples, 97, 5, tmp_path)
+    spec = f"tar:{tmp_path}"
+    for world_size in (1, 2, 3, 8):
+        seen, _ = epoch_of(spec, world_size, epoch=1)
+        assert sorted(seen) == list(range(97))
+    first, state = epoch_of(spec, 3, epoch=2, stop=4)
+    rest, _ = epoch_of(spec, 2, epoch=2, state=state)
+    assert len(first) == 48
+    assert sorted(first + rest) == list(range(97))

@@ -1,0 +1,324 @@
+/* Packed data sets: what is read of which shard, for whom, and what of the index is kept. */
+#include "datasets.h"
+
+#include "data/cache-dir.h"
+#include "data/file.h"
+#include "util/clock.h"
+
+enum { BLOCK = 512 };
+
+static size_t header(unsigned char *block, const char *name, size_t n)
+{
+	unsigned sum = 0;
+
+	memset(block, 0, BLOCK);
+	snprintf((char *)block, 100, "%s", name);
+	snprintf((char *)block + 124, 12, "%011zo", n);
+	block[156] = '0';
+	memcpy(block + 257, "ustar\00000", 8);
+	memset(block + 148, ' ', 8);
+	for (unsigned i = 0; i < BLOCK; i++) {
+		sum += block[i];
+	}
+	snprintf((char *)block + 148, 8, "%06o", sum);
+	return BLOCK;
+}
+
+/* A shard of n samples "0.jpg", "1.jpg" ... with the text as bytes and the number as label. */
+static void put_shard(const char *name, unsigned n, const char *text, mode_t mode)
+{
+	static unsigned char shard[64 << 10];
+	size_t at = 0;
+
+	memset(shard, 0, sizeof(shard));
+	for (unsigned i = 0; i < n; i++) {
+		char path[32], label[16];
+
+		snprintf(path, sizeof(path), "%u.jpg", i);
+		at += header(shard + at, path, strlen(text));
+		memcpy(shard + at, text, strlen(text));
+		at += BLOCK;
+		snprintf(path, sizeof(path), "%u.cls", i);
+		at += header(shard + at, path, (size_t)snprintf(label, sizeof(label), "%u", i));
+		memcpy(shard + at, label, strlen(label));
+		at += BLOCK;
+	}
+	put_bytes(name, shard, at + 2 * (size_t)BLOCK, mode);
+}
+
+static void assert_reads(struct dataset *ds, uint64_t index, const char *text)
+{
+	struct file_bytes b = { 0 };
+
+	ck_assert_msg(dataset_read(ds, index, READ_WAIT, &b, &f.err) == 0, "%s", f.err.text);
+	ck_assert_uint_eq(b.n_bytes, strlen(text));
+	ck_assert_mem_eq(b.data, text, b.n_bytes);
+	for (size_t i = 0; i < 64; i++) {
+		ck_assert_uint_eq(b.data[b.n_bytes + i], 0);
+	}
+	ck_assert_int_eq(dataset_is_current(ds, index, READ_WAIT, &b), 1);
+	file_bytes_finish(&b);
+}
+
+static struct dataset *open_kept(const char *cache)
+{
+	struct dataset *ds = NULL;
+
+	ck_assert_msg(open_as(&f.trusted, "tar", in_root("*.tar"), cache, NULL, 0, &ds) == 0, "%s", f.err.text);
+	return ds;
+}
+
+START_TEST(test_samples_are_read_at_their_places)
+{
+	/* Proves bytes, zeros behind them, labels and names of samples in two shards. */
+	struct dataset *ds;
+	char name[64];
+
+	put_shard("a.tar", 3, "first", 0644);
+	put_shard("b.tar", 2, "second one", 0644);
+	ds = open_trusted("tar", in_root("{a,b}.tar"));
+	ck_assert_uint_eq(dataset_n(ds), 5);
+	assert_reads(ds, 2, "first");
+	assert_reads(ds, 4, "second one");
+	ck_assert_int_eq(dataset_label(ds, 2), 2);
+	ck_assert_int_eq(dataset_label(ds, 4), 1);
+	dataset_name(ds, 4, name, sizeof(name));
+	ck_assert_str_eq(name, "b.tar: 1.jpg");
+	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_a_shard_that_changes_is_named)
+{
+	/* Proves that a shard which is written, or cut short, while it is open gives no bytes and is named; samples of
+	 * other shards are read as before. */
+	struct file_bytes b = { 0 }, old = { 0 };
+	struct dataset *ds;
+
+	put_shard("a.tar", 2, "first", 0644);
+	put_shard("b.tar", 2, "other", 0644);
+	ds = open_trusted("tar", in_root("*.tar"));
+	ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &old, &f.err), 0);
+	put_shard("a.tar", 2, "FIRST", 0644);
+	ck_assert_int_eq(dataset_is_current(ds, 0, READ_WAIT, &old), 0);
+	ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(f.err.text, "/a.tar: changed since it was indexed"));
+	ck_assert_int_eq(truncate(in_root("a.tar"), 600), 0);
+	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(f.err.text, "/a.tar: cut short since it was indexed"));
+	assert_reads(ds, 2, "other");
+	file_bytes_finish(&b);
+	file_bytes_finish(&old);
+	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_a_shard_that_is_removed_is_read_to_the_end)
+{
+	/* Proves that an open shard needs its name no more: jobs survive a clean-up by rename, as with open files. */
+	struct dataset *ds;
+
+	put_shard("a.tar", 2, "first", 0644);
+	ds = open_trusted("tar", in_root("a.tar"));
+	ck_assert_int_eq(unlink(in_root("a.tar")), 0);
+	assert_reads(ds, 1, "first");
+	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_a_peer_reads_what_it_may)
+{
+	/* Proves the rules of access for shards: mode bits, links, folders below, a way out of the root, no descriptor. */
+	struct dataset *ds = NULL;
+	int fd;
+
+	make_dir("d", 0755);
+	make_dir("d/closed", 0700);
+	put_shard("d/a.tar", 1, "first", 0644);
+	put_shard("d/b.tar", 1, "first", 0600);
+	put_shard("d/closed/c.tar", 1, "first", 0644);
+	put_shard("out.tar", 1, "first", 0644);
+	ck_assert_int_eq(symlink("a.tar", in_root("d/link.tar")), 0);
+	fd = open_dir("d");
+	ck_assert_msg(open_as(&f.other, "tar", in_root("d//a.tar"), NULL, &fd, 1, &ds) == 0, "%s", f.err.text);
+	assert_reads(ds, 0, "first");
+	dataset_unref(ds);
+	ck_assert_int_eq(open_as(&f.other, "tar", in_root("d//b.tar"), NULL, &fd, 1, &ds), -EACCES);
+	ck_assert_ptr_nonnull(strstr(f.err.text, "/d/b.tar"));
+	ck_assert_int_eq(open_as(&f.other, "tar", in_root("d//closed/c.tar"), NULL, &fd, 1, &ds), -EACCES);
+	ck_assert_int_eq(open_as(&f.other, "tar", in_root("d//closed/*.tar"), NULL, &fd, 1, &ds), -EACCES);
+	ck_assert_int_eq(open_as(&f.other, "tar", in_root("d//link.tar"), NULL, &fd, 1, &ds), -ELOOP);
+	ck_assert_int_lt(open_as(&f.other, "tar", in_root("d//../out.tar"), NULL, &fd, 1, &ds), 0);
+	ck_assert_int_lt(open_as(&f.other, "tar", in_root("d//{closed/,../out}.tar"), NULL, &fd, 1, &ds), 0);
+	ck_assert_int_eq(open_as(&f.other, "tar", in_root("d/a.tar"), NULL, NULL, 0, &ds), -EACCES);
+	close(fd);
+}
+END_TEST
+
+START_TEST(test_the_index_is_kept_and_renewed_by_shard)
+{
+	/* Proves that the index is written once, taken again unchanged, and made anew for a shard that was changed, came or
+	 * went. */
+	struct stat first, second;
+	struct dataset *ds;
+	char command[200], kept[400];
+	FILE *p;
+
+	make_dir("cache", 0700);
+	put_shard("a.tar", 2, "first", 0644);
+	put_shard("b.tar", 2, "second", 0644);
+	settle();
+	dataset_unref(open_kept(in_root("cache")));
+	snprintf(command, sizeof(command), "ls %s/packed-*.index", in_root("cache"));
+	p = popen(command, "r");
+	ck_assert_ptr_nonnull(fgets(kept, sizeof(kept), p));
+	pclose(p);
+	kept[strcspn(kept, "\n")] = '\0';
+	ck_assert_int_eq(stat(kept, &first), 0);
+
+	ds = open_kept(in_root("cache"));
+	assert_reads(ds, 3, "second");
+	ck_assert_int_eq(dataset_label(ds, 3), 1);
+	dataset_unref(ds);
+	ck_assert_int_eq(stat(kept, &second), 0);
+	ck_assert_uint_eq(first.st_ino, second.st_ino); /* not written again */
+
+	put_shard("b.tar", 4, "changed", 0644);
+	settle();
+	ds = open_kept(in_root("cache"));
+	ck_assert_uint_eq(dataset_n(ds), 6);
+	assert_reads(ds, 1, "first");
+	assert_reads(ds, 5, "changed");
+	ck_assert_int_eq(dataset_label(ds, 5), 3);
+	dataset_unref(ds);
+	ck_assert_int_eq(stat(kept, &second), 0);
+	ck_assert_uint_ne(first.st_ino, second.st_ino);
+
+	ck_assert_int_eq(unlink(in_root("a.tar")), 0);
+	put_shard("c.tar", 1, "new", 0644);
+	settle();
+	ds = open_kept(in_root("cache"));
+	ck_assert_uint_eq(dataset_n(ds), 5);
+	assert_reads(ds, 0, "changed");
+	assert_reads(ds, 4, "new");
+	dataset_unref(ds);
+}
+END_TEST
+
+static void spoil(const char *kept)
+{
+	int fd = open(kept, O_RDWR);
+	char byte;
+
+	ck_assert_int_eq(pread(fd, &byte, 1, 200), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, 200), 1);
+	close(fd);
+}
+
+START_TEST(test_a_damaged_kept_index_is_made_anew)
+{
+	/* Proves that damage costs another look at the shards, and nothing else. */
+	struct dataset *ds;
+	char command[200], kept[400];
+	FILE *p;
+
+	make_dir("cache", 0700);
+	put_shard("a.tar", 2, "first", 0644);
+	settle();
+	dataset_unref(open_kept(in_root("cache")));
+	snprintf(command, sizeof(command), "ls %s/packed-*.index", in_root("cache"));
+	p = popen(command, "r");
+	ck_assert_ptr_nonnull(fgets(kept, sizeof(kept), p));
+	pclose(p);
+	kept[strcspn(kept, "\n")] = '\0';
+	spoil(kept);
+	ds = open_kept(in_root("cache"));
+	ck_assert_uint_eq(dataset_n(ds), 2);
+	assert_reads(ds, 1, "first");
+	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_identity_says_what_changed)
+{
+	/* Proves that a copy elsewhere has the same content, that caches of another index are others, and that the
+	 * difference is named by shard and sample. */
+	struct dataset *here, *there, *after;
+	uint8_t print[4096];
+	const uint8_t *now;
+	char text[400];
+	size_t n;
+
+	make_dir("x", 0755);
+	make_dir("y", 0755);
+	put_shard("x/a.tar", 2, "first", 0644);
+	put_shard("y/a.tar", 2, "first", 0644);
+	here = open_trusted("tar", in_root("x"));
+	there = open_trusted("tar", in_root("y"));
+	ck_assert_uint_eq(dataset_content_id(here), dataset_content_id(there));
+	ck_assert_uint_ne(dataset_cache_id(here), dataset_cache_id(there));
+	now = dataset_fingerprint(here, &n);
+	memcpy(print, now, n);
+	put_shard("x/a.tar", 3, "first", 0644);
+	after = open_trusted("tar", in_root("x"));
+	ck_assert_uint_ne(dataset_content_id(here), dataset_content_id(after));
+	ck_assert_uint_ne(dataset_cache_id(here), dataset_cache_id(after));
+	dataset_compare(after, print, n, 2, text, sizeof(text));
+	ck_assert_str_eq(text, "1 file more than before (3 instead of 2): 1 new, the first a.tar: 2.jpg");
+	dataset_unref(here);
+	dataset_unref(there);
+	dataset_unref(after);
+}
+END_TEST
+
+static int grant(void *arg, uint64_t bytes)
+{
+	uint64_t *left = arg;
+
+	if (bytes > *left) {
+		return -EDQUOT;
+	}
+	*left -= bytes;
+	return 0;
+}
+
+START_TEST(test_memory_of_the_index_is_asked_for)
+{
+	/* Proves that an index larger than its user may have is refused, and that what is granted covers it. */
+	uint64_t left = 1 << 20;
+	struct meter meter = { .more = grant, .arg = &left };
+	struct dataset_source source = { .access = &f.trusted, .meter = &meter };
+	char spec[300];
+	struct dataset *ds = NULL;
+
+	put_shard("a.tar", 20, "first", 0644);
+	snprintf(spec, sizeof(spec), "tar:%s", in_root("a.tar"));
+	source.spec = spec;
+	ck_assert_msg(dataset_open(&source, &ds, &f.err) == 0, "%s", f.err.text);
+	ck_assert_uint_ge(meter.used, dataset_memory_bytes(ds) - 4096);
+	dataset_unref(ds);
+	left = 8 << 10;
+	meter = (struct meter){ .more = grant, .arg = &left };
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -EDQUOT);
+	ck_assert_int_eq(f.err.code, DATASET_E_LIMIT);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *t = tcase_create("packed");
+	Suite *s = suite_create("packed");
+
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, test_samples_are_read_at_their_places);
+	tcase_add_test(t, test_a_shard_that_changes_is_named);
+	tcase_add_test(t, test_a_shard_that_is_removed_is_read_to_the_end);
+	tcase_add_test(t, test_a_peer_reads_what_it_may);
+	tcase_add_test(t, test_the_index_is_kept_and_renewed_by_shard);
+	tcase_add_test(t, test_a_damaged_kept_index_is_made_anew);
+	tcase_add_test(t, test_identity_says_what_changed);
+	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

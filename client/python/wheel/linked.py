@@ -19,7 +19,6 @@ LICENCES = {
     "gcc-14": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "glibc": "LGPL-2.1-or-later",  # its start-up files and libc_nonshared.a; they may be linked into any program
     "jansson": "MIT",
-    "libcyaml": "ISC",
     "libgd2": "GD",
     "libjpeg-turbo": "IJG AND BSD-3-Clause AND Zlib",
     "libpng1.6": "libpng-2.0",

@@ -93,7 +93,7 @@ int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n
 		entry[i] = (struct entry){
 			.offset = at, .n_bytes = bytes, .dtype = (uint32_t)a[i].dtype, .n_dims = a[i].n_dims
 		};
-		memcpy(entry[i].shape, a[i].shape, sizeof entry[i].shape);
+		memcpy(entry[i].shape, a[i].shape, sizeof entry[i].shape); /* a produced array has at most MAX_DIMS */
 		a[i].n_bytes = bytes;
 		a[i].data = (char *)slot + at;
 		at += bytes;

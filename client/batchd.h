@@ -171,10 +171,25 @@ struct batchd_options {
 	/* A producer serves its own machine. For a served data set the trainer is node_rank of node_world_size, the
 	 * job's trainers on this machine, instead of rank of world_size. 0: world_size. */
 	uint32_t node_rank, node_world_size;
+	/* Names of the fields that batches should have, in any order, none twice; NULL: all that the data set has. What
+	 * is left out costs nothing: without an image field nothing is decoded. The same for all of a job. Not for
+	 * served data sets, whose batches are their producer's. */
+	const char *const *fields;
+	uint32_t n_fields;
 };
 void batchd_options_init(struct batchd_options *o);
 
 struct batchd_loader;
+
+/* A field: a named part of every sample. */
+struct batchd_field {
+	const char *name;
+	enum batchd_dtype dtype;
+	int ragged;                /* 0: n_rows rows of `shape`; 1: each row is a list of values of `shape` */
+	int text;                  /* ragged BATCHD_UINT8: UTF-8 */
+	uint32_t n_dims, shape[8]; /* of a row; ragged: of one value */
+	uint64_t most_values;      /* ragged: of all rows of a batch together */
+};
 
 /* What the loader serves. Arrays and strings live as long as the loader. */
 struct batchd_info {
@@ -185,8 +200,8 @@ struct batchd_info {
 	uint64_t n_samples_rank; /* rows of a whole epoch for this rank, padding included */
 	uint32_t n_classes;      /* 0: labels are not classes */
 	uint32_t rank, world_size, batch_size, window;
-	uint32_t n_dims, shape[8]; /* of one sample */
-	uint32_t n_label_dims, label_shape[8];
+	uint32_t n_dims, shape[8]; /* of a row of the first field that is not ragged, which is `data` of a batch */
+	uint32_t n_label_dims, label_shape[8]; /* of the field "label", if there is one that is not ragged */
 	enum batchd_dtype dtype, label_dtype;
 	enum batchd_layout layout;
 	uint32_t has_normalize; /* dtype uint8: mean and std are left to the trainer */
@@ -215,13 +230,15 @@ struct batchd_info {
 	                             * base 0 */
 	const char *finish_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
+	uint32_t n_fields;         /* served: 0, as each batch says what it has */
+	const struct batchd_field *fields; /* what batches consist of, in the data set's order: see batchd_get_field */
 };
 
 /* One batch on loan. Its memory is valid until its batchd_release, in this process only. */
 struct batchd_batch {
 	size_t size_bytes;
-	void *data;             /* n_rows samples, contiguous */
-	void *labels;           /* n_rows labels */
+	void *data;             /* n_rows rows of the first field that is not ragged, contiguous */
+	void *labels;           /* n_rows rows of the field "label"; NULL: there is none */
 	const int64_t *indices; /* n_rows sample indices */
 	uint32_t n_rows, n_padding, n_replaced;
 	uint32_t slot;
@@ -231,7 +248,7 @@ struct batchd_batch {
 	int last;            /* of its epoch */
 	void *device_data;   /* on the GPU: n_rows samples as stored; NULL without a GPU. The CPU cannot read it, and
 	                      * nothing may write to it */
-	void *device_labels; /* n_rows labels there */
+	void *device_labels; /* n_rows labels there; NULL: there are none */
 	uint64_t n_given;    /* batches given out so far, this one included, over all resumes */
 	uint64_t order;      /* own_batches: hash of this epoch's index batches up to this one; else 0 */
 	uint32_t row;        /* share: number of its first row in the group's batch */
@@ -392,25 +409,40 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
  * for one batch, none of which captures a CUDA graph. Thread-safe. */
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 
+/* ---- fields of a batch ---- */
+
+/* One array of a batch: contiguous, the last dimension fastest. shape[0] counts rows. Of a ragged field, it counts the
+ * values of all rows: `offsets` has n_rows + 1 numbers, and row i consists of values offsets[i] - offsets[0] to
+ * offsets[i + 1] - offsets[0] - 1. */
+struct batchd_array {
+	enum batchd_dtype dtype;
+	uint32_t n_dims; /* at most 9: a field has up to 8, and rows */
+	uint64_t shape[9];
+	uint64_t n_bytes;
+	void *data;
+	const int64_t *offsets; /* ragged; else NULL */
+	int text;               /* ragged BATCHD_UINT8: UTF-8 */
+	void *device_data; /* on the GPU; NULL: only in host memory, as ragged fields are. The CPU cannot read it */
+};
+
+/* A field of a batch on loan, by its name or by its number in info.fields. Of a producer's batch: one of the arrays of
+ * batchd_arrays, by its key in the batch's dictionary or by number. Valid as long as the batch. 0; BATCHD_E_INVALID: the
+ * batch has no such field, or it is not on loan. */
+int batchd_get_field(struct batchd_loader *l, const struct batchd_batch *b, const char *name, struct batchd_array *out);
+int batchd_get_field_at(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number,
+			struct batchd_array *out);
+
 /* ---- batches that a producer made ("serve:NAME") ---- */
 
 #define BATCHD_MAX_ARRAYS 256
 
-/* One array of a batch: contiguous, the last dimension fastest, at a multiple of 64 bytes. */
-struct batchd_array {
-	enum batchd_dtype dtype;
-	uint32_t n_dims; /* at most 8 */
-	uint64_t shape[8];
-	uint64_t n_bytes;
-	void *data;
-};
-
-/* The arrays of a batch on loan. Returns how many there are (the first `max` of them are filled in), or a negative
+/* The arrays of a producer's batch on loan, each at a multiple of 64 bytes. Returns how many there are (the first `max` of them are filled in), or a negative
  * code. text: how they belong together, in the producer's words; n_text bytes, not terminated; valid as long as the
  * batch. */
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
 		  const char **text, size_t *n_text);
-/* With a GPU: queues the copy of one of these arrays to memory of the trainer there. The array's own place on the GPU
+/* With a GPU: queues the copy of one of these arrays, or of a field of any batch that has device_data, to memory of the
+ * trainer there. The array's own place on the GPU
  * is as far from device_data as a->data is from the batch's data; it may be read on a stream after batchd_cuda_wait.
  * batchd_cuda_dlpack gives the whole batch as one row of bytes; batchd_cuda_finish and _labels return an error, as
  * there is nothing to finish. */

@@ -37,6 +37,7 @@ void link_destroy(struct link *k)
 	ring_unmap(&k->ring);
 	free(k->early);
 	free(k->lease);
+	fields_finish(&k->fields);
 	free(k);
 }
 

@@ -12,6 +12,7 @@
 
 #include "batchd.h"
 #include "connect.h"
+#include "field.h"
 #include "ring.h"
 #include "slab.h"
 
@@ -95,8 +96,10 @@ struct link {
 	struct link_host host;
 	uint64_t id;
 	uint32_t n_slots;
+	struct link_fields fields;
 	size_t labels_offset, indices_offset;
-	uint64_t row_bytes, label_bytes;
+	uint64_t row_bytes, label_bytes; /* of the first dense field, which lies at 0, and of the labels; 0: there is
+	                                  * none */
 	uint64_t content_id, pipeline_id;
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 	size_t n_fingerprint_bytes; /* 0: there is none */

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays.h"
 #include "clock.h"
 #include "links.h"
 #include "open.h"
@@ -397,41 +396,6 @@ int batchd_fd(const struct batchd_loader *l)
 	if (!foreign)
 		pthread_mutex_unlock(lock);
 	return fd;
-}
-
-static int read_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
-		       const char **text, size_t *n_text, struct fault *f)
-{
-	struct link *k;
-	size_t row_bytes = 0;
-
-	if (!l->served)
-		return fault_set(f, BATCHD_E_INVALID, "batchd_arrays is for batches of producers (serve:NAME)");
-	pthread_mutex_lock(&l->lock);
-	k = links_find(l, b->generation);
-	row_bytes = k ? (size_t)k->row_bytes : 0;
-	pthread_mutex_unlock(&l->lock);
-	if (!k)
-		return fault_set(f, BATCHD_E_INVALID, "batchd_arrays: this batch is no longer on loan");
-	return arrays_read(b->data, row_bytes, arrays, max, text, n_text, f);
-}
-
-int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
-		  const char **text, size_t *n_text)
-{
-	struct fault f = { 0 };
-	int r = loader_enter_with_batch(l);
-
-	if (r < 0)
-		return r;
-	r = read_arrays(l, b, arrays, max, text, n_text, &f);
-	if (r < 0) { /* the next batch may be a better one */
-		pthread_mutex_lock(&l->lock);
-		loader_tell(l, &f);
-		pthread_mutex_unlock(&l->lock);
-	}
-	loader_leave_with_batch(l);
-	return r;
 }
 
 /* ---- opening ---- */

@@ -35,13 +35,17 @@ struct absence {
 struct info_text {
 	char socket[ADDRESS_MAX_BYTES], daemon_version[WIRE_MAX_PROGRAM + 1];
 	char device[16], device_reason[640], finish_reason[256];
+	struct batchd_field field[WIRE_MAX_FIELDS];
+	char field_name[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
 };
 
 struct batchd_loader {
 	/* Written once, by batchd_open. */
 	unsigned generation; /* process_generation() */
 	bool own_batches, share, drop_last, served;
-	struct batchd_options options; /* its strings are the loader's own; dataset as the daemon wants it */
+	struct batchd_options options;       /* its strings are the loader's own; dataset as the daemon wants it */
+	const char *wanted[WIRE_MAX_FIELDS]; /* options.fields */
+	char wanted_text[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
 	uint64_t born_ns;
 	uint32_t group_rows; /* of the batches that come; info.batch_size, the trainer's own, divides it */
 	struct job job;

@@ -50,7 +50,7 @@ static int deliver(struct batchd_loader *l, struct batchd_batch *b)
 		return r;
 	}
 	b->device_data = (char *)device_slot + b->row * k->row_bytes;
-	b->device_labels = (char *)device_slot + k->labels_offset + b->row * k->label_bytes;
+	b->device_labels = k->label_bytes ? (char *)device_slot + k->labels_offset + b->row * k->label_bytes : NULL;
 	return BATCHD_OK;
 }
 

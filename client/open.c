@@ -50,6 +50,19 @@ static int check_share(const struct batchd_options *o, struct fault *f)
 			 o->group_batch_size, o->batch_size, sizes);
 }
 
+static int check_fields(const struct batchd_options *o, struct fault *f)
+{
+	if (o->n_fields > WIRE_MAX_FIELDS)
+		return fault_set(f, BATCHD_E_INVALID, "fields: %u names; a sample has at most %d", o->n_fields,
+				 WIRE_MAX_FIELDS);
+	for (uint32_t i = 0; i < o->n_fields; i++)
+		if (!*o->fields[i] || !wire_text_ok(o->fields[i], strlen(o->fields[i]), WIRE_MAX_FIELD_NAME))
+			return fault_set(f, BATCHD_E_INVALID,
+					 "fields: name %u is empty, has more than %d bytes, or is not printable UTF-8",
+					 i, WIRE_MAX_FIELD_NAME);
+	return 0;
+}
+
 int open_check(const struct batchd_options *o, struct fault *f)
 {
 	int r;
@@ -88,7 +101,7 @@ int open_check(const struct batchd_options *o, struct fault *f)
 				 WIRE_MAX_JOB);
 	if (o->transform && strlen(o->transform) > WIRE_MAX_TRANSFORM)
 		return fault_set(f, BATCHD_E_INVALID, "transform: more than %d bytes", WIRE_MAX_TRANSFORM);
-	return 0;
+	return check_fields(o, f);
 }
 
 static int send_open(struct batchd_loader *l, struct link *k, const struct batchd_options *o, const struct source *s,
@@ -124,6 +137,8 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.producer_wait_ms = o->producer_timeout_ms;
 	open.node_rank = o->node_rank;
 	open.node_world_size = o->node_world_size;
+	open.n_field = o->n_fields;
+	open.field = (char **)o->fields;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
 	return connection_send(&k->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&k->connection, f) : 0;
@@ -161,18 +176,6 @@ static int await_opened(struct link *k, const struct batchd_options *o, const Ba
 	}
 }
 
-/* By enum batchd_dtype; connection_recv lets no other number through. */
-static const size_t dtype_bytes[] = { 1, 2, 4, 4, 8, 8, 2, 1, 2, 1, 2, 4, 8, 8, 16 };
-
-static bool shape_bytes(const uint32_t *shape, size_t n, unsigned dtype, uint64_t *bytes)
-{
-	*bytes = dtype_bytes[dtype];
-	for (size_t i = 0; i < n; i++)
-		if (__builtin_mul_overflow(*bytes, shape[i], bytes))
-			return false;
-	return true;
-}
-
 /* Whether `count` items of `size` fit between offset and the slot's end. */
 static bool fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
 {
@@ -184,23 +187,45 @@ static bool fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_b
 /* Checks every number that will be used as an offset, a size or an index. */
 static int check_opened(struct link *k, const Batchd__Wire__Opened *m, uint32_t batch_size, struct fault *f)
 {
+	const struct link_field *label;
 	const char *what = NULL;
+	bool no_memory = false;
 
 	if (m->slab_kind != BATCHD__WIRE__SLAB_KIND__MEMFD)
 		what = "a kind of memory that this library cannot map";
 	else if (m->n_slots < 1 || m->n_slots > MAX_SLOTS || m->window < 1 || m->window > m->n_slots)
 		what = "an impossible number of slots";
-	else if (!shape_bytes(m->shape, m->n_shape, m->dtype, &k->row_bytes) || k->row_bytes != m->row_bytes ||
-		 !shape_bytes(m->label_shape, m->n_label_shape, m->label_dtype, &k->label_bytes))
-		what = "a shape that does not fit its rows";
 	else if (!fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) ||
-		 !fits(0, batch_size, k->row_bytes, m->slot_bytes) ||
-		 !fits(m->labels_offset, batch_size, k->label_bytes, m->slot_bytes) ||
 		 !fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)
 		what = "slots that are too small for a batch";
 	else if (m->world_size < 1 || m->n_samples > INT64_MAX)
 		what = "impossible numbers";
+	else
+		what = fields_take(m, batch_size, &k->fields, &no_memory);
+	if (no_memory)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	k->row_bytes = !what && fields_first(&k->fields) ? fields_first(&k->fields)->item_bytes : 0;
+	label = what ? NULL : fields_label(&k->fields);
+	k->label_bytes = label ? label->item_bytes : 0;
+	k->labels_offset = label ? label->offset : 0;
 	return what ? fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers %s", k->connection.address, what) : 0;
+}
+
+static void fill_shapes(const struct link_fields *fields, struct batchd_info *i)
+{
+	const struct link_field *first = fields_first(fields), *label = fields_label(fields);
+
+	i->label_dtype = BATCHD_INT64;
+	if (first) {
+		i->dtype = first->is.dtype;
+		i->n_dims = first->is.n_dims;
+		memcpy(i->shape, first->is.shape, sizeof i->shape);
+	}
+	if (label) {
+		i->label_dtype = label->is.dtype;
+		i->n_label_dims = label->is.n_dims;
+		memcpy(i->label_shape, label->is.shape, sizeof i->label_shape);
+	}
 }
 
 static void fill_info(const struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, uint32_t batch_size)
@@ -217,10 +242,6 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 		.world_size = m->world_size,
 		.batch_size = batch_size,
 		.window = m->window,
-		.n_dims = (uint32_t)m->n_shape,
-		.n_label_dims = (uint32_t)m->n_label_shape,
-		.dtype = (enum batchd_dtype)m->dtype,
-		.label_dtype = (enum batchd_dtype)m->label_dtype,
 		.layout = (enum batchd_layout)m->layout,
 		.has_normalize = m->n_mean > 0,
 		.socket = k->connection.address,
@@ -229,10 +250,8 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 		.group_batch_size = l->group_rows,
 		.policy = (enum batchd_policy)m->policy,
 	};
-	if (m->n_shape)
-		memcpy(i->shape, m->shape, m->n_shape * sizeof *m->shape);
-	if (m->n_label_shape)
-		memcpy(i->label_shape, m->label_shape, m->n_label_shape * sizeof *m->label_shape);
+	fill_shapes(&k->fields, i);
+	i->n_fields = m->served ? 0 : k->fields.n;
 	if (m->n_mean) {
 		memcpy(i->mean, m->mean, m->n_mean * sizeof *m->mean);
 		memcpy(i->std, m->std, m->n_mean * sizeof *m->std);
@@ -243,7 +262,6 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	if (m->fingerprint.len) /* wire.c has checked that they fit */
 		memcpy(k->fingerprint, m->fingerprint.data, m->fingerprint.len);
 	k->n_slots = m->n_slots;
-	k->labels_offset = (size_t)m->labels_offset;
 	k->indices_offset = (size_t)m->indices_offset;
 	i->stored_dtype = i->dtype;
 	i->stored_layout = i->layout;
@@ -293,6 +311,15 @@ static char *copy_text(const char *text, bool *failed)
 	return copy;
 }
 
+static const char *const *copy_fields(struct batchd_loader *l, const struct batchd_options *o)
+{
+	for (uint32_t i = 0; i < o->n_fields; i++) {
+		snprintf(l->wanted_text[i], sizeof l->wanted_text[i], "%s", o->fields[i]); /* open_check: it fits */
+		l->wanted[i] = l->wanted_text[i];
+	}
+	return l->wanted;
+}
+
 /* Keeps what a reconnect needs: absolute paths, as the working directory may change until then. */
 static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const struct source *s,
 			const char *device, struct fault *f)
@@ -307,6 +334,7 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 	l->options.dataset = copy_text(s->dataset, &failed);
 	l->options.transform = copy_text(o->transform, &failed);
 	l->options.program = copy_text(o->program, &failed);
+	l->options.fields = copy_fields(l, o);
 	return failed ? fault_set(f, BATCHD_E_NOMEM, "out of memory") : 0;
 }
 
@@ -431,6 +459,12 @@ void open_switch(struct batchd_loader *l, struct link *k)
 	snprintf(text->daemon_version, sizeof text->daemon_version, "%s", k->connection.daemon_version);
 	snprintf(text->device, sizeof text->device, "%s", k->info.device);
 	snprintf(text->device_reason, sizeof text->device_reason, "%s", k->info.device_reason);
+	for (uint32_t i = 0; i < k->fields.n; i++) {
+		text->field[i] = k->fields.list[i].is;
+		strcpy(text->field_name[i], k->fields.list[i].name);
+		text->field[i].name = text->field_name[i];
+	}
+	k->info.fields = text->field;
 	k->info.socket = text->socket;
 	k->info.daemon_version = text->daemon_version;
 	k->info.device = text->device;

@@ -162,7 +162,7 @@ static void give(struct batchd_loader *l, const struct slice *s, bool last, uint
 	struct batchd_batch full = {
 		.size_bytes = out->size_bytes,
 		.data = slot + s->row * k->row_bytes,
-		.labels = slot + k->labels_offset + s->row * k->label_bytes,
+		.labels = k->label_bytes ? slot + k->labels_offset + s->row * k->label_bytes : NULL,
 		.indices = (const int64_t *)(void *)(slot + k->indices_offset) + s->row,
 		.row = s->row,
 		.n_skipped = l->n_missed,

@@ -55,6 +55,7 @@ const struct key config_keys[] = {
 	{ KEY(limits.producers, limits.producers), KIND_COUNT, true, "64", 1, 4096 },
 	{ KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20 },
 	{ KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB },
+	{ KEY(limits.value_bytes, limits.value_bytes), KIND_SIZE, true, "1MiB", 1, GIB },
 	{ KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, false, "178956970", 1, UINT64_C(1) << 32 },
 	{ KEY(limits.image_scans, limits.image_scans), KIND_COUNT, false, "100", 1, 10000 },
 	{ KEY(limits.image_time, limits.image_time_ns), KIND_DURATION, false, "20s", SECOND / 10, 3600 * SECOND },

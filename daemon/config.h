@@ -54,6 +54,7 @@ struct config_limits {
 	uint32_t producers;
 	uint32_t batch_size; /* rows */
 	uint64_t batch_bytes;
+	uint64_t value_bytes;  /* of a text, or another list of values, of one sample */
 	uint64_t image_pixels; /* width * height, and */
 	uint32_t image_scans;  /* scans: members of struct decode_limits */
 	uint64_t file_bytes;

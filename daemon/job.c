@@ -122,17 +122,38 @@ static void explain_refusal(struct opening *o)
 		     text);
 }
 
-/* Charges the bit per sample that marks bad ones; arrays have none. */
+/* Bytes for the bit per sample that marks bad ones. */
+static uint64_t bits_bytes(const struct recipe *r)
+{
+	const struct dataset *ds = r->dataset;
+	bool may_be_bad = dataset_is_image(ds);
+	for (unsigned k = 0; k < dataset_n_fields(ds); k++) {
+		const struct field *f = dataset_field(ds, k);
+		may_be_bad |= f->kind == FIELD_RAGGED && f->longest > r->value_bytes / dtype_bytes(f->dtype);
+	}
+	return may_be_bad ? dataset_n(ds) / 8 : 0;
+}
+
 static int charge_bits(struct opening *o)
 {
-	return dataset_is_image(o->recipe.dataset) ? meter_take(&o->meter, dataset_n(o->recipe.dataset) / 8) : 0;
+	return meter_take(&o->meter, bits_bytes(&o->recipe));
+}
+
+static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
+{
+	char text[sizeof(o->why.text)];
+	if (fields_check(o->recipe.dataset, spec->fields, text, sizeof(text)))
+		return false;
+	fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "fields", text);
+	return true;
 }
 
 static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 {
 	struct pipeline_error err;
-	bool image = dataset_is_image(o->recipe.dataset);
-	if (!image && spec->transform[0]) {
+	const struct dataset *ds = o->recipe.dataset;
+	bool image = dataset_is_image(ds) && fields_wants(spec->fields, dataset_field(ds, 0)->name);
+	if (!dataset_is_image(ds) && spec->transform[0]) {
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform",
 			     "this data set holds arrays, which are delivered as they are; leave transform out");
 		return;
@@ -195,7 +216,7 @@ static void open_source(struct opening *o)
 	}
 	if (dataset_n(o->recipe.dataset) == 0)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
-	else if (!refuses_kinds(o, spec))
+	else if (!lacks_fields(o, spec) && !refuses_kinds(o, spec))
 		open_pipeline(o, spec);
 }
 
@@ -568,7 +589,7 @@ static void drop_if_waiting(struct job *j)
 static uint64_t keeps_bytes(const struct job *j)
 {
 	const struct dataset *ds = j->loader->recipe.dataset;
-	uint64_t bytes = dataset_memory_bytes(ds) + (dataset_is_image(ds) ? dataset_n(ds) / 8 : 0);
+	uint64_t bytes = dataset_memory_bytes(ds) + bits_bytes(&j->loader->recipe);
 	return bytes < j->data_bytes.amount ? bytes : j->data_bytes.amount;
 }
 
@@ -667,6 +688,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->decoded_budget_bytes = e->budget.decoded_bytes;
 	o->choose_decoded = e->config->cache_decoded_bytes == CONFIG_AUTO;
 	o->limits = budget_decode_limits(&e->budget, e->config);
+	o->recipe.value_bytes = e->config->limits.value_bytes;
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/field.h"
+
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
 bool request_may_use(const struct config_dataset *d, const struct requester *who)
@@ -151,7 +153,8 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 			     struct refusal *err)
 {
 	const char *name = source + strlen("serve:");
-	const char *what = o->own_batches       ? "batch_sampler"
+	const char *what = o->n_field           ? "fields"
+			   : o->own_batches     ? "batch_sampler"
 			   : o->shuffle         ? "shuffle"
 			   : o->drop_last       ? "drop_last"
 			   : o->apply_exif      ? "apply_exif"
@@ -183,6 +186,36 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 	if (o->node_world_size)    /* ranks are counted among the trainers of this machine */
 		spec->world_size = o->node_world_size;
 	spec->served = true;
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names of the wanted fields as loader_spec.fields has them, in a buffer of the caller's. The wire has checked their
+ * number and lengths, the data set that it has them is checked when it is open. */
+static int list_fields(const Batchd__Wire__Open *o, char list[WIRE_MAX_FIELDS * (WIRE_MAX_FIELD_NAME + 1) + 1],
+		       struct refusal *err)
+{
+	const char *names[WIRE_MAX_FIELDS];
+	char *at = list;
+	for (size_t i = 0; i < o->n_field; i++)
+		names[i] = o->field[i];
+	qsort(names, o->n_field, sizeof(names[0]), by_name);
+	for (size_t i = 0; i < o->n_field; i++) {
+		if (!field_name_is_valid(names[i]))
+			return refuse(
+				err, INVALID, "fields",
+				"fields has '%s': no field has a name with a space, comma, quote or backslash, or "
+				"one that is not ASCII",
+				names[i]);
+		if (i && !strcmp(names[i], names[i - 1]))
+			return refuse(err, INVALID, "fields", "fields has '%s' twice; name each once", names[i]);
+		at += sprintf(at, "%s%s", i ? "," : "", names[i]);
+	}
+	*at = '\0';
 	return 0;
 }
 
@@ -230,6 +263,11 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		.own_batches = o->own_batches,
 		.uid = who->uid,
 	};
+	char fields[WIRE_MAX_FIELDS * (WIRE_MAX_FIELD_NAME + 1) + 1];
+	borrowed.fields = fields;
+	r = list_fields(o, fields, err);
+	if (r)
+		return r;
 	out->rank = o->rank;
 	if (served && o->node_world_size)
 		out->rank = (int32_t)o->node_rank;

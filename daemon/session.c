@@ -361,14 +361,30 @@ static void advance(struct session *s)
 		attach(s, (uint32_t)rank);
 }
 
-static void fill_shape(const struct loader *l, Batchd__Wire__Opened *m)
+/* The wire's own structs for an Opened message. */
+struct field_messages {
+	Batchd__Wire__Field field[SLOT_MAX_FIELDS], *at[SLOT_MAX_FIELDS];
+};
+
+static void fill_fields(const struct loader *l, struct field_messages *own, Batchd__Wire__Opened *m)
 {
-	m->n_shape = l->n_dims;
-	m->shape = (uint32_t *)l->shape;
-	m->n_label_shape = l->n_label_dims;
-	m->label_shape = (uint32_t *)l->label_shape;
-	m->dtype = (Batchd__Wire__Dtype)l->dtype;
-	m->label_dtype = (Batchd__Wire__Dtype)l->label_dtype;
+	for (unsigned k = 0; k < l->layout.n_fields; k++) {
+		const struct field *f = &l->fields[k];
+		const struct slot_field *place = &l->layout.field[k];
+		Batchd__Wire__Field *to = own->at[k] = &own->field[k];
+		batchd__wire__field__init(to);
+		to->name = (char *)f->name;
+		to->kind = place->ragged ? BATCHD__WIRE__FIELD_KIND__RAGGED : BATCHD__WIRE__FIELD_KIND__DENSE;
+		to->dtype = (Batchd__Wire__Dtype)f->dtype;
+		to->n_shape = f->n_dims;
+		to->shape = (uint32_t *)f->shape;
+		to->text = f->text;
+		to->offset = place->offset;
+		to->values_offset = place->values_offset;
+		to->most_values = place->most_values;
+	}
+	m->n_field = l->layout.n_fields;
+	m->field = own->at;
 	m->layout = l->recipe.pipeline ? (Batchd__Wire__Layout)l->spec.layout : BATCHD__WIRE__LAYOUT__AS_STORED;
 }
 
@@ -391,15 +407,14 @@ static void send_opened(struct session *s)
 	o.rank = s->consumer.rank;
 	o.world_size = l->spec.world_size;
 	o.policy = l->spec.share ? (Batchd__Wire__Policy)(l->spec.policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
-	fill_shape(l, &o);
+	struct field_messages fields;
+	fill_fields(l, &fields, &o);
 	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
 	o.window = l->is_loose ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */
 	o.slot_bytes = l->layout.slot_bytes;
-	o.labels_offset = l->layout.labels_offset;
 	o.indices_offset = l->layout.indices_offset;
-	o.row_bytes = l->layout.row_bytes;
 	if (s->job->served)
 		served_job_describe(s->job, &o);
 	o.to_tensor = l->recipe.pipeline && pipeline_to_tensor(l->recipe.pipeline);

@@ -248,6 +248,14 @@ static void set_job(json_t *o, const struct job *j, uid_t viewer)
 	set_text(o, "job", j && !text[0] ? j->spec.job : text);
 }
 
+static json_t *fields_part(const struct loader *l)
+{
+	json_t *list = json_array();
+	for (unsigned k = 0; k < l->layout.n_fields; k++)
+		json_array_append_new(list, json_string(l->fields[k].name));
+	return list;
+}
+
 static json_t *loader_part(const struct job *j, uid_t viewer)
 {
 	json_t *o = json_object();
@@ -282,7 +290,8 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	double age = seconds(uv_hrtime() - l->created_ns);
 	uint64_t made = atomic_load(&l->host.source->n_made);
 	set_text(o, "id", id);
-	set_text(o, "dtype", dtype_name(l->dtype));
+	set_text(o, "dtype", l->layout.n_fields ? dtype_name(l->fields[0].dtype) : "");
+	set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
 	uint64_t batches, rows;
@@ -501,6 +510,7 @@ static json_t *limits_part(const struct engine *e)
 	set_int(o, "producers", e->config->limits.producers);
 	set_int(o, "batch_size", e->config->limits.batch_size);
 	set_int(o, "batch_bytes", e->config->limits.batch_bytes);
+	set_int(o, "value_bytes", e->config->limits.value_bytes);
 	return o;
 }
 

@@ -261,6 +261,11 @@ static const char *check_open(const struct wire_arena *a, const Batchd__Wire__Op
 		return "Open.mode is unknown";
 	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
 		return "Open.policy is unknown";
+	if (m->n_field > WIRE_MAX_FIELDS)
+		return "Open.field has more than 64 names";
+	for (size_t i = 0; i < m->n_field; i++)
+		if (!*m->field[i] || !name_ok(a, m->field[i], WIRE_MAX_FIELD_NAME))
+			return "Open.field has a name that is empty, longer than 63 bytes or not printable UTF-8";
 	if (m->device_uuid.len != 0 && m->device_uuid.len != WIRE_UUID_BYTES)
 		return "Open.device_uuid does not have 16 bytes";
 	return NULL;
@@ -340,14 +345,29 @@ static bool is_dtype(Batchd__Wire__Dtype t)
 	return protobuf_c_enum_descriptor_get_value(&batchd__wire__dtype__descriptor, t) != NULL;
 }
 
+static const char *check_field(const struct wire_arena *a, const Batchd__Wire__Field *m)
+{
+	if (!*m->name || !name_ok(a, m->name, WIRE_MAX_FIELD_NAME))
+		return "Field.name is empty, longer than 63 bytes or not printable UTF-8";
+	if (m->kind < 0 || m->kind > BATCHD__WIRE__FIELD_KIND__RAGGED)
+		return "Field.kind is unknown";
+	if (!is_dtype(m->dtype))
+		return "Field.dtype is unknown";
+	return m->n_shape > WIRE_MAX_DIMS ? "Field.shape has more than 8 dimensions" : NULL;
+}
+
 static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__Opened *m)
 {
-	if (m->n_shape > WIRE_MAX_DIMS || m->n_label_shape > WIRE_MAX_DIMS)
-		return "Opened has a shape of more than 8 dimensions";
+	if (m->n_field > WIRE_MAX_FIELDS)
+		return "Opened has more than 64 fields";
+	for (size_t i = 0; i < m->n_field; i++) {
+		const char *wrong = check_field(a, m->field[i]);
+
+		if (wrong)
+			return wrong;
+	}
 	if (m->n_mean > WIRE_MAX_CHANNELS || m->n_std != m->n_mean)
 		return "Opened has a mean and std that do not fit each other";
-	if (!is_dtype(m->dtype) || !is_dtype(m->label_dtype))
-		return "Opened has an unknown dtype";
 	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
 		return "Opened has an unknown layout";
 	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)

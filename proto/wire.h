@@ -40,6 +40,8 @@ enum {
 	WIRE_MAX_INDICES = 4096,
 	WIRE_MAX_CLASSES = 4096, /* names in one packet; 65536 bytes hold about 250 of the longest */
 	WIRE_MAX_DIMS = 8,
+	WIRE_MAX_FIELDS = 64, /* of a sample */
+	WIRE_MAX_FIELD_NAME = 63,
 	WIRE_MAX_CHANNELS = 3,         /* of mean and std */
 	WIRE_MAX_STATUS = 61440,       /* bytes of JSON in one packet */
 	WIRE_FINGERPRINT_BYTES = 1444, /* of a data set (daemon/data/fingerprint.h) */

@@ -41,7 +41,8 @@ struct fake {
 	Batchd__Wire__Opened opened; /* its answer to Open */
 	void (*script)(struct fake *d);
 	pthread_t thread;
-	uint32_t shape[2];
+	uint32_t shape[2]; /* of field 0, "data"; field 1 is "label" */
+	Batchd__Wire__Field field[WIRE_MAX_FIELDS], *fields[WIRE_MAX_FIELDS];
 	char job[WIRE_MAX_JOB + 1], dataset[WIRE_MAX_DATASET + 1];
 	int32_t rank;
 	atomic_uint step; /* for cases in which both sides take turns */
@@ -155,7 +156,7 @@ static inline void lend(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t 
 	for (unsigned row = 0; row < n_rows; row++) {
 		for (unsigned i = 0; i < ROW_FLOATS; i++)
 			((float *)(void *)at)[row * ROW_FLOATS + i] = value(f->generation, row);
-		((int64_t *)(void *)(at + f->opened.labels_offset))[row] = row;
+		((int64_t *)(void *)(at + f->field[1].offset))[row] = row;
 		((int64_t *)(void *)(at + f->opened.indices_offset))[row] = (int64_t)(step * BATCH + row);
 	}
 	b.seek = seek;
@@ -230,6 +231,15 @@ static inline int sealed_memfd(size_t n_bytes, int seals, char **mapping)
 	return readonly;
 }
 
+static inline void set_field(struct fake *f, unsigned i, const char *name, Batchd__Wire__Dtype dtype, uint64_t offset)
+{
+	f->field[i] = (Batchd__Wire__Field)BATCHD__WIRE__FIELD__INIT;
+	f->field[i].name = (char *)name;
+	f->field[i].dtype = dtype;
+	f->field[i].offset = offset;
+	f->fields[i] = &f->field[i];
+}
+
 static inline void setup(void)
 {
 	struct sockaddr_un address;
@@ -256,16 +266,16 @@ static inline void setup(void)
 	d->opened.n_samples = N_SAMPLES;
 	d->opened.n_classes = 3;
 	d->opened.world_size = 1;
-	d->opened.n_shape = 2;
-	d->opened.shape = d->shape;
-	d->opened.dtype = BATCHD__WIRE__DTYPE__FLOAT32;
+	set_field(d, 0, "data", BATCHD__WIRE__DTYPE__FLOAT32, 0);
+	set_field(d, 1, "label", BATCHD__WIRE__DTYPE__INT64, 1024);
+	d->field[0].n_shape = 2;
+	d->field[0].shape = d->shape;
+	d->opened.field = d->fields;
+	d->opened.n_field = 2;
 	d->opened.slab_bytes = N_SLOTS * page;
 	d->opened.n_slots = d->opened.window = N_SLOTS;
 	d->opened.slot_bytes = page;
-	d->opened.row_bytes = ROW_FLOATS * sizeof(float);
-	d->opened.labels_offset = 1024;
 	d->opened.indices_offset = 2048;
-	d->opened.label_dtype = BATCHD__WIRE__DTYPE__INT64;
 
 	batchd_options_init(&options);
 	options.reconnect_ms = 0; /* cases about reconnecting set it */

@@ -252,8 +252,8 @@ START_TEST(test_own_batch_of_many_indices_arrives_whole)
 	close(d->slab_fd);
 	d->opened.slab_bytes = N_SLOTS * d->slot_bytes;
 	d->slab_fd = sealed_memfd(N_SLOTS * d->slot_bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE, &d->slab);
-	d->opened.labels_offset = 5000 * d->opened.row_bytes;
-	d->opened.indices_offset = d->opened.labels_offset + 5000 * 8;
+	d->field[1].offset = 5000 * ROW_FLOATS * sizeof(float);
+	d->opened.indices_offset = d->field[1].offset + 5000 * 8;
 	options.batch_size = 5000;
 	options.own_batches = 1;
 	play(answer_indices);

@@ -107,10 +107,10 @@ static void spoil(int i)
 		d->opened.slab_bytes /= 2;
 		break;
 	case 4:
-		d->opened.row_bytes = 8;
+		d->field[1].name = (char *)"data";
 		break;
 	case 5:
-		d->opened.labels_offset = d->slot_bytes - 8;
+		d->field[1].offset = d->slot_bytes - 8;
 		break;
 	case 6:
 		d->opened.indices_offset = UINT64_MAX - 7;

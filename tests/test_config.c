@@ -129,6 +129,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.limits.producers, 64);
 	ck_assert_uint_eq(c.limits.batch_size, 65536);
 	ck_assert_uint_eq(c.limits.batch_bytes, UINT64_C(4) << 30);
+	ck_assert_uint_eq(c.limits.value_bytes, 1 << 20);
 	ck_assert_uint_eq(c.limits.image_pixels, 178956970);
 	ck_assert_uint_eq(c.limits.image_scans, 100);
 	ck_assert_uint_eq(c.limits.image_time_ns, UINT64_C(20000000000));
@@ -341,6 +342,7 @@ static const struct border {
 	{ "limits.producers", "1", "0", "4096", "4097" },
 	{ "limits.batch_size", "1", "0", "1048576", "1048577" },
 	{ "limits.batch_bytes", "1MiB", "1048575", "1TiB", "1025GiB" },
+	{ "limits.value_bytes", "1", "0", "1GiB", "1025MiB" },
 	{ "limits.image_pixels", "1", "0", "4294967296", "4294967297" },
 	{ "limits.image_scans", "1", "0", "10000", "10001" },
 	{ "limits.image_time", "100ms", "99ms", "1h", "2h" },

@@ -553,7 +553,7 @@ START_TEST(test_misuse_is_told_and_harmless)
 	ck_assert_int_eq(batchd_cuda_array(loader, &batch, &(struct batchd_array){ .data = batch.data, .n_bytes = 8 },
 					   target(), stream),
 			 BATCHD_E_INVALID);
-	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "producers"));
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "no longer on loan"));
 	ck_assert_int_eq(batchd_cuda_add_stream(loader, UINT32_MAX, batch.generation, stream), BATCHD_E_INVALID);
 	batch.generation--;
 	inject("cuEventRecord:1=1");

@@ -53,10 +53,10 @@ static void assert_same_on_gpu(const struct trainer *t, const struct slot *slot)
 	const struct gpu_slab_work *sw = slab_work_of(t->c.device_slab->slab);
 	cuda_ptr base = sw->memory + slot->number * l->slot_bytes;
 	uint8_t *got = malloc(l->slot_bytes);
-	size_t rows = slot->n_rows * l->row_bytes, tail = l->indices_offset + slot->n_rows * 8 - l->labels_offset;
+	size_t rows = slot->n_rows * l->first_row_bytes, tail = l->indices_offset + slot->n_rows * 8 - l->rest_offset;
 	read_device(t->gpu, base, got, l->slot_bytes);
 	ck_assert(memcmp(got, slot_data(slot), rows) == 0);
-	ck_assert(memcmp(got + l->labels_offset, slot_labels(slot), tail) == 0);
+	ck_assert(memcmp(got + l->rest_offset, slot_data(slot) + l->rest_offset, tail) == 0);
 	free(got);
 }
 

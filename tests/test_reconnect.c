@@ -201,10 +201,10 @@ static void serve(struct fake *f, uint32_t row_bytes)
 {
 	f->opened.served = true;
 	f->opened.n_rows = BATCH;
-	f->opened.dtype = BATCHD__WIRE__DTYPE__UINT8;
-	f->opened.n_shape = 1;
+	f->opened.n_field = 1;
+	f->field[0].dtype = BATCHD__WIRE__DTYPE__UINT8;
+	f->field[0].n_shape = 1;
 	f->shape[0] = row_bytes;
-	f->opened.row_bytes = row_bytes;
 }
 
 enum { SMALL_SLOT = 1024, LARGE_SLOT = 3072, ARRAY_AT = 128, ARRAY_BYTES = 2048 };

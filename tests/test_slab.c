@@ -108,6 +108,13 @@ START_TEST(test_impossible_sizes_are_errors)
 }
 END_TEST
 
+/* The layout of two dense fields. */
+static int make_layout(size_t row_bytes, size_t label_bytes, uint32_t n, struct slot_layout *l)
+{
+	const struct slot_field fields[] = { { .item_bytes = row_bytes }, { .item_bytes = label_bytes } };
+	return slot_layout_make(fields, 2, n, l);
+}
+
 START_TEST(test_a_slot_has_room_for_rows_labels_and_indices)
 {
 	/* Nothing overlaps, everything is aligned, and sizes that overflow are refused. */
@@ -117,17 +124,54 @@ START_TEST(test_a_slot_has_room_for_rows_labels_and_indices)
 	} cases[] = { { 602112, 8, 64 }, { 1, 1, 1 }, { 0, 8, 3 }, { 4096, 4096, 7 }, { 3, 0, 65536 } };
 	struct slot_layout l;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		ck_assert_int_eq(slot_layout_make(cases[i].row, cases[i].label, cases[i].n, &l), 0);
-		ck_assert_uint_ge(l.labels_offset, cases[i].row * cases[i].n);
-		ck_assert_uint_ge(l.indices_offset, l.labels_offset + cases[i].label * cases[i].n);
+		ck_assert_int_eq(make_layout(cases[i].row, cases[i].label, cases[i].n, &l), 0);
+		ck_assert_uint_eq(l.field[0].offset, 0);
+		ck_assert_uint_eq(l.first_row_bytes, cases[i].row);
+		ck_assert_uint_eq(l.row_bytes, cases[i].row + cases[i].label);
+		ck_assert_uint_ge(l.field[1].offset, cases[i].row * cases[i].n);
+		ck_assert_uint_eq(l.rest_offset, l.field[1].offset);
+		ck_assert_uint_ge(l.indices_offset, l.field[1].offset + cases[i].label * cases[i].n);
 		ck_assert_uint_ge(l.slot_bytes, l.indices_offset + 8u * cases[i].n);
-		ck_assert_uint_eq(l.labels_offset % 256, 0);
+		ck_assert_uint_eq(l.field[1].offset % 256, 0);
 		ck_assert_uint_eq(l.indices_offset % 256, 0);
 		ck_assert_uint_eq(l.slot_bytes % 4096, 0);
 	}
-	ck_assert_int_eq(slot_layout_make(SIZE_MAX / 2, 8, 3, &l), -EOVERFLOW);
-	ck_assert_int_eq(slot_layout_make(8, SIZE_MAX / 2, 3, &l), -EOVERFLOW);
-	ck_assert_int_eq(slot_layout_make(SIZE_MAX - 10, 0, 1, &l), -EOVERFLOW);
+	ck_assert_int_eq(make_layout(SIZE_MAX / 2, 8, 3, &l), -EOVERFLOW);
+	ck_assert_int_eq(make_layout(8, SIZE_MAX / 2, 3, &l), -EOVERFLOW);
+	ck_assert_int_eq(make_layout(SIZE_MAX - 10, 0, 1, &l), -EOVERFLOW);
+}
+END_TEST
+
+START_TEST(test_ragged_fields_lie_behind_all_that_a_gpu_gets)
+{
+	/* Dense fields and indices come first, in whatever order the fields are; values have their room; 64 fields fit
+	 * and 65 do not; room that overflows is refused. */
+	struct slot_field fields[SLOT_MAX_FIELDS + 1] = {
+		{ .ragged = true, .item_bytes = 1, .most_values = 1000 },
+		{ .item_bytes = 300 },
+		{ .ragged = true, .item_bytes = 16, .most_values = 7 },
+		{ .item_bytes = 8 },
+	};
+	struct slot_layout l;
+	ck_assert_int_eq(slot_layout_make(fields, 4, 10, &l), 0);
+	ck_assert(l.any_ragged);
+	ck_assert_uint_eq(l.field[1].offset, 0);
+	ck_assert_uint_eq(l.first_row_bytes, 300);
+	ck_assert_uint_eq(l.field[3].offset, 3072);
+	ck_assert_uint_eq(l.rest_offset, 3072);
+	ck_assert_uint_eq(l.indices_offset, 3072 + 256);
+	ck_assert_uint_eq(l.field[0].offset, 3072 + 512);
+	ck_assert_uint_eq(l.field[0].values_offset, 3072 + 768);
+	ck_assert_uint_eq(l.field[2].offset, 3072 + 768 + 1024);
+	ck_assert_uint_eq(l.field[2].values_offset, l.field[2].offset + 256);
+	ck_assert_uint_ge(l.slot_bytes, l.field[2].values_offset + 7 * 16);
+	ck_assert_int_eq(slot_layout_make(fields, 1, 10, &l), 0); /* no dense field */
+	ck_assert_uint_eq(l.indices_offset, 0);
+	ck_assert_uint_eq(l.first_row_bytes, 0);
+	ck_assert_int_eq(slot_layout_make(fields, SLOT_MAX_FIELDS, 10, &l), 0);
+	ck_assert_int_eq(slot_layout_make(fields, SLOT_MAX_FIELDS + 1, 10, &l), -EOVERFLOW);
+	fields[0].most_values = UINT64_MAX;
+	ck_assert_int_eq(slot_layout_make(fields, 1, 10, &l), -EOVERFLOW);
 }
 END_TEST
 
@@ -137,7 +181,7 @@ START_TEST(test_the_charge_is_refunded_with_the_last_reference)
 	struct slot_layout l;
 	struct slots *s;
 	uint64_t account;
-	slot_layout_make(1000, 8, 4, &l);
+	make_layout(1000, 8, 4, &l);
 	ck_assert_int_eq(slots_create(&l, 3, 3, &s), 0);
 	account = s->slab.bytes;
 	s->charged_bytes = &account;
@@ -159,6 +203,7 @@ int main(void)
 	tcase_add_test(t, test_another_user_cannot_open_it_for_writing);
 	tcase_add_test(t, test_impossible_sizes_are_errors);
 	tcase_add_test(t, test_a_slot_has_room_for_rows_labels_and_indices);
+	tcase_add_test(t, test_ragged_fields_lie_behind_all_that_a_gpu_gets);
 	tcase_add_test(t, test_the_charge_is_refunded_with_the_last_reference);
 	suite_add_tcase(s, t);
 	return suite_run(s);

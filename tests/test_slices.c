@@ -25,7 +25,7 @@ static void lend_group(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t s
 
 		for (unsigned i = 0; i < ROW_FLOATS; i++)
 			at[i] = value(f->generation + 1, row);
-		((int64_t *)(void *)(f->slab + slot * f->slot_bytes + f->opened.labels_offset))[row] = (int64_t)row;
+		((int64_t *)(void *)(f->slab + slot * f->slot_bytes + f->field[1].offset))[row] = (int64_t)row;
 		((int64_t *)(void *)(f->slab + slot * f->slot_bytes + f->opened.indices_offset))[row] =
 			(int64_t)(step * BATCH + row);
 	}

@@ -438,6 +438,8 @@ START_TEST(test_server_messages_within_and_beyond_their_limits)
 {
 	/* The client does not trust the daemon's numbers either. */
 	uint32_t shape[WIRE_MAX_DIMS + 1] = { 0 };
+	Batchd__Wire__Field field = BATCHD__WIRE__FIELD__INIT, *fields[WIRE_MAX_FIELDS + 1];
+	char name[WIRE_MAX_FIELD_NAME + 2] = "";
 	float mean[4] = { 0 };
 	char phase[WIRE_MAX_PHASE + 2];
 	const char *why;
@@ -448,14 +450,36 @@ START_TEST(test_server_messages_within_and_beyond_their_limits)
 
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
 	m.opened = &o;
-	o.shape = o.label_shape = shape;
+	for (unsigned i = 0; i <= WIRE_MAX_FIELDS; i++) {
+		fields[i] = &field;
+	}
+	field.name = name;
+	memset(name, 'x', WIRE_MAX_FIELD_NAME);
+	field.shape = shape;
+	field.n_shape = WIRE_MAX_DIMS;
+	o.field = fields;
+	o.n_field = WIRE_MAX_FIELDS;
 	o.mean = o.std = mean;
-	o.n_shape = o.n_label_shape = WIRE_MAX_DIMS;
 	o.n_mean = o.n_std = 3;
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
-	o.n_shape++;
+	o.n_field++;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
-	o.n_shape = 3;
+	o.n_field = 2;
+	field.n_shape++;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	field.n_shape = 3;
+	field.dtype = (Batchd__Wire__Dtype)99;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	field.dtype = BATCHD__WIRE__DTYPE__INT64;
+	field.kind = (Batchd__Wire__FieldKind)2;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	field.kind = BATCHD__WIRE__FIELD_KIND__RAGGED;
+	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
+	name[WIRE_MAX_FIELD_NAME] = 'x';
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	name[0] = '\0';
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.n_field = 0;
 	o.n_std = 2;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 	o.n_std = o.n_mean = 4;

@@ -168,7 +168,7 @@ static bool rows_of(const struct link *k, const struct batchd_batch *b, struct r
 	*rows = (struct rows){ .slot = b->slot, .n = b->n_rows };
 	if (at > k->info.group_batch_size * k->row_bytes || b->n_rows < 1 || b->n_rows > k->info.batch_size)
 		return false;
-	rows->first = k->row_bytes ? (uint32_t)(at / k->row_bytes) : 0;
+	rows->first = k->row_bytes ? (uint32_t)(at / k->row_bytes) : b->row;
 	return rows->first + rows->n <= k->info.group_batch_size;
 }
 
@@ -244,9 +244,10 @@ static int labels(struct batchd_loader *l, const struct batchd_batch *b, void *t
 
 	if (r < 0)
 		return r;
-	if (k->info.served || !rows_of(k, b, &rows))
-		return misuse(f, k->info.served ? "a producer's batch has no labels but those among its arrays"
-						: "this batch is none of this loader's");
+	if (k->info.served || !k->label_bytes || !rows_of(k, b, &rows))
+		return misuse(f, k->info.served    ? "a producer's batch has no labels but those among its arrays"
+				 : !k->label_bytes ? "this loader's batches have no labels"
+						   : "this batch is none of this loader's");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
 			  "cannot copy a batch's labels", f);
 }
@@ -268,7 +269,18 @@ static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t gener
 	return r < 0 ? r : with_batch(k, &rows, generation, 0, false, stream, NULL, "cannot wait for a batch", f);
 }
 
-/* ---- arrays of a producer's batch ---- */
+/* ---- arrays ---- */
+
+/* How much of a slot is on the GPU. */
+static size_t copied_bytes(const struct link *k)
+{
+	size_t offset, n_bytes;
+
+	if (k->info.served)
+		return (size_t)k->row_bytes;
+	fields_rest(&k->fields, k->info.group_batch_size, &offset, &n_bytes);
+	return n_bytes ? offset + n_bytes : k->info.group_batch_size * (size_t)k->row_bytes;
+}
 
 static int queue_array(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
@@ -282,16 +294,19 @@ static int array(struct batchd_loader *l, const struct batchd_batch *b, const st
 {
 	struct rows rows = { .slot = b->slot, .n_bytes = (size_t)a->n_bytes };
 	struct link *k;
+	size_t room;
 	int r = find_link(l, &k, f);
 
 	if (r < 0)
 		return r;
-	if (!k->info.served || b->slot >= k->n_slots)
-		return misuse(f, k->info.served ? "this batch is none of this loader's"
-						: "batchd_cuda_array is for batches of producers (serve:NAME)");
+	if (b->slot >= k->n_slots)
+		return misuse(f, "this batch is none of this loader's");
+	room = copied_bytes(k);
 	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(k->slab, b->slot));
-	if (rows.offset > k->row_bytes || rows.n_bytes > k->row_bytes - rows.offset)
-		return misuse(f, "this array is none of this batch's: batchd_arrays");
+	if (a->offsets)
+		return misuse(f, "a ragged field stays in host memory: copy it from there");
+	if (rows.offset > room || rows.n_bytes > room - rows.offset)
+		return misuse(f, "this array is none of this batch's: batchd_arrays, batchd_get_field");
 	if (!rows.n_bytes)
 		return wait_for_bytes(l, b->slot, b->generation, stream, f);
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array,

@@ -10,11 +10,11 @@
 
 #include "cuda/gpu.h"
 
-/* The first data_bytes of a slot, and labels_bytes from labels_offset on. */
+/* The first data_bytes of a slot, and rest_bytes from rest_offset on. */
 struct copy_request {
 	uint32_t slot;
 	uint64_t generation; /* of the batch; never 0 */
-	size_t data_bytes, labels_offset, labels_bytes;
+	size_t data_bytes, rest_offset, rest_bytes;
 };
 
 struct copy_thread;

@@ -239,7 +239,7 @@ static int fill_stage(struct copy *c, const struct copy_request *r, const char *
 	if (result != CUDA_OK)
 		return result;
 	memcpy(s->memory, host, r->data_bytes);
-	memcpy(s->memory + r->labels_offset, host + r->labels_offset, r->labels_bytes);
+	memcpy(s->memory + r->rest_offset, host + r->rest_offset, r->rest_bytes);
 	*from = s->memory;
 	*stage = s;
 	return CUDA_OK;
@@ -270,7 +270,7 @@ static int queue(struct copy *c, const struct copy_request *r, const char *from,
 	int result = copy_piece(c, r->slot, from, 0, r->data_bytes);
 
 	if (result == CUDA_OK)
-		result = copy_piece(c, r->slot, from, r->labels_offset, r->labels_bytes);
+		result = copy_piece(c, r->slot, from, r->rest_offset, r->rest_bytes);
 	if (result == CUDA_OK && stage)
 		result = c->gpu->driver->event_record(stage->done, c->stream);
 	if (result == CUDA_OK)

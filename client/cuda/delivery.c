@@ -87,8 +87,8 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 	h = i->n_dims == 3 ? i->shape[0] : 0;
 	w = i->n_dims == 3 ? i->shape[1] : 0;
 	c = i->n_dims == 3 ? i->shape[2] : 0;
-	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 ||
-	    c > CONVERT_MAX_CHANNELS || !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
+	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || i->dtype != BATCHD_UINT8 || c < 1 || c > CONVERT_MAX_CHANNELS ||
+	    !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU",
 				 k->connection.address);
 	if (d->dtype != BATCHD_UINT8 && !m->to_tensor)
@@ -708,8 +708,7 @@ static int begin_copy(struct delivery *d, const struct ready *b)
 		r.data_bytes = arrays_extent(slab_slot(k->slab, b->slot), (size_t)k->row_bytes);
 	} else {
 		r.data_bytes = b->n_rows * k->row_bytes;
-		r.labels_offset = k->labels_offset;
-		r.labels_bytes = b->n_rows * k->label_bytes;
+		fields_rest(&k->fields, b->n_rows, &r.rest_offset, &r.rest_bytes);
 	}
 	return copy_begin(d->copy, &r);
 }

@@ -160,8 +160,8 @@ static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
 	copy->part[0].bytes = slot->fed_bytes;
 }
 
-/* Rows, labels and indices lie close together when the batch is full; for a short batch, copying the gap between rows
- * and labels would waste the bus. */
+/* Dense fields and indices lie close together when the batch is full; for a short batch, copying the gap behind the
+ * first field, usually the largest, would waste the bus. Ragged fields stay in host memory. */
 static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 {
 	const struct slot_layout *l = &slot->slots->layout;
@@ -173,9 +173,9 @@ static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 	if (slot->n_rows == l->batch_size)
 		return;
 	copy->n_parts = 2;
-	copy->part[0].bytes = (uint64_t)slot->n_rows * l->row_bytes;
-	copy->part[1].offset = begin + l->labels_offset;
-	copy->part[1].bytes = end - l->labels_offset;
+	copy->part[0].bytes = (uint64_t)slot->n_rows * l->first_row_bytes;
+	copy->part[1].offset = begin + l->rest_offset;
+	copy->part[1].bytes = end - l->rest_offset;
 }
 
 bool device_slab_copy(struct device_slab *m, struct slot *slot,

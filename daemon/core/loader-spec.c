@@ -17,7 +17,8 @@ int loader_spec_copy(const struct loader_spec *from, struct loader_spec *to)
 	to->job = strdup(from->job);
 	to->dataset = strdup(from->dataset);
 	to->transform = strdup(from->transform);
-	if (to->job && to->dataset && to->transform)
+	to->fields = strdup(from->fields ? from->fields : "");
+	if (to->job && to->dataset && to->transform && to->fields)
 		return 0;
 	loader_spec_finish(to);
 	return -ENOMEM;
@@ -28,7 +29,8 @@ void loader_spec_finish(struct loader_spec *s)
 	free(s->job);
 	free(s->dataset);
 	free(s->transform);
-	s->job = s->dataset = s->transform = NULL;
+	free(s->fields);
+	s->job = s->dataset = s->transform = s->fields = NULL;
 }
 
 const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b)
@@ -37,6 +39,8 @@ const char *loader_spec_difference(const struct loader_spec *a, const struct loa
 		return "dataset";
 	if (strcmp(a->transform, b->transform))
 		return "transform";
+	if (strcmp(a->fields ? a->fields : "", b->fields ? b->fields : ""))
+		return "fields";
 	struct {
 		const char *name;
 		uint64_t a, b;

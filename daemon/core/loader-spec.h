@@ -16,6 +16,7 @@ const char *group_policy_name(enum group_policy p);
 /* Plain values; strings are owned. Every session of a job must ask for the same. */
 struct loader_spec {
 	char *job, *dataset, *transform;
+	char *fields; /* names of the wanted ones, sorted, separated by commas; NULL or empty: all of them */
 	enum dtype dtype;
 	enum layout layout;
 	uint32_t batch_size, world_size, num_workers;

@@ -35,6 +35,7 @@ static void maybe_free(struct loader *l)
 	pool_source_finish(&l->rows);
 	recipe_finish(&l->recipe);
 	loader_spec_finish(&l->spec);
+	free(l->fields);
 	free(l);
 }
 
@@ -358,46 +359,21 @@ static uint64_t on_n_batches(const struct stream_host *h, uint64_t base)
 
 /* ---- life ---- */
 
-static size_t product(const uint32_t *shape, unsigned n, size_t element_bytes)
-{
-	for (unsigned i = 0; i < n; i++)
-		element_bytes *= shape[i];
-	return element_bytes;
-}
-
-static unsigned take_shape(const struct field *f, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype)
-{
-	memcpy(shape, f->shape, sizeof(f->shape));
-	*dtype = f->dtype;
-	return f->n_dims;
-}
-
-static void describe_samples(struct loader *l)
-{
-	static const struct field no_label = { .name = "label", .dtype = DTYPE_INT64 };
-	const struct recipe *r = &l->recipe;
-	if (r->pipeline) {
-		pipeline_shape(r->pipeline, l->shape);
-		l->n_dims = 3;
-		l->dtype = l->spec.dtype;
-	} else {
-		l->n_dims = take_shape(dataset_field(r->dataset, 0), l->shape, &l->dtype);
-	}
-	l->n_label_dims = take_shape(dataset_n_fields(r->dataset) > 1 ? dataset_field(r->dataset, 1) : &no_label,
-				     l->label_shape, &l->label_dtype);
-}
-
 /* The same for the same request on the same data, also after a restart: tokens carry it. */
 static uint64_t hash_loader(const struct loader *l)
 {
 	char text[512];
+	enum dtype dtype = l->layout.n_fields ? l->fields[0].dtype : DTYPE_UINT8;
 	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d %d",
-			 (unsigned long long)dataset_id(l->recipe.dataset), (int)l->dtype, (int)l->spec.layout,
+			 (unsigned long long)dataset_id(l->recipe.dataset), (int)dtype, (int)l->spec.layout,
 			 l->spec.batch_size, l->spec.shuffle, (unsigned long long)l->spec.seed, l->spec.drop_last,
 			 l->spec.share, l->spec.apply_exif, l->spec.own_batches);
 	uint64_t h = XXH3_64bits(text, (size_t)n);
 	const char *pipeline = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : "";
-	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
+	h = XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
+	for (unsigned k = 0; k < l->layout.n_fields; k++)
+		h = XXH3_64bits_withSeed(l->fields[k].name, strlen(l->fields[k].name), h);
+	return h;
 }
 
 enum { BY_INDEX, BY_POSITION }; /* what random draws are keyed by: global_position */
@@ -504,13 +480,9 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	l->ops = ops;
 	l->owner = owner;
 	l->created_ns = uv_hrtime();
-	describe_samples(l);
-	size_t row_bytes = recipe->pipeline ? pipeline_row_bytes(recipe->pipeline)
-					    : product(l->shape, l->n_dims, dtype_bytes(l->dtype));
-	size_t label_bytes = product(l->label_shape, l->n_label_dims, dtype_bytes(l->label_dtype));
-	int r = slot_layout_make(row_bytes, label_bytes, spec->batch_size, &l->layout);
+	int r = fields_make(recipe, spec, &l->fields, &l->layout);
 	if (r == 0)
-		r = pool_source_init(&l->rows, pool, &l->spec, &l->recipe, &l->layout, bad_budget);
+		r = pool_source_init(&l->rows, pool, &l->spec, &l->recipe, &l->layout, l->fields, bad_budget);
 	if (r == 0) {
 		l->rows.filled = on_pool_filled;
 		l->rows.owner = l;
@@ -520,6 +492,7 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	}
 	if (r) {
 		streams_finish(&l->streams);
+		free(l->fields);
 		free(l);
 		return r;
 	}

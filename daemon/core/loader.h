@@ -5,6 +5,7 @@
 #ifndef BATCHD_LOADER_H
 #define BATCHD_LOADER_H
 
+#include "core/fields.h"
 #include "core/group.h"
 #include "core/loader-spec.h"
 #include "core/pool-source.h"
@@ -50,10 +51,7 @@ struct loader {
 	uint64_t pipeline_id;    /* hash of the pipeline of an image and of the kind of key of its random draws, without
 	                          * dtype and layout; 0: arrays */
 
-	/* one sample, one label */
-	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];
-	unsigned n_dims, n_label_dims;
-	enum dtype dtype, label_dtype;
+	struct field *fields; /* owned; layout.n_fields of them */
 	struct slot_layout layout;
 
 	struct streams streams;

@@ -2,6 +2,8 @@
  * the rows they were given, and touch nothing else except atomics and the badlist. */
 #include "core/pool-source.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/stream.h"
@@ -38,9 +40,9 @@ struct row {
 	uint32_t number;
 };
 
-static void *row_data(const struct row *r)
+static uint8_t *row_of_field(const struct row *r, const struct slot_field *f)
 {
-	return slot_data(r->slot) + (size_t)r->number * r->source->layout->row_bytes;
+	return slot_data(r->slot) + f->offset + (size_t)r->number * f->item_bytes;
 }
 
 /* A row's position in its epoch, over all ranks; own batches may be shorter than batch_size and leave gaps. */
@@ -83,13 +85,111 @@ static uint64_t candidate(const struct row *r, unsigned attempt)
 	return attempt == 0 ? index : substitute_index(r, index, attempt - 1);
 }
 
+/* A bound that the loader's configuration sets, not the data set. True with the text: the sample is bad data. */
+static bool is_too_long(const struct pool_source *p, uint64_t index, char *text, size_t size)
+{
+	const struct dataset *ds = p->recipe->dataset;
+	for (unsigned k = 0; p->checks_values && k < p->layout->n_fields; k++) {
+		const struct slot_field *f = &p->layout->field[k];
+		struct field_value v = { .n_bytes = 0 };
+		if (f->ragged)
+			dataset_value(ds, index, f->number, &v);
+		if (v.n_bytes <= p->recipe->value_bytes)
+			continue;
+		char name[512];
+		dataset_name(ds, index, name, sizeof(name));
+		snprintf(text, size,
+			 "%s: its %s has %zu bytes, and limits.value_bytes in the daemon's configuration is %llu", name,
+			 p->fields[k].name, v.n_bytes, (unsigned long long)p->recipe->value_bytes);
+		return true;
+	}
+	return false;
+}
+
+/* The fields of an image's sample that are in memory. */
+static void copy_values(const struct row *r, uint64_t index)
+{
+	const struct slot_layout *l = r->source->layout;
+	for (unsigned k = 0; k < l->n_fields; k++) {
+		const struct slot_field *f = &l->field[k];
+		struct field_value v;
+		if (f->ragged || f->number == 0)
+			continue;
+		dataset_value(r->source->recipe->dataset, index, f->number, &v);
+		assert(v.n_bytes == f->item_bytes);
+		memcpy(row_of_field(r, f), v.bytes, v.n_bytes);
+	}
+}
+
 static void note_made(const struct row *r, uint64_t index, unsigned attempt)
 {
-	((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(r->source->recipe->dataset, index);
+	copy_values(r, index);
 	if (attempt == 0)
 		return;
 	slot_indices(r->slot)[r->number] = (int64_t)index;
 	atomic_fetch_add_explicit(&r->slot->n_replaced, 1, memory_order_relaxed);
+}
+
+/* ---- ragged fields ---- */
+
+/* Only a batch with substitutes can be too large: its rows need not be different ones. */
+static bool pack_field(struct slot *slot, const struct slot_field *f, const struct dataset *ds)
+{
+	int64_t *offsets = (int64_t *)(void *)(slot_data(slot) + f->offset);
+	const int64_t *indices = slot_indices(slot);
+	uint8_t *values = slot_data(slot) + f->values_offset;
+	uint64_t n = 0;
+	offsets[0] = 0;
+	for (uint32_t row = 0; row < slot->n_rows; row++) {
+		struct field_value v;
+		dataset_value(ds, (uint64_t)indices[row], f->number, &v);
+		uint64_t more = v.n_bytes / f->item_bytes;
+		if (more > f->most_values - n)
+			return false;
+		memcpy(values + n * f->item_bytes, v.bytes, more * f->item_bytes);
+		n += more;
+		offsets[row + 1] = (int64_t)n;
+	}
+	return true;
+}
+
+static void pack(struct pool_source *p, struct slot *slot)
+{
+	for (unsigned k = 0; k < p->layout->n_fields; k++) {
+		const struct slot_field *f = &p->layout->field[k];
+		if (!f->ragged || pack_field(slot, f, p->recipe->dataset))
+			continue;
+		char text[256];
+		snprintf(
+			text, sizeof(text),
+			"the %s of a batch with %u substitutes for bad samples is longer than that of any batch without",
+			p->fields[k].name, atomic_load(&slot->n_replaced));
+		note_bad(p, (uint64_t)slot_indices(slot)[0], text);
+		atomic_store(&slot->failed, true);
+	}
+}
+
+/* n rows are made, or given up. */
+static void finish_rows(struct pool_source *p, struct slot *slot, uint32_t n)
+{
+	/* The worker that takes the count to 0 sees what all others wrote into the slot. */
+	if (p->layout->any_ragged && atomic_fetch_sub_explicit(&slot->n_unpacked, n, memory_order_acq_rel) == n &&
+	    !atomic_load(&slot->failed))
+		pack(p, slot);
+	atomic_fetch_add_explicit(&p->source.n_made, n, memory_order_relaxed);
+}
+
+/* ---- images ---- */
+
+static int make_image(const struct row *r, void *worker, uint64_t index, struct sample_input *in,
+		      struct sample_error *err)
+{
+	struct pool_source *p = r->source;
+	err->slow = false;
+	if (is_too_long(p, index, err->text, sizeof(err->text)))
+		return SAMPLE_E_BAD;
+	return sample_make(p->recipe, worker, key_of(r, index), in, false,
+			   slot_data(r->slot) + (size_t)r->number * p->layout->first_row_bytes, err);
 }
 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
@@ -105,7 +205,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
 		uint64_t index = candidate(&r, attempt);
 		struct sample_error err;
-		int result = sample_make(p->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
+		int result = make_image(&r, worker, index, in, &err);
 		if (result == SAMPLE_E_WOULD_BLOCK) {
 			/* Without a ticket, the row begins again with one, and comes back here. */
 			if (ticket) {
@@ -131,7 +231,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 		atomic_store(&slot->failed, true);
 	if (ticket)
 		sample_input_drop(ticket->input);
-	atomic_fetch_add_explicit(&p->source.n_made, 1, memory_order_relaxed);
+	finish_rows(p, slot, 1);
 	return 0;
 }
 
@@ -142,11 +242,44 @@ static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 	sample_fetch(r.source->recipe, candidate(&r, ticket->stage), ticket->input);
 }
 
+/* ---- arrays ---- */
+
+/* Replaces samples of which a value is too long. False: one cannot be replaced. */
+static bool replace_long(const struct row *first, uint32_t n)
+{
+	struct pool_source *p = first->source;
+	char text[800];
+	for (uint32_t i = 0; i < n; i++) {
+		struct row r = { p, first->slot, first->number + i };
+		uint64_t index = candidate(&r, 0), wanted = index;
+		unsigned attempt = 0;
+		while (is_too_long(p, index, text, sizeof(text))) {
+			note_bad(p, index, text);
+			if (attempt == SUBSTITUTES || badlist_exceeds(&p->bad, p->bad_budget))
+				return false;
+			index = substitute_index(&r, wanted, attempt++);
+		}
+		if (attempt == 0)
+			continue;
+		slot_indices(r.slot)[r.number] = (int64_t)index;
+		atomic_fetch_add_explicit(&r.slot->n_replaced, 1, memory_order_relaxed);
+	}
+	return true;
+}
+
 static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
 {
 	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
-	void *rows[DATASET_MAX_FIELDS] = { row_data(r),
-					   slot_labels(r->slot) + (size_t)r->number * r->source->layout->label_bytes };
+	const struct slot_layout *l = r->source->layout;
+	void *rows[DATASET_MAX_FIELDS] = { NULL };
+	if (r->source->checks_values && !replace_long(r, n)) {
+		atomic_store(&r->slot->failed, true);
+		return 0;
+	}
+	for (unsigned k = 0; k < l->n_fields; k++) {
+		if (!l->field[k].ragged)
+			rows[l->field[k].number] = row_of_field(r, &l->field[k]);
+	}
 	return dataset_gather(r->source->recipe->dataset, indices, n, rows, err);
 }
 
@@ -156,7 +289,7 @@ static void note_gathered(const struct row *r, uint32_t n, int result, const str
 		note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
 		atomic_store(&r->slot->failed, true);
 	}
-	atomic_fetch_add_explicit(&r->source->source.n_made, n, memory_order_relaxed);
+	finish_rows(r->source, r->slot, n);
 }
 
 static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
@@ -213,6 +346,7 @@ static void on_submit(struct batch_source *source, struct slot *slot)
 	size_t rows = CHUNK_BYTES / (p->layout->row_bytes ? p->layout->row_bytes : 1);
 	slot->job.ops = image ? &image_job : dataset_server(p->recipe->dataset) ? &far_array_job : &array_job;
 	slot->job.n_rows = slot->n_rows;
+	atomic_store_explicit(&slot->n_unpacked, slot->n_rows, memory_order_relaxed);
 	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
 	pool_submit(p->pool, &slot->stream->queue, &slot->job);
 }
@@ -239,14 +373,20 @@ bool pool_source_is_bad(struct pool_source *p, struct slot *slot)
 }
 
 int pool_source_init(struct pool_source *p, struct pool *pool, const struct loader_spec *spec,
-		     const struct recipe *recipe, const struct slot_layout *layout, double bad_budget)
+		     const struct recipe *recipe, const struct slot_layout *layout, const struct field *fields,
+		     double bad_budget)
 {
 	*p = (struct pool_source){ .source = { .ops = &source_ops, .goes_back = true },
 				   .pool = pool,
 				   .spec = spec,
 				   .recipe = recipe,
 				   .layout = layout,
+				   .fields = fields,
 				   .bad_budget = bad_budget };
+	for (unsigned k = 0; recipe->value_bytes && k < layout->n_fields; k++) {
+		const struct slot_field *f = &layout->field[k];
+		p->checks_values |= f->ragged && fields[k].longest > recipe->value_bytes / f->item_bytes;
+	}
 	return badlist_init(&p->bad, dataset_n(recipe->dataset));
 }
 

@@ -1,5 +1,6 @@
 /* The pool as a source of batches: its workers make each row of a slot from the data set and the pipeline, or copy rows
- * of an array. A sample that cannot be decoded is replaced and noted in `bad`.
+ * of an array. A sample that cannot be decoded, or has a value of a ragged field that is too long, is replaced and noted
+ * in `bad`. Ragged fields are packed when all rows of a batch are made, by the worker that makes the last.
  *
  * Loop thread only, except for the callbacks that the pool runs. */
 #ifndef BATCHD_POOL_SOURCE_H
@@ -20,8 +21,10 @@ struct pool_source {
 	const struct loader_spec *spec;
 	const struct recipe *recipe;
 	const struct slot_layout *layout;
-	struct badlist bad; /* any thread */
-	double bad_budget;  /* the fraction of the data set that may be bad */
+	const struct field *fields; /* layout->n_fields of them */
+	bool checks_values;         /* a value of a ragged field may be longer than recipe->value_bytes */
+	struct badlist bad;         /* any thread */
+	double bad_budget;          /* the fraction of the data set that may be bad */
 	/* A submitted slot is filled, or it is cancelled and no worker writes to it. */
 	void (*filled)(struct pool_source *p, struct slot *slot);
 	void *owner;                /* for filled */
@@ -30,7 +33,8 @@ struct pool_source {
 
 /* 0 or -ENOMEM. */
 int pool_source_init(struct pool_source *p, struct pool *pool, const struct loader_spec *spec,
-		     const struct recipe *recipe, const struct slot_layout *layout, double bad_budget);
+		     const struct recipe *recipe, const struct slot_layout *layout, const struct field *fields,
+		     double bad_budget);
 void pool_source_finish(struct pool_source *p);
 /* For a filled slot: a row could not be made at all, or a row was replaced and there are too many bad samples. */
 bool pool_source_is_bad(struct pool_source *p, struct slot *slot);

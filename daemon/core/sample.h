@@ -18,6 +18,7 @@ struct recipe {
 	struct dataset *dataset;   /* a reference */
 	struct pipeline *pipeline; /* owned; NULL for arrays */
 	bool apply_exif;
+	uint64_t value_bytes; /* a value of a ragged field that is longer makes its sample bad; 0: no limit */
 	/* Shared by loaders of the same data set; each may be NULL. */
 	struct cache_space *files, *indexes, *decoded;
 };

@@ -147,24 +147,73 @@ void slab_finish(struct slab *s)
 	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 }
 
-static int align_add(size_t a, size_t b, size_t align, size_t *out)
+/* Takes n items at the layout's end, which stays aligned; *offset: where they begin. */
+static int place(size_t *end, uint64_t n, size_t item_bytes, size_t *offset)
 {
-	size_t sum;
-	if (__builtin_add_overflow(a, b, &sum) || __builtin_add_overflow(sum, align - 1, &sum))
+	size_t bytes, sum;
+
+	*offset = *end;
+	if (n > SIZE_MAX || __builtin_mul_overflow((size_t)n, item_bytes, &bytes) ||
+	    __builtin_add_overflow(*end, bytes, &sum) || __builtin_add_overflow(sum, ALIGN - 1, &sum))
 		return -EOVERFLOW;
-	*out = sum / align * align;
+	*end = sum / ALIGN * ALIGN;
 	return 0;
 }
 
-int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, struct slot_layout *out)
+static int place_dense(struct slot_layout *l, size_t *end)
 {
-	size_t data, labels, indices = (size_t)batch_size * sizeof(int64_t);
-	*out = (struct slot_layout){ .row_bytes = row_bytes, .label_bytes = label_bytes, .batch_size = batch_size };
-	if (__builtin_mul_overflow(row_bytes, (size_t)batch_size, &data) ||
-	    __builtin_mul_overflow(label_bytes, (size_t)batch_size, &labels) ||
-	    align_add(data, 0, ALIGN, &out->labels_offset) ||
-	    align_add(out->labels_offset, labels, ALIGN, &out->indices_offset) ||
-	    align_add(out->indices_offset, indices, (size_t)sysconf(_SC_PAGESIZE), &out->slot_bytes))
+	bool first = true;
+	int r = 0;
+
+	for (unsigned k = 0; r == 0 && k < l->n_fields; k++) {
+		struct slot_field *f = &l->field[k];
+
+		if (f->ragged)
+			continue;
+		r = place(end, l->batch_size, f->item_bytes, &f->offset);
+		l->row_bytes += f->item_bytes;
+		if (first) {
+			l->first_row_bytes = f->item_bytes;
+			l->rest_offset = *end;
+		}
+		first = false;
+	}
+	return r;
+}
+
+static int place_ragged(struct slot_layout *l, size_t *end)
+{
+	int r = 0;
+
+	for (unsigned k = 0; r == 0 && k < l->n_fields; k++) {
+		struct slot_field *f = &l->field[k];
+
+		if (!f->ragged)
+			continue;
+		l->any_ragged = true;
+		r = place(end, (uint64_t)l->batch_size + 1, sizeof(int64_t), &f->offset);
+		if (r == 0)
+			r = place(end, f->most_values, f->item_bytes, &f->values_offset);
+	}
+	return r;
+}
+
+int slot_layout_make(const struct slot_field *fields, unsigned n, uint32_t batch_size, struct slot_layout *out)
+{
+	size_t end = 0, page = (size_t)sysconf(_SC_PAGESIZE);
+
+	*out = (struct slot_layout){ .batch_size = batch_size, .n_fields = n };
+	if (n > SLOT_MAX_FIELDS)
 		return -EOVERFLOW;
+	for (unsigned k = 0; k < n; k++)
+		out->field[k] = fields[k];
+	int r = place_dense(out, &end);
+	if (r == 0)
+		r = place(&end, batch_size, sizeof(int64_t), &out->indices_offset);
+	if (r == 0)
+		r = place_ragged(out, &end);
+	if (r || __builtin_add_overflow(end, page - 1, &out->slot_bytes))
+		return -EOVERFLOW;
+	out->slot_bytes = out->slot_bytes / page * page;
 	return 0;
 }

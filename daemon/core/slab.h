@@ -7,6 +7,7 @@
 #ifndef BATCHD_SLAB_H
 #define BATCHD_SLAB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,15 +34,30 @@ int slab_init_open(struct slab *s, size_t size_bytes);
 int slab_seal(struct slab *s);
 void slab_finish(struct slab *s); /* trainers' mappings stay theirs */
 
-/* Where data lies in a slot. Offsets in bytes from the slot's beginning; slot i begins at i * slot_bytes. */
-struct slot_layout {
-	size_t row_bytes, label_bytes; /* of one sample, of one label */
-	uint32_t batch_size;           /* rows of the largest batch */
-	size_t labels_offset, indices_offset, slot_bytes;
+enum { SLOT_MAX_FIELDS = 64 };
+
+/* Where a field lies in a slot. Offsets in bytes from the slot's beginning; slot i begins at i * slot_bytes. */
+struct slot_field {
+	uint32_t number; /* the caller's own */
+	bool ragged;
+	size_t item_bytes;    /* of a row; ragged: of a value */
+	uint64_t most_values; /* ragged: of a batch */
+	size_t offset;        /* dense: batch_size rows; ragged: batch_size + 1 int64, where each row's values begin */
+	size_t values_offset; /* ragged */
 };
 
-/* Fills in the offsets: data first, then labels, then int64 indices, each 256-byte aligned, as GPUs like it; slots are
- * whole pages. 0 or -EOVERFLOW. */
-int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, struct slot_layout *out);
+struct slot_layout {
+	uint32_t batch_size, n_fields; /* batch_size: rows of the largest batch */
+	bool any_ragged;
+	struct slot_field field[SLOT_MAX_FIELDS];
+	/* Of dense fields: bytes of a row of all of them; of the one that lies at 0 (0 if there is none); where what
+	 * follows that begins. */
+	size_t row_bytes, first_row_bytes, rest_offset;
+	size_t indices_offset, slot_bytes;
+};
+
+/* Fills in the offsets: dense fields first, then int64 indices, then ragged fields, each 256-byte aligned, as GPUs like
+ * it; slots are whole pages. fields: n of them, with number, ragged, item_bytes and most_values. 0 or -EOVERFLOW. */
+int slot_layout_make(const struct slot_field *fields, unsigned n, uint32_t batch_size, struct slot_layout *out);
 
 #endif

@@ -102,24 +102,14 @@ void slots_unref(struct slots *s)
 		slots_destroy(s, false);
 }
 
-static uint8_t *slot_base(const struct slot *s)
+uint8_t *slot_data(const struct slot *s)
 {
 	return s->slots->slab.base + (size_t)s->number * s->slots->layout.slot_bytes;
 }
 
-uint8_t *slot_data(const struct slot *s)
-{
-	return slot_base(s);
-}
-
-uint8_t *slot_labels(const struct slot *s)
-{
-	return slot_base(s) + s->slots->layout.labels_offset;
-}
-
 int64_t *slot_indices(const struct slot *s)
 {
-	return (int64_t *)(void *)(slot_base(s) + s->slots->layout.indices_offset);
+	return (int64_t *)(void *)(slot_data(s) + s->slots->layout.indices_offset);
 }
 
 struct slot *slots_find_free(struct slots *s)

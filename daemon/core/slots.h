@@ -76,7 +76,8 @@ struct slot {
 	bool fed_whole;     /* the same: the last batch of its round exists */
 	/* Workers: */
 	atomic_uint n_replaced;
-	atomic_bool failed; /* a row could not be made at all */
+	atomic_uint n_unpacked; /* rows not made yet, of a layout with ragged fields */
+	atomic_bool failed;     /* a row could not be made at all */
 };
 
 /* Reference counted. Holders of references: the stream, each consumer that mapped the slab, each slot in FILLING or
@@ -116,8 +117,7 @@ int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);
 
-uint8_t *slot_data(const struct slot *s);
-uint8_t *slot_labels(const struct slot *s);
+uint8_t *slot_data(const struct slot *s); /* its beginning, where the first dense field lies */
 int64_t *slot_indices(const struct slot *s);
 
 /* A free slot, or NULL. */

@@ -865,7 +865,7 @@ def test_mistakes_are_named(daemon, tmp_path):
         (TypeError, "dataset .*NoneType", dict(dataset=None)),
         (TypeError, "dataset .*batchd.serve", dict(dataset=[1, 2])),
         (TypeError, "pin_memory .*leave it out.* prefetch_factor .*n_slots", dict(pin_memory=True, prefetch_factor=2)),
-        (TypeError, "collate_fn .*batchd.serve", dict(collate_fn=list)),
+        (TypeError, "collate_fn must be a function", dict(collate_fn=[])),
         (TypeError, "drop_lats .*drop_last", dict(drop_lats=True)),
         (TypeError, "xyzzy .*help", dict(xyzzy=1)),
         (ValueError, "sampler .*leave shuffle out", dict(sampler=[1], shuffle=True)),

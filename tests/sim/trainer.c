@@ -425,8 +425,10 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 	*h = (struct sim_held){ .slot = b->slot, .generation = b->generation };
 	expect_rows(t, b, h);
 	const uint8_t *base = t->slab->base + b->slot * t->slot_bytes;
+	static const struct slot_field fields[] = { { .item_bytes = SIM_ROW_BYTES },
+						    { .item_bytes = sizeof(int64_t) } };
 	struct slot_layout layout;
-	SIM_CHECK(slot_layout_make(SIM_ROW_BYTES, sizeof(int64_t), t->job->batch_size, &layout) == 0, "no layout");
+	SIM_CHECK(slot_layout_make(fields, 2, t->job->batch_size, &layout) == 0, "no layout");
 	for (uint32_t i = 0; !t->job->served && i < h->n_rows; i++) {
 		int64_t index;
 		memcpy(&index, base + layout.indices_offset + i * sizeof(index), sizeof(index));
@@ -469,7 +471,7 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	t->rank = o->rank;
 	t->phase = SIM_ATTACHED;
 	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes <= o->slab_bytes &&
-			  (o->served || o->row_bytes == SIM_ROW_BYTES),
+			  (o->served || (o->n_field == 2 && o->field[1]->offset >= SIM_ROW_BYTES)),
 		  "trainer %u: Opened is wrong about the slab", NUMBER(t));
 	SIM_CHECK(t->wanted_rank < 0 || o->rank == (uint32_t)t->wanted_rank, "trainer %u: rank %u instead of %d",
 		  NUMBER(t), o->rank, t->wanted_rank);

@@ -2,6 +2,7 @@
  * torchvision's rule.
  *
  *     dataset SPEC [CACHE_DIR]
+ *     dataset --values SPEC NAME  (a ragged field: each sample's bytes as a line of hexadecimal digits)
  *     dataset --rows SPEC         (arrays: all rows of a dense field as raw bytes, then those of the next)
  *
  * Names are escaped like \xNN where they are not printable ASCII. An error goes to stderr, exit code 1. */
@@ -55,26 +56,47 @@ static int print_rows(struct dataset *ds)
 	return failed || fflush(stdout);
 }
 
+static int print_values(struct dataset *ds, const char *name)
+{
+	int field = dataset_find_field(ds, name);
+
+	if (field < 0 || dataset_field(ds, (unsigned)field)->kind != FIELD_RAGGED) {
+		fprintf(stderr, "dataset: no ragged field %s\n", name);
+		return 1;
+	}
+	for (uint64_t i = 0; i < dataset_n(ds); i++) {
+		struct field_value v;
+
+		dataset_value(ds, i, (unsigned)field, &v);
+		for (size_t k = 0; k < v.n_bytes; k++) {
+			printf("%02x", ((const unsigned char *)v.bytes)[k]);
+		}
+		putchar('\n');
+	}
+	return fflush(stdout) ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct data_access access = { .trusted = true, .uid = getuid() };
 	struct dataset_source source = { .access = &access };
 	int wants_rows = argc == 3 && !strcmp(argv[1], "--rows");
+	int wants_values = argc == 4 && !strcmp(argv[1], "--values");
 	struct dataset_error err;
 	struct dataset *ds;
 
-	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "usage: dataset SPEC [CACHE_DIR] | dataset --rows SPEC\n");
+	if (argc < 2 || argc > 3 + wants_values) {
+		fprintf(stderr, "usage: dataset SPEC [CACHE_DIR] | dataset --rows SPEC | dataset --values SPEC NAME\n");
 		return 2;
 	}
-	source.spec = argv[1 + wants_rows];
-	source.cache_dir = argc > 2 && !wants_rows ? argv[2] : NULL;
+	source.spec = argv[1 + (wants_rows || wants_values)];
+	source.cache_dir = argc > 2 && !wants_rows && !wants_values ? argv[2] : NULL;
 	if (dataset_open(&source, &ds, &err) < 0) {
 		fprintf(stderr, "dataset: %s\n", err.text);
 		return 1;
 	}
-	if (wants_rows) {
-		int r = print_rows(ds);
+	if (wants_rows || wants_values) {
+		int r = wants_rows ? print_rows(ds) : print_values(ds, argv[3]);
 
 		dataset_unref(ds);
 		return r;

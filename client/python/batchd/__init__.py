@@ -27,12 +27,15 @@ from .errors import (
     ShutdownError,
     StalledError,
 )
+from ._fields import Field, Ragged
 from .loader import Batch, DataLoader
 from .serve import Producer, serve
 
 __all__ = [
     "DataLoader",
     "Batch",
+    "Field",
+    "Ragged",
     "Producer",
     "serve",
     "status",

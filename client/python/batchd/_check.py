@@ -9,7 +9,7 @@ _PLACES = "it is 'imagefolder:DIR', 'files:LIST', 'tar:SHARDS', 'npy:FILE[,FILE]
 _NO_WORKERS = "leave it out: there are no worker processes"
 # Arguments that only torch's loader has.
 TORCHS_OWN = {
-    "collate_fn": "batches are images and labels; others come from a DataLoader of yours, by batchd.serve",
+    "collate_fn": "it is an argument only",
     "generator": "give seed",
     "in_order": "leave it out: batches come in order",
     "multiprocessing_context": _NO_WORKERS,

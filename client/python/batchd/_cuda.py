@@ -82,6 +82,42 @@ class Delivery:
         struct.generation = 0  # raw has it
         images.detach()[: struct.n_rows].copy_(finish(torch, raw, self._dtype, self._planar(), self._normalize()))
 
+    def take_fields(self, struct, arrays):
+        """{name: tensor} of the dense fields, given as (name, C array), the first of them finished as images are; the
+        slot goes back as in take."""
+        torch = self._torch
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        at, made, shared = ctypes.addressof(struct), {}, None
+        try:
+            for name, array in reversed(arrays):
+                if (name, array) == arrays[0]:
+                    made[name], shared = self._take_first(struct, at, stream)
+                    continue
+                tensor = torch.empty(
+                    tuple(array.shape[: array.n_dims]),
+                    dtype=getattr(torch, _lib.DTYPES[array.dtype]),
+                    device=self.device,
+                )
+                self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), tensor.data_ptr(), stream))
+                made[name] = tensor
+        except BaseException:
+            _lib.cuda_release(self._handle, struct.slot, struct.generation, stream)  # refused where a tensor has it
+            raise
+        if not shared:
+            self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
+        return made
+
+    def _take_first(self, struct, at, stream):
+        """(tensor, whether the loan is with a tensor)"""
+        torch = self._torch
+        if self.raw:
+            return self._share(struct), True
+        if not self._info.can_finish:
+            return finish(torch, self._share(struct), self._dtype, self._planar(), self._normalize()), True
+        images = torch.empty((struct.n_rows,) + self._shape, dtype=self._dtype, device=self.device)
+        self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))
+        return images, False
+
     @contextlib.contextmanager
     def arrays(self, struct, copy):
         """Yields a function that makes a tensor of one array of a producer's batch, to call for each array. Afterwards

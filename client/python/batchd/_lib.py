@@ -87,6 +87,20 @@ class Options(ctypes.Structure):
         ("producer_timeout_ms", ctypes.c_uint32),
         ("node_rank", ctypes.c_uint32),
         ("node_world_size", ctypes.c_uint32),
+        ("fields", ctypes.POINTER(ctypes.c_char_p)),
+        ("n_fields", ctypes.c_uint32),
+    ]
+
+
+class Field(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int),
+        ("ragged", ctypes.c_int),
+        ("text", ctypes.c_int),
+        ("n_dims", ctypes.c_uint32),
+        ("shape", ctypes.c_uint32 * MAX_DIMS),
+        ("most_values", ctypes.c_uint64),
     ]
 
 
@@ -130,6 +144,8 @@ class Info(ctypes.Structure):
         ("policy", ctypes.c_int),
         ("served", ctypes.c_uint32),
         ("finish_reason", ctypes.c_char_p),
+        ("n_fields", ctypes.c_uint32),
+        ("fields", ctypes.POINTER(Field)),
     ]
 
 
@@ -180,9 +196,12 @@ class Array(ctypes.Structure):
     _fields_ = [
         ("dtype", ctypes.c_int),
         ("n_dims", ctypes.c_uint32),
-        ("shape", ctypes.c_uint64 * MAX_DIMS),
+        ("shape", ctypes.c_uint64 * (1 + MAX_DIMS)),
         ("n_bytes", ctypes.c_uint64),
         ("data", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("text", ctypes.c_int),
+        ("device_data", ctypes.c_void_p),
     ]
 
 
@@ -313,6 +332,7 @@ arrays = _function(
     ctypes.c_void_p,
     ctypes.c_void_p,
 )
+get_field_at = _function("get_field_at", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(Array))
 produce_options_init = _function("produce_options_init", None, ctypes.POINTER(ProduceOptions))
 produce_open = _function(
     "produce_open", ctypes.c_int, ctypes.POINTER(ProduceOptions), ctypes.POINTER(_handle), _text, ctypes.c_size_t

@@ -19,7 +19,7 @@ import weakref
 
 import numpy
 
-from . import _accelerate, _arrays, _check, _into, _lib, _served, _transform, _watch
+from . import _accelerate, _arrays, _check, _fields, _into, _lib, _served, _transform, _watch
 from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
 
@@ -390,6 +390,14 @@ class DataLoader:
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
     apply_exif    turn images upright by their EXIF orientation
     producer_timeout  seconds to wait for the producer of a served data set ("serve:NAME")
+    fields        names of the data set's fields: ("image", "text") makes batches tuples in that order, {"pixel_values":
+                  "image", ...} dictionaries. Fields that are not named cost nothing: without the image nothing is
+                  decoded. The same for all of a job. None: (images, labels), or a dictionary of all fields where the
+                  data set has others. `fields` of the loader describes them
+    packed        ragged fields as batchd.Ragged(values, offsets), without a copy where they are large: True for all, or
+                  their names. Otherwise texts are a list of str, bytes a list of bytes, and others a list of arrays
+    collate_fn    called in this process with each batch as described above; what it returns is the batch. What it does
+                  not touch stays without a copy
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
     An iterator that was asked for no batch does not count. A new iteration ends the one before: two at a time need two
@@ -437,6 +445,9 @@ class DataLoader:
         group_batch_size=None,
         on_stall="warn",
         producer_timeout=60,
+        fields=None,
+        packed=False,
+        collate_fn=None,
         **others,
     ):
         self._handle = None
@@ -464,7 +475,12 @@ class DataLoader:
             "layout": str(layout).upper() != "NCHW",
             "seed": seed != 0,
             "num_workers": num_workers,
+            "fields": fields is not None,
         }
+        self._wish = _fields.Wish(fields, packed)
+        if collate_fn is not None and not callable(collate_fn):
+            raise TypeError(f"collate_fn must be a function that takes a batch, not {collate_fn!r}")
+        self._collate = collate_fn  # no attribute of torch's name, by which frameworks would take the loader apart
         self._iterator = None
         self._filling = None  # the iteration of next_into; it holds no reference to the loader
         self._arrays = _arrays.choose(arrays)
@@ -596,6 +612,9 @@ class DataLoader:
         o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
         o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last and not o.own_batches, bool(apply_exif)
         o.producer_timeout_ms = _check.milliseconds("producer_timeout", producer_timeout, 1)
+        if self._wish.wanted is not None:
+            names = [_check.text("fields", name) for name in self._wish.wanted]
+            o.fields, o.n_fields = (ctypes.c_char_p * len(names))(*names), len(names)
         o.reconnect_ms = _check.milliseconds("reconnect", reconnect or 0)
         o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
         o.program = os.path.basename(
@@ -657,6 +676,12 @@ class DataLoader:
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class = None
+        self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
+        known = {} if i.served else _fields.describe(i)
+        self._wish.check(known)
+        plain = self._wish.names is None and _fields.is_plain(known)
+        self._known = known
+        self._reader = None if i.served or plain else _fields.Reader(self, known, self._wish)
         self._served = _served.Reader(self) if i.served else None
         if i.served:
             _served.check_options(self._for_producer)
@@ -995,6 +1020,10 @@ class DataLoader:
             raise TypeError(
                 f"next_into is for images and labels or arrays of one shape, and the batches of {self._spec!r} are whatever its producer makes: iterate over the loader"
             )
+        if self._reader is not None:
+            raise TypeError(
+                "next_into is for batches of images and labels: leave fields out, or iterate over the loader"
+            )
         with self._turn:
             self._check_targets(images, labels)
             try:
@@ -1126,6 +1155,8 @@ class DataLoader:
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self)
+        elif self._reader is not None:
+            batch = self._reader.give(self, s, b)
         elif targets is not None:
             batch = self._write(s, b, *targets)
         else:
@@ -1138,7 +1169,7 @@ class DataLoader:
         self.last_batch = b
         self._n_global = b.global_batch
         self._move(_Place(b.epoch, b.base, b.step + 1, b.last, b._order))
-        return batch
+        return batch if self._collate is None or targets is not None else self._collate(batch)
 
     def _images_and_labels(self, s, b):
         take = self._take if self._cuda is None else self._take_from_gpu
@@ -1224,6 +1255,11 @@ class DataLoader:
         finally:
             s.generation = 0
 
+    @property
+    def fields(self):
+        """{name: batchd.Field} of what batches consist of; empty for a served data set."""
+        return dict(self._known)
+
     def record_stream(self, images, stream):
         """raw: work on another torch stream reads `images` too; their memory goes back only after the work that the
         stream was given while they lived. `stream` must outlive them. Raises ValueError if `images` are no raw images
@@ -1236,10 +1272,7 @@ class DataLoader:
         """The size of a slot's memory, computed from the first batch."""
         i = self._info
         rows = i.group_batch_size
-        self._row_bytes, label_bytes = (
-            self._bytes_of(i.shape, i.n_dims, i.dtype),
-            self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype),
-        )
+        label_bytes = self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
         at = s.data - s.row * self._row_bytes
         self._slot_class = _arrays.slot_class(
             max(

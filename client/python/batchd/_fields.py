@@ -1,0 +1,219 @@
+"""Batches of named fields: which of them a loader gives, in which form, and the batches themselves.
+
+A dense field is an array over the slot's memory. Of a ragged field every row has as many values as its sample; texts
+and bytes are ragged uint8.
+"""
+
+import collections.abc
+import ctypes
+import typing
+
+import numpy
+
+from . import _arrays, _lib
+
+_COPIED = 4096  # bytes: smaller arrays are copied, so that lists of them hold no slots
+
+
+class Field(typing.NamedTuple):
+    """What a loader says about a field. `shape`: of a row, or of one value of a ragged field."""
+
+    dtype: str
+    shape: tuple
+    ragged: bool
+    text: bool
+
+
+class Ragged(typing.NamedTuple):
+    """A ragged field in two arrays: row i consists of values[offsets[i]:offsets[i + 1]]."""
+
+    values: typing.Any
+    offsets: typing.Any
+
+
+class Wish:
+    """The caller's `fields` and `packed`. `names`: of the fields that the daemon has to deliver, None for all."""
+
+    def __init__(self, fields, packed):
+        self.keys = None  # (key, name) pairs of a dictionary
+        self.names = None
+        if fields is not None:
+            self._take(fields)
+        self._packed = packed
+        if not isinstance(packed, bool):
+            self._packed = set(_names("packed", packed))
+            self._check_packed(self.names)
+
+    def _take(self, fields):
+        if isinstance(fields, collections.abc.Mapping):
+            self.keys = list(fields.items())
+            names = [name for _, name in self.keys]
+        else:
+            names = fields
+        names = _names("fields", names)
+        if self.keys is None and len(set(names)) < len(names):
+            raise ValueError(f"fields has a name twice: {', '.join(names)}")
+        if not names:
+            raise ValueError("fields is empty: name at least one, or leave it out for all")
+        self.names = names
+
+    def _check_packed(self, names):
+        unknown = self._packed - set(names) if names is not None else ()
+        if unknown:
+            raise ValueError(f"packed has {', '.join(sorted(unknown))}, which fields has not")
+
+    @property
+    def wanted(self):
+        """The names for the daemon, each once; None: all."""
+        return None if self.names is None else list(dict.fromkeys(self.names))
+
+    def packs(self, name):
+        return self._packed if isinstance(self._packed, bool) else name in self._packed
+
+    def check(self, known):
+        """Refuses names of `packed` that the data set has not; known: {name: Field}."""
+        if not isinstance(self._packed, bool):
+            for name in sorted(self._packed):
+                if name not in known or not known[name].ragged:
+                    raise ValueError(
+                        f"packed has {name!r}, which is no ragged field: "
+                        + (", ".join(n for n, f in known.items() if f.ragged) or "this data set has none")
+                    )
+
+    def build(self, parts):
+        """The batch of {name: array}."""
+        if self.keys is not None:
+            return {key: parts[name] for key, name in self.keys}
+        return parts if self.names is None else tuple(parts[name] for name in self.names)
+
+
+def _names(option, given):
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"{option} must be a tuple of names, or a dictionary for fields: write {option}=({given!r},)")
+    names = list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{option} must have names of fields, not {name!r}")
+    return names
+
+
+def describe(info):
+    """{name: Field} of a loader, in the data set's order."""
+    return {
+        f.name.decode("ascii", "replace"): Field(
+            _lib.DTYPES[f.dtype], tuple(f.shape[: f.n_dims]), bool(f.ragged), bool(f.text)
+        )
+        for f in info.fields[: info.n_fields]
+    }
+
+
+def is_plain(known):
+    """Whether a data set is one of images, or arrays, with labels: its batches are (images, labels)."""
+    names = list(known)
+    return len(names) == 2 and names[1] == "label" and not any(f.ragged for f in known.values())
+
+
+class Reader:
+    """Makes the batches of one DataLoader."""
+
+    def __init__(self, loader, known, wish):
+        self._known, self._wish = known, wish
+        self._arrays = loader._arrays
+        self._table = [_lib.Array() for _ in known]
+        self._dtypes = [numpy.dtype(f.dtype) for f in known.values()]
+        self._most = [f.most_values for f in loader._info.fields[: len(known)]]
+        self._n_rows = loader._info.group_batch_size
+        self._slot_class = None
+        self._first = next((k for k, f in enumerate(known.values()) if not f.ragged), None)
+
+    def give(self, loader, s, b):
+        """The batch in the loader's struct."""
+        self._n = s.n_rows
+        for number, array in enumerate(self._table):
+            code = _lib.get_field_at(s.handle, loader._struct_at, number, ctypes.byref(array))
+            if code < 0:
+                raise _lib.failure(code, _lib.error(s.handle))
+        b.indices = loader._indices_beside(s)
+        if loader._cuda is not None:
+            return self._wish.build(self._give_on_gpu(loader, s))
+        return self._wish.build(self._give(loader, s))
+
+    def _give(self, loader, s):
+        base = s.data - s.row * loader._row_bytes
+        if self._slot_class is None:
+            self._slot_class = _arrays.slot_class(self._slot_bytes(s, base))
+        memory = self._slot_class.from_address(base)
+        _arrays.lend(memory, s.handle, s)
+        copies = [self._is_copied(k, name, f) for k, (name, f) in enumerate(self._known.items())]
+        held = not all(copies) and loader._must_copy()
+        parts = {}
+        for k, (name, field) in enumerate(self._known.items()):
+            copied = held or copies[k]
+            if field.ragged:
+                parts[name] = self._ragged(k, name, field, memory, base, copied)
+            else:
+                array = self._view(k, memory, base)
+                parts[name] = self._arrays.wrap(array.copy() if copied else array)
+        return parts
+
+    def _give_on_gpu(self, loader, s):
+        """Dense fields on the GPU, ragged ones in host memory. The first dense field comes last: raw images own the
+        loan from then on."""
+        parts = {}
+        try:
+            for k, (name, field) in enumerate(self._known.items()):
+                if field.ragged:
+                    memory = (ctypes.c_char * max(1, self._table[k].n_bytes)).from_address(self._table[k].data)
+                    parts[name] = self._ragged(k, name, field, memory, self._table[k].data, True)
+            dense = [(k, name) for k, (name, field) in enumerate(self._known.items()) if not field.ragged]
+            made = loader._cuda.take_fields(s, [(name, self._table[k]) for k, name in dense])
+        finally:
+            s.generation = 0
+        if self._first is not None and loader._must_copy():
+            first = dense[0][1]
+            made[first] = self._arrays.copy(made[first])
+        parts.update(made)
+        return {name: parts[name] for name in self._known}
+
+    def _is_copied(self, k, name, field):
+        """Whether the field is a copy in any case, so that it holds no slot."""
+        if field.ragged:
+            return not self._wish.packs(name) or self._table[k].n_bytes <= _COPIED
+        return name == "label" or (k != self._first and self._table[k].n_bytes <= _COPIED)
+
+    def _view(self, k, memory, base):
+        a = self._table[k]
+        return numpy.ndarray(tuple(a.shape[: a.n_dims]), self._dtypes[k], memory, a.data - base)
+
+    def _offsets(self, k):
+        found = numpy.ctypeslib.as_array((ctypes.c_int64 * (self._n + 1)).from_address(self._table[k].offsets))
+        return found - found[0]
+
+    def _ragged(self, k, name, field, memory, base, copied):
+        a = self._table[k]
+        offsets = self._offsets(k)
+        if not self._wish.packs(name) and field.dtype == "uint8" and not field.shape:
+            whole = ctypes.string_at(a.data, a.n_bytes)
+            at = offsets.tolist()
+            rows = [whole[i:j] for i, j in zip(at, at[1:])]
+            return [row.decode("utf-8", "replace") for row in rows] if field.text else rows
+        values = self._view(k, memory, base)
+        values = self._arrays.wrap(values.copy() if copied else values)
+        if self._wish.packs(name):
+            return Ragged(values, self._arrays.wrap(offsets))
+        at = offsets.tolist()
+        return [values[i:j] for i, j in zip(at, at[1:])]
+
+    def _slot_bytes(self, s, base):
+        """How far the fields of a whole batch reach, from this one's places."""
+        end = 1
+        for k, (name, field) in enumerate(self._known.items()):
+            a, item = self._table[k], self._dtypes[k].itemsize
+            for n in field.shape:
+                item *= n
+            if field.ragged:
+                first = ctypes.c_int64.from_address(a.offsets).value
+                end = max(end, a.data - first * item - base + self._most[k] * item)
+            else:
+                end = max(end, a.data - s.row * item - base + self._n_rows * item)
+        return end

@@ -1,0 +1,20 @@
+/* The fields that a loader delivers: which of the data set's, what they are after the pipeline, and their places in a
+ * slot. */
+#ifndef BATCHD_FIELDS_H
+#define BATCHD_FIELDS_H
+
+#include "core/loader-spec.h"
+#include "core/sample.h"
+#include "core/slab.h"
+
+/* list: names separated by commas, in any order; NULL or empty: all fields. Constant data; any thread. */
+bool fields_wants(const char *list, const char *name);
+/* Whether the data set has every name of the list. If not, text says which it lacks, and which there are. */
+bool fields_check(const struct dataset *ds, const char *list, char *text, size_t size);
+
+/* The wanted fields in the data set's order, in *out (the caller frees it), and the layout of a batch of them. In it
+ * slot_field.number is the data set's number of the field, out[k] describes layout->field[k]. 0, -ENOMEM, -EOVERFLOW. */
+int fields_make(const struct recipe *recipe, const struct loader_spec *spec, struct field **out,
+		struct slot_layout *layout);
+
+#endif

@@ -1,0 +1,306 @@
+"""Batches of named fields: what each row has, in which form it comes, and what is not asked for."""
+
+import gc
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+import batchd
+
+numpy = pytest.importorskip("numpy")
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build"))
+TOOL = BUILD / "tests" / "tools" / "dataset"
+
+N = 203
+SPEC = (
+    f"random:length={N},shape=2x3,dtype=float32,classes=7,seed=5,field=caption:text:40,field=id:int32,"
+    "field=raw:bytes:33,field=boxes:float32:*6x4"
+)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """{field: a row for each sample}, from the data set itself, without a loader."""
+    out = subprocess.run([TOOL, "--rows", SPEC], check=True, stdout=subprocess.PIPE).stdout
+    data, rest = out[: N * 24], out[N * 24 :]
+    labels, ids = rest[: N * 8], rest[N * 8 :]
+    rows = {
+        "data": numpy.frombuffer(data, "float32").reshape(N, 2, 3),
+        "label": numpy.frombuffer(labels, "int64"),
+        "id": numpy.frombuffer(ids, "int32"),
+    }
+    for name in ("caption", "raw", "boxes"):
+        lines = subprocess.run([TOOL, "--values", SPEC, name], check=True, stdout=subprocess.PIPE).stdout
+        rows[name] = [bytes.fromhex(line.decode()) for line in lines.split(b"\n")[:-1]]
+        assert len(rows[name]) == N
+    rows["caption"] = [text.decode() for text in rows["caption"]]
+    rows["boxes"] = [numpy.frombuffer(b, "float32").reshape(-1, 4) for b in rows["boxes"]]
+    return rows
+
+
+def check(batch, indices, truth):
+    """A dictionary's rows are those of the samples."""
+    for name, got in batch.items():
+        assert len(got) == len(indices)
+        for i, row in zip(indices, got):
+            if name in ("caption", "raw"):
+                assert type(row) is (str if name == "caption" else bytes)
+                assert row == truth[name][i]
+            else:
+                assert numpy.array_equal(numpy.asarray(row), truth[name][i]), (name, i)
+
+
+def load(**options):
+    return batchd.DataLoader(SPEC, **{"batch_size": 16, "shuffle": True, "seed": 3, **options})
+
+
+@pytest.mark.parametrize("arrays", ["torch", "numpy"])
+def test_a_data_set_with_further_fields_gives_dictionaries(daemon, truth, arrays):
+    """Proves every field of every sample of an epoch, and the types in which they come."""
+    if arrays == "torch":
+        pytest.importorskip("torch")
+    loader = load(arrays=arrays)
+    assert list(loader.fields) == ["data", "label", "caption", "id", "raw", "boxes"]
+    assert loader.fields["boxes"] == batchd.Field("float32", (4,), True, False)
+    assert loader.fields["caption"].text and not loader.fields["raw"].text
+    seen = []
+    for batch in loader:
+        assert list(batch) == list(loader.fields)
+        check(batch, loader.last_batch.indices, truth)
+        seen += loader.last_batch.indices.tolist()
+    assert sorted(seen) == list(range(N))
+    loader.close()
+
+
+def test_fields_come_in_the_order_and_under_the_names_asked_for(daemon, truth):
+    """Proves tuples and dictionaries, one field twice under two keys, and that the order does not change the job."""
+    loader = load(fields=("caption", "data"), mode="share", job="order")
+    same_job = load(fields={"x": "data", "y": "caption", "again": "data"}, mode="share", job="order")
+    for captions, data in loader:
+        check({"caption": captions, "data": data}, loader.last_batch.indices, truth)
+    for batch in same_job:
+        assert list(batch) == ["x", "y", "again"]
+        check({"data": batch["x"], "caption": batch["y"]}, same_job.last_batch.indices, truth)
+        assert batch["again"] is batch["x"]
+    loader.close()
+    same_job.close()
+
+
+def test_images_and_labels_stay_a_tuple(daemon, truth):
+    """Proves that a loop over two ordinary fields sees what it saw before there were others, and can ask for one."""
+    spec = SPEC[: SPEC.index(",field")]
+    loader = batchd.DataLoader(spec, batch_size=16)
+    data, labels = next(iter(loader))
+    check({"data": data, "label": labels}, loader.last_batch.indices, truth)
+    loader.close()
+    loader = batchd.DataLoader(spec, batch_size=16, fields=("label",))
+    (labels,) = next(iter(loader))
+    check({"label": labels}, loader.last_batch.indices, truth)
+    loader.close()
+
+
+def test_packed_fields_are_two_arrays(daemon, truth):
+    """Proves values and offsets of packed fields, in the slot's own memory where they are large, and the mix with lists."""
+    torch = pytest.importorskip("torch")
+    loader = load(fields=("caption", "raw", "boxes"), packed=("caption", "boxes"), batch_size=N, shuffle=False)
+    captions, raw, boxes = next(iter(loader))
+    assert captions.values.dtype == torch.uint8 and captions.offsets.dtype == torch.int64
+    for i in range(N):
+        a, b = captions.offsets[i], captions.offsets[i + 1]
+        assert bytes(captions.values[a:b].tolist()).decode() == truth["caption"][i]
+        a, b = boxes.offsets[i], boxes.offsets[i + 1]
+        assert numpy.array_equal(boxes.values[a:b].numpy(), truth["boxes"][i])
+    check({"raw": raw}, range(N), truth)
+    loader.close()
+    with pytest.raises(ValueError, match="'id', which is no ragged field: caption, raw, boxes"):
+        load(packed=("id",))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_no_slot_is_held_by_lists(daemon, packed):
+    """Proves that batches kept as lists and small arrays cost no slot, and that large packed values hold theirs, and are
+    copies where all slots are held."""
+    spec = "random:length=4000,shape=1,field=text:text:400"
+    loader = batchd.DataLoader(spec, batch_size=100, n_slots=4, fields=("text", "label"), packed=packed)
+    kept = []
+    if packed:
+        with pytest.warns(RuntimeWarning, match="held while only 4 slots exist"):
+            kept = list(loader)
+    else:
+        kept = list(loader)
+    again = batchd.DataLoader(spec, batch_size=100, fields=("text", "label"))
+    for (text, label), (expected, _) in zip(kept, again):
+        if packed:
+            whole, at = bytes(text.values.tolist()), text.offsets.tolist()
+            text = [whole[i:j].decode() for i, j in zip(at, at[1:])]
+        assert text == expected
+    again.close()
+    loader.close()
+
+
+def test_ranks_and_a_resume_have_the_same_rows(daemon, truth):
+    """Proves that 3 ranks together have each sample once with its own fields, and that an epoch resumed on 2 ranks
+    continues with the rest of it."""
+    ranks = [load(rank=r, world_size=3, job="fields", batch_size=8) for r in range(3)]
+    seen, token = [], None
+    iterators = [iter(r) for r in ranks]
+    for _ in range(4):
+        for r, it in zip(ranks, iterators):
+            batch = next(it)
+            check(batch, r.last_batch.indices, truth)
+            seen += r.last_batch.indices.tolist()
+            token = r.state_dict()
+    for r in ranks:
+        r.close()
+    assert len(seen) == len(set(seen)) == 96
+    for rank in range(2):
+        loader = load(rank=rank, world_size=2, job="fields2", batch_size=8)
+        loader.load_state_dict(token)
+        for batch in loader:
+            check(batch, loader.last_batch.indices, truth)
+            seen += loader.last_batch.indices.tolist()
+        loader.close()
+    assert set(seen) == set(range(N)) and len(seen) <= N + 2
+
+
+def test_slices_of_a_group_have_their_own_rows(daemon, truth):
+    """Proves that each slice of a shared batch has its part of ragged fields, also of packed ones, whose offsets begin
+    at 0."""
+    loader = load(mode="share", job="slices", batch_size=8, group_batch_size=32, packed=("raw",))
+    seen = []
+    for batch in loader:
+        raw = batch.pop("raw")
+        check(batch, loader.last_batch.indices, truth)
+        whole, at = bytes(raw.values.tolist()), raw.offsets.tolist()
+        assert at[0] == 0 and at[-1] == len(whole)
+        check({"raw": [whole[i:j] for i, j in zip(at, at[1:])]}, loader.last_batch.indices, truth)
+        seen += loader.last_batch.indices.tolist()
+    assert sorted(seen) == list(range(N))
+    loader.close()
+
+
+def test_a_sampler_may_name_the_longest_row_again_and_again(daemon, truth):
+    """Proves that a batch fits its slot when all its rows are the longest one."""
+    longest = max(range(N), key=lambda i: len(truth["caption"][i]))
+    loader = batchd.DataLoader(SPEC, batch_size=64, sampler=[longest] * 200)
+    for batch in loader:
+        check(batch, loader.last_batch.indices, truth)
+    loader.close()
+
+
+def test_without_the_image_nothing_is_decoded(daemon, tmp_path):
+    """Proves that labels come although no file of the data set is an image, which fails a loader of images."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            (tmp_path / name / f"{i}.jpg").write_bytes(b"no image")
+    loader = batchd.DataLoader(f"imagefolder:{tmp_path}", batch_size=10, fields=("label",))
+    (labels,) = next(iter(loader))
+    assert labels.tolist() == [0] * 5 + [1] * 5
+    loader.close()
+    loader = batchd.DataLoader(f"imagefolder:{tmp_path}", batch_size=10)
+    with pytest.raises(batchd.BadDataError):
+        next(iter(loader))
+    loader.close()
+
+
+def test_images_by_name(daemon, data):
+    """Proves that an image is the same by name as in the usual tuple."""
+    spec = f"imagefolder:{data / 'photos' if (data / 'photos').is_dir() else data}"
+    options = dict(batch_size=4, transform="val224", dtype="uint8")
+    try:
+        plain = batchd.DataLoader(spec, **options)
+    except batchd.Error as e:
+        pytest.skip(f"no pictures here: {e}")
+    named = batchd.DataLoader(spec, fields={"labels": "label", "pixel_values": "image"}, **options)
+    for (images, labels), batch in zip(plain, named):
+        assert list(batch) == ["labels", "pixel_values"]
+        assert (batch["pixel_values"] == images).all() and (batch["labels"] == labels).all()
+    plain.close()
+    named.close()
+
+
+def test_collate_fn_gets_each_batch_and_keeps_what_it_does_not_touch(daemon, truth):
+    """Proves that the function's result is the batch, and that an array which it passes on is the slot's memory still,
+    held as long as the array."""
+    pytest.importorskip("torch")
+    given = []
+
+    def collate(batch):
+        given.append(batch["data"].data_ptr())
+        return batch["data"], [text.upper() for text in batch["caption"]], batch["label"] * 2
+
+    loader = load(fields={"data": "data", "caption": "caption", "label": "label"}, collate_fn=collate, batch_size=16)
+    for data, texts, doubled in loader:
+        indices = loader.last_batch.indices
+        assert data.data_ptr() == given[-1]
+        check({"data": data}, indices, truth)
+        assert texts == [truth["caption"][i].upper() for i in indices]
+        assert doubled.tolist() == [2 * truth["label"][i] for i in indices]
+    del data
+    gc.collect()
+    loader.close()
+
+    def fail(batch):
+        raise ZeroDivisionError
+
+    loader = load(collate_fn=fail)
+    with pytest.raises(ZeroDivisionError):
+        next(iter(loader))
+    loader.close()
+
+
+def test_names_that_do_not_exist_are_answered_with_those_that_do(daemon):
+    """Proves the errors for unknown, repeated, empty and misspelled fields."""
+    with pytest.raises(batchd.InvalidError, match="no field 'txt': it has data, label, caption, id, raw, boxes"):
+        load(fields=("caption", "txt"))
+    with pytest.raises(ValueError, match="a name twice"):
+        load(fields=("caption", "caption"))
+    with pytest.raises(ValueError, match="fields is empty"):
+        load(fields=())
+    with pytest.raises(TypeError, match=r"write fields=\('caption',\)"):
+        load(fields="caption")
+    with pytest.raises(TypeError, match="names of fields, not 3"):
+        load(fields=(3,))
+    with pytest.raises(batchd.InvalidError, match="name 0 is empty, has more than 63 bytes"):
+        load(fields=("x" * 64,))
+    with pytest.raises(batchd.InvalidError, match="no field has a name with a space"):
+        load(fields=("a b",))
+    with pytest.raises(TypeError, match="leave fields out"):
+        load(fields=("data", "label")).next_into(numpy.zeros((16, 2, 3), "float32"))
+
+
+def test_a_job_has_one_set_of_fields(daemon):
+    """Proves that a trainer with other fields is told which option differs."""
+    loader = load(fields=("data",), job="one")
+    with pytest.raises(batchd.MismatchError, match="fields"):
+        load(fields=("data", "label"), job="one")
+    loader.close()
+
+
+def test_values_beyond_the_limit_are_bad_data(make_daemon):
+    """Proves that a sample whose text is longer than limits.value_bytes is replaced, never cut, and that too many such
+    samples fail with the field and the limit by name."""
+    make_daemon(config="limits:\n  value_bytes: 1KiB\n")
+    spec = "random:length=5000,shape=1,field=caption:text:1028"
+    every = batchd.DataLoader(spec, batch_size=100, fields=("data",))
+    assert sum(len(data) for (data,) in every) == 5000
+    every.close()
+    loader = batchd.DataLoader(spec, batch_size=100, fields=("caption", "label"))
+    replaced, lengths = 0, []
+    with pytest.warns(RuntimeWarning, match="other samples stand for"):
+        for captions, labels in loader:
+            replaced += loader.last_batch.n_replaced
+            lengths += [len(text.encode()) for text in captions]
+            assert labels.tolist() == loader.last_batch.indices.tolist()
+    assert len(lengths) == 5000 and max(lengths) == 1024 and 5 <= replaced <= 40
+    loader.close()
+    loader = batchd.DataLoader("random:length=5000,shape=1,field=caption:text:4000", batch_size=100)
+    with pytest.raises(batchd.BadDataError, match=r"its caption has \d+ bytes, and limits.value_bytes .* is 1024"):
+        for _ in loader:
+            pass
+    loader.close()

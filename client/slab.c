@@ -6,7 +6,7 @@
  * and returns. Every other fault goes to the handler that was installed before this one.
  *
  * The kernel could be asked at release instead (PAGEMAP_SCAN, Linux 6.7), but it walks the page tables of the whole
- * slot: 200 to 350 us for 38 MB, where taking and releasing such a batch costs 20 us. To drop the pages of every batch,
+ * slot: 90 to 350 us for 38 MB, where taking and releasing such a batch costs 20 us. To drop the pages of every batch,
  * written to or not, costs 450 us, and 1100 us more when the next batch faults them in (tests/bench/written.c).
  *
  * Awkward corners:

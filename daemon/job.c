@@ -20,6 +20,7 @@
 #include "session-state.h"
 #include "util/closing.h"
 #include "util/container.h"
+#include "util/list.h"
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/size.h"
@@ -245,11 +246,8 @@ static void on_linger_closed(uv_handle_t *h)
 {
 	struct job *j = h->data;
 	struct engine *e = j->engine;
-	struct job **at = &e->jobs;
 	assert(!j->sessions && !j->n_tasks && !j->producer && !j->loader);
-	while (*at != j)
-		at = &(*at)->next;
-	*at = j->next;
+	list_remove(&e->jobs, j, next);
 	loader_spec_finish(&j->spec);
 	free(j->served);
 	free(j);
@@ -547,23 +545,17 @@ static bool take_place(struct opening *o)
 
 static void wait_for_place(struct opening *o)
 {
-	struct opening **at = &o->task.job->engine->waiting;
-	while (*at)
-		at = &(*at)->next_waiting;
-	*at = o;
+	list_append(&o->task.job->engine->waiting, o, next_waiting);
 	atomic_store(&o->phase, "waiting for your other data sets");
 }
 
 /* An opening has ended: each waiting opening that may have a place gets it. */
 static void admit_waiting(struct engine *e)
 {
-	struct opening **at = &e->waiting;
-	while (*at) {
-		struct opening *o = *at;
+	for (struct opening *o = e->waiting, *next; o; o = next) {
+		next = o->next_waiting;
 		if (take_place(o))
-			*at = o->next_waiting;
-		else
-			at = &o->next_waiting;
+			list_remove(&e->waiting, o, next_waiting);
 	}
 	for (struct job *j = e->jobs; j; j = j->next) {
 		if (j->loader && j->loader->wants_task && j->state == JOB_READY)
@@ -574,12 +566,10 @@ static void admit_waiting(struct engine *e)
 /* Drops an opening that no session waits for and that no thread has yet. */
 static void drop_if_waiting(struct job *j)
 {
-	struct opening *o = j->opening, **at = &j->engine->waiting;
-	while (*at && *at != o)
-		at = &(*at)->next_waiting;
-	if (!o || !*at)
+	struct opening *o = j->opening;
+	if (!o || !list_has(&j->engine->waiting, o, next_waiting))
 		return;
-	*at = o->next_waiting;
+	list_remove(&j->engine->waiting, o, next_waiting);
 	j->opening = NULL;
 	job_task_drop(&o->task);
 	uv_close((uv_handle_t *)&o->progress, free_opening);
@@ -717,8 +707,7 @@ static struct job *make_job(struct engine *e, struct request *r, int *fds, unsig
 	charge_move(&j->fds, open_fds);
 	uv_timer_init(&e->loop, &j->linger);
 	j->linger.data = j;
-	j->next = e->jobs;
-	e->jobs = j;
+	list_push(&e->jobs, j, next);
 	j->served = r->served;
 	r->served = NULL;
 	if (!j->served)
@@ -763,8 +752,7 @@ static void enter(struct job *j, struct session *s)
 {
 	assert(!s->job && s->state == SESSION_GREETED && j->state != JOB_CLOSING);
 	s->job = j;
-	s->next_in_job = j->sessions;
-	j->sessions = s;
+	list_push(&j->sessions, s, next_in_job);
 	j->n_sessions++;
 	if (j->state == JOB_READY)
 		uv_timer_stop(&j->linger);
@@ -873,10 +861,7 @@ void job_leave(struct session *s)
 	struct job *j = s->job;
 	if (!j)
 		return;
-	struct session **at = &j->sessions;
-	while (*at != s)
-		at = &(*at)->next_in_job;
-	*at = s->next_in_job;
+	list_remove(&j->sessions, s, next_in_job);
 	assert(j->n_sessions > 0);
 	j->n_sessions--;
 	s->job = NULL;

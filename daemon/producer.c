@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "job.h"
+#include "util/list.h"
 #include "util/log.h"
 #include "util/probe.h"
 
@@ -144,10 +145,7 @@ static unsigned count(const struct engine *e)
 static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
 {
 	struct engine *e = p->session->engine;
-	struct producer **at = &e->producers;
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
+	list_remove(&e->producers, p, next);
 	assert(p->session->producer == p);
 	producer_drop_offers(p);
 	p->session->producer = NULL;
@@ -287,8 +285,7 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 	if (old)
 		replace(old, s, m->resumable);
 	s->producer = p;
-	p->next = e->producers;
-	e->producers = p;
+	list_push(&e->producers, p, next);
 	e->on_activity(e);
 	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid,
 		   (unsigned)s->uid, p->name);

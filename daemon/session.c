@@ -23,6 +23,7 @@
 #include "served-job.h"
 #include "stall.h"
 #include "util/container.h"
+#include "util/list.h"
 #include "util/log.h"
 #include "util/probe.h"
 
@@ -62,10 +63,7 @@ static void session_move(struct session *s, enum session_state to)
 static void forget(struct session *s)
 {
 	struct engine *e = s->engine;
-	struct session **at = &e->sessions;
-	while (*at != s)
-		at = &(*at)->next;
-	*at = s->next;
+	list_remove(&e->sessions, s, next);
 	assert(!s->job && !s->producer && !s->peer && !s->allotment && !s->comparison && !s->ring.page);
 	note_move(s, SESSION_ENDED);
 	free(s);
@@ -777,8 +775,7 @@ static struct session *create_session(struct engine *e, struct peer *p)
 	s->pidfd = -1;
 	s->connected_ns = p->connected_ns;
 	memcpy(s->program, p->program, sizeof(s->program));
-	s->next = e->sessions;
-	e->sessions = s;
+	list_push(&e->sessions, s, next);
 	e->on_activity(e);
 	return s;
 }

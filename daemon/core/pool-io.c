@@ -4,6 +4,7 @@
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "core/pool-wake.h"
+#include "util/list.h"
 
 static void fetch_one(struct pool *p, struct pool_ticket *t)
 {
@@ -42,8 +43,7 @@ static void run_task(struct pool *p, struct pool_task *t)
 	pthread_mutex_unlock(&p->lock);
 	t->run(t);
 	pthread_mutex_lock(&p->lock);
-	t->next = p->tasks_done;
-	p->tasks_done = t;
+	list_push(&p->tasks_done, t, next);
 	pool_tell_loop(p);
 }
 

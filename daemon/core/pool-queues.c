@@ -1,5 +1,6 @@
 /* See pool-queues.h. */
 #include "core/pool-queues.h"
+#include "util/list.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -49,8 +50,7 @@ bool pool_finish_if_done(struct pool *p, struct pool_job *job)
 		return false;
 	job->finished = true;
 	bool tell = job->cancelled || job->queue->waited_for;
-	job->next = p->done;
-	p->done = job;
+	list_push(&p->done, job, next);
 	return tell;
 }
 
@@ -64,8 +64,7 @@ static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 	if (o || !(o = calloc(1, sizeof(*o))))
 		return o;
 	o->uid = uid;
-	o->next = p->owners;
-	p->owners = o;
+	list_push(&p->owners, o, next);
 	return o;
 }
 
@@ -89,8 +88,8 @@ static struct pool_filesystem *join_filesystem(struct pool *p, uint64_t number)
 	while (f && f->number != number)
 		f = f->next;
 	if (!f && (f = calloc(1, sizeof(*f)))) {
-		*f = (struct pool_filesystem){ .next = p->filesystems, .number = number };
-		p->filesystems = f;
+		f->number = number;
+		list_push(&p->filesystems, f, next);
 	}
 	f = f ? f : &p->any;
 	f->n_queues++;
@@ -99,12 +98,9 @@ static struct pool_filesystem *join_filesystem(struct pool *p, uint64_t number)
 
 static void leave_filesystem(struct pool *p, struct pool_filesystem *f)
 {
-	struct pool_filesystem **at = &p->filesystems;
 	if (!f || --f->n_queues > 0 || f == &p->any)
 		return;
-	while (*at != f)
-		at = &(*at)->next;
-	*at = f->next;
+	list_remove(&p->filesystems, f, next);
 	free(f);
 }
 
@@ -118,7 +114,7 @@ void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesy
 
 void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
-	struct pool_owner *o = q->owner, **at = &p->owners;
+	struct pool_owner *o = q->owner;
 	pthread_mutex_lock(&p->lock);
 	assert(!q->listed && !q->reads.n_tickets && !q->returned.job);
 	leave_filesystem(p, q->filesystem);
@@ -126,8 +122,6 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q)
 	pthread_mutex_unlock(&p->lock);
 	if (--o->n_queues > 0)
 		return;
-	while (*at != o)
-		at = &(*at)->next;
-	*at = o->next;
+	list_remove(&p->owners, o, next);
 	free(o);
 }

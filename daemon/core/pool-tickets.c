@@ -1,5 +1,6 @@
 /* See pool-tickets.h. */
 #include "core/pool-tickets.h"
+#include "util/list.h"
 
 /* ---- which queue may have a ticket ---- */
 
@@ -75,10 +76,7 @@ static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *
 
 void pool_unlink_starved(struct pool *p, struct pool_queue *q)
 {
-	struct pool_queue **at = &p->starved;
-	while (*at != q)
-		at = &(*at)->next_starved;
-	*at = q->next_starved;
+	list_remove(&p->starved, q, next_starved);
 	q->returned = (struct pool_piece){ 0 };
 }
 
@@ -98,8 +96,7 @@ void pool_serve_starved(struct pool *p)
 void pool_give_ticket_back(struct pool *p, struct pool_ticket *t)
 {
 	count_reads(p, t->job->queue, -1, 0);
-	t->next = p->free_tickets;
-	p->free_tickets = t;
+	list_push(&p->free_tickets, t, next);
 	p->n_free_tickets++;
 }
 
@@ -130,12 +127,8 @@ void pool_wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece
 	} else if (reserved || pool_may_have_ticket(p, q)) {
 		park(p, q, piece);
 	} else {
-		struct pool_queue **at = &p->starved;
-		while (*at)
-			at = &(*at)->next_starved;
 		q->returned = *piece;
-		q->next_starved = NULL;
-		*at = q;
+		list_append(&p->starved, q, next_starved);
 	}
 }
 

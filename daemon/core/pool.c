@@ -31,6 +31,7 @@
 #include "core/pool-wake.h"
 #include "core/pool-workers.h"
 #include "util/clock.h"
+#include "util/list.h"
 
 void pool_drain(struct pool *p)
 {
@@ -168,8 +169,7 @@ static int make_tickets(struct pool *p)
 		t->input = p->params.input_create(p->params.arg);
 		if (!t->input)
 			return -ENOMEM;
-		t->next = p->free_tickets;
-		p->free_tickets = t;
+		list_push(&p->free_tickets, t, next);
 		p->n_free_tickets++;
 	}
 	return 0;
@@ -332,8 +332,7 @@ void pool_run_task(struct pool *p, struct pool_task *t)
 void pool_call(struct pool *p, struct pool_task *t)
 {
 	pthread_mutex_lock(&p->lock);
-	t->next = p->tasks_done;
-	p->tasks_done = t;
+	list_push(&p->tasks_done, t, next);
 	pool_tell_loop(p);
 	pthread_mutex_unlock(&p->lock);
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/list.h"
 #include "util/log.h"
 
 enum { MAX_GPUS = 64 }; /* requested at a time, found or not: each takes two threads */
@@ -125,8 +126,7 @@ static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], st
 		snprintf(why, GPU_REASON_BYTES, "the daemon cannot start threads for the GPU: %s", strerror(-r));
 		return GPU_E_REFUSED;
 	}
-	gpu->next = g->list;
-	g->list = gpu;
+	list_push(&g->list, gpu, next);
 	*out = gpu;
 	return 0;
 }
@@ -159,17 +159,13 @@ static struct gpu_host *make_host(struct gpus *g, const struct gpu_slab_params *
 	h->base = p->host;
 	h->slot_bytes = p->slot_bytes;
 	h->n_slots = p->n_slots;
-	h->next = g->hosts;
-	g->hosts = h;
+	list_push(&g->hosts, h, next);
 	return h;
 }
 
 static void free_host(struct gpus *g, struct gpu_host *h)
 {
-	struct gpu_host **at = &g->hosts;
-	while (*at != h)
-		at = &(*at)->next;
-	*at = h->next;
+	list_remove(&g->hosts, h, next);
 	free(h);
 }
 
@@ -215,8 +211,7 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	h->n_slabs++;
 	gpu->n_slabs++;
 	if (h->pinning) {
-		sw->next = h->waiting;
-		h->waiting = sw;
+		list_push(&h->waiting, sw, next);
 	} else {
 		begin_open(sw);
 	}

@@ -1,6 +1,7 @@
 /* See account.h. An account lives as long as there are charges on it: users come and go, and a user without charges is
  * not remembered. There are few users on a machine, so a list will do. */
 #include "util/account.h"
+#include "util/list.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,21 +26,17 @@ static struct account *find_or_make(struct accounts *a, uid_t uid)
 		return NULL;
 	x->owner = a;
 	x->uid = uid;
-	x->next = a->first;
-	a->first = x;
+	list_push(&a->first, x, next);
 	return x;
 }
 
 static void free_if_even(struct account *x)
 {
-	struct account **at = &x->owner->first;
 	if (x->n_charges > 0)
 		return;
 	for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++)
 		assert(x->used[kind] == 0);
-	while (*at != x)
-		at = &(*at)->next;
-	*at = x->next;
+	list_remove(&x->owner->first, x, next);
 	free(x);
 }
 

@@ -2,6 +2,7 @@
  * not delay those of other users. The number of these threads is bounded by the limits on connections
  * (server_admits). */
 #include "util/closing.h"
+#include "util/list.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -34,14 +35,12 @@ static bool closes_at_once(int fd)
 
 static void *close_all(void *arg)
 {
-	struct pending *p = arg, **at = &first;
+	struct pending *p = arg;
 
 	for (unsigned i = 0; i < p->n_fds; i++)
 		close(p->fds[i]);
 	pthread_mutex_lock(&lock);
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
+	list_remove(&first, p, next);
 	pthread_mutex_unlock(&lock);
 	free(p);
 	return NULL;
@@ -79,8 +78,7 @@ static void close_apart(uid_t user, const int *fds, unsigned n_fds)
 	p->n_fds = n_fds;
 	memcpy(p->fds, fds, n_fds * sizeof(*fds));
 	pthread_mutex_lock(&lock);
-	p->next = first;
-	first = p;
+	list_push(&first, p, next);
 	pthread_mutex_unlock(&lock);
 	if (start(p))
 		close_all(p);

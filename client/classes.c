@@ -8,16 +8,13 @@
 /* Fetches names from `first` on, as many as one packet holds; *n: how many. */
 static int fetch_part(struct batchd_loader *l, uint32_t first, uint32_t *n)
 {
-	Batchd__Wire__ClientMessage request = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__ClassesRequest body = BATCHD__WIRE__CLASSES_REQUEST__INIT;
 	const Batchd__Wire__ServerMessage *m;
 	int r;
 
 	body.first = first;
-	request.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES;
-	request.classes = &body;
-	r = link_call(l->link, &request, "a question for its classes", BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES, &m,
-		      &l->fault);
+	r = link_call(l->link, WIRE_CLIENT(CLASSES, classes, &body), "a question for its classes",
+		      BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES, &m, &l->fault);
 	if (r < 0)
 		return r;
 	if (m->classes->first != first || !m->classes->n_name || m->classes->n_name > l->n_classes - first)

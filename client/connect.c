@@ -330,7 +330,6 @@ static double seconds(void)
 
 static int greet(struct connection *c, const char *program, struct fault *f)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Hello hello = BATCHD__WIRE__HELLO__INIT;
 	const Batchd__Wire__ServerMessage *answer;
 	char name[WIRE_MAX_PROGRAM + 1];
@@ -342,9 +341,7 @@ static int greet(struct connection *c, const char *program, struct fault *f)
 		strcpy(name, "?");
 	hello.version = WIRE_VERSION;
 	hello.program = name;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO;
-	m.hello = &hello;
-	if (connection_send(c, &m, NULL, 0) < 0)
+	if (connection_send(c, WIRE_CLIENT(HELLO, hello, &hello), NULL, 0) < 0)
 		return connection_lost(c, f);
 	while ((r = connection_recv(c, 0, &answer, NULL, f)) == BATCHD_AGAIN)
 		if (seconds() > deadline)

@@ -5,7 +5,6 @@
 
 int difference_ask(struct link *k, const struct token *t, char *text, size_t size, struct fault *f)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Compare body = BATCHD__WIRE__COMPARE__INIT;
 	const Batchd__Wire__ServerMessage *answer;
 	int r;
@@ -16,9 +15,8 @@ int difference_ask(struct link *k, const struct token *t, char *text, size_t siz
 	body.fingerprint.data = (uint8_t *)t->fingerprint;
 	body.fingerprint.len = t->n_fingerprint_bytes;
 	body.n_samples = t->n_samples;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE;
-	m.compare = &body;
-	r = link_call(k, &m, "a comparison", BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE, &answer, f);
+	r = link_call(k, WIRE_CLIENT(COMPARE, compare, &body), "a comparison",
+		      BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE, &answer, f);
 	if (r == 0)
 		snprintf(text, size, "%s", answer->notice->text);
 	return r;

@@ -142,15 +142,12 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
  * wake-up. So it must be told when none is left. Once is enough until the next batch comes. */
 static int say_waiting(struct link *k, struct fault *f)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Waiting body = BATCHD__WIRE__WAITING__INIT;
 
 	if (k->said_waiting)
 		return 0;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING;
-	m.waiting = &body;
 	k->said_waiting = true;
-	return link_send(k, &m, f);
+	return link_send(k, WIRE_CLIENT(WAITING, waiting, &body), f);
 }
 
 /* A message within timeout_ms. When one is there already, the first receive is the only system call. */

@@ -128,23 +128,17 @@ int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *
 
 int link_wake(struct link *k)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Wake body = BATCHD__WIRE__WAKE__INIT;
 
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE;
-	m.wake = &body;
-	return connection_send(&k->connection, &m, NULL, 0);
+	return connection_send(&k->connection, WIRE_CLIENT(WAKE, wake, &body), NULL, 0);
 }
 
 void link_send_close(struct link *k)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
 
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
-	m.close = &body;
 	if (k->connection.socket >= 0)
-		connection_send(&k->connection, &m, NULL, 0);
+		connection_send(&k->connection, WIRE_CLIENT(CLOSE, close, &body), NULL, 0);
 }
 
 /* ---- batches that came early ---- */

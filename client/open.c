@@ -107,7 +107,6 @@ int open_check(const struct batchd_options *o, struct fault *f)
 static int send_open(struct batchd_loader *l, struct link *k, const struct batchd_options *o, const struct source *s,
 		     bool again, struct fault *f)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Open open = BATCHD__WIRE__OPEN__INIT;
 
 	open.dataset = s->dataset;
@@ -139,9 +138,9 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.node_world_size = o->node_world_size;
 	open.n_field = o->n_fields;
 	open.field = (char **)o->fields;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
-	m.open = &open;
-	return connection_send(&k->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&k->connection, f) : 0;
+	return connection_send(&k->connection, WIRE_CLIENT(OPEN, open, &open), s->fds, s->n_fds) < 0
+		       ? connection_lost(&k->connection, f)
+		       : 0;
 }
 
 /* ---- the answer ---- */

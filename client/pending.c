@@ -45,7 +45,6 @@ void pending_forget_first(struct batchd_loader *l)
 
 static int send_part(struct batchd_loader *l, uint64_t step, struct pending *p, uint32_t first, uint32_t n)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Indices body = BATCHD__WIRE__INDICES__INIT;
 
 	body.seek = l->seek;
@@ -53,9 +52,7 @@ static int send_part(struct batchd_loader *l, uint64_t step, struct pending *p, 
 	body.n_index = n;
 	body.index = p->index + first;
 	body.more = first + n < p->n;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES;
-	m.indices = &body;
-	return link_send(l->link, &m, &l->fault);
+	return link_send(l->link, WIRE_CLIENT(INDICES, indices, &body), &l->fault);
 }
 
 static int send_indices(struct batchd_loader *l, uint64_t step, struct pending *p)

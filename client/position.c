@@ -21,7 +21,6 @@ uint64_t position_n_batches(const struct batchd_loader *l, const struct batchd_i
 
 int position_seek(struct batchd_loader *l)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Seek body = BATCHD__WIRE__SEEK__INIT;
 
 	body.seek = ++l->seek;
@@ -29,9 +28,7 @@ int position_seek(struct batchd_loader *l)
 	body.base_sample = l->base;
 	body.step = l->next_step / slices_per_batch(l);
 	body.no_device = link_no_device(l->link);
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
-	m.seek = &body;
-	return link_send(l->link, &m, &l->fault);
+	return link_send(l->link, WIRE_CLIENT(SEEK, seek, &body), &l->fault);
 }
 
 int position_ask_again(struct batchd_loader *l)

@@ -101,11 +101,7 @@ static int say(struct batchd_producer *p, Batchd__Wire__ClientMessage *m)
 
 static int send_filled(struct batchd_producer *p, const Batchd__Wire__Filled *body)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED;
-	m.filled = (Batchd__Wire__Filled *)body;
-	return say(p, &m);
+	return say(p, WIRE_CLIENT(FILLED, filled, (Batchd__Wire__Filled *)body));
 }
 
 /* ---- slabs ---- */
@@ -548,7 +544,6 @@ size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t
 
 static int say_produce(struct batchd_producer *p, const struct batchd_produce_options *o)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Produce body = BATCHD__WIRE__PRODUCE__INIT;
 	const Batchd__Wire__ServerMessage *answer_m;
 	int fds[CONNECTION_FDS] = { -1, -1, -1 }, r;
@@ -562,9 +557,7 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	body.incarnation = o->incarnation;
 	body.resumable = !!o->resumable;
 	body.peeks = true;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE;
-	m.produce = &body;
-	r = say(p, &m);
+	r = say(p, WIRE_CLIENT(PRODUCE, produce, &body));
 	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, fds, &p->fault)) == BATCHD_AGAIN)
 		r = 0;
 	if (r == 0 &&

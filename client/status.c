@@ -8,12 +8,9 @@
 
 static int ask(struct connection *c, struct fault *f)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__StatusRequest body = BATCHD__WIRE__STATUS_REQUEST__INIT;
 
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS;
-	m.status = &body;
-	return connection_send(c, &m, NULL, 0) < 0 ? connection_lost(c, f) : 0;
+	return connection_send(c, WIRE_CLIENT(STATUS, status, &body), NULL, 0) < 0 ? connection_lost(c, f) : 0;
 }
 
 /* Appends one packet's text. Returns whether more will come (1), the text is whole (0), or a code. */

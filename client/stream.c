@@ -313,7 +313,6 @@ struct join_call {
 static int attempt_join(struct batchd_loader *l, void *arg, int left_ms)
 {
 	struct join_call *c = arg;
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Join body = BATCHD__WIRE__JOIN__INIT;
 	const Batchd__Wire__ServerMessage *answer;
 	int r;
@@ -322,9 +321,8 @@ static int attempt_join(struct batchd_loader *l, void *arg, int left_ms)
 	body.seek = ++l->seek;
 	body.start = (Batchd__Wire__Start)c->how;
 	body.no_device = link_no_device(l->link);
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
-	m.join = &body;
-	r = link_call(l->link, &m, "a join", BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED, &answer, &l->fault);
+	r = link_call(l->link, WIRE_CLIENT(JOIN, join, &body), "a join", BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED,
+		      &answer, &l->fault);
 	if (r == 0 && answer->joined->seek != l->seek)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers another join than the last",
 				 l->link->connection.address);

@@ -28,13 +28,10 @@ static void done(struct job_task *t)
 {
 	struct comparison *c = container_of(t, struct comparison, task);
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	n.kind = BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
 	n.text = c->text;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
-	m.notice = &n;
 	if (t->session)
-		peer_send(t->session->peer, &m, NULL, 0);
+		peer_send(t->session->peer, WIRE_SERVER(NOTICE, notice, &n), NULL, 0);
 	dataset_unref(c->dataset);
 	free(c);
 }

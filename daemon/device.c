@@ -245,14 +245,11 @@ static bool begin(struct session *s, struct slots *slots)
 static void tell_progress(struct session *s)
 {
 	Batchd__Wire__Progress p = BATCHD__WIRE__PROGRESS__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	if (s->device.told || !s->peer)
 		return;
 	s->device.told = true;
 	p.phase = (char *)"gpu";
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
-	m.progress = &p;
-	peer_send(s->peer, &m, NULL, 0);
+	peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &p), NULL, 0);
 }
 
 bool device_fixes(const struct session *s, const struct slots *slots)

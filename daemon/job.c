@@ -509,12 +509,9 @@ static void on_progress_timer(uv_timer_t *t)
 	p.phase = (char *)phase;
 	p.done = atomic_load(&o->done);
 	p.total = atomic_load(&o->total);
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
-	m.progress = &p;
 	for (struct session *s = o->task.job->sessions; s; s = s->next_in_job) {
 		if (s->peer)
-			peer_send(s->peer, &m, NULL, 0);
+			peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &p), NULL, 0);
 	}
 }
 

@@ -24,10 +24,7 @@ static void tell(struct producer *p, Batchd__Wire__ServerMessage *m, const int *
 
 void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
 {
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL;
-	m.fill = (Batchd__Wire__Fill *)body;
-	tell(p, &m, NULL);
+	tell(p, WIRE_SERVER(FILL, fill, (Batchd__Wire__Fill *)body), NULL);
 }
 
 /* ---- states ---- */
@@ -84,16 +81,13 @@ int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struc
 		;
 	*end = o;
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	body.slab = slots->slab_number;
 	body.n_slots = slots->n;
 	body.slot_bytes = slots->layout.slot_bytes;
 	body.room_bytes = p->slot_bytes;
 	body.rank = o->rank;
 	body.world_size = world_size;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
-	m.producing = &body;
-	tell(p, &m, &slots->slab.writable_fd);
+	tell(p, WIRE_SERVER(PRODUCING, producing, &body), &slots->slab.writable_fd);
 	return 0;
 }
 
@@ -290,10 +284,7 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid,
 		   (unsigned)s->uid, p->name);
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
-	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
-	answer.producing = &body;
-	tell(p, &answer, NULL);
+	tell(p, WIRE_SERVER(PRODUCING, producing, &body), NULL);
 	if (s->producer == p) /* it may have ended during the call */
 		ops->came(p);
 	return 0;

@@ -30,13 +30,10 @@ void reports_finish(struct reports *r)
 static struct parcel *make_parcel(const char *text, size_t n, bool more)
 {
 	Batchd__Wire__Status status = BATCHD__WIRE__STATUS__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	status.json.data = (uint8_t *)text;
 	status.json.len = n;
 	status.more = more;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS;
-	m.status = &status;
-	return parcel_make(&m);
+	return parcel_make(WIRE_SERVER(STATUS, status, &status));
 }
 
 static void pack(struct report *r, const char *text)

@@ -218,14 +218,11 @@ static void refuse_second_job(struct job *j, const struct producer *p)
 static void tell_waiting(struct session *s, uint64_t now)
 {
 	Batchd__Wire__Progress body = BATCHD__WIRE__PROGRESS__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	uint64_t limit_s = s->producer_wait_ns / 1000000000, left_s = (s->producer_deadline_ns - now) / 1000000000;
 	body.phase = (char *)"producer";
 	body.total = limit_s;
 	body.done = limit_s > left_s ? limit_s - left_s : 0;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
-	m.progress = &body;
-	peer_send(s->peer, &m, NULL, 0);
+	peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &body), NULL, 0);
 }
 
 static void give_up(struct session *s)
@@ -442,7 +439,6 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 {
 	struct position at = next_of_group(s);
 	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
-	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	struct peer *p = s->peer;
 	if (m->start == BATCHD__WIRE__START__AT_START && at.step)
 		return refuse(
@@ -453,9 +449,7 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 	body.seek = m->seek;
 	body.epoch = at.epoch;
 	body.step = at.step;
-	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED;
-	answer.joined = &body;
-	peer_send(p, &answer, NULL, 0);
+	peer_send(p, WIRE_SERVER(JOINED, joined, &body), NULL, 0);
 	if (!p->closing)
 		(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
 	return 0;

@@ -422,9 +422,6 @@ static void send_opened(struct session *s)
 		o.n_mean = o.n_std = 3;
 	}
 	device_describe(s, &o);
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
-	m.opened = &o;
 	int ring = -1, fds[WIRE_OPENED_FDS] = { slots->slab.fd };
 	unsigned n_fds = 1;
 	if (s->wants_ring)
@@ -436,7 +433,7 @@ static void send_opened(struct session *s)
 	}
 	if (device_fd(s) >= 0)
 		fds[n_fds++] = device_fd(s);
-	peer_send(s->peer, &m, fds, n_fds);
+	peer_send(s->peer, WIRE_SERVER(OPENED, opened, &o), fds, n_fds);
 	if (ring >= 0)
 		close(ring);
 	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s",
@@ -639,11 +636,8 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 	j.epoch = at.epoch;
 	j.base_sample = at.base;
 	j.step = at.step;
-	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED;
-	answer.joined = &j;
 	struct peer *p = s->peer;
-	peer_send(p, &answer, NULL, 0);
+	peer_send(p, WIRE_SERVER(JOINED, joined, &j), NULL, 0);
 	if (!p->closing)
 		group_pump(&l->group);
 }
@@ -700,10 +694,7 @@ static void on_classes(struct session *s, uint32_t first)
 	c.total = total;
 	c.n_name = n;
 	c.name = names;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES;
-	m.classes = &c;
-	peer_send(s->peer, &m, NULL, 0);
+	peer_send(s->peer, WIRE_SERVER(CLASSES, classes, &c), NULL, 0);
 }
 
 static void on_status(struct session *s)

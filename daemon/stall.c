@@ -166,14 +166,11 @@ static void tell(struct peer *p, const struct session *s, Batchd__Wire__NoticeKi
 		 double since_s)
 {
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	n.kind = kind;
 	n.text = (char *)text;
 	n.rank = s->consumer.rank;
 	n.since_s = since_s;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
-	m.notice = &n;
-	peer_send(p, &m, NULL, 0);
+	peer_send(p, WIRE_SERVER(NOTICE, notice, &n), NULL, 0);
 }
 
 static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)

@@ -57,6 +57,19 @@ enum {
 	WIRE_ARENA_BYTES = 512 * 1024
 };
 
+/* ---- making ---- */
+
+/* A message with one body, for the block it stands in: WIRE_SERVER(BATCH, batch, &b), by the case and the member of the
+ * body, which is borrowed. */
+#define WIRE_SERVER(CASE, member, value) \
+	(&(Batchd__Wire__ServerMessage){ .base = PROTOBUF_C_MESSAGE_INIT(&batchd__wire__server_message__descriptor), \
+					 .body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_##CASE, \
+					 .member = (value) })
+#define WIRE_CLIENT(CASE, member, value) \
+	(&(Batchd__Wire__ClientMessage){ .base = PROTOBUF_C_MESSAGE_INIT(&batchd__wire__client_message__descriptor), \
+					 .body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##CASE, \
+					 .member = (value) })
+
 /* ---- memory for unpacking ---- */
 
 /* A block that holds unpacked messages. Each unpack starts it afresh, so a message is valid until the next unpack with

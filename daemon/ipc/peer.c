@@ -132,11 +132,8 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	error.code = code;
 	error.text = text;
 	error.field = (char *)(field ? field : "");
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
-	m.error = &error;
 	if (!p->out_first) /* no point in waiting behind a full socket */
-		(void)wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT);
+		(void)wire_send(p->fd, &WIRE_SERVER(ERROR, error, &error)->base, NULL, 0, MSG_DONTWAIT);
 }
 
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
@@ -299,12 +296,9 @@ static void retry_later(struct peer *p)
 static void send_wake(struct peer *p)
 {
 	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE;
-	m.wake = &w;
 	int r;
 	do
-		r = wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT);
+		r = wire_send(p->fd, &WIRE_SERVER(WAKE, wake, &w)->base, NULL, 0, MSG_DONTWAIT);
 	while (r == -EINTR);
 	p->wake_owed = is_full(r);
 	if (is_short(r)) {
@@ -386,10 +380,7 @@ static void hello(struct peer *p, const Batchd__Wire__Hello *h)
 	w.version = h->version < WIRE_VERSION ? h->version : WIRE_VERSION;
 	w.daemon = (char *)p->server->version;
 	w.session = p->number;
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
-	m.welcome = &w;
-	peer_send(p, &m, NULL, 0);
+	peer_send(p, WIRE_SERVER(WELCOME, welcome, &w), NULL, 0);
 }
 
 static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds, unsigned n_fds)

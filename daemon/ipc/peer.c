@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ipc/server.h"
+#include "ipc/server-peers.h"
 #include "util/closing.h"
 #include "util/log.h"
 #include "util/transfer.h"
@@ -644,7 +644,10 @@ static void discard(struct peer *p)
 	free(p);
 }
 
-void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+/* The peer is just being created. */
+static void refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static void refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -665,8 +668,11 @@ int peer_create(struct server *server, int fd)
 	p->pidfd = -1;
 	p->connected_ns = uv_hrtime();
 	int r = read_credentials(p);
-	if (r == 0 && !server_admits(server, p)) /* then the peer has been freed */
+	struct server_refusal why;
+	if (r == 0 && !server_admits(server, p, &why)) {
+		refuse(p, why.code, why.field, "%s", why.text);
 		return 0;
+	}
 	/* Later the pid may belong to another process. */
 	if (r == 0 && !server->asks_for_pidfd)
 		r = open_pidfd(p);

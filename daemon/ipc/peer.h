@@ -67,9 +67,6 @@ struct peer {
 
 /* Takes the connected socket. 0, also if limits refuse it, or negative errno; then the socket is closed. */
 int peer_create(struct server *server, int fd);
-/* For server_admits: sends Error to a peer that is just being created, writes the log record, closes and frees it. */
-void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
 /* Whether the kernel returns the other end's pidfd at any time (Linux 6.5). */
 bool peer_has_pidfd(int socket);
 

@@ -1,4 +1,4 @@
-/* The server: the listening socket and its peers, and the limits on their number.
+/* The server: the listening socket and its peers.
  *
  * Loop thread only. */
 #ifndef BATCHD_SERVER_H
@@ -40,17 +40,5 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 		struct accounts *accounts, const struct peer_ops *ops, void *owner, const char *version);
 /* Stops listening; peers stay. */
 void server_stop(struct server *s);
-
-/* For peer.c: begins the peer's charges. False: a limit was exceeded; the peer has been told and freed. */
-bool server_admits(struct server *s, struct peer *p);
-/* For peer.c: whether a peer may keep this descriptor; the highest ones are reserved for files and slabs. */
-bool server_spares_fd(int fd);
-/* For peer.c: maintain the list and the count of connections that have not said Hello yet. */
-void server_add(struct server *s, struct peer *p);
-void server_remove(struct server *s, struct peer *p);
-void server_greeted(struct server *s);
-/* Whether to log this event of this user; otherwise it is counted, and logged once a minute with the others of its
- * kind. */
-bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once);
 
 #endif

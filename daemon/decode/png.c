@@ -1,4 +1,5 @@
-/* Decodes the compressed rows of one PNG through libpng.
+/* Decodes the compressed rows of one PNG: png-rows.c decodes plain files, and libpng all other and all doubtful ones as
+ * follows.
  *
  * libpng never sees the file. png-chunks.c has read and checked its chunks. This file gives libpng a signature and a
  * header of its own and then the data chunks, so that libpng only inflates and unfilters. Palette pictures are decoded
@@ -23,6 +24,7 @@
 
 #include "decode/arena.h"
 #include "decode/png-chunks.h"
+#include "decode/png-rows.h"
 #include "decode/png-samples.h"
 #include "util/cpu-budget.h"
 
@@ -42,6 +44,7 @@ static const char too_short[] = "Not enough image data"; /* libpng's error text 
 struct png_reader {
 	const struct decode_limits *limits; /* borrowed */
 	struct arena arena;                 /* libpng's and zlib's memory of one image */
+	struct png_rows rows;               /* the fast decoder for plain files */
 	struct scratch raw;                 /* one row, or all of an interlaced picture */
 	struct png_layout layout;
 	const uint8_t *bytes; /* borrowed; NULL while closed */
@@ -78,6 +81,7 @@ void png_reader_destroy(struct png_reader *r)
 	if (!r)
 		return;
 	arena_finish(&r->arena);
+	png_rows_finish(&r->rows);
 	scratch_finish(&r->raw);
 	free(r);
 }
@@ -87,6 +91,7 @@ void png_reader_close(struct png_reader *r)
 	r->bytes = NULL;
 	if (r->raw.size_bytes > KEEP_BYTES)
 		scratch_finish(&r->raw);
+	png_rows_trim(&r->rows, KEEP_BYTES);
 }
 
 static int check_size(const struct png_reader *r, struct image_error *err)
@@ -366,12 +371,15 @@ static int read_frame(struct png_reader *r, struct region_px want, struct image 
 	const struct png_layout *l = &r->layout;
 	size_t row_bytes = l->frame.width * png_pixel_bytes(l),
 	       n_raw = l->interlaced ? row_bytes * l->frame.height : row_bytes;
+	int outcome = png_rows_read(&r->rows, l, r->bytes, r->n_bytes, want, out, &r->budget);
 
+	if (outcome != PNG_ROWS_UNSURE)
+		return outcome;
 	if (!scratch_reserve(&r->raw, n_raw))
 		return -ENOMEM;
 	memset(r->raw.data, 0, n_raw);
 	r->n_done = 0;
-	int outcome = run(r, want, out, row_bytes, err);
+	outcome = run(r, want, out, row_bytes, err);
 
 	arena_reset(&r->arena, KEEP_BYTES);
 	if (outcome)

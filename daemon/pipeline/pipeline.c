@@ -225,6 +225,9 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->pixels[0]);
 	scratch_finish(&w->pixels[1]);
 	scratch_finish(&w->columns);
+	scratch_finish(&w->room);
+	scratch_finish(&w->chains[0]);
+	scratch_finish(&w->chains[1]);
 }
 
 static int finish(const struct pipeline *p, struct op_run *run, struct view *v, void *row, struct image_error *err)

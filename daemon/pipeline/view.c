@@ -172,6 +172,28 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 	return 0;
 }
 
+/* The scratch that does not hold the view's image. */
+static int other(const struct view *v)
+{
+	return v->held_in == 0 ? 1 : 0;
+}
+
+int view_make(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_t height, struct image *made,
+	      struct image_error *err)
+{
+	int rc = view_settle(v, w, false, err);
+
+	return rc == 0 ? reserve_image(&w->pixels[other(v)], width, height, made, err) : rc;
+}
+
+void view_take(struct view *v, const struct image *made)
+{
+	v->held_in = other(v);
+	v->image = *made;
+	v->borrowed = false;
+	note_nothing(v, made->width, made->height);
+}
+
 int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_t height, enum filter f,
 		enum pass_order order, struct image_error *err)
 {
@@ -203,26 +225,18 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
 	bool inside = left >= 0 && top >= 0 && (uint64_t)left + width <= view_width(v) &&
 		      (uint64_t)top + height <= view_height(v);
 	struct image made;
-	int rc, to;
+	int rc;
 
 	if (inside) {
 		view_crop(v, (struct region_px){ (uint32_t)left, (uint32_t)top, width, height });
 		return 0;
 	}
-	rc = view_settle(v, w, false, err);
-	if (rc != 0)
-		return rc;
-	to = v->held_in == 0 ? 1 : 0;
-	rc = reserve_image(&w->pixels[to], width, height, &made, err);
+	rc = view_make(v, w, width, height, &made, err);
 	if (rc == 0)
 		rc = image_window(&v->image, left, top, mode, fill, &made, &w->columns);
-	if (rc != 0)
-		return rc;
-	v->image = made;
-	v->held_in = to;
-	v->borrowed = false;
-	note_nothing(v, width, height);
-	return 0;
+	if (rc == 0)
+		view_take(v, &made);
+	return rc;
 }
 
 int view_finish(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row, struct image_error *err)

@@ -25,6 +25,8 @@ struct pipeline_worker {
 	struct resampler *resampler;
 	struct scratch pixels[2]; /* images between ops, in turn */
 	struct scratch columns;   /* image_window's */
+	struct scratch room;      /* of one op, while it works */
+	struct scratch chains[2]; /* AugMix: the image before, the sum of its chains */
 	uint64_t max_ns;          /* for each sample */
 	struct cpu_budget budget; /* of the present sample */
 };
@@ -64,6 +66,11 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
 /* Computes everything noted. v->image then holds the view's pixels: with `writable`, in w's memory and free to change;
  * otherwise possibly still in their source. */
 int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct image_error *err);
+/* For ops that make a new image from the view's: settles it and reserves memory for the other one. */
+int view_make(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_t height, struct image *made,
+	      struct image_error *err);
+/* Replaces the view's image by made, from the last view_make. */
+void view_take(struct view *v, const struct image *made);
 /* Writes the view as f says; IMAGE_E_CORRUPT when its size is not f's. */
 int view_finish(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row, struct image_error *err);
 

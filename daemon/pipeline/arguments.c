@@ -320,3 +320,14 @@ int argument_ops(struct arguments *a, unsigned i, struct op *op)
 {
 	return a->reader->read(a->reader, a, i, op);
 }
+
+int argument_move_filter(struct arguments *a, unsigned i, enum filter *out)
+{
+	static const char *const names[] = { "nearest", "bilinear", "bicubic", NULL };
+	static const enum filter numbers[] = { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC };
+	unsigned choice = 0;
+	int rc = argument_choice(a, i, names, &choice);
+
+	*out = numbers[choice];
+	return rc;
+}

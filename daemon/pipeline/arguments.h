@@ -71,6 +71,9 @@ int argument_fill(struct arguments *a, unsigned i, struct op_fill *out);
 int argument_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow,
 			struct op_resampling *out);
 
+/* The filter of an op that moves pixels: "nearest", "bilinear" or "bicubic". *out is FILTER_NEAREST unless given. */
+int argument_move_filter(struct arguments *a, unsigned i, enum filter *out);
+
 /* The same for the canonical text: new objects, NULL when memory is short. */
 json_t *json_size(const struct op_size *s);
 json_t *json_fill(const struct op_fill *f);

@@ -10,7 +10,7 @@
 #include "pipeline/spec.h"
 #include "pipeline/view.h"
 
-enum { OP_MAX_DRAWN = 64 };
+enum { OP_MAX_DRAWN = 128 };
 
 /* An op's decision for one image, made from sizes and random numbers alone. Each type says what its numbers mean. */
 struct op_choice {
@@ -64,6 +64,7 @@ const struct op_type *op_type_find(const char *name);
 int op_type_unknown(const char *position, const char *name, struct pipeline_error *err);
 
 /* The families, each ended by an entry without a name. */
-extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[], erase_ops[];
+extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[], erase_ops[], policy_ops[],
+	mixing_ops[], timm_ops[];
 
 #endif

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from test_random_ops import evenly_spread, kolmogorov_p
+from test_random_ops import evenly_spread
 from vision import import_torchvision
 
 torch = pytest.importorskip("torch")

@@ -1,15 +1,22 @@
-"""Pipelines in the daemon's form: a name, or JSON with a list of ops, where torchvision's own objects may stand for
-ops. The daemon knows which ops there are and checks their arguments."""
+"""Pipelines in the daemon's form: a name, or JSON with a list of ops, where objects of torchvision, timm and OpenCLIP may
+stand for ops. What an object does is read from its attributes, as its library reads them. The daemon knows which ops
+there are and checks their arguments."""
 
 import enum
 import inspect
 import json
 import numbers
 
-_NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity")  # the daemon's data is pixels until ToTensor
-_TO_DTYPE = ("ToDtype", "ConvertImageDtype")
-# timm's classes that equal torchvision's under another name; objects that are already converted pass through them.
-_TIMMS = {"MaybeToTensor": "ToTensor", "RandomResizedCropAndInterpolation": "RandomResizedCrop"}
+from . import _timm
+
+# The daemon's data is pixels until ToTensor.
+_NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity", "ToPILImage")
+_SEQUENCES = ("Compose", "Sequential", "ModuleList")
+_POLICIES = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix")
+# A subclass that has its own version of one of these does something else than its torchvision base.
+_METHODS = ("forward", "__call__", "transform", "make_params", "get_params", "_get_params", "_call_kernel")
+_FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
+_OUTLET = "do it in the training loop, or share a DataLoader of yours by batchd.serve"
 
 
 def text(transform):
@@ -17,7 +24,7 @@ def text(transform):
     if transform is None or isinstance(transform, str):
         return transform
     entries = transform if isinstance(transform, (list, tuple)) else [transform]
-    return json.dumps([op for entry in entries for op in _ops(entry)], default=_plain)
+    return json.dumps(_timm.expand_strings(_sequence(entries)), default=_plain)
 
 
 def _plain(value):
@@ -29,36 +36,109 @@ def _plain(value):
     raise TypeError(f"transform: {value!r} is no number, text or list")
 
 
+def _sequence(entries):
+    return [op for entry in entries for op in _ops(entry)]
+
+
+def _alternatives(entries):
+    """As many ops as there are entries."""
+    found = [_ops(entry) for entry in entries]
+    return [ops[0] if len(ops) == 1 else ["Compose", ops] if ops else "Identity" for ops in found]
+
+
 def _ops(entry):
     """One entry of a list as ops: none, itself, or all of a Compose."""
-    if isinstance(entry, (str, list, tuple, dict)):
+    if isinstance(entry, str):
+        return [entry]
+    if isinstance(entry, (list, tuple)):
+        return [[_words(x) for x in entry]]
+    if isinstance(entry, dict):
         return [entry]
     if isinstance(entry, numbers.Number):
         raise TypeError(
             f'transform: {entry!r} is no op; one with arguments is a list of its own: [["Resize", 256], ...]'
         )
+    return _object(entry)
+
+
+def _words(argument):
+    """An argument of an op in words: in lists of ops objects may stand as well."""
+    if isinstance(argument, (list, tuple)) and any(map(_is_transform, argument)):
+        return [op for x in argument for op in ([x] if not _is_transform(x) else _alternatives([x]))]
+    if isinstance(argument, dict):
+        return {name: _words(value) for name, value in argument.items()}
+    return argument
+
+
+def _is_transform(x):
+    return callable(x) and not isinstance(x, type) and not hasattr(x, "tolist")
+
+
+def _object(entry):
     kind = type(entry)
-    name = kind.__name__
-    if name in ("Compose", "Sequential"):
-        return [op for inner in getattr(entry, "transforms", entry) for op in _ops(inner)]
-    if kind.__module__ == "timm.data.transforms":
-        if name == "MaybePILToTensor":
-            return []
-        name = _TIMMS.get(name, name)
-    elif name == "Identity" and kind.__module__.startswith("torch.nn."):
+    if kind.__module__.startswith("timm.data."):
+        return _timm.ops(entry, _from_torchvision)
+    if getattr(entry, "__module__", "").startswith("open_clip."):
+        return _from_open_clip(entry)
+    if kind.__name__ == "Identity" and kind.__module__.startswith("torch.nn."):
         return []
-    elif not kind.__module__.startswith("torchvision.transforms."):
-        raise TypeError(
-            f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or their names, do it in "
-            "the training loop, or share a DataLoader of yours by batchd.serve"
-        )
-    if name in _NOTHING or (name in _TO_DTYPE and str(entry.dtype) == "torch.uint8"):
-        return []
-    if name in _TO_DTYPE and str(entry.dtype) == "torch.float32" and getattr(entry, "scale", True):
+    if kind.__name__ in ("Sequential", "ModuleList") and kind.__module__.startswith("torch.nn."):
+        return _sequence(entry)
+    return _from_torchvision(entry)
+
+
+def _from_open_clip(entry):
+    """What open_clip.image_transform is made of, beside torchvision's classes."""
+    name = getattr(entry, "__name__", type(entry).__name__)
+    if name == "_convert_to_rgb" or (name == "MaybeConvertMode" and entry.mode == "RGB"):
+        return []  # pixels are RGB
+    if name == "MaybeToTensor":
         return ["ToTensor"]
-    if name == "ImageClassification":
-        return _preset(entry)
-    op = [name, _arguments(entry, kind)]
+    if name == "CenterCropOrPad" and not entry.fill:
+        return [["CenterCrop", list(entry.size)]]
+    return _from_torchvision(entry)
+
+
+def _base(kind):
+    """torchvision's class that a class is, or is a harmless subclass of; otherwise None."""
+    changed = None
+    for base in kind.__mro__:
+        if base.__module__.startswith("torchvision.transforms."):
+            if base.__name__ in ("Transform", "_RandomApplyTransform") or base.__name__.startswith("_"):
+                break  # a new op of the user's
+            if changed:
+                raise TypeError(
+                    f"transform: {kind.__name__} overrides {changed} of torchvision's {base.__name__}, so it does something "
+                    f"that the daemon does not know: use {base.__name__} itself, {_OUTLET}"
+                )
+            return base
+        changed = changed or next((m for m in _METHODS if m in vars(base) and not _is_torchvisions(vars(base)[m])), None)
+    return None
+
+
+def _is_torchvisions(method):
+    """v2 puts its first generation's get_params into every subclass."""
+    return getattr(getattr(method, "__func__", method), "__module__", "").startswith("torchvision.")
+
+
+def _from_torchvision(entry):
+    kind = _base(type(entry))
+    if kind is None:
+        raise TypeError(
+            f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or "
+            f"their names, {_OUTLET}"
+        )
+    name = kind.__name__
+    if name in _SEQUENCES:
+        return _sequence(entry.transforms)
+    if name in _NOTHING:
+        return []
+    if name in _READERS:
+        return _READERS[name](entry)
+    given = _arguments(entry, kind)
+    if name in _POLICIES and ".v2." not in kind.__module__ and kind.__module__ != "torchvision.transforms.v2":
+        given["v1"] = True
+    op = [name, given]
     try:
         json.dumps(op, default=_plain)
     except TypeError:
@@ -66,18 +146,89 @@ def _ops(entry):
     return [op]
 
 
+# ---- torchvision's classes whose attributes are not the arguments in words ----
+
+
+def _dtype(entry):
+    """ToDtype, ConvertImageDtype; a dictionary has a dtype for each kind of input."""
+    dtype = entry.dtype
+    if isinstance(dtype, dict):
+        images = [v for k, v in dtype.items() if getattr(k, "__name__", k) in ("Image", "Tensor")]
+        dtype = images[0] if images else dtype.get("others")
+        if dtype is None:
+            return []
+    scale = bool(getattr(entry, "scale", True))
+    if str(dtype) == "torch.uint8":
+        return []
+    if str(dtype) == "torch.float32" and scale:
+        return ["ToTensor"]
+    return [["ToDtype", {"dtype": str(dtype), "scale": scale}]]
+
+
 def _preset(entry):
-    """The ops of the object that torchvision's weights return from transforms()."""
+    """The object that torchvision's weights return from transforms()."""
     resize, crop = (
         [n[0] if len(n) == 1 else list(n)] if isinstance(n, (list, tuple)) else [n]
         for n in (entry.resize_size, entry.crop_size)
     )
     return [
-        ["Resize", {"size": resize[0], "interpolation": entry.interpolation}],
+        ["Resize", {"size": resize[0], "interpolation": _filter(entry.interpolation)}],
         ["CenterCrop", crop[0]],
         "ToTensor",
         ["Normalize", {"mean": list(entry.mean), "std": list(entry.std)}],
     ]
+
+
+def _apply(entry):
+    return [["RandomApply", {"transforms": _sequence(entry.transforms), "p": entry.p}]] if entry.transforms else []
+
+
+def _choice(entry):
+    weights = getattr(entry, "p", None)
+    weights = None if weights is None or len(set(weights)) == 1 else list(weights)
+    return [["RandomChoice", {"transforms": _alternatives(entry.transforms), "p": weights}]]
+
+
+def _order(entry):
+    return [["RandomOrder", {"transforms": _alternatives(entry.transforms)}]]
+
+
+def _erasing(entry):
+    """v2 keeps a number as a list of one, and "random" as None; v1 keeps what it got."""
+    value = entry.value
+    value = "random" if value is None else value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+    return [["RandomErasing", {"p": entry.p, "scale": entry.scale, "ratio": entry.ratio, "value": value}]]
+
+
+_READERS = {
+    "ToDtype": _dtype,
+    "ConvertImageDtype": _dtype,
+    "ConvertDtype": _dtype,
+    "ImageClassification": _preset,
+    "RandomApply": _apply,
+    "RandomChoice": _choice,
+    "RandomOrder": _order,
+    "RandomErasing": _erasing,
+}
+
+
+# ---- arguments ----
+
+
+def _filter(interpolation):
+    """ "nearest" ... of an InterpolationMode, a text or Pillow's number."""
+    value = interpolation.value if isinstance(interpolation, enum.Enum) else interpolation
+    if isinstance(value, int) and 0 <= value < len(_FILTERS):
+        return _FILTERS[value]
+    return "nearest" if value == "nearest-exact" else value  # they are the same on Pillow's images
+
+
+def _fill(fill):
+    """v2 has a fill for each kind of input, if it is a dictionary: that of images."""
+    if not isinstance(fill, dict):
+        return fill
+    images = [v for k, v in fill.items() if getattr(k, "__name__", k) in ("Image", "Tensor")]
+    return images[0] if images else fill.get("others", 0)
 
 
 def _arguments(entry, kind):
@@ -88,6 +239,9 @@ def _arguments(entry, kind):
             f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes pictures, as Pillow does, always with "
             "antialiasing. Leave antialias out"
         )
+    for name, read in (("interpolation", _filter), ("fill", _fill)):
+        if name in given:
+            given[name] = read(given[name])
     size, padding = given.get("size"), given.get("padding")
     if isinstance(size, (list, tuple)) and len(size) == 1:
         given["size"] = size[0]

@@ -1,0 +1,228 @@
+"""Objects of torchvision, timm and OpenCLIP as users pass them: read attribute by attribute, or refused by name. The
+daemon accepts each reading."""
+
+import json
+
+import numpy
+import pytest
+
+import batchd
+from batchd import _transform
+from test_transforms import fake
+from vision import import_torchvision
+
+torch = pytest.importorskip("torch")
+try:
+    import_torchvision()
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+except Exception as e:  # absent, or built for another torch
+    pytest.skip(f"torchvision cannot be imported: {e}", allow_module_level=True)
+
+
+def ops(transform):
+    return json.loads(_transform.text(transform))
+
+
+def accepted(samples, transform, **options):
+    """The first batch of a loader with it."""
+    loader = batchd.DataLoader(f"imagefolder:{samples}", 4, transform=transform, arrays="numpy", **options)
+    images, _ = next(iter(loader))
+    return images
+
+
+@pytest.mark.parametrize("v", [v1, v2], ids=["v1", "v2"])
+def test_containers_of_both_generations(daemon, samples, v):
+    """Lists, weights and probabilities; what runs as a whole stays a whole."""
+    jitter = ["ColorJitter", {"brightness": [0.6, 1.4], "contrast": None, "saturation": None, "hue": None}]
+    flips = [["RandomHorizontalFlip", {"p": 0.5}], ["RandomVerticalFlip", {"p": 0.5}]]
+    transform = v.Compose(
+        [
+            v.RandomResizedCrop(32),
+            v.RandomApply([v.ColorJitter(0.4), v.RandomGrayscale(0.2)], p=0.8),
+            v.RandomChoice([v.Compose([v.RandomHorizontalFlip(), v.RandomVerticalFlip()]), torch.nn.Identity()]),
+            v.RandomChoice([v.RandomHorizontalFlip(), v.RandomVerticalFlip()], p=[0.25, 0.75]),
+            v.RandomOrder([v.RandomHorizontalFlip(), v.Compose([v.RandomVerticalFlip()])]),
+            torch.nn.Sequential(v.RandomHorizontalFlip()),
+        ]
+    )
+    assert ops(transform)[1:] == [
+        ["RandomApply", {"transforms": [jitter, ["RandomGrayscale", {"p": 0.2}]], "p": 0.8}],
+        ["RandomChoice", {"transforms": [["Compose", flips], "Identity"], "p": None}],
+        ["RandomChoice", {"transforms": flips, "p": [0.25, 0.75]}],
+        ["RandomOrder", {"transforms": flips}],
+        flips[0],
+    ]
+    assert accepted(samples, transform, dtype="uint8").shape == (4, 3, 32, 32)
+
+
+def test_apply_takes_module_lists_and_objects_in_words(daemon, samples):
+    """nn.ModuleList, as scripted transforms have, and objects inside of a list in words."""
+    transform = [
+        ["RandomResizedCrop", 16],
+        v1.RandomApply(torch.nn.ModuleList([v1.RandomGrayscale(1.0)]), p=0.5),
+        ["RandomApply", [v2.RandomHorizontalFlip(), ["Grayscale", 3]], 0.3],
+    ]
+    assert ops(transform)[1:] == [
+        ["RandomApply", {"transforms": [["RandomGrayscale", {"p": 1.0}]], "p": 0.5}],
+        ["RandomApply", [["RandomHorizontalFlip", {"p": 0.5}], ["Grayscale", 3]], 0.3],
+    ]
+    assert accepted(samples, transform, dtype="uint8").shape == (4, 3, 16, 16)
+
+
+def test_policies_and_erasing_of_both_generations(daemon, samples):
+    """The recipe of torchvision's references, as its presets build it; v1's policies say which they are."""
+    bilinear = v2.InterpolationMode.BILINEAR
+    for v in (v1, v2):
+        first = {"v1": True} if v is v1 else {}
+        to_tensor = [v.PILToTensor(), v.ConvertImageDtype(torch.float32)]
+        for policy, words in (
+            (
+                v.RandAugment(magnitude=7, interpolation=bilinear),
+                {"num_ops": 2, "magnitude": 7, "num_magnitude_bins": 31},
+            ),
+            (v.TrivialAugmentWide(interpolation=bilinear), {"num_magnitude_bins": 31}),
+            (v.AutoAugment(v1.AutoAugmentPolicy.SVHN, interpolation=bilinear), {"policy": "svhn"}),
+        ):
+            transform = v.Compose(
+                [
+                    v.RandomResizedCrop(24, interpolation=bilinear, antialias=True),
+                    policy,
+                    *to_tensor,
+                    v.Normalize((0.5, 0.4, 0.3), (0.2, 0.2, 0.2)),
+                    v.RandomErasing(0.1),
+                ]
+            )
+            read = ops(transform)
+            assert read[1] == [
+                type(policy).__name__,
+                {**words, "interpolation": "bilinear", "fill": None, **first},
+            ]
+            assert read[2] == "ToTensor" and read[4][0] == "RandomErasing" and read[4][1]["value"] == 0
+            assert accepted(samples, transform).dtype == numpy.float32
+    for v in (v1, v2):
+        assert ops(v.RandomErasing(value="random"))[0][1]["value"] == "random"
+        assert ops(v.RandomErasing(value=(0.1, 0.2, 0.3)))[0][1]["value"] == [0.1, 0.2, 0.3]
+
+
+def test_the_object_is_the_contract(daemon, samples):
+    """Attributes count, not names: a subclass that only sets them is what its base is with them; p may be what it should
+    not be; fill may be a dictionary, interpolation one of Pillow's numbers."""
+
+    class Blurish(v1.RandomApply):  # DINOv2's GaussianBlur is made like this, and never applied
+        def __init__(self, *, p=0.5):
+            super().__init__([v1.RandomGrayscale(1.0)], p=1 - p)
+
+    class Crop(v2.RandomCrop):
+        """A harmless subclass."""
+
+    assert ops(Blurish(p=1.0)) == [["RandomApply", {"transforms": [["RandomGrayscale", {"p": 1.0}]], "p": 0.0}]]
+    assert ops(Crop((8, 9), padding=2))[0][0] == "RandomCrop"
+    flip = v2.RandomHorizontalFlip()
+    flip.p = 0.125
+    assert ops(flip) == [["RandomHorizontalFlip", {"p": 0.125}]]
+    from torchvision import tv_tensors
+
+    pad = v2.Pad(3, fill={tv_tensors.Image: (1, 2, 3), tv_tensors.Mask: 255})
+    assert ops(pad)[0][1]["fill"] == [1, 2, 3]
+    assert ops(v2.Pad(3, fill={"others": 7}))[0][1]["fill"] == 7
+    assert ops(v2.Resize((9, 8), interpolation=3))[0][1]["interpolation"] == "bicubic"
+    both = {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}
+    assert ops([v2.ToImage(), v2.ToDtype(both, scale=True)]) == ["ToTensor"]
+    images = accepted(samples, v2.Compose([v2.Resize((8, 9), interpolation=3), Blurish(p=1.0), pad]), dtype="uint8")
+    assert images.shape == (4, 3, 14, 15) and (images[:, :, 0, 0] == (1, 2, 3)).all()
+
+
+def test_what_does_something_else_is_refused_by_name():
+    """Overridden methods, new transforms, functions: with what to do instead."""
+
+    class Flip(v2.RandomHorizontalFlip):
+        def transform(self, inpt, params):
+            return inpt
+
+    class Jitter(v1.ColorJitter):
+        @staticmethod
+        def get_params(*ranges):
+            return None
+
+    class Own(v2.Transform):
+        def transform(self, inpt, params):
+            return inpt
+
+    for transform, said in (
+        (Flip(), "Flip overrides transform of torchvision's RandomHorizontalFlip"),
+        (Jitter(), "Jitter overrides get_params of torchvision's ColorJitter"),
+        (Own(), "Own.* is Python"),
+        (v1.RandomApply([Flip()]), "Flip overrides transform"),
+        (v1.Compose([lambda image: image]), "is Python.*batchd.serve"),
+        ([["RandomApply", [print], 0.5]], "is Python.*batchd.serve"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            _transform.text(transform)
+
+
+# ---- timm ----
+
+
+def test_timms_erasing_and_crop_by_similar_classes():
+    """Without timm: its attributes, by classes with its names."""
+    erasing = fake(
+        "RandomErasing",
+        "timm.data.random_erasing",
+        probability=0.25,
+        min_area=0.02,
+        max_area=0.5,
+        log_aspect_ratio=(numpy.log(0.3), numpy.log(4.0)),
+        min_count=1,
+        max_count=3,
+        num_splits=0,
+        rand_color=False,
+        per_pixel=True,
+    )
+    name, given = ops(erasing)[0]
+    assert name == "RandomErasing" and given.pop("ratio") == pytest.approx([0.3, 4.0])
+    assert given == {"p": 0.25, "scale": [0.02, 0.5], "value": "random", "count": [1, 3]}
+    erasing.num_splits = 3
+    with pytest.raises(ValueError, match="num_splits=3.*on the batch"):
+        ops(erasing)
+    filters = (v2.InterpolationMode.BILINEAR, v2.InterpolationMode.BICUBIC)
+    crop = fake(
+        "RandomResizedCropAndInterpolation",
+        "timm.data.transforms",
+        size=(8, 8),
+        scale=(0.1, 1),
+        ratio=(1, 1),
+        interpolation=filters,
+    )
+    assert ops(crop)[0][1]["interpolation"] == "random"
+
+
+# ---- OpenCLIP ----
+
+
+def test_open_clips_image_transform(daemon, samples):
+    """What image_transform makes, by similar classes: for training, and for evaluation."""
+    convert = fake("MaybeConvertMode", "open_clip.transform", mode="RGB")
+    to_tensor = fake("MaybeToTensor", "open_clip.transform")
+    bicubic = v1.InterpolationMode.BICUBIC
+    normalize = v1.Normalize((0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
+
+    def _convert_to_rgb(image):
+        return image
+
+    _convert_to_rgb.__module__ = "open_clip.transform"
+    train = v1.Compose(
+        [v1.RandomResizedCrop(32, (0.9, 1.0), interpolation=bicubic), _convert_to_rgb, to_tensor, normalize]
+    )
+    val = v1.Compose([v1.Resize(40, interpolation=bicubic), v1.CenterCrop(32), convert, to_tensor, normalize])
+    assert [op if isinstance(op, str) else op[0] for op in ops(train)] == ["RandomResizedCrop", "ToTensor", "Normalize"]
+    assert [op if isinstance(op, str) else op[0] for op in ops(val)] == [
+        "Resize",
+        "CenterCrop",
+        "ToTensor",
+        "Normalize",
+    ]
+    for transform in (train, val):
+        assert accepted(samples, transform).shape == (4, 3, 32, 32)
+    with pytest.raises(TypeError, match="is Python"):
+        ops(fake("MaybeConvertMode", "open_clip.transform", mode="L"))

@@ -356,7 +356,7 @@ START_TEST(test_mistakes_are_named)
 		{ "[[\"CenterCrop\",{\"sise\":8}]]", "no argument 'sise'|it has: size" },
 		{ "[[\"CenterCrop\",8,{\"size\":8}]]", "'size' twice" },
 		{ "[[\"ToTensor\",1],[\"CenterCrop\",8]]", "takes no arguments" },
-		{ "[[\"Resize\",[8,8],\"lanczos\"]]", "op 1|'interpolation' is \"lanczos\"|\"bilinear\"" },
+		{ "[[\"Resize\",[8,8],\"sinc\"]]", "op 1|'interpolation' is \"sinc\"|\"bilinear\"" },
 		{ "[[\"Resize\",[8,8],{\"antialias\":false}]]", "'antialias' is false|always antialiased" },
 		{ "[[\"Resize\",8,{\"max_size\":8}],[\"CenterCrop\",8]]", "'max_size' is 8|more than size" },
 		{ "[[\"RandomResizedCrop\",8,[0.5,0.1]]]", "'scale' is [0.5,0.1]|min <= max" },

@@ -248,8 +248,10 @@ int argument_fill(struct arguments *a, unsigned i, struct op_fill *out)
 	return rc;
 }
 
-static const char *const filter_names[] = { "nearest", "bilinear", "bicubic", NULL };
-static const enum filter filters[] = { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC };
+static const char *const filter_names[] = { "nearest", "bilinear", "bicubic",       "lanczos",
+					    "box",     "hamming",  "nearest-exact", NULL };
+static const enum filter filters[] = { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC, FILTER_LANCZOS,
+				       FILTER_BOX,     FILTER_HAMMING,  FILTER_NEAREST };
 
 int argument_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow,
 			struct op_resampling *out)

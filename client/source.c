@@ -153,24 +153,47 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 	return 0;
 }
 
+static int add_text(struct source *s, const char *text, struct fault *f)
+{
+	char *longer;
+
+	if (asprintf(&longer, "%s%s", s->dataset, text) < 0)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	free(s->dataset);
+	s->dataset = longer;
+	return 0;
+}
+
 static int open_shards(struct source *s, const char *patterns, const char *kind, struct fault *f)
 {
-	char pattern[PATH_MAX];
-	const char *next;
+	char pattern[PATH_MAX], *all, *mark;
+	const char *next, *fields = NULL;
 	int r = 0;
 
-	for (; r == 0 && patterns; patterns = next ? next + 2 : NULL) {
+	/* "PATTERNS#NAME=EXTENSION,...": which files of a sample become which fields */
+	all = strdup(patterns);
+	if (!all)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	mark = strrchr(all, '#');
+	if (mark && strchr(mark, '=') && !strchr(mark, '/')) {
+		fields = patterns + (mark - all);
+		*mark = '\0';
+	}
+	for (patterns = all; r == 0 && patterns; patterns = next ? next + 2 : NULL) {
 		size_t n;
 
 		next = strstr(patterns, "::");
 		n = next ? (size_t)(next - patterns) : strlen(patterns);
-		if (n >= sizeof pattern)
-			return fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", kind);
+		if (n >= sizeof pattern) {
+			r = fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", kind);
+			break;
+		}
 		memcpy(pattern, patterns, n);
 		pattern[n] = '\0';
 		r = add_pattern(s, pattern, kind, f);
 	}
-	return r;
+	free(all);
+	return r < 0 || !fields ? r : add_text(s, fields, f);
 }
 
 #define OTHER_FORMATS \

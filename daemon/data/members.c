@@ -8,6 +8,8 @@
 #include <strings.h>
 #include <xxhash.h>
 
+#include "data/name.h"
+
 bool member_split(const char *name, size_t n_name, size_t *n_key)
 {
 	const char *slash = memrchr(name, '/', n_name), *base = slash ? slash + 1 : name;
@@ -121,10 +123,11 @@ static bool is_complete(const struct members *m)
 {
 	for (unsigned k = 0; k < m->fields->n_values; k++) {
 		const char *value = m->values.bytes + m->value_at[k];
+		enum column_kind kind = m->fields->values[k].kind;
 		int64_t number;
 
-		if (!m->value_rank[k] ||
-		    (m->fields->values[k].kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number))) {
+		if (!m->value_rank[k] || (kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number)) ||
+		    (kind == COLUMN_TEXT && !name_is_utf8(value, m->n_value[k]))) {
 			return false;
 		}
 	}

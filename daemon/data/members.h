@@ -16,7 +16,8 @@ enum {
 
 /* Which members are a sample's image and its values. */
 struct member_fields {
-	const char *image; /* extensions in order of preference: "jpg;jpeg;png" */
+	char image_name[COLUMN_NAME_BYTES]; /* of the field */
+	char image[COLUMN_NAME_BYTES];      /* extensions in order of preference: "jpg;jpeg;png" */
 	unsigned n_values;
 	struct member_value {
 		char name[COLUMN_NAME_BYTES];

@@ -80,6 +80,21 @@ int name_compare(const char *a, const char *b)
 	}
 }
 
+bool name_is_utf8(const char *text, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)text, *end = p + n;
+
+	while (p < end) {
+		unsigned n_form = *p ? utf8_length(p) : 1;
+
+		if (!n_form) {
+			return false;
+		}
+		p += n_form;
+	}
+	return true;
+}
+
 bool name_is_image(const char *name)
 {
 	static const char *const extensions[] = { ".jpg", ".jpeg", ".png",  ".ppm", ".bmp",

@@ -15,6 +15,7 @@
 
 #include "data/cache-dir.h"
 #include "data/fingerprint.h"
+#include "data/member-spec.h"
 #include "data/shards.h"
 #include "data/tar.h"
 #include "data/tree.h"
@@ -60,7 +61,7 @@ static int64_t label_of(const struct packed *p, uint64_t index)
 	size_t n;
 	int64_t label;
 
-	if (p->label < 0) {
+	if (p->label < 0 || p->index.columns.list[p->label].kind != COLUMN_INT64) {
 		return (int64_t)index; /* as for arrays: a sample without label is labelled by its index */
 	}
 	memcpy(&label, columns_value(&p->index.columns, (unsigned)p->label, index, &n), sizeof(label));
@@ -69,8 +70,13 @@ static int64_t label_of(const struct packed *p, uint64_t index)
 
 static void packed_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
 {
-	(void)field; /* the label */
-	field_value_set_scalar(out, label_of((const struct packed *)ds, index));
+	const struct packed *p = (const struct packed *)ds;
+
+	if (field - 1 >= p->index.columns.n) {
+		field_value_set_scalar(out, label_of(p, index));
+	} else {
+		out->bytes = columns_value(&p->index.columns, field - 1, index, &out->n_bytes);
+	}
 }
 
 static void packed_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -135,6 +141,7 @@ struct opening {
 	const char *rest;
 	struct packed *packed;
 	struct dataset_error *err;
+	char *field_list; /* NULL: not asked for */
 	struct member_fields fields;
 	struct extents old;                    /* the kept index; no block: none */
 	uint64_t n_bytes, n_done, reported_ns; /* of all shards, for progress */
@@ -448,12 +455,41 @@ static uint64_t cache_id_of(const struct packed *p, const struct data_access *ac
 	return XXH3_64bits(&key, sizeof(key));
 }
 
+/* The image, one field a column in the columns' order, and the index as label where fields were not asked for. */
+static int add_fields(struct packed *p, const struct opening *o)
+{
+	struct field *f = dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err);
+
+	for (unsigned k = 0; f && k < p->index.columns.n; k++) {
+		const struct column *column = &p->index.columns.list[k];
+		struct field_measure measure = { 0 };
+
+		f = dataset_add_field(&p->base, column->name, column->kind == COLUMN_INT64 ? DTYPE_INT64 : DTYPE_UINT8,
+				      o->err);
+		if (!f || column->kind == COLUMN_INT64) {
+			continue;
+		}
+		for (uint64_t i = 0; i < p->index.n; i++) {
+			size_t n;
+
+			(void)columns_value(&p->index.columns, k, i, &n);
+			field_measure_add(&measure, n);
+		}
+		f->kind = FIELD_RAGGED;
+		f->text = column->kind == COLUMN_TEXT;
+		field_measure_end(&measure, f);
+	}
+	if (f && !o->field_list && p->label < 0) {
+		f = dataset_add_field(&p->base, "label", DTYPE_INT64, o->err);
+	}
+	return f ? 0 : -EINVAL;
+}
+
 static void describe(struct packed *p, const struct opening *o)
 {
 	struct fingerprint_samples samples = samples_of(p);
 
 	p->shards.names.meter = NULL; /* of the opening */
-	p->label = columns_find(&p->index.columns, "label");
 	p->base.n = p->index.n;
 	p->base.memory_bytes = sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards);
 	p->base.is_image = true;
@@ -491,11 +527,17 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 		.rest = rest,
 		.err = err,
 		.reported_ns = clock_now_ns(),
-		.fields = { .image = "jpg;jpeg;png;webp",
-			    .n_values = 1,
-			    .values = { { "label", "cls", COLUMN_INT64, true } } },
 	};
+	char pattern[4096];
 	int r;
+
+	snprintf(pattern, sizeof(pattern), "%s", rest);
+	member_spec_split(pattern, &o.field_list);
+	r = member_spec_parse(o.field_list, &o.fields, err);
+	if (r < 0) {
+		return r;
+	}
+	o.rest = pattern;
 
 	if (meter_take(source->meter, sizeof(*o.packed))) {
 		return no_room(&o, -EDQUOT);
@@ -507,7 +549,10 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	o.packed->base.ops = &packed_ops;
 	atomic_init(&o.packed->base.refs, 1);
 	r = open_all(&o);
-	r = r ? r : dataset_add_image_fields(&o.packed->base, err);
+	if (!r) {
+		o.packed->label = columns_find(&o.packed->index.columns, "label");
+		r = add_fields(o.packed, &o);
+	}
 	if (r < 0) {
 		dataset_destroy(&o.packed->base);
 		return r;

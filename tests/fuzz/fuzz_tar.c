@@ -26,7 +26,8 @@ static void check(const struct extents *ix, size_t size)
 static void scan(const uint8_t *data, size_t size)
 {
 	struct dataset_error err = { "", 0 };
-	struct member_fields fields = { .image = "jpg;png",
+	struct member_fields fields = { .image_name = "image",
+					.image = "jpg;png",
 					.n_values = 2,
 					.values = { { "label", "cls", COLUMN_INT64, true },
 						    { "text", "txt;json", COLUMN_TEXT, true } } };

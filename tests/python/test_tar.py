@@ -334,3 +334,64 @@ def test_every_sample_comes_once_on_any_number_of_ranks_and_after_a_resume(daemo
     rest, _ = epoch_of(spec, 2, epoch=2, state=state)
     assert len(first) == 48
     assert sorted(first + rest) == list(range(97))
+
+
+def values(spec):
+    """Fields as the data set describes them, and the values of its samples."""
+    done = subprocess.run([TOOL.with_name("values"), spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ") for line in done.stdout.splitlines()]
+    fields = {line[1]: line[2:] for line in lines if line[0] == "#"}
+    rows = [(line[0], bytes.fromhex(line[1])) for line in lines if line[0] != "#"]
+    n = len(fields) - 1
+    return fields, [dict(rows[i : i + n]) for i in range(0, len(rows), n)]
+
+
+def test_captions_numbers_and_bytes_are_webdatasets(tmp_path):
+    """Proves text, JSON, whole numbers and other bytes of samples, the order of preference of extensions, that samples
+    which lack a wanted field are left out, and the bounds from which batches get their room."""
+    wds = pytest.importorskip("webdataset", reason="the webdataset package is not installed")
+    rng = random.Random(4)
+    members = []
+    for i in range(60):
+        members.append((f"{i:05}.jpg" if i % 3 else f"{i:05}.png", b"x" * i))
+        if i % 7:
+            members.append((f"{i:05}.txt", ("ä cat " * rng.randrange(40)).encode()))
+        members.append((f"{i:05}.json", b'{"id": %d}' % i))
+        members.append((f"{i:05}.id", b" %d\n" % -i))
+        members.append((f"{i:05}.emb.bin", rng.randbytes(rng.randrange(9))))
+    members.insert(0, ("bad.jpg", b""))
+    members[1:1] = [("bad.txt", b"\xff not UTF-8"), ("bad.json", b"{}"), ("bad.id", b"1"), ("bad.emb.bin", b"")]
+    write(tmp_path / "a.tar", members)
+    want = []
+    for sample in wds.WebDataset([str(tmp_path / "a.tar")], shardshuffle=False, empty_check=False):
+        if "txt" in sample and sample["__key__"] != "bad":
+            want.append(sample)
+    fields, got = values(f"tar:{tmp_path}/a.tar#text=txt,meta=json,number=id,image=png;jpg,more=emb.bin")
+    assert list(fields) == ["image", "text", "meta", "number", "more"]
+    assert [fields[k][0] for k in fields] == ["dense", "text", "text", "dense", "bytes"]
+    assert [g["text"] for g in got] == [w["txt"] for w in want]
+    assert [g["meta"] for g in got] == [w["json"] for w in want]
+    assert [int.from_bytes(g["number"], "little", signed=True) for g in got] == [int(w["id"]) for w in want]
+    assert [g["more"] for g in got] == [w["emb.bin"] for w in want]
+    lengths = sorted((len(w["txt"]) for w in want), reverse=True)
+    assert int(fields["text"][1]) == lengths[0]
+    assert sum(lengths[:4]) <= int(fields["text"][2]) <= sum(lengths[:4]) * 9 // 8
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ("#text=txt", "no image among them"),
+        ("#=jpg", "a name or an extension that is empty"),
+        ("#image=jpg,image=png", "twice"),
+        ("#image=", "a name or an extension that is empty"),
+        ("#image=jpg,x", "expected NAME=EXTENSION"),
+        ("#image=jpg,text=srt", "no sample"),
+        ("#image=jpg," + ",".join(f"f{i}=txt" for i in range(40)), "at most 31 fields"),
+    ],
+)
+def test_bad_lists_of_fields_are_refused(tmp_path, fields, words):
+    """Proves that a mistake in the list is an error that says what is expected."""
+    write(tmp_path / "a.tar", [("0.jpg", b""), ("0.txt", b"a")])
+    assert words in refusal(f"tar:{tmp_path}/a.tar{fields}")

@@ -1,0 +1,121 @@
+/* See member-spec.h. */
+#include "data/member-spec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data/field.h"
+
+#define PICTURES "jpg;jpeg;png;webp"
+
+/* The last part of an extension decides: "en.txt" is a text. */
+static bool is_among(const char *extensions, const char *kinds)
+{
+	size_t n = strcspn(extensions, ";");
+	const char *dot = memrchr(extensions, '.', n);
+	const char *last = dot ? dot + 1 : extensions;
+
+	n -= (size_t)(last - extensions);
+	for (const char *kind = kinds; *kind; kind += strcspn(kind, ";"), kind += *kind == ';') {
+		if (strcspn(kind, ";") == n && !memcmp(kind, last, n)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static enum column_kind kind_of(const char *extensions)
+{
+	if (is_among(extensions, "cls;cls2;class;count;index;inx;id")) {
+		return COLUMN_INT64;
+	}
+	return is_among(extensions, "txt;text;transcript;json;jsn") ? COLUMN_TEXT : COLUMN_BYTES;
+}
+
+void member_spec_split(char *rest, char **fields)
+{
+	char *mark = strrchr(rest, '#');
+
+	*fields = NULL;
+	if (mark && strchr(mark, '=') && !strchr(mark, '/')) {
+		*mark = '\0';
+		*fields = mark + 1;
+	}
+}
+
+static int bad_list(const char *list, const char *why, struct dataset_error *err)
+{
+	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.200s': %s", list, why);
+}
+
+static int take_item(const char *list, const char *item, size_t n, struct member_fields *out, struct dataset_error *err)
+{
+	const char *equals = memchr(item, '=', n);
+	struct member_value *v = &out->values[out->n_values];
+	size_t n_name, n_extensions;
+
+	if (!equals) {
+		return bad_list(list, "expected NAME=EXTENSION[;EXTENSION]...,NAME=...", err);
+	}
+	n_name = (size_t)(equals - item);
+	n_extensions = n - n_name - 1;
+	if (out->n_values == COLUMNS_MAX || n_name >= sizeof(v->name) || n_extensions >= sizeof(v->extensions)) {
+		return bad_list(list, "at most 31 fields besides the image, of at most 63 characters each", err);
+	}
+	*v = (struct member_value){ 0 };
+	memcpy(v->name, item, n_name);
+	memcpy(v->extensions, equals + 1, n_extensions);
+	if (!n_extensions || !field_name_is_valid(v->name) || strspn(v->extensions, ";.") == n_extensions) {
+		return bad_list(list, "a name or an extension that is empty, or has other characters than letters",
+				err);
+	}
+	for (unsigned k = 0; k < out->n_values; k++) {
+		if (!strcmp(out->values[k].name, v->name)) {
+			return bad_list(list, "a name that is there twice", err);
+		}
+	}
+	v->kind = kind_of(v->extensions);
+	out->n_values++;
+	return 0;
+}
+
+/* Takes the image out of the values. */
+static int choose_image(const char *list, struct member_fields *out, struct dataset_error *err)
+{
+	unsigned found = out->n_values;
+
+	for (unsigned k = out->n_values; k-- > 0;) {
+		found = is_among(out->values[k].extensions, PICTURES) ? k : found;
+	}
+	for (unsigned k = 0; k < out->n_values; k++) {
+		found = !strcmp(out->values[k].name, "image") ? k : found;
+	}
+	if (found == out->n_values) {
+		return bad_list(list, "no image among them; add image=jpg;png", err);
+	}
+	memcpy(out->image_name, out->values[found].name, sizeof(out->image_name));
+	memcpy(out->image, out->values[found].extensions, sizeof(out->image));
+	memmove(&out->values[found], &out->values[found + 1], (out->n_values - found - 1) * sizeof(out->values[found]));
+	out->n_values--;
+	return 0;
+}
+
+int member_spec_parse(const char *list, struct member_fields *out, struct dataset_error *err)
+{
+	int r = 0;
+
+	*out = (struct member_fields){ .image_name = "image", .image = PICTURES };
+	if (!list) {
+		out->n_values = 1;
+		out->values[0] = (struct member_value){ "label", "cls", COLUMN_INT64, true };
+		return 0;
+	}
+	for (const char *item = list; !r && item;) {
+		size_t n = strcspn(item, ",");
+
+		r = take_item(list, item, n, out, err);
+		item = item[n] ? item + n + 1 : NULL;
+	}
+	return r ? r : choose_image(list, out, err);
+}

@@ -1,0 +1,135 @@
+"""Shards of tar: how fast their index is made, and pictures from them against the same pictures in a folder.
+
+python tests/bench/shards.py --build build [--data DIR] [--samples 100000] [--bytes 10000] [--rounds 3]
+
+The index is made of --samples samples (a picture of --bytes bytes and a label) in 10 shards, in the page cache: samples
+a second and bytes of shards a second, once without a kept index and once with one. `train224` is the first epoch, without
+caches, of the pictures in --data from a folder and from shards, in turn; a ratio is the median of the rounds' own ratios. CPU time is that of trainer and daemon.
+"""
+
+import argparse
+import os
+import pathlib
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+from runner import Runner
+
+SHARDS = 10
+
+
+def header(name, n_bytes):
+    info = tarfile.TarInfo(name)
+    info.size = n_bytes
+    return info.tobuf(tarfile.USTAR_FORMAT)
+
+
+def write_shards(folder, pictures):
+    """pictures: (bytes, label) pairs."""
+    folder.mkdir()
+    for s in range(SHARDS):
+        with open(folder / f"train-{s:03}.tar", "wb") as f:
+            for i in range(len(pictures) * s // SHARDS, len(pictures) * (s + 1) // SHARDS):
+                data, label = pictures[i]
+                for name, part in ((f"{i:08}.cls", str(label).encode()), (f"{i:08}.jpg", data)):
+                    f.write(header(name, len(part)) + part + bytes(-len(part) % 512))
+            f.write(bytes(1024))
+
+
+class Same:
+    """So many pictures that are one."""
+
+    def __init__(self, n, n_bytes):
+        self.n, self.picture = n, os.urandom(n_bytes)
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return self.picture, i % 1000
+
+
+def index(args, scratch):
+    write_shards(scratch / "many", Same(args.samples, args.bytes))
+    n_bytes = sum(p.stat().st_size for p in (scratch / "many").iterdir())
+    (scratch / "cache").mkdir()
+    tool = [args.build / "tests" / "tools" / "dataset", f"tar:{scratch}/many"]
+    rows = {"no kept index": [], "kept index": []}
+    for _ in range(args.rounds):
+        for label in rows:
+            command = tool + ([scratch / "cache"] if label == "kept index" else [])
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            began = time.monotonic()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            wall = time.monotonic() - began
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            rows[label].append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+    for label, times in rows.items():
+        wall, cpu = (statistics.median(t[i] for t in times) for i in (0, 1))
+        print(
+            f"{label:24} {args.samples / wall:10.0f} samples/s {n_bytes / wall / 1e9:6.2f} GB/s of shards   "
+            f"{cpu / args.samples * 1e6:6.2f} us of CPU a sample (the list's printing included)"
+        )
+
+
+def train(args, runner, scratch):
+    classes = sorted(p.name for p in args.data.iterdir() if p.is_dir())
+    files = [
+        (pathlib.Path(p).read_bytes(), classes.index(pathlib.Path(p).relative_to(args.data).parts[0]))
+        for p in runner.pictures()
+    ]
+    write_shards(scratch / "few", files)
+    # A daemon each: what one reads ahead is not the other's CPU time.
+    daemons = {label: runner.daemon(label, "cache: {jpeg: off, decoded: off}\n") for label in ("folder", "tar")}
+    loaders = {
+        "folder": runner.batchd(daemons["folder"], transform="train224", job="folder"),
+        "tar": runner.batchd(daemons["tar"], transform="train224", job="tar", dataset=f"tar:{scratch}/few"),
+    }
+    rates = {label: [] for label in loaders}
+    for i in range(args.rounds + 1):
+        for label, loader in loaders.items():
+            time.sleep(0.5)  # until the other has read ahead as far as it goes
+            m = loader.ask(args.epochs, 20)
+            if i:
+                rates[label].append((m["images"] / m["wall_s"], m["cpu_s"] / m["images"] * 1e3))
+    for label, r in rates.items():
+        print(
+            f"train224, {label:14} {statistics.median(x for x, _ in r):8.0f} images/s "
+            f"{statistics.median(c for _, c in r):7.3f} ms of CPU an image"
+        )
+    ratio = statistics.median(t[1] / f[1] for f, t in zip(rates["folder"], rates["tar"]))
+    print(f"CPU of tar / folder: {ratio:.3f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures)")
+    parser.add_argument("--samples", type=int, default=100000)
+    parser.add_argument("--bytes", type=int, default=10000)
+    parser.add_argument("--epochs", type=int, default=12, help="of the pictures, a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--batch-size", type=int, default=64)
+    args = parser.parse_args()
+    args.build, args.quick = args.build.resolve(), False
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="batchd-shards-"))
+    runner = Runner(args, scratch)
+    try:
+        index(args, scratch)
+        args.data = args.data.resolve() if args.data else runner.sample_data()
+        train(args, runner, scratch)
+    finally:
+        runner.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -232,6 +232,8 @@ struct batchd_info {
 	                            * library was built without one */
 	uint32_t n_fields;         /* served: 0, as each batch says what it has */
 	const struct batchd_field *fields; /* what batches consist of, in the data set's order: see batchd_get_field */
+	uint64_t content_id; /* of the samples: names, labels and classes, or shape and type, not their location. Equal
+	                      * on machines with the same data */
 };
 
 /* One batch on loan. Its memory is valid until its batchd_release, in this process only. */

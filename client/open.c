@@ -255,7 +255,7 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 		memcpy(i->mean, m->mean, m->n_mean * sizeof *m->mean);
 		memcpy(i->std, m->std, m->n_mean * sizeof *m->std);
 	}
-	k->content_id = m->content_id;
+	k->content_id = i->content_id = m->content_id;
 	k->pipeline_id = m->pipeline_id;
 	k->n_fingerprint_bytes = m->fingerprint.len;
 	if (m->fingerprint.len) /* wire.c has checked that they fit */

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "job.h"
@@ -183,11 +184,16 @@ static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, 
 	}
 }
 
+/* The job may run on other machines, too, where the same process id exists. */
 static void describe(const struct session *s, uint64_t idle_ns, char *text, size_t size)
 {
-	snprintf(text, size, "stalled: rank %u of job %s (%s, pid %d) has taken no batch for %.0f s and holds %u: %s",
-		 s->consumer.rank, s->job->spec.job, s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases,
-		 s->stall.why);
+	struct utsname node;
+	if (uname(&node) < 0)
+		strcpy(node.nodename, "?");
+	snprintf(text, size,
+		 "stalled: rank %u of job %s (%s, pid %d on node %s) has taken no batch for %.0f s and holds %u: %s",
+		 s->consumer.rank, s->job->spec.job, s->program, (int)s->pid, node.nodename, seconds(idle_ns),
+		 s->consumer.n_leases, s->stall.why);
 }
 
 static void begin_spell(struct session *s, uint64_t idle_ns)

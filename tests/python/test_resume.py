@@ -618,7 +618,9 @@ def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait
         and "stopped" in stalled["stalled_why"]
     )
     warned = ranks[0].hear()["warned"]  # by the thread: the trainer itself is in readline
-    assert "rank 1" in warned and str(ranks[1].process.pid) in warned and "stopped" in warned
+    where = f"pid {ranks[1].process.pid} on node {os.uname().nodename})"  # process ids repeat on other nodes
+    assert "rank 1" in warned and where in warned and "stopped" in warned
+    assert where in d.output()
     assert "is stalled: it is stopped" in batchctl("status").stdout
     time.sleep(0.5)
     assert d.output().count("stalled: rank 1") == 1

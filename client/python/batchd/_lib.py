@@ -146,6 +146,7 @@ class Info(ctypes.Structure):
         ("finish_reason", ctypes.c_char_p),
         ("n_fields", ctypes.c_uint32),
         ("fields", ctypes.POINTER(Field)),
+        ("content_id", ctypes.c_uint64),
     ]
 
 

@@ -4,6 +4,7 @@ A rank that is blocked in NCCL reads no notices, so a thread checks the daemon's
 a while. It costs nothing as long as batches flow.
 """
 
+import os
 import threading
 import time
 import warnings
@@ -41,7 +42,7 @@ def _watch(reference):
             if s.get("stalled") and s["job"] == job and s["rank"] != rank and s["id"] not in told:
                 told.add(s["id"])
                 warnings.warn(
-                    f"no batch was asked for in {QUIET_S:.0f} s; rank {s['rank']} of this job (pid {s['pid']}) has been stalled for "
+                    f"no batch was asked for in {QUIET_S:.0f} s; rank {s['rank']} of this job (pid {s['pid']} on node {os.uname().nodename}) has been stalled for "
                     f"{s.get('stalled_s', 0):.0f} s with {s['held']} batches: {s.get('stalled_why', '')}",
                     RuntimeWarning,
                 )

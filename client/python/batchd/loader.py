@@ -9,7 +9,6 @@ import ctypes
 import inspect
 import operator
 import os
-import re
 import sys
 import threading
 import time
@@ -19,7 +18,8 @@ import weakref
 
 import numpy
 
-from . import _accelerate, _arrays, _check, _fields, _into, _lib, _served, _transform, _watch
+from . import _accelerate, _agree, _arrays, _check, _fields, _into, _lib, _served, _transform, _watch
+from ._ranks import node_ranks as _node_ranks, process_group as _process_group, ranks as _ranks
 from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
 
@@ -250,60 +250,6 @@ class Sampler:
         return info.n_samples_rank if self._loader.batch_sampler is None else info.n_samples
 
 
-def _process_group():
-    """(rank, world size) of torch.distributed, or None."""
-    dist = getattr(sys.modules.get("torch"), "distributed", None)
-    if dist is not None and dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return None
-
-
-def _ranks(rank, world_size, mode):
-    """(rank, world size) of this process: from the arguments, else torch.distributed, else torchrun's variables, else
-    alone."""
-    if rank is None or world_size is None:
-        known = _process_group()
-        if known is None and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            known = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        known = known or (0, 1)
-        if known[1] == 1 and mode == "share":
-            known = -1, 1  # trials are launched one by one, each as the only rank of its own run
-        if world_size is None:
-            world_size = known[1]
-        if rank is None:
-            rank = known[0]
-    return rank, world_size
-
-
-def _tasks_on_node(text, node):
-    """Slurm's "2(x3),1": tasks on each of the nodes. None: the text has another form."""
-    counts = []
-    for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if not found:
-            return None
-        counts += [int(found[1])] * int(found[2] or 1)
-    return counts[node] if node < len(counts) else None
-
-
-def _node_ranks(world_size):
-    """(rank, number) among the trainers of this job on this machine, from torchrun, Open MPI, MPICH or Slurm; (0, 0):
-    unknown, or there is only one."""
-    if world_size == 1:
-        return 0, 0
-    e = os.environ
-    slurm = e.get("SLURM_STEP_TASKS_PER_NODE"), e.get("SLURM_NODEID")
-    for rank, size in (
-        (e.get("LOCAL_RANK"), e.get("LOCAL_WORLD_SIZE")),
-        (e.get("OMPI_COMM_WORLD_LOCAL_RANK"), e.get("OMPI_COMM_WORLD_LOCAL_SIZE")),
-        (e.get("MPI_LOCALRANKID"), e.get("MPI_LOCALNRANKS")),
-        (e.get("SLURM_LOCALID"), None not in slurm and slurm[1].isdigit() and _tasks_on_node(slurm[0], int(slurm[1]))),
-    ):
-        if rank and size and rank.isdigit() and str(size).isdigit() and int(rank) < int(size) <= world_size:
-            return int(rank), int(size)
-    return 0, 0
-
-
 class _Fixed:
     """An attribute for which an assignment would have no effect: reading gives its value if there is one, assigning is
     refused as by torch's loader."""
@@ -344,7 +290,8 @@ class DataLoader:
                   Compose included; None: the data set's default (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
                   the caller normalises: `normalize` has (mean, std)
-    rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else alone. For
+    rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else (mode "shard")
+                  what srun, Open MPI or MPICH set, else alone. For
                   a served data set ("serve:NAME"), whose producer serves one machine: among the job's trainers on this
                   machine (LOCAL_RANK of LOCAL_WORLD_SIZE, or the equivalents of Open MPI, MPICH or Slurm), unless one
                   of the two is given
@@ -664,7 +611,22 @@ class DataLoader:
         )
         self._joined = None  # the same where the share group chose it
         self._learn()
+        self._agree()
         self._tell()
+
+    def _agree(self):
+        """Ranks on other machines must have the same data, of the same batchd."""
+        o, i = self._options, self._info
+        if i.served or o.mode != _lib.MODES.index("shard") or o.world_size == 1:
+            return
+        asked = (o.batch_size, o.seed, o.shuffle, o.drop_last, o.transform, o.job, o.own_batches)
+        try:
+            _agree.check(
+                (self._spec, *asked), (i.content_id, i.n_samples), i.daemon_version.decode(), int(o.incarnation)
+            )
+        except Error:
+            self.close()
+            raise
 
     def _learn(self):
         """Copies the C loader's facts; some change when another daemon serves it."""

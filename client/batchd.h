@@ -114,12 +114,17 @@ enum batchd_event {
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 struct batchd_options {
 	size_t size_bytes;
-	const char *socket;    /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
+	const char *socket; /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
 	                            * for this user */
-	const char *dataset;   /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "tar:SHARDS",
-	                            * "npy:FILE[,FILE]", "random:...", "serve:NAME" */
-	const char *transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
-	const char *job;       /* trainers with the same job share one loader; NULL: a name that fits this process
+	const char
+		*dataset; /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "tar:SHARDS",
+	                            * "npy:FILE[,FILE]", "idx:IMAGES[,LABELS]", "cifar:FILE,...",
+	                            * "tokens:FILE[,FILE...],length=T", "memory:NAME=FD,...", "random:...",
+	                            * "serve:NAME" */
+	const char
+		*transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays, whose rows
+	                            * a transform takes for pictures */
+	const char *job;    /* trainers with the same job share one loader; NULL: a name that fits this process
 	                            * (and torchrun) */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;

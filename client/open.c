@@ -330,7 +330,7 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 	l->options.job = NULL; /* it is in l->job */
 	l->options.device = copy_text(device, &failed);
 	l->options.socket = copy_text(o->socket, &failed);
-	l->options.dataset = copy_text(s->dataset, &failed);
+	l->options.dataset = copy_text(s->reopen ? s->reopen : s->dataset, &failed);
 	l->options.transform = copy_text(o->transform, &failed);
 	l->options.program = copy_text(o->program, &failed);
 	l->options.fields = copy_fields(l, o);

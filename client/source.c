@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,9 +56,9 @@ static int add_fd(struct source *s, const char *path, bool directory, struct fau
 	return 0;
 }
 
-static int set_dataset(struct source *s, struct fault *f, const char *kind, const char *first, const char *second)
+static int set_dataset(struct source *s, struct fault *f, const char *kind, const char *rest)
 {
-	if (asprintf(&s->dataset, "%s:%s%s%s", kind, first, second ? "," : "", second ? second : "") < 0) {
+	if (asprintf(&s->dataset, "%s:%s", kind, rest) < 0) {
 		s->dataset = NULL;
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	}
@@ -71,7 +72,7 @@ static int open_folder(struct source *s, const char *path, struct fault *f)
 
 	if (r == 0)
 		r = add_fd(s, dir, true, f);
-	return r < 0 ? r : set_dataset(s, f, "imagefolder", dir, NULL);
+	return r < 0 ? r : set_dataset(s, f, "imagefolder", dir);
 }
 
 static int open_list(struct source *s, const char *path, struct fault *f)
@@ -86,28 +87,223 @@ static int open_list(struct source *s, const char *path, struct fault *f)
 	memcpy(dir, list, sizeof dir);
 	strrchr(dir, '/')[strrchr(dir, '/') == dir] = '\0'; /* the root keeps its slash */
 	r = add_fd(s, dir, true, f);
-	return r < 0 ? r : set_dataset(s, f, "files", list, NULL);
+	return r < 0 ? r : set_dataset(s, f, "files", list);
 }
 
-static int open_arrays(struct source *s, const char *paths, struct fault *f)
-{
-	char first[PATH_MAX], second[PATH_MAX], given[PATH_MAX];
-	const char *comma = strchr(paths, ',');
-	size_t n = comma ? (size_t)(comma - paths) : strlen(paths);
-	int r;
+/* ---- lists of files and options ---- */
 
-	if (n >= sizeof given)
-		return fault_set(f, BATCHD_E_INVALID, "npy: the path is too long");
-	memcpy(given, paths, n);
-	given[n] = '\0';
-	r = resolve(given, first, f);
+/* A data set's text on its way to the daemon: parts between commas. */
+struct list {
+	char text[WIRE_MAX_DATASET + 1];
+	size_t n_bytes;
+};
+
+static int list_add(struct list *l, struct fault *f, const char *part)
+{
+	int n = snprintf(l->text + l->n_bytes, sizeof l->text - l->n_bytes, "%s%s", l->n_bytes ? "," : "", part);
+
+	if (n < 0 || (size_t)n >= sizeof l->text - l->n_bytes)
+		return fault_set(f, BATCHD_E_INVALID, "dataset: the names of the files take more than %d bytes",
+				 WIRE_MAX_DATASET);
+	l->n_bytes += (size_t)n;
+	return 0;
+}
+
+static int add_file(struct source *s, const char *path, struct fault *f)
+{
+	if (s->n_fds == WIRE_MAX_FDS)
+		return fault_set(f, BATCHD_E_INVALID,
+				 "dataset: more than %d files; name the data set in the daemon's configuration",
+				 WIRE_MAX_FDS);
+	return add_fd(s, path, false, f);
+}
+
+/* The index that Megatron keeps beside a .bin: in *out, if there is one. A .bin of Megatron's does not say what its
+ * tokens are, and read as raw uint16 it would be nonsense without an error. */
+static bool find_index(const char *path, char out[PATH_MAX])
+{
+	char magic[9] = "";
+	size_t n = strlen(path);
+	bool is_bin = n > 4 && strcmp(path + n - 4, ".bin") == 0;
+	int fd;
+
+	if (n + 5 > PATH_MAX)
+		return false;
+	snprintf(out, PATH_MAX, "%.*s.idx", (int)(is_bin ? n - 4 : n), path);
+	fd = open(out, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return false;
+	is_bin = read(fd, magic, sizeof magic) == (ssize_t)sizeof magic && memcmp(magic, "MMIDIDX\0\0", 9) == 0;
+	close(fd);
+	return is_bin;
+}
+
+/* A raw file, one with a header, or Megatron's pair, of which any name is taken: prefix, .bin or .idx. */
+static int add_tokens(struct source *s, struct list *l, const char *given, struct fault *f)
+{
+	char path[PATH_MAX], index[PATH_MAX];
+	size_t n = strlen(given);
+	bool is_index = n > 4 && strcmp(given + n - 4, ".idx") == 0;
+	bool is_pair = !is_index && find_index(given, index);
+	int r = resolve(is_pair ? index : given, path, f);
+
 	if (r == 0)
-		r = add_fd(s, first, false, f);
-	if (r == 0 && comma)
-		r = resolve(comma + 1, second, f);
-	if (r == 0 && comma)
-		r = add_fd(s, second, false, f);
-	return r < 0 ? r : set_dataset(s, f, "npy", first, comma ? second : NULL);
+		r = list_add(l, f, path);
+	if (r == 0)
+		r = add_file(s, path, f);
+	if (r < 0 || (!is_index && !is_pair))
+		return r;
+	memcpy(path + strlen(path) - 4, ".bin", 4);
+	return add_file(s, path, f);
+}
+
+typedef int add_part_fn(struct source *s, struct list *l, const char *part, struct fault *f);
+
+/* A path, or a pattern of the shell's: its matches in the order of their names. */
+static int add_matches(struct source *s, struct list *l, const char *part, add_part_fn *add, struct fault *f)
+{
+	struct stat st;
+	glob_t found;
+	int r = 0;
+
+	if (!strpbrk(part, "*?[") || stat(part, &st) == 0)
+		return add(s, l, part, f);
+	if (glob(part, GLOB_ERR | GLOB_TILDE, NULL, &found) != 0)
+		return fault_set(f, BATCHD_E_NOT_FOUND, "%s: no file has such a name", part);
+	for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
+		r = add(s, l, found.gl_pathv[i], f);
+	globfree(&found);
+	return r;
+}
+
+static int add_token_files(struct source *s, struct list *l, const char *part, struct fault *f)
+{
+	return add_matches(s, l, part, add_tokens, f);
+}
+
+static bool is_option(const char *part, const char *const *options)
+{
+	size_t n = strcspn(part, "=");
+
+	while (*options && (strlen(*options) != n || strncmp(part, *options, n) != 0))
+		options++;
+	return *options && part[n] == '=';
+}
+
+/* options: names of parts that are not files, or NULL. */
+static int open_list_of(struct source *s, const char *kind, const char *text, const char *const *options,
+			add_part_fn *add, struct fault *f)
+{
+	char *copy = strdup(text), *at = copy, *part;
+	struct list *l = calloc(1, sizeof *l);
+	int r = copy && l ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+
+	while (r == 0 && (part = strsep(&at, ",")))
+		r = options && is_option(part, options) ? list_add(l, f, part) : add(s, l, part, f);
+	if (r == 0)
+		r = set_dataset(s, f, kind, l->text);
+	free(copy);
+	free(l);
+	return r;
+}
+
+static int open_tokens(struct source *s, const char *text, struct fault *f)
+{
+	static const char *const options[] = {
+		"length", "stride", "samples", "seed", "windows", "form", "dtype", NULL
+	};
+
+	return open_list_of(s, "tokens", text, options, add_token_files, f);
+}
+
+/* "NAME=" in front of a path; a file of this very name comes first. */
+static const char *find_name(const char *part)
+{
+	const char *equals = strchr(part, '=');
+	struct stat st;
+
+	return equals && !memchr(part, '/', (size_t)(equals - part)) && stat(part, &st) < 0 ? equals : NULL;
+}
+
+static int add_array(struct source *s, struct list *l, const char *part, struct fault *f)
+{
+	char text[PATH_MAX + 256], path[PATH_MAX];
+	const char *equals = find_name(part);
+	int r = resolve(equals ? equals + 1 : part, path, f);
+
+	if (r < 0)
+		return r;
+	if (snprintf(text, sizeof text, "%.*s%s", equals ? (int)(equals + 1 - part) : 0, part, path) >=
+	    (int)sizeof text)
+		return fault_set(f, BATCHD_E_INVALID, "npy: %.64s...: the name is too long", part);
+	r = list_add(l, f, text);
+	return r < 0 ? r : add_file(s, path, f);
+}
+
+static int open_arrays(struct source *s, const char *text, struct fault *f)
+{
+	return open_list_of(s, "npy", text, NULL, add_array, f);
+}
+
+/* Files alone, in order, or patterns of the shell's for them. */
+static int add_plain(struct source *s, struct list *l, const char *part, struct fault *f)
+{
+	char path[PATH_MAX];
+	int r = resolve(part, path, f);
+
+	if (r == 0)
+		r = list_add(l, f, path);
+	return r < 0 ? r : add_file(s, path, f);
+}
+
+static int add_records(struct source *s, struct list *l, const char *part, struct fault *f)
+{
+	return add_matches(s, l, part, add_plain, f);
+}
+
+static int open_idx(struct source *s, const char *text, struct fault *f)
+{
+	return open_list_of(s, "idx", text, NULL, add_plain, f);
+}
+
+static int open_cifar(struct source *s, const char *text, struct fault *f)
+{
+	static const char *const options[] = { "version", NULL };
+
+	return open_list_of(s, "cifar", text, options, add_records, f);
+}
+
+/* "NAME=FD": a memfd of this process, whose number no other process needs to know. */
+static int add_memory(struct source *s, struct list *l, const char *part, struct fault *f)
+{
+	char name[WIRE_MAX_FIELD + 1];
+	const char *equals = strchr(part, '=');
+	char *end = NULL;
+	long number = equals ? strtol(equals + 1, &end, 10) : -1;
+	int fd;
+
+	if (!equals || end == equals + 1 || *end || number < 0 || number > INT_MAX ||
+	    (size_t)(equals - part) >= sizeof name)
+		return fault_set(f, BATCHD_E_INVALID, "memory: '%.64s': expected NAME=DESCRIPTOR", part);
+	if (s->n_fds == WIRE_MAX_FDS)
+		return fault_set(f, BATCHD_E_INVALID, "memory: more than %d arrays", WIRE_MAX_FDS);
+	fd = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return fault_set(f, BATCHD_E_INVALID, "memory: %.64s: %s", part, strerror(errno));
+	s->fds[s->n_fds++] = fd;
+	snprintf(name, sizeof name, "%.*s", (int)(equals - part), part);
+	return list_add(l, f, name);
+}
+
+static int open_memory(struct source *s, const char *text, struct fault *f)
+{
+	static const char *const options[] = { "id", NULL };
+
+	if (asprintf(&s->reopen, "memory:%s", text) < 0) {
+		s->reopen = NULL;
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	}
+	return open_list_of(s, "memory", text, options, add_memory, f);
 }
 
 /* Shards are named by patterns, and the daemon expands them below a folder that is opened here: the part of the pattern
@@ -239,7 +435,8 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 		return fault_set(
 			f, BATCHD_E_INVALID,
 			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, tar:SHARDS, "
-			"npy:FILE[,FILE] and random:...; " OTHER_FORMATS,
+			"npy:FILE[,FILE], idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
+			"random:...; " OTHER_FORMATS,
 			name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
@@ -251,9 +448,9 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 
 	*s = (struct source){ 0 };
 	if (!dataset || !*dataset)
-		return fault_set(
-			f, BATCHD_E_INVALID,
-			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], random:..., serve:NAME or a configured name");
+		return fault_set(f, BATCHD_E_INVALID,
+				 "no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], "
+				 "tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)
@@ -262,6 +459,14 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 		r = open_arrays(s, dataset + 4, f);
 	else if (strncmp(dataset, "tar:", 4) == 0)
 		r = open_shards(s, dataset + 4, "tar", f);
+	else if (strncmp(dataset, "idx:", 4) == 0)
+		r = open_idx(s, dataset + 4, f);
+	else if (strncmp(dataset, "cifar:", 6) == 0)
+		r = open_cifar(s, dataset + 6, f);
+	else if (strncmp(dataset, "memory:", 7) == 0)
+		r = open_memory(s, dataset + 7, f);
+	else if (strncmp(dataset, "tokens:", 7) == 0)
+		r = open_tokens(s, dataset + 7, f);
 	else
 		r = keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))
@@ -274,5 +479,6 @@ void source_finish(struct source *s)
 {
 	wire_close_fds(s->fds, s->n_fds);
 	free(s->dataset);
+	free(s->reopen);
 	*s = (struct source){ 0 };
 }

@@ -7,6 +7,7 @@
 
 struct source {
 	char *dataset;
+	char *reopen; /* the text for the next source_open, if that is not `dataset`: with descriptors of this process */
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds;
 };

@@ -124,10 +124,10 @@ static void explain_refusal(struct opening *o)
 }
 
 /* Bytes for the bit per sample that marks bad ones. */
-static uint64_t bits_bytes(const struct recipe *r)
+static uint64_t bits_bytes(const struct recipe *r, bool has_pipeline)
 {
 	const struct dataset *ds = r->dataset;
-	bool may_be_bad = dataset_is_image(ds);
+	bool may_be_bad = dataset_is_image(ds) || has_pipeline;
 	for (unsigned k = 0; k < dataset_n_fields(ds); k++) {
 		const struct field *f = dataset_field(ds, k);
 		may_be_bad |= f->kind == FIELD_RAGGED && f->longest > r->value_bytes / dtype_bytes(f->dtype);
@@ -137,7 +137,7 @@ static uint64_t bits_bytes(const struct recipe *r)
 
 static int charge_bits(struct opening *o)
 {
-	return meter_take(&o->meter, bits_bytes(&o->recipe));
+	return meter_take(&o->meter, bits_bytes(&o->recipe, o->task.job->spec.transform[0]));
 }
 
 static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
@@ -153,23 +153,31 @@ static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 {
 	struct pipeline_error err;
 	const struct dataset *ds = o->recipe.dataset;
-	bool image = dataset_is_image(ds) && fields_wants(spec->fields, dataset_field(ds, 0)->name);
-	if (!dataset_is_image(ds) && spec->transform[0]) {
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform",
-			     "this data set holds arrays, which are delivered as they are; leave transform out");
+	const struct field *first = dataset_field(ds, 0);
+	struct image_form form = { .n_channels = 3 };
+	bool image = dataset_is_image(ds);
+	char text[400];
+	if (!image && !spec->transform[0])
+		return;
+	if (!image && pixels_of(first, &o->recipe.pixels, text, sizeof(text))) {
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", text);
 		return;
 	}
-	if (!image)
+	if (!fields_wants(spec->fields, first->name))
 		return;
+	if (!image)
+		form = o->recipe.pixels.form;
 	if (spec->layout == LAYOUT_AS_STORED) {
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "layout", "images are delivered as NCHW or NHWC");
 		return;
 	}
-	if (pipeline_parse(spec->transform, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
+	if (pipeline_parse_for(spec->transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
 		return;
 	}
 	o->recipe.apply_exif = spec->apply_exif;
+	if (!image)
+		return; /* pixels in memory or in the page cache need no cache of ours */
 	if (recipe_attach(&o->recipe, o->cache, o->decoded_budget_bytes, o->choose_decoded, &o->limits))
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 }
@@ -576,7 +584,7 @@ static void drop_if_waiting(struct job *j)
 static uint64_t keeps_bytes(const struct job *j)
 {
 	const struct dataset *ds = j->loader->recipe.dataset;
-	uint64_t bytes = dataset_memory_bytes(ds) + bits_bytes(&j->loader->recipe);
+	uint64_t bytes = dataset_memory_bytes(ds) + bits_bytes(&j->loader->recipe, j->loader->recipe.pipeline);
 	return bytes < j->data_bytes.amount ? bytes : j->data_bytes.amount;
 }
 
@@ -814,7 +822,9 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 {
 	struct job *j = find_job(e, r->spec.uid, r->spec.job);
 	struct data_identity data;
-	identify(fds, n_fds, r->access.trusted, &data);
+	/* Memory of which the text tells the content is the same data in whichever memfd it comes. */
+	bool named = !strncmp(r->spec.dataset, "memory:id=", strlen("memory:id="));
+	identify(fds, named ? 0 : n_fds, r->access.trusted, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
 		fence_all(j, &r->spec, &data);
 		j = find_job(e, r->spec.uid, r->spec.job);

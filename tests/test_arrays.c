@@ -114,7 +114,7 @@ START_TEST(test_arrays_that_do_not_fit_are_refused)
 	put_npy("x.npy", "<f4", "(4,)", zeros, 16);
 	put_npy("y.npy", "<i4", "(3,)", zeros, 12);
 	ck_assert_int_eq(open_as(&f.trusted, "npy", two_files("x.npy", "y.npy"), NULL, NULL, 0, &ds), -EINVAL);
-	ck_assert_msg(strstr(f.err.text, "4 samples") && strstr(f.err.text, "3 labels"), "%s", f.err.text);
+	ck_assert_msg(strstr(f.err.text, "4 samples") && strstr(f.err.text, "'label' 3"), "%s", f.err.text);
 	put_npy("x.npy", "<f4", "(5,)", zeros, 16);
 	ck_assert_int_eq(open_as(&f.trusted, "npy", in_root("x.npy"), NULL, NULL, 0, &ds), -EINVAL);
 	ck_assert_msg(strstr(f.err.text, "its header promises") != NULL, "%s", f.err.text);
@@ -187,6 +187,82 @@ START_TEST(test_a_file_cut_short_is_an_error_not_a_crash)
 		ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(rows, labels), &f.err), 0);
 	}
 	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_arrays_have_the_names_that_they_are_given)
+{
+	/* Proves that any number of arrays is gathered, each under its name and in its type; only "label" becomes int64. */
+	static const float x[6] = { 0, 1, 2, 3, 4, 5 };
+	static const int16_t label[3] = { 7, -8, 9 }, id[3] = { 1, 2, 3 };
+	static const uint64_t indices[] = { 2, 0 };
+	struct dataset *ds;
+	char spec[600];
+	int64_t labels[2];
+	int16_t ids[2];
+	float rows[4];
+
+	put_npy("x.npy", "<f4", "(3, 2)", x, sizeof(x));
+	put_npy("l.npy", "<i2", "(3,)", label, sizeof(label));
+	put_npy("i.npy", "<i2", "(3,)", id, sizeof(id));
+	snprintf(spec, sizeof(spec), "id=%s,label=%s,x=%s", in_root("i.npy"), in_root("l.npy"), in_root("x.npy"));
+	ds = open_trusted("npy", spec);
+	ck_assert_uint_eq(dataset_n_fields(ds), 3);
+	ck_assert_int_eq(dataset_find_field(ds, "x"), 2);
+	ck_assert_int_eq(dataset_field(ds, 0)->dtype, DTYPE_INT16);
+	ck_assert_int_eq(dataset_field(ds, 1)->dtype, DTYPE_INT64);
+	ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(ids, labels, rows), &f.err), 0);
+	ck_assert(ids[0] == 3 && ids[1] == 1 && labels[0] == 9 && labels[1] == 7);
+	ck_assert(rows[0] == 4 && rows[1] == 5 && rows[2] == 0 && rows[3] == 1);
+	ck_assert_int_eq(dataset_gather(ds, indices, 2, ROWS(NULL, NULL, rows), &f.err), 0);
+	dataset_unref(ds);
+	snprintf(spec, sizeof(spec), "x=%s,x=%s", in_root("i.npy"), in_root("x.npy"));
+	ck_assert_int_lt(open_as(&f.trusted, "npy", spec, NULL, NULL, 0, &ds), 0);
+	ck_assert_msg(strstr(f.err.text, "'x' is there twice") != NULL, "%s", f.err.text);
+	snprintf(spec, sizeof(spec), "%s,%s,%s", in_root("i.npy"), in_root("l.npy"), in_root("x.npy"));
+	ck_assert_int_lt(open_as(&f.trusted, "npy", spec, NULL, NULL, 0, &ds), 0);
+	ck_assert_msg(strstr(f.err.text, "need names") != NULL, "%s", f.err.text);
+}
+END_TEST
+
+static int make_memory(unsigned seals)
+{
+	static unsigned char bytes[1 << 16];
+	int fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC), from = open(in_root("x.npy"), O_RDONLY);
+	ssize_t n = read(from, bytes, sizeof(bytes));
+
+	ck_assert_int_eq(write(fd, bytes, (size_t)n), n);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+	close(from);
+	return fd;
+}
+
+START_TEST(test_memory_has_to_be_sealed)
+{
+	/* Proves that arrays in memfds are read like files, and that one that could shrink, or a file, is refused. */
+	static const float x[6] = { 0, 1, 2, 3, 4, 5 };
+	static const uint64_t index = 2;
+	struct dataset *ds;
+	float rows[2];
+	int fd;
+
+	put_npy("x.npy", "<f4", "(3, 2)", x, sizeof(x));
+	fd = make_memory(F_SEAL_SHRINK);
+	ck_assert_msg(open_as(&f.other, "memory", "id=12,x", NULL, &fd, 1, &ds) == 0, "%s", f.err.text);
+	close(fd);
+	ck_assert_uint_ge(dataset_memory_bytes(ds), sizeof(x));
+	ck_assert_int_eq(dataset_gather(ds, &index, 1, ROWS(rows), &f.err), 0);
+	ck_assert(rows[0] == 4 && rows[1] == 5);
+	dataset_unref(ds);
+	fd = make_memory(F_SEAL_GROW);
+	ck_assert_int_eq(open_as(&f.other, "memory", "x", NULL, &fd, 1, &ds), -EINVAL);
+	ck_assert_msg(strstr(f.err.text, "sealed against shrinking") != NULL, "%s", f.err.text);
+	close(fd);
+	fd = open(in_root("x.npy"), O_RDONLY);
+	ck_assert_int_eq(open_as(&f.other, "memory", "x", NULL, &fd, 1, &ds), -EINVAL);
+	ck_assert_int_eq(open_as(&f.other, "memory", "x,y", NULL, &fd, 1, &ds), -EINVAL);
+	ck_assert_int_eq(open_as(&f.trusted, "memory", "x", NULL, NULL, 0, &ds), -EINVAL);
+	close(fd);
 }
 END_TEST
 
@@ -298,6 +374,8 @@ int main(void)
 	tcase_add_test(tc, test_arrays_that_do_not_fit_are_refused);
 	tcase_add_test(tc, test_arrays_in_huge_pages_are_refused);
 	tcase_add_test(tc, test_a_file_cut_short_is_an_error_not_a_crash);
+	tcase_add_test(tc, test_arrays_have_the_names_that_they_are_given);
+	tcase_add_test(tc, test_memory_has_to_be_sealed);
 	tcase_add_test(tc, test_an_index_beyond_the_array_is_refused);
 	tcase_add_test(tc, test_random_samples_depend_on_seed_and_index_alone);
 	tcase_add_test(tc, test_random_values_are_what_their_type_promises);

@@ -134,11 +134,12 @@ START_TEST(test_more_fds_than_asked_for_are_closed_and_refused)
 	/* Whatever the peer attaches, no descriptor is left open (teardown counts them). */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), many[WIRE_MAX_FDS] = { null, null, null, null },
-	    fds[WIRE_MAX_FDS];
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), many[WIRE_MAX_FDS + 1], fds[WIRE_MAX_FDS];
 	unsigned n_fds;
 	size_t n_bytes;
 
+	for (unsigned i = 0; i <= WIRE_MAX_FDS; i++)
+		many[i] = null;
 	for (unsigned room = 0; room < WIRE_MAX_FDS; room++) {
 		n_fds = room;
 		ck_assert_int_eq(send_client(&m, many, WIRE_MAX_FDS), 0);

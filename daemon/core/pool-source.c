@@ -121,9 +121,30 @@ static void copy_values(const struct row *r, uint64_t index)
 	}
 }
 
+/* The fields of a picture's sample that lie in arrays beside it, where they are gathered. */
+static void gather_others(const struct row *r, uint64_t index)
+{
+	const struct slot_layout *l = r->source->layout;
+	void *rows[DATASET_MAX_FIELDS] = { NULL };
+	struct dataset_error err;
+	bool any = false;
+	for (unsigned k = 0; k < l->n_fields; k++) {
+		const struct slot_field *f = &l->field[k];
+		if (f->ragged || f->number == 0)
+			continue;
+		rows[f->number] = row_of_field(r, f);
+		any = true;
+	}
+	if (any && dataset_gather(r->source->recipe->dataset, &index, 1, rows, &err))
+		atomic_store(&r->slot->failed, true);
+}
+
 static void note_made(const struct row *r, uint64_t index, unsigned attempt)
 {
-	copy_values(r, index);
+	if (dataset_is_image(r->source->recipe->dataset))
+		copy_values(r, index);
+	else
+		gather_others(r, index);
 	if (attempt == 0)
 		return;
 	slot_indices(r->slot)[r->number] = (int64_t)index;

@@ -28,6 +28,7 @@ struct sample_worker {
 	struct decoder *decoder;
 	struct pipeline_worker *pipeline;
 	struct file_bytes file;
+	struct scratch row, rgb; /* of an array's picture */
 };
 
 void recipe_finish(struct recipe *r)
@@ -65,6 +66,8 @@ void sample_worker_destroy(struct sample_worker *w)
 	decoder_destroy(w->decoder);
 	pipeline_worker_destroy(w->pipeline);
 	file_bytes_finish(&w->file);
+	scratch_finish(&w->row);
+	scratch_finish(&w->rgb);
 	free(w);
 }
 
@@ -90,6 +93,8 @@ static void trim(struct sample_worker *w)
 	decoder_trim(w->decoder);
 	pipeline_worker_trim(w->pipeline);
 	file_bytes_finish(&w->file);
+	scratch_finish(&w->row);
+	scratch_finish(&w->rgb);
 }
 
 static void end_sample(struct sample_worker *w)
@@ -154,8 +159,37 @@ static int read_ahead(const struct recipe *r, uint64_t index, struct sample_inpu
 	return result;
 }
 
+static bool has_pixels(const struct recipe *r)
+{
+	return !dataset_is_image(r->dataset);
+}
+
+/* Other fields are gathered when the row is made: see pool-source.c. */
+static int gather_picture(const struct recipe *r, uint64_t index, void *to, struct dataset_error *err)
+{
+	void *rows[DATASET_MAX_FIELDS] = { to };
+	return dataset_gather(r->dataset, &index, 1, rows, err);
+}
+
+static int fetch_picture(const struct recipe *r, uint64_t index, struct sample_input *in)
+{
+	workspace_enter(&in->space);
+	int result = file_bytes_reserve(&in->bytes, pixels_bytes(&r->pixels));
+	if (result == 0)
+		result = gather_picture(r, index, in->bytes.data, &in->error);
+	else if (in->space.refused_bytes)
+		result = find_no_room(r, index, in);
+	workspace_leave(&in->space);
+	return result;
+}
+
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
+	if (has_pixels(r)) {
+		in->checked = in->must_read = in->later = false;
+		in->result = fetch_picture(r, index, in);
+		return;
+	}
 	in->checked = !in->must_read &&
 		      (is_cached(r, r->decoded, index, &in->current) || is_cached(r, r->files, index, &in->current));
 	in->must_read = in->later = false;
@@ -283,9 +317,39 @@ static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t i
 	return !result || result == -ENOMEM ? result : bad(r, index, why.text, err);
 }
 
+/* The row is copied before it is used: a mapped file may shrink while ops work. */
+static int make_from_array(const struct recipe *r, struct sample_worker *w, struct sample_key key,
+			   const struct sample_input *in, void *row, struct sample_error *err)
+{
+	const struct image_form *form = &r->pixels.form;
+	struct dataset_error why;
+	struct image_error image_why;
+	int result = 0;
+	if (dataset_server(r->dataset) && (!in || in->later))
+		return SAMPLE_E_WOULD_BLOCK;
+	if (in && in->result)
+		return bad(r, key.index, in->error.text, err);
+	struct image image = { .rgb = scratch_reserve(&w->rgb, (size_t)form->width * form->height * 3),
+			       .stride_bytes = (size_t)form->width * 3,
+			       .width = form->width,
+			       .height = form->height };
+	const uint8_t *from = in ? in->bytes.data : scratch_reserve(&w->row, pixels_bytes(&r->pixels));
+	if (!image.rgb || !from)
+		return -ENOMEM;
+	if (!in)
+		result = gather_picture(r, key.index, w->row.data, &why);
+	if (result)
+		return bad(r, key.index, why.text, err);
+	pixels_to_rgb(&r->pixels, from, image.rgb);
+	result = pipeline_run_image(r->pipeline, w->pipeline, &image, key, row, &image_why);
+	return result > 0 ? bad_image(r, key.index, result, image_why.text, err) : result;
+}
+
 static int make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *row, struct sample_error *err)
 {
+	if (has_pixels(r))
+		return make_from_array(r, w, key, in, row, err);
 	uint64_t index = key.index;
 	struct cache_hit hit;
 	int found = 0;

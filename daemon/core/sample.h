@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "data/dataset.h"
+#include "data/pixels.h"
 #include "pipeline/pipeline.h"
 #include "util/workspace.h"
 
@@ -16,9 +17,10 @@ struct cache_space;
 
 struct recipe {
 	struct dataset *dataset;   /* a reference */
-	struct pipeline *pipeline; /* owned; NULL for arrays */
+	struct pipeline *pipeline; /* owned; NULL for arrays that are delivered as they are */
 	bool apply_exif;
 	uint64_t value_bytes; /* a value of a ragged field that is longer makes its sample bad; 0: no limit */
+	struct pixels pixels; /* of the rows of arrays that go through the pipeline */
 	/* Shared by loaders of the same data set; each may be NULL. */
 	struct cache_space *files, *indexes, *decoded;
 };

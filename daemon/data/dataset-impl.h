@@ -55,7 +55,11 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 		     struct dataset_error *err);
 int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		  struct dataset_error *err);
-int arrays_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int cifar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int idx_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int npy_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int memory_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int tokens_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 

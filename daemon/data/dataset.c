@@ -12,32 +12,41 @@
 #include "data/file.h"
 #include "data/fingerprint.h"
 
+enum { MAX_SPEC_BYTES = 8256 };
+
 static const struct {
 	const char *prefix;
 	int (*open)(const struct dataset_source *source, const char *rest, struct dataset **out,
 		    struct dataset_error *err);
+	bool is_list; /* of many paths, which may be longer than one path */
 } kinds[] = {
-	{ "imagefolder:", imagefolder_open },
-	{ "files:", filelist_open },
-	{ "npy:", arrays_open },
-	{ "tar:", tar_open },
-	{ "random:", random_open },
+	{ "imagefolder:", imagefolder_open, false },
+	{ "files:", filelist_open, false },
+	{ "npy:", npy_open, true },
+	{ "memory:", memory_open, true },
+	{ "idx:", idx_open, true },
+	{ "cifar:", cifar_open, true },
+	{ "tokens:", tokens_open, true },
+	{ "tar:", tar_open, true },
+	{ "random:", random_open, false },
 };
 
 static int open_kind(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
 		size_t n_prefix = strlen(kinds[k].prefix);
-		char rest[4096];
-		size_t n;
+		size_t n, most = kinds[k].is_list ? MAX_SPEC_BYTES : 4096;
+		char rest[MAX_SPEC_BYTES];
 
 		if (strncmp(source->spec, kinds[k].prefix, n_prefix)) {
 			continue;
 		}
 		n = strlen(source->spec + n_prefix);
-		if (!n || n >= sizeof(rest)) {
-			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.64s': %s behind the colon",
-					    source->spec, n ? "at most 4095 bytes may stand" : "nothing stands");
+		if (!n || n >= most) {
+			return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+					    n ? "data set '%.64s': more than %zu bytes stand behind the colon"
+					      : "data set '%.64s': nothing stands behind the colon",
+					    source->spec, most - 1);
 		}
 		memcpy(rest, source->spec + n_prefix, n + 1);
 		while (n > 1 && rest[n - 1] == '/') {
@@ -47,7 +56,7 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 	}
 	return dataset_fail(
 		err, DATASET_E_INVALID, -EINVAL,
-		"data set '%.128s': expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], tar:SHARDS or random:shape=...",
+		"data set '%.128s': expected imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T or random:shape=...",
 		source->spec);
 }
 

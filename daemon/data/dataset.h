@@ -33,8 +33,10 @@ struct data_access {
 typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, uint64_t total);
 
 struct dataset_source {
-	const char *spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "random:k=v,..." */
-	const int *fds;   /* borrowed: sent by the peer for this data set (proto/README.md), or none */
+	const char *
+		spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "tokens:FILE[,FILE...],k=v,...",
+	                   * "random:k=v,..." */
+	const int *fds; /* borrowed: sent by the peer for this data set (proto/README.md), or none */
 	unsigned n_fds;
 	const struct data_access *access;
 	const char *cache_dir;            /* for the index; NULL: do not keep one */
@@ -103,6 +105,8 @@ struct file_bytes {
 	struct workspace *payer;     /* of the capacity (util/workspace.h) */
 	uint64_t mtime_ns, ino, dev; /* identity, for caches */
 };
+/* Room for n_bytes; the content is lost. 0 or -ENOMEM. */
+int file_bytes_reserve(struct file_bytes *b, size_t n_bytes);
 void file_bytes_finish(struct file_bytes *b);
 
 enum read_how {

@@ -417,7 +417,7 @@ static uint64_t ns_of(struct timespec t)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int reserve(struct file_bytes *b, size_t n_bytes)
+int file_bytes_reserve(struct file_bytes *b, size_t n_bytes)
 {
 	size_t capacity = (n_bytes + PAD_BYTES + GRAIN_BYTES - 1) / GRAIN_BYTES * GRAIN_BYTES;
 
@@ -570,7 +570,7 @@ int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_b
 	if (n > FILE_MAX_BYTES) {
 		return -EFBIG;
 	}
-	r = reserve(out, n);
+	r = file_bytes_reserve(out, n);
 	if (r < 0) {
 		if (workspace_is_ahead()) {
 			touch(fd, (off_t)at, n);

@@ -127,3 +127,46 @@ void gather_int64(int64_t *to, const void *from, enum dtype dtype, const uint64_
 		WIDENED(int64_t)
 	}
 }
+
+/* Compilers make vector code of these loops. */
+#define WIDEN(type) \
+	static void widen_##type(int64_t *restrict to, const char *restrict from, size_t n) \
+	{ \
+		for (size_t i = 0; i < n; i++) { \
+			type value; \
+			memcpy(&value, from + i * sizeof(value), sizeof(value)); \
+			to[i] = value; \
+		} \
+	}
+WIDEN(uint8_t)
+WIDEN(int8_t)
+WIDEN(uint16_t)
+WIDEN(int16_t)
+WIDEN(uint32_t)
+WIDEN(int32_t)
+
+void widen_int64(int64_t *to, const void *from, enum dtype dtype, size_t n)
+{
+	switch (dtype) {
+	case DTYPE_UINT8:
+		widen_uint8_t(to, from, n);
+		return;
+	case DTYPE_INT8:
+		widen_int8_t(to, from, n);
+		return;
+	case DTYPE_UINT16:
+		widen_uint16_t(to, from, n);
+		return;
+	case DTYPE_INT16:
+		widen_int16_t(to, from, n);
+		return;
+	case DTYPE_UINT32:
+		widen_uint32_t(to, from, n);
+		return;
+	case DTYPE_INT32:
+		widen_int32_t(to, from, n);
+		return;
+	default:
+		memcpy(to, from, n * sizeof(*to));
+	}
+}

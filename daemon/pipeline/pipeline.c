@@ -99,13 +99,21 @@ static void keep_one_line(char *text)
 int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
 		   struct pipeline_error *err)
 {
+	static const struct image_form unknown = { .n_channels = 3 };
+
+	return pipeline_parse_for(text, &unknown, dtype, layout, out, err);
+}
+
+int pipeline_parse_for(const char *text, const struct image_form *source, enum dtype dtype, enum layout layout,
+		       struct pipeline **out, struct pipeline_error *err)
+{
 	struct pipeline *p = calloc(1, sizeof(*p));
 	int rc;
 
 	err->text[0] = '\0';
 	if (!p)
 		return -ENOMEM;
-	rc = spec_parse(&p->spec, text, err);
+	rc = spec_parse(&p->spec, text, source, err);
 	if (rc == 0)
 		rc = check_output(&p->spec, dtype, layout, err);
 	p->dtype = dtype;
@@ -247,6 +255,19 @@ int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct dec
 
 	op_run_init(&run, w, key);
 	view_of_decoder(&v, d, info->width, info->height);
+	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
+	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
+}
+
+int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
+		       struct sample_key key, void *row, struct image_error *err)
+{
+	struct op_run run;
+	struct view v;
+	int rc;
+
+	op_run_init(&run, w, key);
+	view_of_image(&v, w, source);
 	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
 	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
 }

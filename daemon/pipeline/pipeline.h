@@ -54,6 +54,15 @@ struct pipeline_error {
  * 0, -EINVAL with one line in err->text, -ENOMEM. The caller destroys *out. */
 int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
 		   struct pipeline_error *err);
+
+/* What all images of a data set are, where that is known. With one channel, 1 channel comes out unless the ops make
+ * more. */
+struct image_form {
+	uint32_t width, height, n_channels;
+};
+/* The same for such a data set: its images may keep their size. */
+int pipeline_parse_for(const char *text, const struct image_form *source, enum dtype dtype, enum layout layout,
+		       struct pipeline **out, struct pipeline_error *err);
 void pipeline_destroy(struct pipeline *p);
 
 /* The pipeline as canonical JSON, every default filled in: equal text means equal pixels. Owned by the pipeline. */
@@ -88,6 +97,10 @@ void pipeline_worker_destroy(struct pipeline_worker *w);
  * any alignment of the dtype. Returns 0, an IMAGE_E_ outcome, -ENOMEM. */
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err);
+
+/* The same from pixels, which are not changed and must outlive the call; of a grey image, three equal channels. */
+int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
+		       struct sample_key key, void *row, struct image_error *err);
 
 /* The two halves for the decoded cache. pipeline_prefix: decodes and runs only the deterministic prefix; *out points
  * into w or d until their next use. pipeline_resume: makes a row from the result of a prefix, which is either still in

@@ -114,12 +114,15 @@ static int read_nested(struct list_reader *r, struct arguments *a, unsigned i, s
 	return rc;
 }
 
-static int check_sizes(struct spec *s, struct pipeline_error *err)
+static int check_sizes(struct spec *s, const struct image_form *source, struct pipeline_error *err)
 {
 	struct form *f = &s->form;
 	int rc;
 
-	*f = (struct form){ .n_channels = 3, .std = { 1.0f, 1.0f, 1.0f } };
+	*f = (struct form){ .width = source->width,
+			    .height = source->height,
+			    .n_channels = source->n_channels,
+			    .std = { 1.0f, 1.0f, 1.0f } };
 	rc = op_list_follow(s->ops, s->n_ops, f, err);
 	if (rc != 0)
 		return rc;
@@ -192,15 +195,13 @@ static int flatten(json_t *list, json_t *flat, unsigned depth)
 static int read_flat(struct spec *s, json_t *flat, struct pipeline_error *err)
 {
 	struct list_reader r = { .read = read_nested };
-	int rc;
 
 	if (json_array_size(flat) == 0 || json_array_size(flat) > SPEC_MAX_OPS) {
 		snprintf(err->text, sizeof(err->text),
 			 "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
 		return -EINVAL;
 	}
-	rc = read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
-	return rc == 0 ? check_sizes(s, err) : rc;
+	return read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
 }
 
 static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
@@ -236,7 +237,7 @@ static int parse_json(const char *text, json_t **list, struct pipeline_error *er
 	return 0;
 }
 
-int spec_parse(struct spec *s, const char *text, struct pipeline_error *err)
+int spec_parse(struct spec *s, const char *text, const struct image_form *source, struct pipeline_error *err)
 {
 	json_t *list;
 	int rc;
@@ -251,6 +252,8 @@ int spec_parse(struct spec *s, const char *text, struct pipeline_error *err)
 		return rc;
 	rc = read_ops(s, list, err);
 	json_decref(list);
+	if (rc == 0)
+		rc = check_sizes(s, source, err);
 	if (rc == 0)
 		rc = write_texts(s);
 	if (rc != 0)

@@ -46,8 +46,9 @@ struct spec {
 	char *prefix_text;
 };
 
-/* 0, -EINVAL with err->text, -ENOMEM. The caller finishes *s after success. */
-int spec_parse(struct spec *s, const char *text, struct pipeline_error *err);
+/* source: the form of every image; sizes are 0 where they differ. 0, -EINVAL with err->text, -ENOMEM. The caller finishes
+ * *s after success. */
+int spec_parse(struct spec *s, const char *text, const struct image_form *source, struct pipeline_error *err);
 void spec_finish(struct spec *s);
 
 #endif

@@ -30,8 +30,8 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	const char *at = info->si_addr;
 
 	if (guard) {
-		for (int i = 0; i < 2; i++) {
-			if (at >= guard->begin[i] && at < guard->end[i]) {
+		for (unsigned i = 0; i < guard->n_ranges; i++) {
+			if (at >= guard->ranges[i].begin && at < guard->ranges[i].end) {
 				current = NULL;
 				siglongjmp(guard->landing, 1);
 			}

@@ -5,9 +5,14 @@
 #include <setjmp.h>
 #include <stddef.h>
 
+struct sigbus_range {
+	const char *begin, *end;
+};
+
 /* Ranges of mapped memory whose loss this thread survives. Guards do not nest. */
 struct sigbus_guard {
-	const char *begin[2], *end[2]; /* up to two ranges; the second may be empty */
+	const struct sigbus_range *ranges; /* borrowed; n_ranges of them, some may be empty */
+	unsigned n_ranges;
 	sigjmp_buf landing;
 };
 

@@ -156,7 +156,7 @@ static void print_choices(char **argv)
 	struct spec s;
 	unsigned i = 0;
 
-	if (spec_parse(&s, argv[0], &parse_err) != 0)
+	if (spec_parse(&s, argv[0], &(struct image_form){ .n_channels = 3 }, &parse_err) != 0)
 		die("pipeline", parse_err.text);
 	while (i < s.n_ops && !(s.ops[i].type->flags & OP_RANDOM))
 		i++;

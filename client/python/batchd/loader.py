@@ -18,7 +18,7 @@ import weakref
 
 import numpy
 
-from . import _accelerate, _agree, _arrays, _check, _fields, _into, _lib, _served, _transform, _watch
+from . import _accelerate, _agree, _arrays, _check, _fields, _into, _lib, _memory, _served, _specs, _transform, _watch
 from ._ranks import node_ranks as _node_ranks, process_group as _process_group, ranks as _ranks
 from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
@@ -279,8 +279,9 @@ class _Fixed:
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "random:...", "serve:NAME" or a name
-                  from the daemon's configuration
+    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "idx:FILE[,FILE]", "cifar:FILE[,FILE...]",
+                  "tokens:FILE[,FILE...]", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
+                  over once: (x, y), {"x": x, "y": y}, a TensorDataset
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
                   sampler's own)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
@@ -345,6 +346,7 @@ class DataLoader:
                   their names. Otherwise texts are a list of str, bytes a list of bytes, and others a list of arrays
     collate_fn    called in this process with each batch as described above; what it returns is the batch. What it does
                   not touch stays without a copy
+    length        of a "tokens:" data set: the tokens of x, and of y, which is one token ahead
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
     An iterator that was asked for no batch does not count. A new iteration ends the one before: two at a time need two
@@ -395,6 +397,7 @@ class DataLoader:
         fields=None,
         packed=False,
         collate_fn=None,
+        length=None,
         **others,
     ):
         self._handle = None
@@ -424,7 +427,6 @@ class DataLoader:
             "num_workers": num_workers,
             "fields": fields is not None,
         }
-        self._wish = _fields.Wish(fields, packed)
         if collate_fn is not None and not callable(collate_fn):
             raise TypeError(f"collate_fn must be a function that takes a batch, not {collate_fn!r}")
         self._collate = collate_fn  # no attribute of torch's name, by which frameworks would take the loader apart
@@ -437,7 +439,10 @@ class DataLoader:
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
-        self._spec = _check.dataset(dataset)
+        in_memory, fields = _memory.hand_over(dataset, self, fields)
+        self._spec = in_memory or _specs.complete(_check.dataset(dataset), length, seed, shuffle)
+        fields = _specs.fields(self._spec) if fields is None else fields
+        self._wish = _fields.Wish(fields, packed)
         self._fix(batch_sampler=batch_sampler, drop_last=bool(drop_last), num_workers=num_workers or 0)
         self.timeout = timeout
         if batch_sampler is not None and sampler is None and (shuffle or drop_last):

@@ -1,0 +1,123 @@
+"""Arrays of this process as a data set: copied once into sealed memory, which the daemon maps and gathers from.
+
+Each array becomes a memfd with the content of a .npy file. Its seals say that it neither shrinks nor changes. Ranks that
+hand over equal arrays share the copy of the first, which a hash of the content tells.
+"""
+
+import fcntl
+import hashlib
+import io
+import mmap
+import os
+import sys
+import weakref
+
+import numpy
+
+_ADD_SEALS, _ALL_SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # linux/fcntl.h; Python names them from 3.9 on
+_NAMES = ("data", "label")
+
+
+def _tensor_dataset(value):
+    """The tensors of a torch TensorDataset, or None."""
+    data = sys.modules.get("torch.utils.data")
+    return value.tensors if data is not None and isinstance(value, data.TensorDataset) else None
+
+
+def _is_array(value):
+    torch = sys.modules.get("torch")
+    return isinstance(value, numpy.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
+
+
+def _named(value):
+    """{name: array}, or None if this is no data in memory."""
+    if isinstance(value, dict):
+        return value if value and all(map(_is_array, value.values())) else None
+    value = _tensor_dataset(value) or value
+    if not isinstance(value, (list, tuple)) or not value or not all(map(_is_array, value)):
+        return None
+    return {(_NAMES[i] if i < len(_NAMES) else f"field{i}"): array for i, array in enumerate(value)}
+
+
+def _as_numpy(name, value):
+    if not isinstance(value, numpy.ndarray):
+        if str(value.dtype) == "torch.bfloat16":
+            raise TypeError(
+                f"{name} is bfloat16, which numpy and data sets in memory lack: hand over {name}.view(torch.uint16), and "
+                "take batches as .view(torch.bfloat16); or hand over .float() or .half()"
+            )
+        try:
+            value = value.detach().cpu().numpy()
+        except (TypeError, RuntimeError) as e:
+            raise TypeError(f"{name} cannot become an array: {e}") from None
+    value = value.astype(value.dtype.newbyteorder("="), copy=False)
+    if value.dtype.kind not in "biufc" or value.dtype.itemsize > 16 or value.dtype == numpy.longdouble:
+        raise TypeError(f"{name} has dtype {value.dtype}: expected numbers or bool")
+    if value.ndim == 0 or len(value) == 0:
+        raise ValueError(
+            f"{name} has {'no first dimension' if value.ndim == 0 else 'no rows'}: its rows are the samples"
+        )
+    return value
+
+
+def _header(array):
+    out = io.BytesIO()
+    described = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+    numpy.lib.format.write_array_header_1_0(out, described)
+    return out.getvalue()
+
+
+def _copy(name, array, digest):
+    """A sealed memfd with the array, whatever its strides."""
+    header = _header(array)
+    fd = os.memfd_create(f"batchd:{name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        n = len(header) + array.nbytes
+        os.posix_fallocate(fd, 0, n)  # too little memory is an error here, not SIGBUS below
+        with mmap.mmap(fd, n) as memory:
+            memory[: len(header)] = header
+            to = numpy.frombuffer(memory, array.dtype, array.size, len(header)).reshape(array.shape)
+            numpy.copyto(to, array)
+            digest.update(memory)
+            del to
+        fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _close(fds):
+    while fds:
+        os.close(fds.pop())
+
+
+def _fields_of(value, arrays):
+    """The fields that make batches of the form of the data; None: the loader's own default does."""
+    if isinstance(value, dict):
+        return {name: str(name) for name in value}
+    return None if tuple(arrays) == _NAMES else tuple(arrays)
+
+
+def hand_over(value, owner, fields):
+    """(text, fields): the text of a data set of these arrays, whose memory stays open as long as owner lives, None if
+    this is no data in memory; and the caller's fields, or those that make batches of the same form as the data."""
+    arrays = _named(value)
+    if arrays is None:
+        return None, fields
+    arrays = {str(name): _as_numpy(str(name), array) for name, array in arrays.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"arrays of one data set have equally many rows, not {lengths}")
+    for name in arrays:
+        if not name or name == "id" or any(c in ",=\"'\\" or not " " < c <= "~" for c in name):
+            raise ValueError(
+                f"{name!r} cannot name a field: printable ASCII without space, comma, quote, = and backslash"
+            )
+    fds, digest = [], hashlib.blake2b(digest_size=16)
+    weakref.finalize(owner, _close, fds)
+    for name, array in arrays.items():
+        digest.update(name.encode() + b"\0")
+        fds.append(_copy(name, array, digest))
+    text = f"memory:id={digest.hexdigest()}," + ",".join(f"{name}={fd}" for name, fd in zip(arrays, fds))
+    return text, _fields_of(value, arrays) if fields is None else fields

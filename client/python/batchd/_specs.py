@@ -1,0 +1,33 @@
+"""What the text of a data set alone decides: its completion by the loader's arguments, and the form of its batches."""
+
+from . import _check
+
+
+def _parts(spec):
+    return spec.split(":", 1)[1].split(",")
+
+
+def fields(spec):
+    """The fields of a batch where the caller names none: a tuple as the peers give it. None: the loader decides."""
+    if spec.startswith("cifar:"):
+        return "image", "label"  # CIFAR-100 has a coarse label besides
+    return ("x", "y") if spec.startswith("tokens:") and "form=whole" not in _parts(spec) else None
+
+
+def complete(spec, length, seed, shuffle):
+    """spec with length= in it, and with the loader's seed where windows are drawn at random."""
+    if not spec.startswith("tokens:"):
+        if length is not None:
+            raise TypeError("length is for token files: 'tokens:FILE' with windows of so many tokens")
+        return spec
+    if length is not None:
+        spec = f"{spec},length={_check.number('length', length, 1, 2**24)}"
+    parts = _parts(spec)
+    if "windows=random" in parts:
+        if shuffle and not any(part.startswith("samples=") for part in parts):
+            raise ValueError(
+                "windows=random draws each window anew, so there is no order to shuffle: leave shuffle out, or give samples=N"
+            )
+        if not any(part.startswith("seed=") for part in parts):
+            spec = f"{spec},seed={_check.number('seed', seed)}"
+    return spec

@@ -1,0 +1,25 @@
+/* Arrays whose rows are pictures: uint8, height x width x channels as Pillow and OpenCV keep them, or channels x height x
+ * width as tensors and CIFAR's files do, of 3 channels or 1; or height x width, of one. */
+#ifndef BATCHD_PIXELS_H
+#define BATCHD_PIXELS_H
+
+#include <stdbool.h>
+
+#include "data/field.h"
+#include "pipeline/pipeline.h"
+
+struct pixels {
+	struct image_form form;
+	bool planar; /* channels first */
+};
+
+enum { PIXELS_MAX_EDGE = 1 << 16 };
+
+/* What the rows of a field are as pictures; channels last where it could be either. 0, or -EINVAL with a text that says
+ * what the rows are instead. */
+int pixels_of(const struct field *f, struct pixels *out, char *text, size_t size);
+size_t pixels_bytes(const struct pixels *p); /* of a row */
+/* As RGB, interleaved without gaps; a single channel three times, which ops treat alike. */
+void pixels_to_rgb(const struct pixels *p, const uint8_t *row, uint8_t *rgb);
+
+#endif

@@ -1,0 +1,194 @@
+/* See token-file.h. Files are little-endian, as the machines are on which this runs. */
+#include "data/token-file.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	INDEX_HEAD_BYTES = 34,
+	PIECE = 4096, /* sequences of an index that are read at a time */
+};
+
+static const struct {
+	int32_t magic, version;
+	enum dtype dtype;
+} headers[] = {
+	{ 20240520, 1, DTYPE_UINT16 }, /* llm.c, tokens of GPT-2 */
+	{ 20240801, 7, DTYPE_UINT32 }, /* llm.c, tokens of Llama 3 */
+};
+
+/* By Megatron's code; 0 is none. Codes 6 and 7 are floats. */
+static const struct {
+	bool is_known;
+	enum dtype dtype;
+} codes[] = {
+	[1] = { true, DTYPE_UINT8 }, [2] = { true, DTYPE_INT8 },  [3] = { true, DTYPE_INT16 },
+	[4] = { true, DTYPE_INT32 }, [5] = { true, DTYPE_INT64 }, [8] = { true, DTYPE_UINT16 },
+};
+
+__attribute__((format(printf, 2, 3))) static int bad(struct token_error *err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+bool token_dtype_is_known(enum dtype t)
+{
+	return t == DTYPE_UINT8 || t == DTYPE_INT8 || t == DTYPE_INT16 || t == DTYPE_UINT16 || t == DTYPE_INT32 ||
+	       t == DTYPE_UINT32 || t == DTYPE_INT64;
+}
+
+static int read_raw(uint64_t file_bytes, enum dtype dtype, struct token_layout *out, struct token_error *err)
+{
+	size_t size = dtype_bytes(dtype);
+
+	if (file_bytes % size) {
+		return bad(err, "%llu bytes are no whole number of %s tokens: say dtype=uint16 or dtype=uint32",
+			   (unsigned long long)file_bytes, dtype_name(dtype));
+	}
+	*out = (struct token_layout){ .dtype = dtype, .n_tokens = file_bytes / size };
+	return 0;
+}
+
+static int read_header(const int32_t head[3], uint64_t file_bytes, unsigned kind, struct token_layout *out,
+		       struct token_error *err)
+{
+	uint64_t size = dtype_bytes(headers[kind].dtype), n;
+
+	if (head[1] != headers[kind].version) {
+		return bad(err, "version %d of llm.c's format %d: expected %d", head[1], head[0],
+			   headers[kind].version);
+	}
+	if (head[2] < 0) {
+		return bad(err, "damaged header: it promises %d tokens", head[2]);
+	}
+	n = (uint64_t)head[2];
+	if (file_bytes < TOKEN_HEAD_BYTES || (file_bytes - TOKEN_HEAD_BYTES) / size < n) {
+		return bad(err, "%llu bytes long, but its header promises %llu tokens: cut short?",
+			   (unsigned long long)file_bytes, (unsigned long long)n);
+	}
+	*out = (struct token_layout){ .dtype = headers[kind].dtype, .offset_bytes = TOKEN_HEAD_BYTES, .n_tokens = n };
+	return 0;
+}
+
+int token_file_read(const void *head, size_t n_head, uint64_t file_bytes, enum dtype dtype, bool is_given,
+		    struct token_layout *out, struct token_error *err)
+{
+	int32_t words[3] = { 0 };
+
+	if (n_head >= sizeof(words)) {
+		memcpy(words, head, sizeof(words));
+	}
+	for (unsigned kind = 0; kind < sizeof(headers) / sizeof(headers[0]); kind++) {
+		if (words[0] != headers[kind].magic) {
+			continue;
+		}
+		if (is_given && dtype != headers[kind].dtype) {
+			return bad(err, "llm.c's header says that its tokens are %s, not %s: leave dtype out",
+				   dtype_name(headers[kind].dtype), dtype_name(dtype));
+		}
+		return read_header(words, file_bytes, kind, out, err);
+	}
+	return read_raw(file_bytes, dtype, out, err);
+}
+
+/* ---- Megatron ---- */
+
+struct index {
+	token_read_fn *read;
+	void *arg;
+	uint64_t n_sequences;
+	uint64_t next; /* where the next sequence has to begin, in bytes */
+	size_t size;   /* of a token */
+	struct token_error *err;
+};
+
+static int check_piece(struct index *x, uint64_t first, size_t n)
+{
+	int32_t lengths[PIECE];
+	int64_t pointers[PIECE];
+	int r = x->read(x->arg, INDEX_HEAD_BYTES + first * sizeof(*lengths), lengths, n * sizeof(*lengths));
+
+	r = r < 0 ? r
+		  : x->read(x->arg, INDEX_HEAD_BYTES + x->n_sequences * sizeof(*lengths) + first * sizeof(*pointers),
+			    pointers, n * sizeof(*pointers));
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (lengths[i] < 0) {
+			return bad(x->err, "damaged index: sequence %llu has %d tokens",
+				   (unsigned long long)(first + i), lengths[i]);
+		}
+		if (pointers[i] < 0 || (uint64_t)pointers[i] != x->next) {
+			return bad(
+				x->err,
+				"sequence %llu begins at byte %lld, not where the one before it ends (%llu): expected an "
+				"index as Megatron's own builder writes it",
+				(unsigned long long)(first + i), (long long)pointers[i], (unsigned long long)x->next);
+		}
+		x->next += (uint64_t)lengths[i] * x->size; /* at most 2^31 * 8 each: n_sequences fit into a file */
+	}
+	return r;
+}
+
+/* magic 9, version 8, code 1, sequences 8, documents 8 */
+static int read_index_head(struct index *x, uint64_t index_bytes, struct token_layout *out)
+{
+	unsigned char head[INDEX_HEAD_BYTES];
+	uint64_t version, n_documents, room;
+	int r;
+
+	if (index_bytes < sizeof(head)) {
+		return bad(x->err, "not an index of Megatron's: it has %llu bytes", (unsigned long long)index_bytes);
+	}
+	r = x->read(x->arg, 0, head, sizeof(head));
+	if (r < 0) {
+		return r;
+	}
+	memcpy(&version, head + 9, sizeof(version));
+	memcpy(&x->n_sequences, head + 18, sizeof(x->n_sequences));
+	memcpy(&n_documents, head + 26, sizeof(n_documents));
+	if (memcmp(head, "MMIDIDX\0\0", 9) || version != 1) {
+		return bad(x->err, "not an index of Megatron's (MMIDIDX, version 1)");
+	}
+	if (head[17] >= sizeof(codes) / sizeof(codes[0]) || !codes[head[17]].is_known) {
+		return bad(x->err, "its tokens have type %u: expected 1 to 5 or 8, whole numbers", head[17]);
+	}
+	room = index_bytes - sizeof(head);
+	if (x->n_sequences > room / 12 || n_documents > (room - x->n_sequences * 12) / 8) {
+		return bad(x->err,
+			   "%llu bytes long, but its header promises %llu sequences and %llu documents: cut short?",
+			   (unsigned long long)index_bytes, (unsigned long long)x->n_sequences,
+			   (unsigned long long)n_documents);
+	}
+	out->dtype = codes[head[17]].dtype;
+	x->size = dtype_bytes(out->dtype);
+	return 0;
+}
+
+int token_index_read(token_read_fn *read, void *arg, uint64_t index_bytes, uint64_t data_bytes,
+		     struct token_layout *out, struct token_error *err)
+{
+	struct index x = { .read = read, .arg = arg, .err = err };
+	int r;
+
+	*out = (struct token_layout){ 0 };
+	r = read_index_head(&x, index_bytes, out);
+	for (uint64_t at = 0; r == 0 && at < x.n_sequences; at += PIECE) {
+		r = check_piece(&x, at, x.n_sequences - at < PIECE ? (size_t)(x.n_sequences - at) : PIECE);
+		if (r == 0 && x.next > data_bytes) {
+			return bad(
+				err,
+				"it describes at least %llu bytes of tokens, but the .bin beside it has %llu: cut short?",
+				(unsigned long long)x.next, (unsigned long long)data_bytes);
+		}
+	}
+	if (r == 0) {
+		out->n_tokens = x.next / x.size;
+	}
+	return r;
+}

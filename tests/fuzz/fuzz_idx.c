@@ -1,0 +1,28 @@
+/* Headers of IDX files: any bytes are refused with text, or describe an array whose sizes add up. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/idx.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct npy_error err = { "" };
+	struct npy npy;
+	uint64_t n = 1;
+
+	if (idx_parse(data, size, &npy, &err) < 0) {
+		if (!err.text[0] || !memchr(err.text, '\0', sizeof(err.text))) {
+			abort();
+		}
+		return 0;
+	}
+	for (unsigned i = 0; i < npy.n_dims; i++) {
+		n *= npy.shape[i];
+	}
+	if (npy.n_dims > NPY_MAX_DIMS || npy.data_offset_bytes > size || n != npy.data_bytes ||
+	    npy.data_offset_bytes + npy.data_bytes > (uint64_t)INT64_MAX) {
+		abort();
+	}
+	return 0;
+}

@@ -1,0 +1,156 @@
+"""Tuples, dictionaries and TensorDatasets of arrays in memory: the rows that torch's TensorDataset gives."""
+
+import os
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import batchd  # noqa: E402 (torch may be missing)
+
+N = 103
+
+
+def some(dtype="float32"):
+    rng = numpy.random.default_rng(1)
+    return torch.from_numpy((rng.random((N, 3, 5)) * 100).astype(dtype)), torch.from_numpy(rng.integers(0, 9, N))
+
+
+def theirs(data, rank, world, epoch, batch_size=8):
+    sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=True, seed=4)
+    sampler.set_epoch(epoch)
+    return torch.utils.data.DataLoader(data, batch_size, sampler=sampler)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int32", "bool", "complex64", "float64"])
+@pytest.mark.parametrize("how", ["tuple", "list", "TensorDataset", "numpy"])
+def test_rows_are_those_of_tensor_dataset(daemon, dtype, how):
+    """Both ranks, two epochs, both arrays, in their own dtypes."""
+    x, y = some(dtype)
+    y = y.to(torch.int32)
+    data = torch.utils.data.TensorDataset(x, y)
+    given = {"tuple": (x, y), "list": [x, y], "TensorDataset": data, "numpy": (x.numpy(), y.numpy())}[how]
+    for rank in range(2):
+        with batchd.DataLoader(given, batch_size=8, shuffle=True, seed=4, rank=rank, world_size=2, job="m") as loader:
+            for epoch in range(2):
+                loader.set_epoch(epoch)
+                for (a, b), (c, d) in zip(loader, theirs(data, rank, 2, epoch), strict=True):
+                    assert a.dtype == c.dtype and b.dtype == d.dtype
+                    assert torch.equal(a, c) and torch.equal(b, d)
+
+
+def test_batches_have_the_form_of_the_data(daemon):
+    """One tensor, three, and dictionaries, one of them with the names of the default fields."""
+    x, y = some()
+    z = torch.arange(N * 2).view(N, 2)
+    for data in ((x,), (x, y, z), {"pixel_values": x, "labels": y}, {"data": x, "label": y}):
+        with batchd.DataLoader(data, batch_size=N) as loader:
+            (batch,) = loader
+        assert type(batch) is type(data) and len(batch) == len(data)
+        for got, wanted in zip(*(b.values() if isinstance(b, dict) else b for b in (batch, data))):
+            assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+        assert not isinstance(data, dict) or batch.keys() == data.keys()
+    with batchd.DataLoader((x, y, z), batch_size=N, fields=("label", "field2")) as loader:
+        ((a, b),) = loader
+    assert torch.equal(a, y) and torch.equal(b, z)
+
+
+def test_strides_and_byte_order_are_made_plain(daemon):
+    """A transposed, a reversed and a big-endian array, and what happens to the original does not matter."""
+    x = numpy.arange(N * 6, dtype="float32").reshape(6, N).T
+    y = numpy.arange(N, dtype=">i4")[::-1]
+    expected = x.copy(), y.astype("int32")
+    with batchd.DataLoader((x, y), batch_size=N, arrays="numpy") as loader:
+        x[:] = 0
+        ((a, b),) = loader
+        assert (a == expected[0]).all() and (b == expected[1]).all() and b.dtype == numpy.dtype("int32")
+
+
+def test_ranks_share_one_copy(daemon, batchctl):
+    """Four loaders of equal data in one job: one data set's memory is charged; other data is another data set."""
+    import json
+
+    x, y = some()
+    loaders = [
+        batchd.DataLoader((x.clone(), y.clone()), rank=r, world_size=4, job="shared", batch_size=4) for r in range(4)
+    ]
+    rows = torch.cat([b.clone() for loader in loaders for _, b in loader])
+    assert len(rows) == 104
+    status = json.loads(batchctl("status", "--json").stdout)
+    assert len(status["loaders"]) == 1
+    with pytest.raises(batchd.MismatchError, match="dataset"):
+        batchd.DataLoader((x + 1, y), rank=3, world_size=4, job="shared", batch_size=4)
+    for loader in loaders:
+        loader.close()
+
+
+def test_the_memory_is_given_back(daemon):
+    """No descriptor is left when the loader is gone."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        loader = batchd.DataLoader(some(), batch_size=8)
+        next(iter(loader))
+        loader.close()
+        del loader
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_a_daemon_that_comes_back_gets_the_memory_again(make_daemon):
+    """The loader goes on where it was after the daemon was killed and started anew."""
+    d = make_daemon()
+    x, y = some()
+    with batchd.DataLoader((x, y), batch_size=1, reconnect=60, n_slots=4) as loader:
+        it = iter(loader)
+        got = [next(it)[1].clone() for _ in range(2)]
+        d.kill()
+        d.start()
+        with pytest.warns(RuntimeWarning):
+            got += [b.clone() for _, b in it]
+    assert torch.equal(torch.cat(got), y)
+
+
+@pytest.mark.parametrize(
+    "data, error, words",
+    [
+        ((torch.zeros(3, 2, dtype=torch.bfloat16),), TypeError, "torch.uint16"),
+        ((torch.zeros(3), torch.zeros(4)), ValueError, "equally many rows"),
+        ((numpy.array(["a", "b"]),), TypeError, "dtype"),
+        ((torch.tensor(1.0),), ValueError, "no first dimension"),
+        ((torch.zeros(0, 3),), ValueError, "no rows"),
+        ({"a,b": torch.zeros(3)}, ValueError, "cannot name a field"),
+        ((torch.zeros(3), "y"), TypeError, "dataset must be a text"),
+        (((1, 2), (3, 4)), TypeError, "dataset must be a text"),
+    ],
+)
+def test_what_cannot_be_handed_over_is_named(daemon, data, error, words):
+    with pytest.raises(error, match=words):
+        batchd.DataLoader(data)
+
+
+def test_more_than_the_users_memory_is_refused(make_daemon):
+    """The arrays are charged: the error says what the limit is."""
+    make_daemon(config="memory: 96MiB\n")
+    with pytest.raises(batchd.LimitError, match="memory"):
+        batchd.DataLoader((torch.zeros(200 << 20, dtype=torch.uint8), torch.zeros(200 << 20, dtype=torch.uint8)))
+
+
+def test_another_process_that_ends_takes_nothing_with_it(daemon):
+    """Data of a trainer that was killed does not trouble the others of the job."""
+    x, y = some()
+    program = (
+        "import torch, batchd, numpy, sys, time\n"
+        "rng = numpy.random.default_rng(1)\n"
+        "x = torch.from_numpy((rng.random((103, 3, 5)) * 100).astype('float32'))\n"
+        "y = torch.from_numpy(rng.integers(0, 9, 103))\n"
+        "loader = batchd.DataLoader((x, y), rank=1, world_size=2, job='two', batch_size=8)\n"
+        "next(iter(loader)); print('ready', flush=True); time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    with batchd.DataLoader((x, y), rank=0, world_size=2, job="two", batch_size=8, on_stall="ignore") as loader:
+        child.kill()
+        child.wait()
+        assert torch.equal(torch.cat([b.clone() for _, b in loader]), y[0::2])

@@ -7,18 +7,14 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/feed.h"
-#include "data/endings.h"
+#include "opening.h"
 #include "request.h"
 #include "session-state.h"
-#include "util/closing.h"
 #include "util/container.h"
 #include "util/list.h"
 #include "util/log.h"
@@ -51,204 +47,7 @@ void job_move(struct job *j, enum job_state to)
 	j->state = to;
 }
 
-struct opening {
-	struct job_task task;
-	uv_timer_t progress;
-	struct charge place;   /* holds no charge while it waits in the daemon's list */
-	struct charge memory;  /* of the data set that it opens */
-	int refused;           /* ACCOUNT_E_: there was no memory for it */
-	uint64_t wanted_bytes; /* if refused: the total */
-	struct meter meter;
-	struct opening *next_waiting;
-	/* the I/O thread's, until done */
-	struct data_access access;
-	char *source;
-	char *manifest_dir;
-	uint64_t index_dir_limit_bytes;
-	struct cache *cache;
-	uint64_t decoded_budget_bytes;
-	bool choose_decoded;
-	struct decode_limits limits;
-	int fds[WIRE_MAX_FDS];
-	unsigned n_fds;
-	struct recipe recipe;
-	int result;
-	struct refusal why; /* if it failed */
-	atomic_uint_fast64_t done, total;
-	_Atomic(const char *) phase;
-};
-
-static void free_recipe(struct opening *o)
-{
-	recipe_finish(&o->recipe);
-	charge_end(&o->memory);
-}
-
-/* ---- on the I/O thread ---- */
-
-/* The data set grows: its user is charged at once, because indexing may need more memory than there is. */
-static int on_more_memory(void *arg, uint64_t bytes)
-{
-	struct opening *o = arg;
-	int r = budget_charge_data(&o->task.job->engine->budget, o->task.job->spec.uid, &o->memory, bytes);
-	o->refused = r > 0 ? r : 0;
-	if (r > 0) {
-		o->wanted_bytes = o->memory.amount + bytes;
-	}
-	return r > 0 ? -EDQUOT : r;
-}
-
-static void on_dataset_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
-{
-	struct opening *o = arg;
-	atomic_store(&o->done, done);
-	atomic_store(&o->total, total);
-	atomic_store(&o->phase, phase);
-}
-
-static void fail_opening(struct opening *o, Batchd__Wire__ErrorCode code, const char *field, const char *text)
-{
-	o->result = -EINVAL;
-	refuse(&o->why, code, field, "%s", text);
-}
-
-static void explain_refusal(struct opening *o)
-{
-	char text[sizeof(o->why.text)], what[512];
-	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
-		 o->source);
-	budget_explain(&o->task.job->engine->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
-		       "close other loaders, raise the limit, or split the data set", text, sizeof(text));
-	fail_opening(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
-		     text);
-}
-
-/* Bytes for the bit per sample that marks bad ones. */
-static uint64_t bits_bytes(const struct recipe *r, bool has_pipeline)
-{
-	const struct dataset *ds = r->dataset;
-	bool may_be_bad = dataset_is_image(ds) || has_pipeline;
-	for (unsigned k = 0; k < dataset_n_fields(ds); k++) {
-		const struct field *f = dataset_field(ds, k);
-		may_be_bad |= f->kind == FIELD_RAGGED && f->longest > r->value_bytes / dtype_bytes(f->dtype);
-	}
-	return may_be_bad ? dataset_n(ds) / 8 : 0;
-}
-
-static int charge_bits(struct opening *o)
-{
-	return meter_take(&o->meter, bits_bytes(&o->recipe, o->task.job->spec.transform[0]));
-}
-
-static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
-{
-	char text[sizeof(o->why.text)];
-	if (fields_check(o->recipe.dataset, spec->fields, text, sizeof(text)))
-		return false;
-	fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "fields", text);
-	return true;
-}
-
-static void open_pipeline(struct opening *o, const struct loader_spec *spec)
-{
-	struct pipeline_error err;
-	const struct dataset *ds = o->recipe.dataset;
-	const struct field *first = dataset_field(ds, 0);
-	struct image_form form = { .n_channels = 3 };
-	bool image = dataset_is_image(ds);
-	char text[400];
-	if (!image && !spec->transform[0])
-		return;
-	if (!image && pixels_of(first, &o->recipe.pixels, text, sizeof(text))) {
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", text);
-		return;
-	}
-	if (!fields_wants(spec->fields, first->name))
-		return;
-	if (!image)
-		form = o->recipe.pixels.form;
-	if (spec->layout == LAYOUT_AS_STORED) {
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "layout", "images are delivered as NCHW or NHWC");
-		return;
-	}
-	if (pipeline_parse_for(spec->transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
-		return;
-	}
-	o->recipe.apply_exif = spec->apply_exif;
-	if (!image)
-		return; /* pixels in memory or in the page cache need no cache of ours */
-	if (recipe_attach(&o->recipe, o->cache, o->decoded_budget_bytes, o->choose_decoded, &o->limits))
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
-}
-
-/* Reports files of kinds that cannot be decoded, before the first batch. */
-static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
-{
-	char text[512];
-	enum endings found = dataset_is_image(o->recipe.dataset) ? endings_look(o->recipe.dataset, text, sizeof(text))
-								 : ENDINGS_READ;
-	if (found == ENDINGS_SOME_UNREAD)
-		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others",
-			   spec->dataset, text);
-	if (found == ENDINGS_ALL_UNREAD)
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
-	return found == ENDINGS_ALL_UNREAD;
-}
-
-static void open_source(struct opening *o)
-{
-	const struct loader_spec *spec = &o->task.job->spec;
-	atomic_store(&o->phase, NULL); /* if it had to wait */
-	struct dataset_error err = { .text = "" };
-	struct dataset_source source = { .spec = o->source,
-					 .fds = o->fds,
-					 .n_fds = o->n_fds,
-					 .access = &o->access,
-					 .cache_dir = o->manifest_dir,
-					 .cache_limit_bytes = o->index_dir_limit_bytes,
-					 .meter = &o->meter,
-					 .on_progress = on_dataset_progress,
-					 .progress_arg = o };
-	o->meter = (struct meter){ .more = on_more_memory, .arg = o };
-	int r = dataset_open(&source, &o->recipe.dataset, &err);
-	if (r == 0)
-		r = charge_bits(o);
-	if (r && o->refused) {
-		explain_refusal(o);
-		return;
-	}
-	if (r) {
-		fail_opening(o, err.code ? (Batchd__Wire__ErrorCode)err.code : BATCHD__WIRE__ERROR_CODE__INTERNAL,
-			     "dataset", err.text[0] ? err.text : strerror(-r));
-		return;
-	}
-	if (dataset_n(o->recipe.dataset) == 0)
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
-	else if (!lacks_fields(o, spec) && !refuses_kinds(o, spec))
-		open_pipeline(o, spec);
-}
-
-static void opening_run(struct job_task *t)
-{
-	struct opening *o = container_of(t, struct opening, task);
-	open_source(o);
-	/* Closed here and not on the loop: closing a file on a FUSE file system waits for its server. */
-	wire_close_fds(o->fds, o->n_fds);
-	o->n_fds = 0;
-}
-
-/* ---- the list ---- */
-
-static struct job *find_job(struct engine *e, uid_t uid, const char *name)
-{
-	for (struct job *j = e->jobs; j; j = j->next) {
-		if (j->state != JOB_CLOSING && j->state != JOB_ENDING && !j->retired && j->spec.uid == uid &&
-		    !strcmp(j->spec.job, name))
-			return j;
-	}
-	return NULL;
-}
+/* ---- the end ---- */
 
 static void on_linger_closed(uv_handle_t *h)
 {
@@ -523,16 +322,6 @@ static void on_progress_timer(uv_timer_t *t)
 	}
 }
 
-static void free_opening(uv_handle_t *h)
-{
-	struct opening *o = h->data;
-	closing_add(o->access.uid, o->fds, o->n_fds); /* of an opening that never ran */
-	free_recipe(o);
-	free(o->source);
-	free(o->manifest_dir);
-	free(o);
-}
-
 /* One user's openings must not take every I/O thread: on a file system that hangs they would keep them. */
 static bool take_place(struct opening *o)
 {
@@ -577,14 +366,14 @@ static void drop_if_waiting(struct job *j)
 	list_remove(&j->engine->waiting, o, next_waiting);
 	j->opening = NULL;
 	job_task_drop(&o->task);
-	uv_close((uv_handle_t *)&o->progress, free_opening);
+	uv_close((uv_handle_t *)&o->progress, opening_free);
 }
 
 /* The part of an opening's memory that stays as long as the loader. */
 static uint64_t keeps_bytes(const struct job *j)
 {
 	const struct dataset *ds = j->loader->recipe.dataset;
-	uint64_t bytes = dataset_memory_bytes(ds) + bits_bytes(&j->loader->recipe, j->loader->recipe.pipeline);
+	uint64_t bytes = dataset_memory_bytes(ds) + opening_bits_bytes(&j->loader->recipe, j->loader->recipe.pipeline);
 	return bytes < j->data_bytes.amount ? bytes : j->data_bytes.amount;
 }
 
@@ -614,7 +403,7 @@ static void opening_done(struct job_task *t)
 	struct engine *e = j->engine;
 	/* Lingering jobs are closed to make room. */
 	if (o->refused && j->sessions && job_close_lingering(e, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
-		free_recipe(o);
+		opening_free_recipe(o);
 		o->refused = o->result = 0;
 		job_task_begin(t, j);
 		job_task_run(t);
@@ -636,13 +425,13 @@ static void opening_done(struct job_task *t)
 		charge_shrink(&j->data_bytes, j->data_bytes.amount - keeps_bytes(j));
 	}
 	if (r && !o->result)
-		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
 	job_move(j, r ? JOB_FAILED : JOB_READY);
 	if (r)
 		job_end_sessions(j, &o->why);
 	else if (j->loader->layout.slot_bytes > e->config->limits.batch_bytes)
 		refuse_batches(j);
-	uv_close((uv_handle_t *)&o->progress, free_opening);
+	uv_close((uv_handle_t *)&o->progress, opening_free);
 }
 
 /* Advancing one session may end others (it fences them), perhaps the next in the list: the list is read from the start
@@ -697,8 +486,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 		wait_for_place(o);
 }
 
-static struct job *make_job(struct engine *e, struct request *r, int *fds, unsigned n_fds,
-			    const struct data_identity *data, struct charge *loader, struct charge *open_fds)
+struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,
+		     struct charge *loader, struct charge *open_fds)
 {
 	struct job *j = calloc(1, sizeof(*j));
 	if (!j)
@@ -720,40 +509,9 @@ static struct job *make_job(struct engine *e, struct request *r, int *fds, unsig
 	return j;
 }
 
-/* ---- joining ---- */
+/* ---- sessions ---- */
 
-/* Uses only dev and inode, which the kernel knows without asking a file system that may hang. Data without descriptors
- * counts as trusted: it is no client's file, or its path is allowed only to trusted clients. */
-static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
-{
-	*out = (struct data_identity){ .trusted = trusted || !n_fds, .n = n_fds };
-	for (unsigned i = 0; i < n_fds; i++) {
-		struct statx st;
-		if (statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))
-			continue;
-		out->files[i].dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
-		out->files[i].ino = st.stx_ino;
-	}
-}
-
-/* The first field in which a request differs from the job; NULL: none. *text describes the difference if only the name
- * of the data is the same. */
-static const char *difference(const struct job *j, const struct loader_spec *spec, const struct data_identity *data,
-			      const char **text)
-{
-	const char *field = loader_spec_difference(&j->spec, spec);
-	*text = field;
-	if (field)
-		return field;
-	if (j->data.n == data->n && !memcmp(j->data.files, data->files, sizeof(data->files))) {
-		*text = "dataset (opened from another mount namespace, with other rights)";
-		return j->data.trusted == data->trusted ? NULL : "dataset";
-	}
-	*text = "dataset (another folder or file of the same name: another container's, or it has been replaced)";
-	return "dataset";
-}
-
-static void enter(struct job *j, struct session *s)
+void job_enter(struct job *j, struct session *s)
 {
 	assert(!s->job && s->state == SESSION_GREETED && j->state != JOB_CLOSING);
 	s->job = j;
@@ -761,106 +519,6 @@ static void enter(struct job *j, struct session *s)
 	j->n_sessions++;
 	if (j->state == JOB_READY)
 		uv_timer_stop(&j->linger);
-}
-
-/* Charges a new job to its user. Lingering jobs are closed to make room. 0, the kind's limit that refuses it, or
- * -ENOMEM. */
-enum { OVER_LOADERS = 1, OVER_USERS_LOADERS, OVER_FDS };
-
-static int charge_job(struct engine *e, uid_t uid, unsigned n_fds, struct charge *loader, struct charge *open_fds)
-{
-	int r;
-	do
-		r = charge_begin(loader, &e->budget.accounts, uid, ACCOUNT_LOADERS, 1);
-	while (r > 0 && job_close_lingering(e, uid, r == ACCOUNT_E_ALL));
-	if (r)
-		return r < 0 ? r : r == ACCOUNT_E_ALL ? OVER_LOADERS : OVER_USERS_LOADERS;
-	r = charge_begin(open_fds, &e->budget.accounts, uid, ACCOUNT_FDS, n_fds);
-	if (r == 0)
-		return 0;
-	charge_end(loader);
-	return r < 0 ? r : OVER_FDS;
-}
-
-static int refuse_job(int over, struct refusal *why)
-{
-	if (over < 0)
-		return refuse_memory(why);
-	if (over == OVER_LOADERS)
-		return refuse(why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
-			      "the daemon has as many loaders as limits.loaders in its configuration allows");
-	if (over == OVER_USERS_LOADERS)
-		return refuse(
-			why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
-			"this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
-	return refuse(
-		why, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-		"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
-}
-
-/* A new incarnation of the whole job: ends every session of the old one, whatever it asked for and in whatever state.
- * The loader stays if the new incarnation can use it. It cannot in share mode, where one slab is for all and processes
- * of the old incarnation may still hold its slots. */
-static void fence_all(struct job *j, const struct loader_spec *successor, const struct data_identity *data)
-{
-	const char *what;
-	struct refusal why;
-	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share &&
-		    !difference(j, successor, data, &what);
-	refuse(&why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
-	       "a newer incarnation of this job has started (%llu, this is %llu)",
-	       (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
-	job_end_sessions(j, &why);
-	j->spec.incarnation = successor->incarnation;
-	if (keep && j->state != JOB_CLOSING)
-		return;
-	j->retired = true;
-	job_close(j);
-}
-
-int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
-{
-	struct job *j = find_job(e, r->spec.uid, r->spec.job);
-	struct data_identity data;
-	/* Memory of which the text tells the content is the same data in whichever memfd it comes. */
-	bool named = !strncmp(r->spec.dataset, "memory:id=", strlen("memory:id="));
-	identify(fds, named ? 0 : n_fds, r->access.trusted, &data);
-	if (j && r->spec.incarnation > j->spec.incarnation) {
-		fence_all(j, &r->spec, &data);
-		j = find_job(e, r->spec.uid, r->spec.job);
-	}
-	if (j && j->state == JOB_FAILED && !j->sessions) {
-		job_close(j);
-		j = find_job(e, r->spec.uid, r->spec.job);
-	}
-	if (j && r->spec.incarnation < j->spec.incarnation)
-		return refuse(why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
-			      "a newer incarnation of this job is running");
-	const char *what, *field = j ? difference(j, &r->spec, &data, &what) : NULL;
-	/* No session uses the warm loader: a changed script simply replaces it. */
-	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
-		job_close(j);
-		j = NULL;
-		field = NULL;
-	}
-	if (field)
-		return refuse(
-			why, BATCHD__WIRE__ERROR_CODE__MISMATCH, field,
-			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
-			r->spec.job, what);
-	struct charge loader = { 0 }, open_fds = { 0 };
-	int over = j ? 0 : charge_job(e, s->uid, n_fds, &loader, &open_fds);
-	if (over)
-		return refuse_job(over, why);
-	if (!j)
-		j = make_job(e, r, fds, n_fds, &data, &loader, &open_fds);
-	if (!j) {
-		charge_end(&loader);
-		charge_end(&open_fds);
-		return refuse_memory(why);
-	}
-	enter(j, s);
-	return 0;
 }
 
 void job_leave(struct session *s)

@@ -82,9 +82,11 @@ struct job_ops {
 	void (*ended)(struct session *s, const struct refusal *why);
 };
 
-/* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). 0 or
- * REFUSED; then the session is in no job. */
-int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
+/* Makes a job for the request, and begins to open its data set. Takes the request's contents, the fds (those taken are
+ * set to -1) and the charges; NULL: memory is short, and nothing is taken. */
+struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,
+		     struct charge *loader, struct charge *open_fds);
+void job_enter(struct job *j, struct session *s);
 void job_leave(struct session *s);
 /* Something that the job's sessions waited for is ready: each continues with opening. */
 void job_advance(struct job *j);

@@ -17,6 +17,7 @@
 #include "core/device-slab.h"
 #include "device.h"
 #include "ipc/server.h"
+#include "job-join.h"
 #include "producer.h"
 #include "report.h"
 #include "request.h"

@@ -1,0 +1,151 @@
+/* See job-join.h. */
+#include "job-join.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "request.h"
+#include "session-state.h"
+
+static struct job *find_job(struct engine *e, uid_t uid, const char *name)
+{
+	for (struct job *j = e->jobs; j; j = j->next) {
+		if (j->state != JOB_CLOSING && j->state != JOB_ENDING && !j->retired && j->spec.uid == uid &&
+		    !strcmp(j->spec.job, name))
+			return j;
+	}
+	return NULL;
+}
+
+/* Uses only dev and inode, which the kernel knows without asking a file system that may hang. Data without descriptors
+ * counts as trusted: it is no client's file, or its path is allowed only to trusted clients. */
+static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
+{
+	*out = (struct data_identity){ .trusted = trusted || !n_fds, .n = n_fds };
+	for (unsigned i = 0; i < n_fds; i++) {
+		struct statx st;
+		if (statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))
+			continue;
+		out->files[i].dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
+		out->files[i].ino = st.stx_ino;
+	}
+}
+
+/* The first field in which a request differs from the job; NULL: none. *text describes the difference if only the name
+ * of the data is the same. */
+static const char *difference(const struct job *j, const struct loader_spec *spec, const struct data_identity *data,
+			      const char **text)
+{
+	const char *field = loader_spec_difference(&j->spec, spec);
+	*text = field;
+	if (field)
+		return field;
+	if (j->data.n == data->n && !memcmp(j->data.files, data->files, sizeof(data->files))) {
+		*text = "dataset (opened from another mount namespace, with other rights)";
+		return j->data.trusted == data->trusted ? NULL : "dataset";
+	}
+	*text = "dataset (another folder or file of the same name: another container's, or it has been replaced)";
+	return "dataset";
+}
+
+/* Charges a new job to its user. Lingering jobs are closed to make room. 0, the kind's limit that refuses it, or
+ * -ENOMEM. */
+enum { OVER_LOADERS = 1, OVER_USERS_LOADERS, OVER_FDS };
+
+static int charge_job(struct engine *e, uid_t uid, unsigned n_fds, struct charge *loader, struct charge *open_fds)
+{
+	int r;
+	do
+		r = charge_begin(loader, &e->budget.accounts, uid, ACCOUNT_LOADERS, 1);
+	while (r > 0 && job_close_lingering(e, uid, r == ACCOUNT_E_ALL));
+	if (r)
+		return r < 0 ? r : r == ACCOUNT_E_ALL ? OVER_LOADERS : OVER_USERS_LOADERS;
+	r = charge_begin(open_fds, &e->budget.accounts, uid, ACCOUNT_FDS, n_fds);
+	if (r == 0)
+		return 0;
+	charge_end(loader);
+	return r < 0 ? r : OVER_FDS;
+}
+
+static int refuse_job(int over, struct refusal *why)
+{
+	if (over < 0)
+		return refuse_memory(why);
+	if (over == OVER_LOADERS)
+		return refuse(why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
+			      "the daemon has as many loaders as limits.loaders in its configuration allows");
+	if (over == OVER_USERS_LOADERS)
+		return refuse(
+			why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
+			"this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
+	return refuse(
+		why, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+		"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
+}
+
+/* A new incarnation of the whole job: ends every session of the old one, whatever it asked for and in whatever state.
+ * The loader stays if the new incarnation can use it. It cannot in share mode, where one slab is for all and processes
+ * of the old incarnation may still hold its slots. */
+static void fence_all(struct job *j, const struct loader_spec *successor, const struct data_identity *data)
+{
+	const char *what;
+	struct refusal why;
+	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share &&
+		    !difference(j, successor, data, &what);
+	refuse(&why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
+	       "a newer incarnation of this job has started (%llu, this is %llu)",
+	       (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
+	job_end_sessions(j, &why);
+	j->spec.incarnation = successor->incarnation;
+	if (keep && j->state != JOB_CLOSING)
+		return;
+	j->retired = true;
+	job_close(j);
+}
+
+int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
+{
+	struct job *j = find_job(e, r->spec.uid, r->spec.job);
+	struct data_identity data;
+	/* Memory of which the text tells the content is the same data in whichever memfd it comes. */
+	bool named = !strncmp(r->spec.dataset, "memory:id=", strlen("memory:id="));
+	identify(fds, named ? 0 : n_fds, r->access.trusted, &data);
+	if (j && r->spec.incarnation > j->spec.incarnation) {
+		fence_all(j, &r->spec, &data);
+		j = find_job(e, r->spec.uid, r->spec.job);
+	}
+	if (j && j->state == JOB_FAILED && !j->sessions) {
+		job_close(j);
+		j = find_job(e, r->spec.uid, r->spec.job);
+	}
+	if (j && r->spec.incarnation < j->spec.incarnation)
+		return refuse(why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
+			      "a newer incarnation of this job is running");
+	const char *what, *field = j ? difference(j, &r->spec, &data, &what) : NULL;
+	/* No session uses the warm loader: a changed script simply replaces it. */
+	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
+		job_close(j);
+		j = NULL;
+		field = NULL;
+	}
+	if (field)
+		return refuse(
+			why, BATCHD__WIRE__ERROR_CODE__MISMATCH, field,
+			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
+			r->spec.job, what);
+	struct charge loader = { 0 }, open_fds = { 0 };
+	int over = j ? 0 : charge_job(e, s->uid, n_fds, &loader, &open_fds);
+	if (over)
+		return refuse_job(over, why);
+	if (!j)
+		j = job_make(e, r, fds, n_fds, &data, &loader, &open_fds);
+	if (!j) {
+		charge_end(&loader);
+		charge_end(&open_fds);
+		return refuse_memory(why);
+	}
+	job_enter(j, s);
+	return 0;
+}

@@ -1,0 +1,181 @@
+/* See opening.h. Except for the last two, functions run on an I/O thread. */
+#include "opening.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/endings.h"
+#include "util/closing.h"
+#include "util/container.h"
+#include "util/log.h"
+
+/* The data set grows: its user is charged at once, because indexing may need more memory than there is. */
+static int on_more_memory(void *arg, uint64_t bytes)
+{
+	struct opening *o = arg;
+	int r = budget_charge_data(&o->task.job->engine->budget, o->task.job->spec.uid, &o->memory, bytes);
+	o->refused = r > 0 ? r : 0;
+	if (r > 0) {
+		o->wanted_bytes = o->memory.amount + bytes;
+	}
+	return r > 0 ? -EDQUOT : r;
+}
+
+static void on_dataset_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	struct opening *o = arg;
+	atomic_store(&o->done, done);
+	atomic_store(&o->total, total);
+	atomic_store(&o->phase, phase);
+}
+
+void opening_fail(struct opening *o, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+{
+	o->result = -EINVAL;
+	refuse(&o->why, code, field, "%s", text);
+}
+
+static void explain_refusal(struct opening *o)
+{
+	char text[sizeof(o->why.text)], what[512];
+	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
+		 o->source);
+	budget_explain(&o->task.job->engine->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
+		       "close other loaders, raise the limit, or split the data set", text, sizeof(text));
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
+		     text);
+}
+
+uint64_t opening_bits_bytes(const struct recipe *r, bool has_pipeline)
+{
+	const struct dataset *ds = r->dataset;
+	bool may_be_bad = dataset_is_image(ds) || has_pipeline;
+	for (unsigned k = 0; k < dataset_n_fields(ds); k++) {
+		const struct field *f = dataset_field(ds, k);
+		may_be_bad |= f->kind == FIELD_RAGGED && f->longest > r->value_bytes / dtype_bytes(f->dtype);
+	}
+	return may_be_bad ? dataset_n(ds) / 8 : 0;
+}
+
+static int charge_bits(struct opening *o)
+{
+	return meter_take(&o->meter, opening_bits_bytes(&o->recipe, o->task.job->spec.transform[0]));
+}
+
+static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
+{
+	char text[sizeof(o->why.text)];
+	if (fields_check(o->recipe.dataset, spec->fields, text, sizeof(text)))
+		return false;
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "fields", text);
+	return true;
+}
+
+static void open_pipeline(struct opening *o, const struct loader_spec *spec)
+{
+	struct pipeline_error err;
+	const struct dataset *ds = o->recipe.dataset;
+	const struct field *first = dataset_field(ds, 0);
+	struct image_form form = { .n_channels = 3 };
+	bool image = dataset_is_image(ds);
+	char text[400];
+	if (!image && !spec->transform[0])
+		return;
+	if (!image && pixels_of(first, &o->recipe.pixels, text, sizeof(text))) {
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", text);
+		return;
+	}
+	if (!fields_wants(spec->fields, first->name))
+		return;
+	if (!image)
+		form = o->recipe.pixels.form;
+	if (spec->layout == LAYOUT_AS_STORED) {
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "layout", "images are delivered as NCHW or NHWC");
+		return;
+	}
+	if (pipeline_parse_for(spec->transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
+		return;
+	}
+	o->recipe.apply_exif = spec->apply_exif;
+	if (!image)
+		return; /* pixels in memory or in the page cache need no cache of ours */
+	if (recipe_attach(&o->recipe, o->cache, o->decoded_budget_bytes, o->choose_decoded, &o->limits))
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
+}
+
+/* Reports files of kinds that cannot be decoded, before the first batch. */
+static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
+{
+	char text[512];
+	enum endings found = dataset_is_image(o->recipe.dataset) ? endings_look(o->recipe.dataset, text, sizeof(text))
+								 : ENDINGS_READ;
+	if (found == ENDINGS_SOME_UNREAD)
+		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others",
+			   spec->dataset, text);
+	if (found == ENDINGS_ALL_UNREAD)
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
+	return found == ENDINGS_ALL_UNREAD;
+}
+
+static void open_source(struct opening *o)
+{
+	const struct loader_spec *spec = &o->task.job->spec;
+	atomic_store(&o->phase, NULL); /* if it had to wait */
+	struct dataset_error err = { .text = "" };
+	struct dataset_source source = { .spec = o->source,
+					 .fds = o->fds,
+					 .n_fds = o->n_fds,
+					 .access = &o->access,
+					 .cache_dir = o->manifest_dir,
+					 .cache_limit_bytes = o->index_dir_limit_bytes,
+					 .meter = &o->meter,
+					 .on_progress = on_dataset_progress,
+					 .progress_arg = o };
+	o->meter = (struct meter){ .more = on_more_memory, .arg = o };
+	int r = dataset_open(&source, &o->recipe.dataset, &err);
+	if (r == 0)
+		r = charge_bits(o);
+	if (r && o->refused) {
+		explain_refusal(o);
+		return;
+	}
+	if (r) {
+		opening_fail(o, err.code ? (Batchd__Wire__ErrorCode)err.code : BATCHD__WIRE__ERROR_CODE__INTERNAL,
+			     "dataset", err.text[0] ? err.text : strerror(-r));
+		return;
+	}
+	if (dataset_n(o->recipe.dataset) == 0)
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
+	else if (!lacks_fields(o, spec) && !refuses_kinds(o, spec))
+		open_pipeline(o, spec);
+}
+
+void opening_run(struct job_task *t)
+{
+	struct opening *o = container_of(t, struct opening, task);
+	open_source(o);
+	/* Closed here and not on the loop: closing a file on a FUSE file system waits for its server. */
+	wire_close_fds(o->fds, o->n_fds);
+	o->n_fds = 0;
+}
+
+/* ---- on the loop thread ---- */
+
+void opening_free_recipe(struct opening *o)
+{
+	recipe_finish(&o->recipe);
+	charge_end(&o->memory);
+}
+
+void opening_free(uv_handle_t *h)
+{
+	struct opening *o = h->data;
+	closing_add(o->access.uid, o->fds, o->n_fds); /* of an opening that never ran */
+	opening_free_recipe(o);
+	free(o->source);
+	free(o->manifest_dir);
+	free(o);
+}

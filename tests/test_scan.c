@@ -363,7 +363,7 @@ END_TEST
 
 START_TEST(test_other_kinds_of_jpeg_are_not_supported)
 {
-	/* Progressive, arithmetic, odd samplings: all left to libjpeg. */
+	/* Progressive, arithmetic, odd samplings: left to libjpeg, or to the decoder of progressive files. */
 	struct jpeg_recipe recipes[] = {
 		{ .width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 80, .progressive = true },
 		{ .width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 80, .arithmetic = true },

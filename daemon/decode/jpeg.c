@@ -1,5 +1,5 @@
 /* Decodes one JPEG at a time, and only the part that the wanted region needs. libjpeg-turbo reads the header and is the
- * reference. scan.c decodes plain baseline files to the same pixels; libjpeg-turbo decodes all other files and every
+ * reference. scan.c decodes plain files to the same pixels; libjpeg-turbo decodes all other files and every
  * doubtful file as follows.
  *
  * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's edges,
@@ -402,12 +402,16 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 {
 	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 
-	if (!scan_supported(&r->cinfo))
+	const bool progressive = scan_supported_progressive(&r->cinfo);
+	if (!progressive && !scan_supported(&r->cinfo))
 		return SCAN_E_UNSURE;
 	uint8_t *to = scratch_reserve(pixels, stride * want.height);
 	if (!to)
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
+	if (progressive)
+		return scan_progressive_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer,
+					       r->limits->max_scans, &r->budget, want, out);
 	struct checkpoints *index = r->n_index_bytes ? (struct checkpoints *)(void *)r->index.data : NULL;
 	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, r->scan_id, index,
 			   index, want, out);

@@ -18,7 +18,7 @@
 enum { MAX_FIRST_SIZE = 7 }; /* so that the first value of a pair fits into 8 bits */
 
 /* Canonical codes from counts. Like libjpeg, refuses counts that do not fit and a code of all ones. */
-static int codes_build(struct huff_codes *c, const uint8_t bits[17], const uint8_t values[256], unsigned max_size)
+int huff_codes_build(struct huff_codes *c, const uint8_t bits[17], const uint8_t values[256], unsigned max_size)
 {
 	uint32_t code = 0;
 	int32_t n = 0;
@@ -41,7 +41,7 @@ static int codes_build(struct huff_codes *c, const uint8_t bits[17], const uint8
 
 int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t values[256])
 {
-	int r = codes_build(&t->codes, bits, values, HUFF_MAX_DC_SIZE);
+	int r = huff_codes_build(&t->codes, bits, values, HUFF_MAX_DC_SIZE);
 	unsigned at = 0, n = 0;
 
 	if (r)
@@ -158,7 +158,7 @@ int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t value
 {
 	struct template templates[HUFF_AC_BITS + 1]; /* by bits that are left; 1 to HUFF_AC_BITS */
 	unsigned at = 0, n = 0;
-	int r = codes_build(&t->codes, bits, values, HUFF_MAX_AC_SIZE);
+	int r = huff_codes_build(&t->codes, bits, values, HUFF_MAX_AC_SIZE);
 
 	if (r)
 		return r;

@@ -49,6 +49,7 @@ enum { HUFF_AC_LENGTH = 18, HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
  * one with values too large for 8-bit samples. */
 int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t values[256]);
 int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t values[256]);
+int huff_codes_build(struct huff_codes *c, const uint8_t bits[17], const uint8_t values[256], unsigned max_size);
 
 /* The tables built last, looked up by their definition. */
 enum { HUFF_CACHE_TABLES = 6 };

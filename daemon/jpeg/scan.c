@@ -16,6 +16,7 @@
 
 #include "jpeg/blocks.h"
 #include "jpeg/entropy.h"
+#include "jpeg/progressive.h"
 #include "jpeg/scan.h"
 #include "jpeg/stuffing.h"
 
@@ -44,7 +45,9 @@ struct scan {
 	const struct blocks_ops *blocks;
 	struct huff_cache tables;
 	struct scratch stream, starts, strips;
+	struct progressive progressive;
 	/* The present image. */
+	bool is_progressive; /* its coefficients are in `progressive` */
 	struct shape shape;
 	struct mcu_layout layout;
 	const uint32_t *interval_starts; /* in the stream, one more than there are intervals */
@@ -87,6 +90,7 @@ void scan_destroy(struct scan *s)
 	scratch_finish(&s->stream);
 	scratch_finish(&s->starts);
 	scratch_finish(&s->strips);
+	progressive_finish(&s->progressive);
 	free(s);
 }
 
@@ -219,6 +223,22 @@ uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, si
 	return XXH3_64bits_withSeed(data, n, XXH3_64bits(&key, sizeof(key)));
 }
 
+static void load_quant(struct scan *s, const struct jpeg_decompress_struct *c)
+{
+	for (uint32_t i = 0; i < s->shape.n_components; i++) {
+		const UINT16 *quant = c->quant_tbl_ptrs[c->comp_info[i].quant_tbl_no]->quantval;
+
+		for (unsigned at = 0; at < DCTSIZE2; at++) {
+			uint16_t *to = s->quant[i > 0] + at / 8 * COEF_ROW + at % 8;
+
+			if (i != 2)
+				to[0] = quant[at];
+			if (i != 1)
+				to[8] = quant[at];
+		}
+	}
+}
+
 static int load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
 {
 	const struct huff_dc *dc[3];
@@ -229,21 +249,13 @@ static int load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
 		const jpeg_component_info *k = &c->comp_info[i];
 		const JHUFF_TBL *dc_table = c->dc_huff_tbl_ptrs[k->dc_tbl_no],
 				*ac_table = c->ac_huff_tbl_ptrs[k->ac_tbl_no];
-		const UINT16 *quant = c->quant_tbl_ptrs[k->quant_tbl_no]->quantval;
 
 		dc[i] = huff_cache_dc(&s->tables, dc_table->bits, dc_table->huffval);
 		ac[i] = huff_cache_ac(&s->tables, ac_table->bits, ac_table->huffval);
 		if (!dc[i] || !ac[i])
 			return SCAN_E_UNSURE;
-		for (unsigned at = 0; at < DCTSIZE2; at++) {
-			uint16_t *to = s->quant[i > 0] + at / 8 * COEF_ROW + at % 8;
-
-			if (i != 2)
-				to[0] = quant[at];
-			if (i != 1)
-				to[8] = quant[at];
-		}
 	}
+	load_quant(s, c);
 	l->n_blocks = s->shape.n_luma + s->shape.n_components - 1;
 	for (uint32_t b = 0; b < l->n_blocks; b++) {
 		uint32_t i = b < s->shape.n_luma ? 0 : b - s->shape.n_luma + 1;
@@ -457,6 +469,41 @@ static void transform_mcu(struct scan *s, uint32_t x, uint32_t wanted, const uin
 			       s->strip[1].row0 + x * 8, s->strip[2].row0 + x * 8, s->strip[1].stride_bytes);
 }
 
+/* The wanted blocks of an MCU of a progressive picture, as entropy_ops.decode gives them. */
+static void fetch_mcu(const struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
+		      int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+{
+	const struct shape *shape = &s->shape;
+
+	for (uint32_t b = 0; b < shape->n_luma + shape->n_components - 1; b++) {
+		bool luma = b < shape->n_luma;
+		uint32_t x = luma ? mcu_x * shape->h + b % shape->h : mcu_x;
+		uint32_t y = luma ? mcu_y * shape->v + b / shape->h : mcu_y;
+
+		if (wanted >> b & 1)
+			last[b] = (uint8_t)progressive_block(&s->progressive, luma ? 0 : b - shape->n_luma + 1, x, y,
+							     coef[b]);
+	}
+}
+
+/* The next MCU of the row: its wanted blocks. */
+static int next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
+		    int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+{
+	int r;
+
+	if (s->is_progressive) {
+		fetch_mcu(s, mcu_x, mcu_y, wanted, coef, last);
+		return 0;
+	}
+	if (s->at == s->stop && (r = arrive(s)))
+		return r;
+	if (s->entropy->decode(&s->state, &s->layout, wanted, coef, last) < 0 || bits_left(s) < 0)
+		return SCAN_E_UNSURE;
+	s->at++;
+	return 0;
+}
+
 /* Decodes those MCUs of one row that the rectangle needs into the strips. */
 static int decode_row(struct scan *s, uint32_t mcu_y)
 {
@@ -469,20 +516,17 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 
 	coef[n_luma] = s->coef[2];
 	coef[n_luma + 1] = s->coef[2] + 8;
-	if ((r = go_to(s, mcu_y * s->shape.mcus_per_row + s->mcu_x0)))
+	if (!s->is_progressive && (r = go_to(s, mcu_y * s->shape.mcus_per_row + s->mcu_x0)))
 		return r;
 	for (uint32_t x = 0; x < n; x++) {
 		uint32_t wanted = x && x + 1 < n ? inner : blocks_wanted(s, s->mcu_x0 + x, mcu_y);
 
-		if (s->at == s->stop && (r = arrive(s)))
-			return r;
 		if (n_luma == 1)
 			coef[0] = s->coef[0] + x % 2 * 8;
-		if (wanted != (1u << s->layout.n_blocks) - 1)
+		if (wanted != (1u << (n_luma + s->shape.n_components - 1)) - 1)
 			memset(last, 0, sizeof(last));
-		if (s->entropy->decode(&s->state, &s->layout, wanted, coef, last) < 0 || bits_left(s) < 0)
-			return SCAN_E_UNSURE;
-		s->at++;
+		if ((r = next_mcu(s, s->mcu_x0 + x, mcu_y, wanted, coef, last)))
+			return r;
 		transform_mcu(s, x, wanted, last);
 		if (n_luma == 1) {
 			if (x % 2 == 0)
@@ -639,7 +683,8 @@ static int decode_rows(struct scan *s, const struct image *out)
 	int r;
 
 	s->exceeded = 0;
-	stand_at(s, 0, 0, (const int32_t[3]){ 0 });
+	if (!s->is_progressive)
+		stand_at(s, 0, 0, (const int32_t[3]){ 0 });
 	for (uint32_t y = s->mcu_y0; y < s->mcu_y1; y++) {
 		if ((r = decode_row(s, y))) {
 			memset(s->coef, 0, sizeof(s->coef));
@@ -657,12 +702,73 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 
 	if (!scan_supported(c) || !shape_of(c, &s->shape))
 		return SCAN_E_UNSURE;
+	s->is_progressive = false;
 	if ((r = load_tables(s, c)) || (r = load_stream(s, data, n)))
 		return r;
 	s->index = index_fits(in, &s->shape, id) ? in : NULL;
 	s->record = index_fits(record, &s->shape, id) ? record : NULL;
 	plan_region(s, want);
 	if ((r = reserve_strips(s)))
+		return r;
+	out->width = want.width;
+	out->height = want.height;
+	return decode_rows(s, out);
+}
+
+/* ---- progressive pictures ---- */
+
+bool scan_supported_progressive(const struct jpeg_decompress_struct *c)
+{
+	struct shape s;
+
+	if (!c->progressive_mode || c->arith_code || c->data_precision != 8 || !shape_of(c, &s))
+		return false;
+	for (int i = 0; i < c->num_components; i++) {
+		int table = c->comp_info[i].quant_tbl_no;
+
+		if (table < 0 || table >= NUM_QUANT_TBLS || !c->quant_tbl_ptrs[table])
+			return false;
+	}
+	return true;
+}
+
+static void frame_of(const struct scan *s, uint32_t max_scans, struct progressive_frame *f)
+{
+	const struct shape *shape = &s->shape;
+
+	*f = (struct progressive_frame){ .n_components = shape->n_components,
+					 .mcus_per_row = shape->mcus_per_row,
+					 .mcu_rows = shape->mcu_rows,
+					 .n_rows = s->mcu_y1,
+					 .max_scans = max_scans };
+	for (uint32_t i = 0; i < shape->n_components; i++) {
+		uint32_t h = i ? 1 : shape->h, v = i ? 1 : shape->v;
+		uint32_t width = i ? shape->chroma_width : shape->width,
+			 height = i ? shape->chroma_height : shape->height;
+
+		f->component[i] = (struct progressive_component){ .h = h,
+								  .v = v,
+								  .columns = (width + 7) / 8,
+								  .rows = (height + 7) / 8,
+								  .stride = shape->mcus_per_row * h };
+	}
+}
+
+int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
+			    uint32_t max_scans, struct cpu_budget *budget, struct region_px want, struct image *out)
+{
+	struct progressive_frame frame;
+	int r;
+
+	if (!scan_supported_progressive(c) || !shape_of(c, &s->shape))
+		return SCAN_E_UNSURE;
+	s->is_progressive = true;
+	s->index = NULL;
+	s->record = NULL;
+	load_quant(s, c);
+	plan_region(s, want);
+	frame_of(s, max_scans, &frame);
+	if ((r = progressive_read(&s->progressive, &frame, c, data, n, &s->tables, budget)) || (r = reserve_strips(s)))
 		return r;
 	out->width = want.width;
 	out->height = want.height;

@@ -14,6 +14,7 @@
 
 #include "image/image.h"
 #include "jpeg/checkpoints.h"
+#include "util/cpu-budget.h"
 
 enum {
 	SCAN_E_UNSURE = 1, /* something in the data is unusual: use libjpeg and its result */
@@ -45,6 +46,12 @@ uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, si
  * cut short is unsure for any rectangle. Damage inside is noticed only where it is decoded. */
 int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n, uint64_t id,
 		const struct checkpoints *in, struct checkpoints *record, struct region_px want, struct image *out);
+
+/* The same for progressive files. max_scans: more are unsure; so is a picture that takes more than the budget. Bits of
+ * all scans are decoded down to the last row that the rectangle needs. */
+bool scan_supported_progressive(const struct jpeg_decompress_struct *c);
+int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
+			    uint32_t max_scans, struct cpu_budget *budget, struct region_px want, struct image *out);
 
 /* The size of an index for this image, where n is the size of the entropy-coded data and all that follows it; and
  * initialization of that many bytes, 8-byte aligned, to an empty index of the data with this scan_id. */

@@ -65,7 +65,7 @@ static size_t copy_to_ff(const uint8_t *data, size_t at, size_t n, uint8_t **out
 	return n;
 }
 
-int unstuff(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint32_t n_starts)
+int unstuff_scan(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint32_t n_starts, size_t *n_used)
 {
 	uint8_t *const base = out;
 	uint32_t i = 0;
@@ -85,10 +85,21 @@ int unstuff(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint3
 				return -EINVAL;
 		uint8_t marker = data[at++];
 
+		if (marker == 0)
+			return -EINVAL;
 		starts[++i] = (uint32_t)(--out - base);
-		if (marker == EOI)
-			return i == n_starts ? 0 : -EINVAL;
+		if (marker < RST0 || marker >= RST0 + 8) {
+			*n_used = at;
+			return i == n_starts ? marker : -EINVAL;
+		}
 		if (marker != RST0 + (i - 1) % 8 || i == n_starts)
 			return -EINVAL;
 	}
+}
+
+int unstuff(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint32_t n_starts)
+{
+	size_t n_used;
+
+	return unstuff_scan(data, n, out, starts, n_starts, &n_used) == EOI ? 0 : -EINVAL;
 }

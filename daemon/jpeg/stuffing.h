@@ -11,5 +11,7 @@
  * without restart markers), numbered correctly. starts[n_starts] is set to the end of the last one: room for n_starts +
  * 1. Returns 0, or -EINVAL for any irregularity, such as a missing EOI. Reads nothing outside data[0..n). */
 int unstuff(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint32_t n_starts);
+/* The same for one scan of several: up to any marker, which is returned; *n_used is the size of all that, with it. */
+int unstuff_scan(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint32_t n_starts, size_t *n_used);
 
 #endif

@@ -9,7 +9,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_MADE = 24, MAX_PX = 1 << 16 };
+enum { N_MADE = 36, N_BASELINE = 24, MAX_PX = 1 << 16, MAX_SCANS = 20 };
 
 static struct made {
 	uint8_t *bytes;
@@ -34,6 +34,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 			.optimize = i % 3 == 0,
 			.restart = i % 4 == 1 ? 1 + i % 5 : 0,
 			.noise = i * 11 % 256,
+			.progressive = i >= N_BASELINE,
 		};
 
 		made[i].bytes = jpeg_make(&r, i + 1, &made[i].n);
@@ -121,6 +122,42 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	free(second);
 }
 
+static int progressive(const struct jpeg_in *header, struct region_px want, uint8_t *rgb)
+{
+	struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
+	struct cpu_budget budget;
+
+	cpu_budget_begin(&budget, 0);
+	return scan_progressive_region(scan, &header->c, header->c.src->next_input_byte, header->c.src->bytes_in_buffer,
+				       MAX_SCANS, &budget, want, &out);
+}
+
+static void check_progressive(const struct jpeg_in *header, const uint8_t *bytes, size_t n, uint32_t seed)
+{
+	const uint32_t width = header->c.image_width, height = header->c.image_height;
+	uint8_t *whole = malloc((size_t)width * height * 3), *other = malloc((size_t)width * height * 3);
+	uint32_t x = jpeg_random(&seed) % width, y = jpeg_random(&seed) % height;
+	struct region_px want = { x, y, 1 + jpeg_random(&seed) % (width - x), 1 + jpeg_random(&seed) % (height - y) };
+	int sure = progressive(header, (struct region_px){ 0, 0, width, height }, whole);
+
+	check(sure == 0 || sure == SCAN_E_UNSURE, "not an outcome");
+	if (progressive(header, want, other) == 0 && sure == 0)
+		for (uint32_t row = 0; row < want.height; row++)
+			check(memcmp(other + (size_t)row * want.width * 3, whole + ((size_t)(y + row) * width + x) * 3,
+				     (size_t)want.width * 3) == 0,
+			      "a rectangle of a progressive picture differs from the whole");
+	if (sure == 0) {
+		struct jpeg_in in;
+
+		check(jpeg_in_open(&in, bytes, n) == 0 && jpeg_in_pixels(&in, other) == 0,
+		      "libjpeg fails where we are sure");
+		check(memcmp(whole, other, (size_t)width * height * 3) == 0, "libjpeg sees other pixels");
+		jpeg_in_close(&in);
+	}
+	free(whole);
+	free(other);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct jpeg_in header;
@@ -130,9 +167,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	for (size_t i = 0; i < size && i < 64; i++)
 		seed = (seed ^ data[i]) * 16777619u | 1;
-	if (jpeg_in_open(&header, bytes, n) == 0 && scan_supported(&header.c) &&
-	    (uint64_t)header.c.image_width * header.c.image_height <= MAX_PX)
-		check_image(&header, bytes, n, seed);
+	if (jpeg_in_open(&header, bytes, n) == 0 && (uint64_t)header.c.image_width * header.c.image_height <= MAX_PX) {
+		if (scan_supported(&header.c))
+			check_image(&header, bytes, n, seed);
+		else if (scan_supported_progressive(&header.c))
+			check_progressive(&header, bytes, n, seed);
+	}
 	jpeg_in_close(&header);
 	free(bytes);
 	return 0;

@@ -181,6 +181,15 @@ static const char everything[] =
 	"\"RandomHorizontalFlip\",[\"RandomVerticalFlip\",0.5],[\"ColorJitter\",0.4,0.4,0.4,0.1],[\"RandomGrayscale\",0.3],"
 	"[\"Pad\",3],[\"CenterCrop\",66],\"ToTensor\",[\"Normalize\",[0.5],[0.25]]]";
 
+/* Every container and policy: what they draw and mix. */
+static const char policies[] =
+	"[[\"Resize\",[80,90]],[\"RandomApply\",[[\"ColorJitter\",0.4],\"RandomHorizontalFlip\"],0.8],"
+	"[\"RandomChoice\",[\"RandAugment\",\"TrivialAugmentWide\",[\"AutoAugment\",\"svhn\"],\"AugMix\"]],"
+	"[\"RandomOrder\",[\"RandomVerticalFlip\",[\"RandomGrayscale\",0.2],[\"RandAugment\",{\"interpolation\":"
+	"\"bicubic\"}]]],[\"TimmAugMix\",[[\"Rotate\",1,9],[\"SharpnessIncreasing\",1,9],[\"GaussianBlur\",1,5]]],"
+	"[\"TimmRandAugment\",[[\"ShearX\",0.5,9],[\"SolarizeAdd\",0.5,9]],{\"magnitude_std\":0.5}],\"ToTensor\","
+	"[\"Normalize\",0.1,0.3],[\"RandomErasing\",{\"value\":\"random\"}]]";
+
 START_TEST(test_philox_gives_the_published_numbers)
 {
 	/* Random123's known answer: counter 0 under key 0; and draws follow blocks in order. */
@@ -274,13 +283,19 @@ START_TEST(test_canonical_text_is_a_fixed_point)
 {
 	/* The canonical text is itself a pipeline, with the same canonical text. */
 	static const char *const texts[] = {
-		"train224", "val224", everything,
+		"train224",
+		"val224",
+		everything,
+		policies,
 		"[[\"Resize\",[9,7],\"bicubic\"],[\"Grayscale\",1],[\"Pad\",1,9],[\"RandomCrop\",7],\"ToTensor\",[\"Normalize\",0.1,0.3]]",
 		"[[\"Resize\",{\"size\":40,\"max_size\":50,\"interpolation\":\"nearest\",\"pillow\":12}],[\"CenterCrop\",[3,4]],[\"ColorJitter\",{\"hue\":[-0.1,0.2]}]]"
 	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-		struct pipeline *p = parse(texts[i]), *again = parse(pipeline_text(p));
+		struct pipeline *p =
+			parse_as(texts[i], texts[i] == policies ? DTYPE_FLOAT32 : DTYPE_UINT8, LAYOUT_NCHW);
+		struct pipeline *again =
+			parse_as(pipeline_text(p), texts[i] == policies ? DTYPE_FLOAT32 : DTYPE_UINT8, LAYOUT_NCHW);
 
 		ck_assert_str_eq(pipeline_text(p), pipeline_text(again));
 		ck_assert_str_eq(pipeline_prefix_text(p), pipeline_prefix_text(again));
@@ -411,6 +426,35 @@ START_TEST(test_both_sides_of_the_limits)
 }
 END_TEST
 
+START_TEST(test_rows_of_policies_depend_on_their_key_alone)
+{
+	/* The same as above with containers, policies and noise: in one run, and from a prefix. */
+	unsigned long n, n_other;
+	uint8_t *file = jpeg_new(211, 157, &n), *other = jpeg_new(640, 80, &n_other);
+	struct pipeline *p = parse_as(policies, DTYPE_FLOAT32, LAYOUT_NCHW);
+	struct bench used = bench_new(), fresh = bench_new();
+
+	for (uint64_t index = 0; index < 40; index++) {
+		struct sample_key key = { 7, 3, index }, next_epoch = { 7, 4, index };
+		uint8_t *noise = run(used, p, other, n_other, key);
+		uint8_t *a = run(used, p, file, n, key), *b = run_by_prefix(fresh, p, file, n, key),
+			*c = run(fresh, p, file, n, next_epoch);
+
+		ck_assert_mem_eq(a, b, pipeline_row_bytes(p));
+		ck_assert(memcmp(a, c, pipeline_row_bytes(p)) != 0);
+		free(noise);
+		free(a);
+		free(b);
+		free(c);
+	}
+	bench_free(used);
+	bench_free(fresh);
+	pipeline_destroy(p);
+	free(file);
+	free(other);
+}
+END_TEST
+
 START_TEST(test_a_row_depends_on_its_key_alone)
 {
 	/* A worker with earlier work gives the same row as a fresh one; another key gives another row. */
@@ -506,7 +550,7 @@ static int run_round(struct bench b, const struct pipeline *p, uint8_t *const fi
 START_TEST(test_steady_state_allocates_nothing)
 {
 	/* Once a worker has seen its samples, seeing them again allocates nothing. */
-	static const char *const texts[] = { "train224", "val224", everything };
+	static const char *const texts[] = { "train224", "val224", everything, policies };
 	unsigned long n[2], before, after;
 	int n_failed;
 	uint8_t *files[2] = { jpeg_new(300, 200, &n[0]), jpeg_new(190, 333, &n[1]) };
@@ -635,6 +679,7 @@ int main(void)
 	tcase_add_test(c, test_mistakes_are_named);
 	tcase_add_test(c, test_both_sides_of_the_limits);
 	tcase_add_test(c, test_a_row_depends_on_its_key_alone);
+	tcase_add_test(c, test_rows_of_policies_depend_on_their_key_alone);
 	tcase_add_test(c, test_resumed_rows_are_the_same_rows);
 	tcase_add_test(c, test_steady_state_allocates_nothing);
 	tcase_add_test(c, test_threads_share_a_pipeline);

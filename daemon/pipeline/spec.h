@@ -12,7 +12,7 @@ enum {
 	SPEC_MAX_DEPTH = 8,    /* containers inside each other */
 	SPEC_MAX_EDGE = 8192,  /* the largest size that an op may name, in pixels */
 	SPEC_MAX_TEXT_BYTES = 16 * 1024,
-	SPEC_MAX_ARGS = 10,
+	SPEC_MAX_ARGS = 12,
 };
 
 struct op_type;

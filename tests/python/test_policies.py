@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from test_random_ops import evenly_spread
+from test_random_ops import evenly_spread, is_uniform
 from vision import import_torchvision
 
 torch = pytest.importorskip("torch")
@@ -218,6 +218,41 @@ def test_pixels_are_those_of_torchvisions_functions(build, v2, picture, kind, in
             assert np.array_equal(row, want), (steps(taken), np.abs(row.astype(int) - want).max())
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"severity": 10, "mixture_width": 4, "chain_depth": 2}, {"all_ops": False, "fill": [9, 99, 199]}]
+)
+def test_aug_mix(build, v2, picture, options):
+    """What is drawn (chains of 1 to 3 of torchvision's changes, weights by Dirichlet), and the pixels: each chain by
+    torchvision's functions on a Pillow image, mixed in float32 as torchvision mixes tensors, truncated."""
+    image, raw = picture
+    width, severity, fill = options.get("mixture_width", 3), options.get("severity", 3), options.get("fill")
+    counts, depths, own = {}, [], []
+    for row in drawn(build, ["AugMix", options], 20_000):
+        assert abs(row[: 1 + width].sum() - 1) < 1e-6
+        own.append(row[0])
+        depths.extend(row[1 + width : 1 + 2 * width].astype(int))
+        for name, amount, _ in steps(row[1 + 2 * width :]):
+            counts.setdefault(name, set()).add(amount)
+            counts[name, "n"] = counts.get((name, "n"), 0) + 1
+    is_uniform(np.array(own), 0, 1)
+    if "chain_depth" in options:
+        assert set(depths) == {2}
+    else:
+        evenly_spread(np.bincount(depths)[1:])
+    space = v2.AugMix._AUGMENTATION_SPACE if options.get("all_ops", True) else v2.AugMix._PARTIAL_AUGMENTATION_SPACE
+    assert {name for name in counts if isinstance(name, str)} == set(space)
+    evenly_spread([counts[name, "n"] for name in space])
+    for name in space:
+        assert counts[name] == amounts(name, magnitudes(space, name, 10), range(severity)), name
+    for row, taken in zip(made(build, ["AugMix", options], raw, 40), drawn(build, ["AugMix", options], 40)):
+        weights, ends = taken[: 1 + width].astype(np.float32), np.cumsum(taken[1 + width : 1 + 2 * width]).astype(int)
+        chain = steps(taken[1 + 2 * width :])
+        mix = weights[0] * np.asarray(image).astype(np.float32)
+        for i, (begin, end) in enumerate(zip([0, *ends], ends)):
+            mix += weights[1 + i] * np.asarray(theirs(v2, image, chain[begin:end], fill)).astype(np.float32)
+        assert np.array_equal(row, mix.astype(np.uint8))
+
+
 def test_bad_arguments_are_named(build):
     for op, words in (
         (["RandAugment", {"num_ops": 17}], "'num_ops' is 17"),
@@ -226,6 +261,12 @@ def test_bad_arguments_are_named(build):
         (["TrivialAugmentWide", {"num_magnitude_bins": 1}], "'num_magnitude_bins' is 1"),
         (["AutoAugment", "mnist"], "'policy' is \"mnist\""),
         (["AutoAugment", {"fill": 256}], "'fill' is 256"),
+        (["AugMix", {"severity": 11}], "'severity' is 11"),
+        (["AugMix", {"mixture_width": 8, "chain_depth": 5}], "'chain_depth' is 5; expected a depth"),
+        (["TimmRandAugment", [["Rotate", 0.5]]], "'ops' is"),
+        (["TimmRandAugment", [["Shake", 0.5, 1]]], "timm's name of an op"),
+        (["TimmRandAugment", [["Rotate", 0.5, 9]], {"choice_weights": [0]}], "'choice_weights'"),
+        (["TimmAutoAugment", [[["Rotate", 2, 9]]]], "'policy'"),
     ):
         args = [tool(build), json.dumps([["CenterCrop", 8], op]), "uint8", "NHWC", "0", "0", "0", "/dev/null"]
         assert words in subprocess.run(args, capture_output=True, text=True).stderr

@@ -112,7 +112,9 @@ def _base(kind):
                     f"that the daemon does not know: use {base.__name__} itself, {_OUTLET}"
                 )
             return base
-        changed = changed or next((m for m in _METHODS if m in vars(base) and not _is_torchvisions(vars(base)[m])), None)
+        changed = changed or next(
+            (m for m in _METHODS if m in vars(base) and not _is_torchvisions(vars(base)[m])), None
+        )
     return None
 
 

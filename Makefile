@@ -236,6 +236,7 @@ endif
 $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
 $(BUILD)/tests/test_convert_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
+$(BUILD)/tests/test_content: $(BUILD)/client/names.o # not in the library by name
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.
@@ -255,7 +256,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/l
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/arrays.o $(BUILD)/client/error.o # not in the library by name
+$(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/arrays.o $(BUILD)/client/names.o $(BUILD)/client/error.o # not in the library by name
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
 # The driver double, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.

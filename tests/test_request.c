@@ -74,6 +74,54 @@ START_TEST(test_a_producer_serves_so_many_ranks)
 }
 END_TEST
 
+START_TEST(test_names_of_fields_are_sorted_and_checked)
+{
+	/* The same fields in another order are the same job; a name that is there twice, or could not be one of a field,
+	 * is refused by name; so are fields of a producer's batches. As many as the wire lets through fit. */
+	char *two[] = { "image", "label" }, *turned[] = { "label", "image" }, *twice[] = { "a", "b", "a" };
+	char *bad[] = { "a b" }, *comma[] = { "a,b" }, *many[WIRE_MAX_FIELDS];
+	static char names[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
+	Batchd__Wire__Open o = usual("open");
+	o.field = two;
+	o.n_field = 2;
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_str_eq(r.spec.fields, "image,label");
+	o.field = turned;
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_str_eq(r.spec.fields, "image,label");
+	o.field = twice;
+	o.n_field = 3;
+	ck_assert_int_eq(make_as(0, &o, 0), REFUSED);
+	ck_assert_str_eq(err.field, "fields");
+	ck_assert_ptr_nonnull(strstr(err.text, "'a' twice"));
+	o.n_field = 1;
+	o.field = bad;
+	ck_assert_int_eq(make_as(0, &o, 0), REFUSED);
+	o.field = comma;
+	ck_assert_int_eq(make_as(0, &o, 0), REFUSED);
+	ck_assert_ptr_nonnull(strstr(err.text, "'a,b'"));
+	for (unsigned i = 0; i < WIRE_MAX_FIELDS; i++) {
+		memset(names[i], 'x', WIRE_MAX_FIELD_NAME);
+		names[i][0] = (char)('0' + i);
+		if (names[i][0] == '\\' || names[i][0] == ',')
+			names[i][0] = '!';
+		many[i] = names[i];
+	}
+	o.field = many;
+	o.n_field = WIRE_MAX_FIELDS;
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_uint_eq(strlen(r.spec.fields), WIRE_MAX_FIELDS * (WIRE_MAX_FIELD_NAME + 1) - 1);
+	o = usual("serve:x");
+	o.field = two;
+	o.n_field = 2;
+	ck_assert_int_eq(make_as(0, &o, 0), REFUSED);
+	ck_assert_str_eq(err.field, "fields");
+	o = usual("open");
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_str_eq(r.spec.fields, "");
+}
+END_TEST
+
 START_TEST(test_a_configured_name_becomes_its_source_and_transform)
 {
 	/* Opened with the daemon's rights: trusted even for another user. */
@@ -228,6 +276,7 @@ int main(void)
 	TCase *t = tcase_create("request");
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, test_a_producer_serves_so_many_ranks);
+	tcase_add_test(t, test_names_of_fields_are_sorted_and_checked);
 	tcase_add_test(t, test_a_configured_name_becomes_its_source_and_transform);
 	tcase_add_test(t, test_users_of_a_data_set_are_respected);
 	tcase_add_test(t, test_a_stranger_sends_descriptors_and_is_not_trusted);

@@ -435,6 +435,37 @@ START_TEST(test_body_sent_twice_is_one_body)
 }
 END_TEST
 
+START_TEST(test_wanted_fields_within_and_beyond_their_limits)
+{
+	/* A hostile client names as many as it likes, as long as it likes: 64 names of 63 bytes, and no more. */
+	static char name[WIRE_MAX_FIELD_NAME + 2];
+	char *names[WIRE_MAX_FIELDS + 1];
+	const char *why;
+	Batchd__Wire__Open o;
+	Batchd__Wire__ClientMessage m = open_of(&o);
+	const Batchd__Wire__ClientMessage *out;
+
+	o.job = (char *)"j";
+	memset(name, 'x', WIRE_MAX_FIELD_NAME);
+	for (unsigned i = 0; i <= WIRE_MAX_FIELDS; i++)
+		names[i] = name;
+	o.field = names;
+	o.n_field = WIRE_MAX_FIELDS;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), 0);
+	o.n_field++;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+	o.n_field = 2;
+	name[WIRE_MAX_FIELD_NAME] = 'x';
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+	ck_assert_ptr_nonnull(strstr(why, "Open.field"));
+	name[0] = '\0';
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+	name[0] = '\n';
+	name[1] = '\0';
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+}
+END_TEST
+
 START_TEST(test_server_messages_within_and_beyond_their_limits)
 {
 	/* The client does not trust the daemon's numbers either. */
@@ -714,6 +745,7 @@ int main(void)
 	tcase_add_test(messages, test_message_without_a_known_body_is_refused);
 	tcase_add_test(messages, test_packet_that_grows_when_unpacked_is_refused_within_the_arena);
 	tcase_add_test(messages, test_body_sent_twice_is_one_body);
+	tcase_add_test(messages, test_wanted_fields_within_and_beyond_their_limits);
 	tcase_add_test(messages, test_server_messages_within_and_beyond_their_limits);
 	tcase_add_test(messages, test_a_device_comes_whole_or_not_at_all);
 	tcase_add_test(messages, test_fds_belong_to_open_and_opened_only);

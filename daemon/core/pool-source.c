@@ -181,10 +181,15 @@ static void pack(struct pool_source *p, struct slot *slot)
 		if (!f->ragged || pack_field(slot, f, p->recipe->dataset))
 			continue;
 		char text[256];
-		snprintf(
-			text, sizeof(text),
-			"the %s of a batch with %u substitutes for bad samples is longer than that of any batch without",
-			p->fields[k].name, atomic_load(&slot->n_replaced));
+		unsigned n_replaced = atomic_load(&slot->n_replaced);
+		if (n_replaced)
+			snprintf(text, sizeof(text),
+				 "the %s of a batch with %u substitutes for bad samples is longer than that of any "
+				 "batch without; mend or remove the bad samples",
+				 p->fields[k].name, n_replaced);
+		else
+			snprintf(text, sizeof(text), "the %s of a batch is longer than the data set has said",
+				 p->fields[k].name);
 		note_bad(p, (uint64_t)slot_indices(slot)[0], text);
 		atomic_store(&slot->failed, true);
 	}

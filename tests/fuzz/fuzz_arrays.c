@@ -1,4 +1,4 @@
-/* The content that a producer may leave in a slot. Any bytes are either refused with a text, or every returned array is
+/* The content that a producer may leave in a slot, and its text. Any bytes are either refused with a text, or every returned array is
  * inside the slot, after the text, and has the size that its shape says; and written arrays are read back unchanged. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "names.h"
 
 enum { ROOM = 1 << 14, ALIGN = 64, HEAD_BYTES = 16, ENTRY_BYTES = 88, SOME = 3 };
 
@@ -130,8 +131,24 @@ static void read_changed(const uint8_t *data, size_t size)
 	free(slot);
 }
 
+/* A name is found in no text but a dictionary, and nothing is read beyond the text's end. */
+static void find_name(const uint8_t *data, size_t size)
+{
+	char *text = malloc(size + 6);
+	int n;
+
+	memcpy(text, "{\"d\":[", 6);
+	memcpy(text + 6, data, size);
+	n = names_find(text, size + 6, "x");
+	require(n >= -1 && n < 1000000);
+	if (size)
+		require(names_find((const char *)data, size, "x") < 0 || data[0] == '{');
+	free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	find_name(data, size);
 	read_slot(data, size, size ? size : 1, BATCHD_MAX_ARRAYS);
 	read_slot(data, size, ROOM, 1 + (uint32_t)size % SOME);
 	read_changed(data, size);

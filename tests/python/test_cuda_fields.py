@@ -1,0 +1,61 @@
+"""Fields of batches on a GPU, on the driver double: arrays of one shape come there, texts and lists stay in host
+memory."""
+
+import pytest
+
+pytest.importorskip("torch")
+from test_cuda_loader import run  # noqa: E402, F401
+
+CHECK = """
+    spec = "random:length=64,shape=2x3,dtype=uint8,classes=5,field=x:float32:4,field=text:text:30,field=id:int32,field=boxes:float32:*5x4"
+    warnings.simplefilter("ignore")
+
+    def rows(device, **options):
+        loader = batchd.DataLoader(spec, batch_size=10, shuffle=True, device=device, n_slots=4, **options)
+        kept = []
+        for batch in loader:
+            kept.append(({k: (v.cpu().clone() if hasattr(v, "cpu") else v) for k, v in batch.items()}, loader.last_batch.indices))
+            where = {k: isinstance(v, real.Tensor) for k, v in batch.items()}
+            batch = None
+        loader.close()
+        return kept, where
+
+    of_cpu, _ = rows("cpu")
+    for options in OPTIONS:
+        on_gpu, is_torchs = rows("cuda", **options)
+        assert len(on_gpu) == len(of_cpu) == 7
+        # The double's own tensors are on its GPU; real torch's are in host memory.
+        assert not any(is_torchs[k] for k in ("data", "label", "x", "id")), is_torchs
+        for (got, n), (expected, m) in zip(on_gpu, of_cpu):
+            assert (n == m).all() and list(got) == list(expected)
+            assert got["text"] == expected["text"]
+            assert all(real.equal(a, b) for a, b in zip(got["boxes"], expected["boxes"], strict=True))
+            for k in ("data", "label", "x", "id"):
+                assert real.equal(got[k], expected[k]), k
+"""
+
+
+@pytest.mark.parametrize("personality", [None, "no-ipc"])
+def test_arrays_are_on_the_gpu_and_texts_beside_them(run, personality):  # noqa: F811
+    """Proves every field of every batch, the short last one too, with the daemon's memory mapped and copied, as finished
+    tensors and raw."""
+    run(CHECK.replace("OPTIONS", "(dict(), dict(raw=True))"), personality)
+
+
+def test_images_and_their_labels_by_name(run):  # noqa: F811
+    """Proves that images are finished as without names, and that labels alone decode and finish nothing."""
+    run("""
+    with open_loader(fields={"pixel_values": "image", "labels": "label"}, job="by name") as loader:
+        if loader._info.can_finish:
+            loader.set_epoch(2)
+            for batch, (i, l, n) in zip(loader, wanted, strict=True):
+                assert list(batch) == ["pixel_values", "labels"]
+                assert real.equal(batch["pixel_values"].cpu(), i) and real.equal(batch["labels"].cpu(), l)
+                assert _lib.n_leased(loader._handle) == 0
+            batch = None
+    with open_loader(fields=("label",), job="labels") as loader:
+        loader.set_epoch(2)
+        for (labels,), (_, l, n) in zip(loader, wanted, strict=True):
+            assert real.equal(labels.cpu(), l) and (loader.last_batch.indices == n).all()
+        labels = None
+    """)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -395,3 +396,53 @@ def test_bad_lists_of_fields_are_refused(tmp_path, fields, words):
     """Proves that a mistake in the list is an error that says what is expected."""
     write(tmp_path / "a.tar", [("0.jpg", b""), ("0.txt", b"a")])
     assert words in refusal(f"tar:{tmp_path}/a.tar{fields}")
+
+
+def captioned(samples, n, tmp_path):
+    files = sorted(p for p in samples.rglob("*.jpg"))
+    members = []
+    for i in range(n):
+        members += [(f"{i:04}.jpg", files[i % len(files)].read_bytes()), (f"{i:04}.txt", f"picture {i} ü".encode())]
+        members += [(f"{i:04}.cls", str(i * 3).encode()), (f"{i:04}.bin", bytes(range(i % 5)))]
+    write(tmp_path / "a.tar", members)
+
+
+def test_batches_have_captions_beside_their_pictures(daemon, samples, tmp_path):
+    """Proves that every row's image, text, label and bytes are those of one sample, as webdataset pairs them, in
+    dictionaries and tuples."""
+    import batchd
+
+    wds = pytest.importorskip("webdataset", reason="the webdataset package is not installed")
+    captioned(samples, 30, tmp_path)
+    want = list(wds.WebDataset([str(tmp_path / "a.tar")], shardshuffle=False, empty_check=False))
+    options = dict(batch_size=7, shuffle=True, seed=1, transform="val224", dtype="uint8")
+    fields = {"picture": "png;jpg", "text": "txt", "label": "cls", "more": "bin"}
+    loader = batchd.DataLoader(f"tar:{tmp_path}/a.tar", fields=fields, job="d", **options)
+    plain = batchd.DataLoader(f"tar:{tmp_path}/a.tar", job="p", **options)
+    n = 0
+    for batch, (images, labels) in zip(loader, plain):
+        rows = [want[int(i)] for i in loader.last_batch.indices]
+        assert (batch["picture"] == images).all()
+        assert batch["text"] == [row["txt"].decode() for row in rows]
+        assert batch["label"].tolist() == labels.tolist() == [int(row["cls"]) for row in rows]
+        assert [bytes(v) for v in batch["more"]] == [row["bin"] for row in rows]
+        n += len(rows)
+    assert n >= 30
+    pairs = batchd.DataLoader(f"tar:{tmp_path}/a.tar", fields=("image", "text"), job="t", **options)
+    plain.set_epoch(0)
+    for (images, texts), (same, _) in zip(pairs, plain):
+        assert (images == same).all() and texts == [want[int(i)]["txt"].decode() for i in pairs.last_batch.indices]
+
+
+def test_the_example_of_pairs_runs(daemon, samples, tmp_path):
+    """Proves that client/examples/pairs_tar.py trains on shards with captions."""
+    pytest.importorskip("torch")
+    captioned(samples, 64, tmp_path)
+    out = subprocess.run(
+        [sys.executable, REPO / "client" / "examples" / "pairs_tar.py", f"{tmp_path}/a.tar"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert out.returncode == 0 and "epoch 1: loss" in out.stdout, out.stdout

@@ -18,7 +18,21 @@ import weakref
 
 import numpy
 
-from . import _accelerate, _agree, _arrays, _check, _fields, _into, _lib, _memory, _served, _specs, _transform, _watch
+from . import (
+    _accelerate,
+    _agree,
+    _arrays,
+    _check,
+    _fields,
+    _into,
+    _lib,
+    _memory,
+    _served,
+    _shards,
+    _specs,
+    _transform,
+    _watch,
+)
 from ._ranks import node_ranks as _node_ranks, process_group as _process_group, ranks as _ranks
 from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
@@ -341,7 +355,8 @@ class DataLoader:
     fields        names of the data set's fields: ("image", "text") makes batches tuples in that order, {"pixel_values":
                   "image", ...} dictionaries. Fields that are not named cost nothing: without the image nothing is
                   decoded. The same for all of a job. None: (images, labels), or a dictionary of all fields where the
-                  data set has others. `fields` of the loader describes them
+                  data set has others. `fields` of the loader describes them. For shards, names or values are
+                  extensions: {"image": "jpg;png", "text": "txt", "label": "cls"}
     packed        ragged fields as batchd.Ragged(values, offsets), without a copy where they are large: True for all, or
                   their names. Otherwise texts are a list of str, bytes a list of bytes, and others a list of arrays
     collate_fn    called in this process with each batch as described above; what it returns is the batch. What it does
@@ -441,6 +456,7 @@ class DataLoader:
             dtype, layout = "uint8", "NHWC"
         in_memory, fields = _memory.hand_over(dataset, self, fields)
         self._spec = in_memory or _specs.complete(_check.dataset(dataset), length, seed, shuffle)
+        self._spec, fields = _shards.with_fields(self._spec, fields)
         fields = _specs.fields(self._spec) if fields is None else fields
         self._wish = _fields.Wish(fields, packed)
         self._fix(batch_sampler=batch_sampler, drop_last=bool(drop_last), num_workers=num_workers or 0)

@@ -1,0 +1,28 @@
+"""Fields of shards: which files of a sample become which fields.
+
+The daemon is told in the data set's name, "tar:SHARDS#NAME=EXTENSION,...". Without such a list it is made of the
+caller's `fields`, whose names or values are extensions then, as webdataset has them.
+"""
+
+import collections.abc
+
+_KINDS = ("tar:",)
+_EXTENSIONS = {"image": "jpg;jpeg;png;webp", "label": "cls", "text": "txt;text"}
+
+
+def _has_list(dataset):
+    return "=" in dataset.rpartition("#")[2] and "/" not in dataset.rpartition("#")[2] and "#" in dataset
+
+
+def with_fields(dataset, fields):
+    """The data set's name with a list of fields, and `fields` by the names in that list."""
+    if fields is None or isinstance(fields, str) or not dataset.startswith(_KINDS) or _has_list(dataset):
+        return dataset, fields
+    if isinstance(fields, collections.abc.Mapping):
+        items, fields = list(fields.items()), {name: name for name in fields}
+    else:
+        fields = list(fields)
+        items = [(name, name) for name in fields]
+    if not all(isinstance(part, str) for item in items for part in item):
+        raise TypeError("fields: expected names and extensions as texts, such as {'image': 'jpg;png', 'text': 'txt'}")
+    return dataset + "#" + ",".join(f"{name}={_EXTENSIONS.get(e, e)}" for name, e in items), fields

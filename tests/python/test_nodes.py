@@ -74,6 +74,9 @@ class Node:
 
     def start(self):
         env = {**os.environ, "BATCHD_SOCKET": str(self.daemon.socket), "OMP_NUM_THREADS": "1"}
+        env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = (
+            "1"  # else a node that joins later waits for a store it never hears of
+        )
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 self.argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -179,6 +182,30 @@ def test_two_nodes_serve_the_order_of_distributed_sampler(nodes, tmp_path):
             assert indices == list(sampler)
     served = collections.Counter((tmp_path / f"done-{rank}-4").read_text() for rank in range(4))
     assert served == {str(node.daemon.socket): 2 for node in both}
+
+
+def test_a_node_that_dies_and_comes_back_goes_on_from_the_checkpoint(nodes, tmp_path):
+    """torchrun restarts the run when it has both nodes again; no sample is lost, none comes twice."""
+    both = nodes("2", 0.05)
+    wait_for_steps(tmp_path, 6, both)
+    both[1].kill()
+    n = len(steps(tmp_path))
+    both[1].start()
+    finish(both)
+    assert {step[1] for step in steps(tmp_path)} == {4} and len(steps(tmp_path)) > n
+    check_epochs(tmp_path)
+
+
+def test_a_run_shrinks_from_two_nodes_to_one(nodes, tmp_path):
+    """The node that is left goes on with two ranks from the checkpoint of four."""
+    both = nodes("1:2", 0.05)
+    wait_for_steps(tmp_path, 6, both)
+    if steps(tmp_path)[0][1] != 4:
+        pytest.skip("the second node came too late to join at the beginning")
+    both[1].kill()
+    finish(both[:1])
+    assert [step[1] for step in steps(tmp_path)][-1] == 2
+    check_epochs(tmp_path)
 
 
 # ---- what all nodes must have in common ----

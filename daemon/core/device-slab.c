@@ -33,6 +33,7 @@ static void on_begin(struct slots *s, const struct slot *slot)
 static void on_slab_closed(void *arg, bool lost)
 {
 	struct slots *s = arg;
+	assert(s->n_device_slabs > 0);
 	s->device_slabs_lost |= lost;
 	if (--s->n_device_slabs > 0)
 		return;
@@ -61,8 +62,9 @@ static void remove_device_slab(struct device_slab *m)
 {
 	struct slots *s = m->slots;
 	unsigned i = 0;
-	while (s->device_slabs[i] != m)
+	while (i < s->n_device_slabs && s->device_slabs[i] != m)
 		i++;
+	assert(i < s->n_device_slabs);
 	s->device_slabs[i] = s->device_slabs[--s->n_device_slabs];
 	charge_end(&m->fd);
 	free(m->copy);
@@ -143,6 +145,7 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 	struct slot_copy *c = container_of(copy, struct slot_copy, copy);
 	struct slot *slot = c->slot;
 	struct slots *s = slot->slots;
+	assert(c->state == COPY_RUNNING && slot->n_copying > 0);
 	c->state = result ? COPY_NONE : COPY_THERE;
 	c->device_slab->failed |= result != 0;
 	slot->n_copying--;

@@ -4,6 +4,7 @@
  * because publishing a batch may make the last trainer leave. */
 #include "core/feed.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -42,6 +43,7 @@ static void push_fill(struct feed *f, struct feed_fill *fill)
 static void free_first(struct feed *f)
 {
 	struct feed_fill *fill = f->first;
+	assert(fill);
 	f->first = fill->next;
 	free(fill);
 }
@@ -70,6 +72,7 @@ unsigned feed_n_asked(const struct feed *f)
 
 static void on_submit(struct batch_source *source, struct slot *slot)
 {
+	assert(slot->state == SLOT_FILLING && slot->source == source);
 	slot->fed = WANTED;
 	slot->fed_whole = false;
 	kick(feed_of(source));
@@ -100,6 +103,7 @@ static void finish_dropped(struct feed *f)
 {
 	while (f->dropped) {
 		struct slot *slot = f->dropped;
+		assert(slot->state == SLOT_DROPPED && !slot->linked);
 		f->dropped = slot->next;
 		slot->next = NULL;
 		loader_source_done(f->loader, slot);

@@ -4,6 +4,7 @@
  * time. */
 #include "core/group.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -65,6 +66,7 @@ uint32_t group_slot_quota(uint32_t window, uint32_t n_slots)
 
 void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t slot_quota)
 {
+	assert(!g->slots && window <= slots->n && slot_quota > 0);
 	g->slots = slots;
 	g->window = window;
 	g->slot_quota = slot_quota;
@@ -103,6 +105,7 @@ bool group_is_full(const struct group *g)
 
 int group_attach(struct group *g, struct consumer *c, uint32_t place)
 {
+	assert(place < g->n_places && g->slots && !c->home && !c->slots);
 	if (g->member[place])
 		return STREAM_E_TAKEN;
 	c->leases = calloc(g->slots->n, sizeof(*c->leases));
@@ -189,6 +192,7 @@ static void count_held(struct stream *s)
 
 static void enter(struct stream *s, struct consumer *c)
 {
+	assert(!s->consumers[c->rank] && !(s->members & bit(c->rank)) && !c->stream);
 	s->consumers[c->rank] = c;
 	s->n_members++;
 	s->members |= bit(c->rank);
@@ -201,6 +205,7 @@ static void leave(struct consumer *c)
 	struct stream *s = c->stream;
 	if (!s)
 		return;
+	assert(s->n_members > 0 && (s->members & bit(c->rank)));
 	s->n_members--;
 	s->members &= ~bit(c->rank);
 	count_held(s);
@@ -516,6 +521,7 @@ static void take_position(struct consumer *c, uint64_t seek)
 void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	struct group *g = c->group;
+	assert(g->member[c->rank] == c);
 	struct position at = normal(g, to);
 	take_position(c, seek);
 	settle(g, c, find_cover(g, &at, NULL), &at);
@@ -554,6 +560,7 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 void group_leave(struct consumer *c)
 {
 	struct group *g = c->group;
+	assert(g->member[c->rank] == c);
 	leave(c);
 	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
 		g->slots->slot[i].holders &= ~bit(c->rank); /* from here on the consumer holds its slots for itself */

@@ -1,6 +1,7 @@
 /* See loader.h. */
 #include "core/loader.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,6 +60,7 @@ static void fail_for_bad(struct loader *l)
 static void on_pool_filled(struct pool_source *p, struct slot *slot)
 {
 	struct loader *l = p->owner;
+	assert(l->host.n_in_flight > 0);
 	l->host.n_in_flight--;
 	if (pool_source_is_bad(p, slot))
 		fail_for_bad(l);
@@ -73,11 +75,13 @@ static void on_came_back(struct stream_host *h)
 
 void loader_set_source(struct loader *l, struct batch_source *source)
 {
+	assert(!l->host.n_in_flight && source);
 	l->host.source = source;
 }
 
 void loader_source_done(struct loader *l, struct slot *slot)
 {
+	assert(l->host.n_in_flight > 0 && slot->source == l->host.source);
 	loader_ref(l);
 	l->host.n_in_flight--;
 	atomic_fetch_add_explicit(&l->host.source->n_made, slot->n_rows, memory_order_relaxed);
@@ -92,6 +96,7 @@ void loader_ref(struct loader *l)
 
 void loader_unref(struct loader *l)
 {
+	assert(l->host.n_in_flight > 0);
 	l->host.n_in_flight--;
 	maybe_free(l);
 }
@@ -214,6 +219,7 @@ static void plan_task_done(struct pool_task *t)
 	if (l->ops->end_task)
 		l->ops->end_task(l, &task->place);
 	free(task);
+	assert(l->host.n_in_flight > 0);
 	l->host.n_in_flight--;
 	maybe_free(l);
 }
@@ -223,6 +229,7 @@ static void plan_task_done(struct pool_task *t)
 static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t base)
 {
 	struct plan_entry *oldest = NULL;
+	assert(!find_plan(l, epoch, base));
 	for (unsigned i = 0; i < 4; i++) {
 		bool being_made = l->plans[i].in_use && !l->plans[i].plan;
 		if (!being_made && (!oldest || l->plans[i].used < oldest->used))
@@ -511,6 +518,7 @@ void loader_stop(struct loader *l)
 
 void loader_close(struct loader *l)
 {
+	assert(!l->closing);
 	l->closing = l->host.stopped = true;
 	loader_ref(l);
 	for (uint32_t i = 0; i < l->streams.n; i++)

@@ -7,6 +7,7 @@
  * numbers fit. */
 #include "core/plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -113,7 +114,10 @@ int plan_create(const struct plan_spec *spec, struct plan **out)
 
 struct plan *plan_ref(struct plan *p)
 {
-	atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+	unsigned before = atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+
+	assert(before > 0);
+	(void)before;
 	return p;
 }
 
@@ -141,6 +145,8 @@ static uint64_t row_offset(const struct plan *p, uint32_t rank, uint64_t i)
 
 uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i)
 {
+	assert(rank < p->spec.world_size && i < p->n_per_rank);
+
 	uint64_t offset = row_offset(p, rank, i);
 	uint64_t at = offset < p->n_left ? p->spec.base + offset : (offset - p->n_left) % p->spec.n_samples;
 

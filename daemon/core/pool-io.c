@@ -1,6 +1,8 @@
 /* See pool-io.h. */
 #include "core/pool-io.h"
 
+#include <assert.h>
+
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "core/pool-wake.h"
@@ -10,6 +12,7 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 {
 	struct pool_job *job = t->job;
 	bool skip = job->cancelled;
+	assert(!job->finished && job->ops->fetch);
 	pool_count_fetching(p, t, 1);
 	pthread_mutex_unlock(&p->lock);
 	if (!skip)
@@ -22,6 +25,7 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 		pool_drop_input(p, t);
 		pthread_mutex_lock(&p->lock);
 		pool_give_ticket_back(p, t);
+		assert(job->n_open >= n);
 		job->n_open -= n;
 		if (pool_finish_if_done(p, job))
 			pool_tell_loop(p);

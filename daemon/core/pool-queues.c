@@ -1,10 +1,11 @@
 /* See pool-queues.h. */
 #include "core/pool-queues.h"
-#include "util/list.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+#include "util/list.h"
 
 enum { FIRST_BATCH_NS = 100000000 /* the worker time that a batch takes, until one was made */ };
 
@@ -98,6 +99,7 @@ static struct pool_filesystem *join_filesystem(struct pool *p, uint64_t number)
 
 static void leave_filesystem(struct pool *p, struct pool_filesystem *f)
 {
+	assert(!f || f->n_queues > 0);
 	if (!f || --f->n_queues > 0 || f == &p->any)
 		return;
 	list_remove(&p->filesystems, f, next);
@@ -120,8 +122,10 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q)
 	leave_filesystem(p, q->filesystem);
 	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);
+	assert(o->n_queues > 0);
 	if (--o->n_queues > 0)
 		return;
+	assert(!o->n_busy && !o->n_listed && !o->reads.n_tickets && !o->far.n_tickets);
 	list_remove(&p->owners, o, next);
 	free(o);
 }

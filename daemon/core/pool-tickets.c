@@ -1,5 +1,8 @@
 /* See pool-tickets.h. */
 #include "core/pool-tickets.h"
+
+#include <assert.h>
+
 #include "util/list.h"
 
 /* ---- which queue may have a ticket ---- */
@@ -58,12 +61,14 @@ static void count_reads(struct pool *p, struct pool_queue *q, int tickets, int f
 	for (unsigned i = 0; i < n; i++) {
 		of[i]->n_tickets += (unsigned)tickets;
 		of[i]->n_fetching += (unsigned)fetching;
+		assert(of[i]->n_tickets <= p->params.n_tickets && of[i]->n_fetching <= p->params.n_io);
 	}
 }
 
 static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
 {
 	struct pool_ticket *t = p->free_tickets;
+	assert(t && p->n_free_tickets > 0);
 	p->free_tickets = t->next;
 	p->n_free_tickets--;
 	count_reads(p, q, 1, 0);
@@ -96,6 +101,7 @@ void pool_serve_starved(struct pool *p)
 void pool_give_ticket_back(struct pool *p, struct pool_ticket *t)
 {
 	count_reads(p, t->job->queue, -1, 0);
+	assert(p->n_free_tickets < p->params.n_tickets);
 	list_push(&p->free_tickets, t, next);
 	p->n_free_tickets++;
 }
@@ -113,6 +119,7 @@ void pool_end_try(struct pool *p, struct pool_queue *q, struct pool_piece *piece
 {
 	if (piece->ticket || !piece->job->ops->fetch)
 		return;
+	assert(piece->reserved ? p->n_reserved > 0 : q->n_trying > 0);
 	p->n_reserved -= piece->reserved;
 	q->n_trying -= !piece->reserved;
 	piece->reserved = false;
@@ -127,6 +134,7 @@ void pool_wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece
 	} else if (reserved || pool_may_have_ticket(p, q)) {
 		park(p, q, piece);
 	} else {
+		assert(!q->returned.job);
 		q->returned = *piece;
 		list_append(&p->starved, q, next_starved);
 	}

@@ -2,6 +2,8 @@
  * received the least worker time. A user whose rows take long goes behind the others once it has its share. */
 #include "core/pool-turns.h"
 
+#include <assert.h>
+
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "util/clock.h"
@@ -134,6 +136,7 @@ bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *ou
 	uint32_t left = job->n_rows - job->n_taken;
 	*out = (struct pool_piece){ .job = job, .first = job->n_taken, .n = left < job->chunk ? left : job->chunk };
 	pool_begin_try(p, q, out);
+	assert(out->n > 0);
 	job->n_taken += out->n;
 	job->n_open += out->n;
 	if (job->n_taken == job->n_rows)
@@ -150,6 +153,7 @@ void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue
 		q->served_ns += p->level_ns - CREDIT_NS - start;
 	if (start > p->level_ns)
 		p->level_ns = start;
+	assert(!self->busy_since_ns && p->n_busy < 2 * p->params.max_workers);
 	q->n_busy++;
 	q->begun_ns += now;
 	q->owner->n_busy++;
@@ -161,6 +165,7 @@ void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue
 void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
 {
 	uint64_t begun = self->busy_since_ns;
+	assert(begun && q->n_busy > 0 && q->owner->n_busy > 0 && p->n_busy > 0);
 	q->n_busy--;
 	q->begun_ns -= begun;
 	q->served_ns += now - begun;

@@ -6,6 +6,8 @@
  * for a while, or has only one user, so that a pool with one user has no additional wake-ups. */
 #include "core/pool-workers.h"
 
+#include <assert.h>
+
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "core/pool-turns.h"
@@ -45,6 +47,7 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 		pool_end_try(p, q, piece);
 		if (piece->ticket)
 			pool_give_ticket_back(p, piece->ticket);
+		assert(job->n_open >= piece->n && job->n_taken >= piece->first + piece->n);
 		p->n_rows += piece->n;
 		job->n_open -= piece->n;
 		pool_learn_batch_ns(q, job, (now - begun) / piece->n);
@@ -78,6 +81,7 @@ void *pool_worker_main(void *arg)
 			now = run_piece(p, self, q, &piece, now);
 			continue;
 		}
+		assert(p->n_sleeping + p->n_waking < p->params.max_workers); /* ARCHITECTURE.md, "Wake-ups" */
 		p->n_sleeping++;
 		pthread_cond_wait(&p->work, &p->lock);
 		now = clock_now_ns();

@@ -42,6 +42,7 @@ void pool_drain(struct pool *p)
 	pthread_mutex_unlock(&p->lock);
 	while (jobs) {
 		struct pool_job *next = jobs->next;
+		assert(jobs->finished && !jobs->n_open);
 		jobs->next = NULL;
 		jobs->ops->done(jobs);
 		jobs = next;

@@ -29,6 +29,7 @@ static void slot_move(struct slot *s, enum slot_state to)
 
 int slots_extend(struct slots *s, uint32_t n)
 {
+	assert(n <= s->n - s->n_made);
 	return slab_extend(&s->slab, (size_t)s->n_made * s->layout.slot_bytes, (size_t)n * s->layout.slot_bytes);
 }
 
@@ -75,6 +76,7 @@ int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots
 
 struct slots *slots_ref(struct slots *s)
 {
+	assert(s->n_refs > 0);
 	s->n_refs++;
 	return s;
 }
@@ -82,6 +84,9 @@ struct slots *slots_ref(struct slots *s)
 /* When a GPU is lost it is not known what it still reads: the pages stay until the process ends, which is soon. */
 static void slots_destroy(struct slots *s, bool keep_memory)
 {
+	assert(!s->n_refs && !s->n_holders && !s->n_device_slabs);
+	for (uint32_t i = 0; i < s->n; i++)
+		assert(s->slot[i].n_leases == 0 && s->slot[i].n_copying == 0 && s->slot[i].state != SLOT_FILLING);
 	if (s->charged_bytes)
 		*s->charged_bytes -= (uint64_t)s->n_made * s->layout.slot_bytes;
 	charge_end(&s->bytes);
@@ -94,6 +99,7 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 
 void slots_unref(struct slots *s)
 {
+	assert(!s || s->n_refs > 0);
 	if (!s || --s->n_refs > 0)
 		return;
 	if (s->n_device_slabs)
@@ -128,7 +134,7 @@ void slot_begin(struct slot *s, struct stream *stream)
 	PROBE(slot_begin, s->slots->slab.fd, s->number, s->generation);
 	s->stream = stream;
 	s->owed = 0;
-	assert(s->n_leases == 0);
+	assert(s->n_leases == 0 && s->n_copying == 0 && !s->holders && !s->linked);
 	if (s->slots->n_device_slabs)
 		s->slots->hooks->begin(s->slots, s);
 	atomic_store_explicit(&s->n_replaced, 0, memory_order_relaxed);

@@ -29,6 +29,7 @@ static uint64_t bit(uint32_t rank)
 
 static void list_append(struct stream *s, struct slot *slot)
 {
+	assert(!slot->linked && slot->stream == s);
 	slot->next = NULL;
 	slot->linked = true;
 	s->n_unheld += slot->n_leases == 0;
@@ -187,6 +188,7 @@ static void own_refund(struct stream *s, uint64_t bytes)
 {
 	if (s->bytes.account)
 		charge_shrink(&s->bytes, bytes);
+	assert(!s->charged_bytes || *s->charged_bytes >= bytes);
 	if (s->charged_bytes)
 		*s->charged_bytes -= bytes;
 }
@@ -201,6 +203,7 @@ static void own_free(struct stream *s, struct own_batch *b)
 static void fill_from_own(struct stream *s, struct slot *slot)
 {
 	struct own_batch *b = s->own_first;
+	assert(s->n_own > 0 && b->n > 0 && b->n <= s->host->spec->batch_size);
 	s->own_first = b->next;
 	s->n_own--;
 	slot->n_rows = b->n;
@@ -260,6 +263,7 @@ static bool begin_one(struct stream *s)
 		leave_to_source(slot);
 	else
 		fill_from_own(s, slot);
+	assert(slot->n_rows <= h->spec->batch_size && slot->n_padding <= slot->n_rows);
 	slot->at = s->next;
 	slot->owed = owed_at(s, &slot->at);
 	list_append(s, slot);
@@ -305,6 +309,7 @@ static void on_copied(struct slot *slot, struct device_slab *device_slab, const 
 		h->ops->device_slab_failed(h, device_slab, why);
 	stream_try_free(s, slot);
 	stream_pump(s);
+	assert(h->n_in_flight > 0);
 	h->n_in_flight--;
 	h->ops->came_back(h);
 }
@@ -328,6 +333,7 @@ static void lease(struct consumer *c, struct slot *slot)
 		c->stream->n_held += !(slot->holders & c->stream->members);
 		slot->holders |= bit(c->rank);
 	}
+	assert(slot->state == SLOT_READY && slot->slots == c->slots);
 	c->leases[slot->number]++;
 	c->n_leases++;
 	c->stream->n_unheld -= slot->n_leases++ == 0;
@@ -441,6 +447,7 @@ void stream_pump(struct stream *s)
 
 void stream_on_filled(struct stream *s, struct slot *slot)
 {
+	assert(slot->stream == s && (slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED));
 	struct slots *slots = slots_ref(slot->slots); /* a dropped slot may hold the last reference */
 	slot_filled(slot);
 	if (slot->state == SLOT_READY) {
@@ -520,8 +527,11 @@ void stream_finish(struct stream *s)
 {
 	if (!s->consumers)
 		return;
+	for (uint32_t i = 0; i < s->n_consumers; i++)
+		assert(!s->consumers[i]);
 	stream_drop_from(s, s->first);
 	drop_own(s);
+	assert(!s->first && !s->n_unheld);
 	if (s->slots)
 		s->slots->stream = NULL;
 	slots_unref(s->slots);
@@ -562,6 +572,7 @@ bool stream_has_strangers(const struct stream *s)
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 {
 	uint32_t place = s->n_consumers > 1 ? rank : 0;
+	assert(place < s->n_consumers && s->slots && !c->home && !c->slots);
 	if (s->consumers[place])
 		return STREAM_E_TAKEN;
 	c->leases = calloc(s->slots->n, sizeof(*c->leases));
@@ -579,6 +590,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 
 void stream_remove(struct stream *s, uint32_t place)
 {
+	assert(s->consumers[place] && s->consumers[place]->stream == s);
 	s->consumers[place]->stream = NULL;
 	s->consumers[place] = NULL;
 	stream_forget(s, place);
@@ -709,6 +721,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	struct stream *s = c->stream;
 	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
+	assert(s->consumers[place] == c);
 	if (!s->positioned || is_alone(s, c)) {
 		stream_drop_from(s, s->first);
 		drop_own(s);
@@ -804,6 +817,7 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 
 static void unlease(struct consumer *c, struct slot *slot)
 {
+	assert(c->leases[slot->number] > 0 && c->n_leases > 0 && slot->n_leases > 0 && slot->state == SLOT_READY);
 	if (--c->leases[slot->number] == 0 && c->group) {
 		uint64_t others = c->stream ? c->stream->members & ~bit(c->rank) : 0;
 		slot->holders &= ~bit(c->rank);
@@ -842,6 +856,7 @@ void consumer_finish(struct consumer *c)
 			unlease(c, &c->slots->slot[i]);
 	}
 	assert(c->n_leases == 0);
+	assert(!c->slots || c->slots->n_holders > 0);
 	if (c->slots)
 		c->slots->n_holders--;
 	if (c->slots && c->slots->stream)

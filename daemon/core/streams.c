@@ -1,6 +1,7 @@
 /* See streams.h. */
 #include "core/streams.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct stream *streams_find(const struct streams *s, uint32_t number)
 
 struct stream *streams_add(struct streams *s, uint32_t number)
 {
+	assert(!streams_find(s, number));
 	struct stream **grown = realloc(s->list, (s->n + 1) * sizeof(struct stream *));
 	if (grown)
 		s->list = grown;

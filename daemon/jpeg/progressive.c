@@ -12,12 +12,13 @@
 #include <string.h>
 
 #include "jpeg/entropy-core.h"
+#include "jpeg/progressive-scan.h"
 #include "jpeg/scan.h"
 #include "jpeg/stuffing.h"
 
 enum {
 	MAX_LOW_BIT = 5, /* so that shifted values fit into 16 bits */
-	AC_BITS = 10,    /* of look-ahead */
+	AC_BITS = PROGRESSIVE_AC_BITS,
 	N_TABLES = 4,
 	MARKER_SOS = 0xDA,
 	MARKER_EOI = 0xD9,
@@ -25,19 +26,6 @@ enum {
 	MARKER_DRI = 0xDD,
 	MARKER_COM = 0xFE,
 	UNKNOWN = -1,
-};
-
-/* A table of AC codes in the form in which scans need it. */
-struct ac_table {
-	struct {
-		int16_t value;
-		uint8_t run;    /* zeros before it */
-		uint8_t length; /* of code and value; 0: no value, or more bits */
-	} fast[1 << AC_BITS];
-	struct {
-		uint8_t symbol, length; /* 0: longer */
-	} code[1 << AC_BITS];
-	struct huff_codes codes;
 };
 
 struct definition {
@@ -50,261 +38,27 @@ struct tables {
 	struct ac_table built;
 };
 
-struct scan_header {
-	uint32_t n_components, component[PROGRESSIVE_MAX_COMPONENTS];
-	uint32_t dc_table[PROGRESSIVE_MAX_COMPONENTS], ac_table;
-	uint32_t from, to, high, low;
-};
-
 struct reader {
 	struct progressive *p;
 	const struct jpeg_decompress_struct *c;
 	struct tables *tables;
 	struct huff_cache *dc_cache;
-	struct cpu_budget *budget;
-	const uint8_t *next, *end; /* of the file */
-	uint32_t restart_interval;
+	const uint8_t *next, *end;                          /* of the file */
 	int8_t known[PROGRESSIVE_MAX_COMPONENTS][DCTSIZE2]; /* the lowest bit so far; UNKNOWN: none */
-	struct scan_header scan;
-	const struct huff_dc *dc[PROGRESSIVE_MAX_COMPONENTS];
-	struct entropy_state state;
-	const uint8_t *interval_end;
-	uint32_t end_run; /* blocks that end at once */
+	struct scan_run run;
 };
 
-/* ---- blocks ---- */
-
-static inline uint64_t bits_between(uint32_t from, uint32_t to)
-{
-	return (~UINT64_C(0) >> (63 - to)) & (~UINT64_C(0) << from);
-}
-
-static inline uint32_t take_bits(struct entropy_state *s, uint32_t n)
-{
-	refill(s);
-	uint32_t v = n ? (uint32_t)(s->window >> (64 - n)) : 0;
-
-	consume(s, n);
-	return v;
-}
-
-/* The next code's symbol, or -1. Leaves at least 40 bits. */
-static inline int take_symbol(struct entropy_state *s, const struct ac_table *t)
-{
-	refill(s);
-	uint32_t at = (uint32_t)(s->window >> (64 - AC_BITS)), length = t->code[at].length;
-	int symbol = t->code[at].symbol;
-
-	if (length == 0)
-		symbol = code_slow(s->window, &t->codes, &length);
-	consume(s, length);
-	return symbol;
-}
-
-static bool dc_first(struct reader *r, uint32_t i, int16_t *values)
-{
-	int32_t *predictor = &r->state.dc[i];
-
-	refill(&r->state);
-	if (dc_decode(&r->state, r->dc[i], predictor) < 0)
-		return false;
-	int32_t v = (int32_t)((uint32_t)*predictor << r->scan.low);
-	values[0] = (int16_t)v;
-	return values[0] == v;
-}
-
-static bool ac_first(struct reader *r, int16_t *values, uint64_t *mask)
-{
-	const struct ac_table *t = &r->tables->built;
-	struct entropy_state s = r->state;
-	const uint32_t to = r->scan.to, low = r->scan.low;
-
-	if (r->end_run > 0) {
-		r->end_run--;
-		return true;
-	}
-	for (uint32_t k = r->scan.from; k <= to; k++) {
-		refill(&s);
-		uint32_t at = (uint32_t)(s.window >> (64 - AC_BITS));
-
-		if (t->fast[at].length) {
-			k += t->fast[at].run;
-			if (k > to)
-				return false;
-			values[k] = (int16_t)((uint32_t)t->fast[at].value << low);
-			*mask |= UINT64_C(1) << k;
-			consume(&s, t->fast[at].length);
-			continue;
-		}
-		int symbol = take_symbol(&s, t);
-		if (symbol < 0)
-			return false;
-		uint32_t run = (uint32_t)symbol >> 4, size = (uint32_t)symbol & 15;
-		if (size > 0) {
-			k += run;
-			if (k > to)
-				return false;
-			int32_t v = value_at(s.window, size, size);
-			consume(&s, size);
-			values[k] = (int16_t)((uint32_t)v << low);
-			*mask |= UINT64_C(1) << k;
-		} else if (run == 15) {
-			k += 15;
-		} else {
-			r->end_run = (1u << run) - 1 + take_bits(&s, run);
-			break;
-		}
-	}
-	r->state = s;
-	return true;
-}
-
-/* One more bit for each of the coefficients in `set`, from the lowest on. Earlier scans left this bit zero. */
-static inline void refine(struct entropy_state *s, int16_t *values, uint64_t set, int32_t bit)
-{
-	while (set) {
-		uint32_t n = (uint32_t)__builtin_popcountll(set);
-
-		refill(s);
-		n = n < 32 ? n : 32;
-		uint64_t window = s->window;
-		consume(s, n);
-		for (; n > 0; n--, set &= set - 1, window <<= 1) {
-			int16_t *v = &values[__builtin_ctzll(set)];
-			int32_t sign = *v >> 15, one = (int32_t)(window >> 63);
-
-			*v = (int16_t)(*v + (((bit ^ sign) - sign) & -one));
-		}
-	}
-}
-
-static bool ac_refine(struct reader *r, int16_t *values, uint64_t *mask)
-{
-	struct entropy_state s = r->state;
-	const int32_t bit = 1 << r->scan.low;
-	const uint32_t to = r->scan.to;
-	uint32_t k = r->scan.from;
-
-	while (r->end_run == 0 && k <= to) {
-		int symbol = take_symbol(&s, &r->tables->built);
-		if (symbol < 0)
-			return false;
-		uint32_t run = (uint32_t)symbol >> 4, size = (uint32_t)symbol & 15, sign = 0;
-
-		if (size > 1)
-			return false;
-		if (size == 1) {
-			sign = take_bits(&s, 1);
-		} else if (run < 15) {
-			r->end_run = (1u << run) + take_bits(&s, run);
-			break;
-		}
-		/* The place after `run` zeros; the coefficients on the way there are refined. */
-		uint64_t zeros = ~*mask & bits_between(k, to);
-		for (; run > 0 && zeros; run--)
-			zeros &= zeros - 1;
-		if (!zeros && size == 1)
-			return false;
-		uint32_t place = zeros ? (uint32_t)__builtin_ctzll(zeros) : to + 1;
-
-		if (place > k)
-			refine(&s, values, *mask & bits_between(k, place - 1), bit);
-		if (size == 1) {
-			values[place] = (int16_t)(sign ? bit : -bit);
-			*mask |= UINT64_C(1) << place;
-		}
-		k = place + 1;
-	}
-	if (r->end_run > 0) {
-		if (k <= to)
-			refine(&s, values, *mask & bits_between(k, to), bit);
-		r->end_run--;
-	}
-	r->state = s;
-	return true;
-}
-
-static bool decode_block(struct reader *r, uint32_t i, size_t block)
-{
-	int16_t *values = (int16_t *)(void *)r->p->values.data + block * DCTSIZE2;
-	uint64_t *mask = (uint64_t *)(void *)r->p->masks.data + block;
-	bool sound = true;
-
-	if (r->scan.from > 0)
-		sound = r->scan.high ? ac_refine(r, values, mask) : ac_first(r, values, mask);
-	else if (r->scan.high == 0)
-		sound = dc_first(r, i, values);
-	else if (take_bits(&r->state, 1))
-		values[0] = (int16_t)(values[0] | 1 << r->scan.low);
-	return sound && (r->interval_end - r->state.next) * 8 + (int64_t)r->state.n_bits >= 0;
-}
-
 /* ---- a scan ---- */
-
-static void begin_interval(struct reader *r, uint32_t interval)
-{
-	const uint32_t *starts = (const uint32_t *)(const void *)r->p->starts.data;
-	const uint8_t *stream = r->p->stream.data;
-
-	entropy_seek(&r->state, stream, (uint64_t)starts[interval] * 8);
-	memset(r->state.dc, 0, sizeof(r->state.dc));
-	r->interval_end = stream + starts[interval + 1];
-	r->end_run = 0;
-}
-
-/* The blocks of an MCU: one if the scan has one component. */
-static bool decode_mcu(struct reader *r, uint32_t x, uint32_t y)
-{
-	const struct scan_header *h = &r->scan;
-
-	if (h->n_components == 1) {
-		const struct progressive_component *c = &r->p->frame.component[h->component[0]];
-
-		return decode_block(r, 0, c->first_block + (size_t)y * c->stride + x);
-	}
-	for (uint32_t i = 0; i < h->n_components; i++) {
-		const struct progressive_component *c = &r->p->frame.component[h->component[i]];
-
-		for (uint32_t b = 0; b < c->h * c->v; b++)
-			if (!decode_block(r, i,
-					  c->first_block + (size_t)(y * c->v + b / c->h) * c->stride + x * c->h +
-						  b % c->h))
-				return false;
-	}
-	return true;
-}
 
 static void scan_size(const struct reader *r, uint32_t *columns, uint32_t *rows, uint32_t *needed)
 {
 	const struct progressive_frame *f = &r->p->frame;
-	const struct progressive_component *c = &f->component[r->scan.component[0]];
+	const struct progressive_component *c = &f->component[r->run.scan.component[0]];
 
-	*columns = r->scan.n_components == 1 ? c->columns : f->mcus_per_row;
-	*rows = r->scan.n_components == 1 ? c->rows : f->mcu_rows;
-	*needed = r->scan.n_components == 1 ? f->n_rows * c->v : f->n_rows;
+	*columns = r->run.scan.n_components == 1 ? c->columns : f->mcus_per_row;
+	*rows = r->run.scan.n_components == 1 ? c->rows : f->mcu_rows;
+	*needed = r->run.scan.n_components == 1 ? f->n_rows * c->v : f->n_rows;
 	*needed = *needed < *rows ? *needed : *rows;
-}
-
-static int decode_scan(struct reader *r, uint32_t columns, uint32_t needed)
-{
-	const struct progressive_component *c = &r->p->frame.component[r->scan.component[0]];
-	uint32_t in_interval = 0, interval = 0, px = columns * DCTSIZE2;
-
-	px *= r->scan.n_components > 1 ? c->h * c->v : 1;
-	begin_interval(r, 0);
-	for (uint32_t y = 0; y < needed; y++) {
-		if (!cpu_budget_spend(r->budget, px))
-			return SCAN_E_UNSURE;
-		for (uint32_t x = 0; x < columns; x++) {
-			if (r->restart_interval && in_interval++ == r->restart_interval) {
-				begin_interval(r, ++interval);
-				in_interval = 1;
-			}
-			if (!decode_mcu(r, x, y))
-				return SCAN_E_UNSURE;
-		}
-	}
-	return 0;
 }
 
 /* Removes the scan's stuffing. Sets the marker that ends it. */
@@ -313,8 +67,8 @@ static int load_scan(struct reader *r, uint32_t columns, uint32_t rows, int *mar
 	uint64_t n_mcus = (uint64_t)columns * rows, n_intervals = 1;
 	size_t n = (size_t)(r->end - r->next), n_used = 0;
 
-	if (r->restart_interval)
-		n_intervals = (n_mcus + r->restart_interval - 1) / r->restart_interval;
+	if (r->run.restart_interval)
+		n_intervals = (n_mcus + r->run.restart_interval - 1) / r->run.restart_interval;
 	if (n > INT32_MAX || n_intervals > n)
 		return SCAN_E_UNSURE;
 	uint8_t *stream = scratch_reserve(&r->p->stream, n + ENTROPY_PAD_BYTES);
@@ -357,15 +111,15 @@ static bool build_ac(struct ac_table *t, const struct definition *d)
 
 static bool load_tables(struct reader *r)
 {
-	const struct scan_header *h = &r->scan;
+	const struct scan_header *h = &r->run.scan;
 
 	if (h->from > 0)
-		return build_ac(&r->tables->built, &r->tables->ac[h->ac_table]);
+		return build_ac(r->run.ac, &r->tables->ac[h->ac_table]);
 	for (uint32_t i = 0; h->high == 0 && i < h->n_components; i++) {
 		const struct definition *d = &r->tables->dc[h->dc_table[i]];
 
-		r->dc[i] = d->defined ? huff_cache_dc(r->dc_cache, d->bits, d->values) : NULL;
-		if (!r->dc[i])
+		r->run.dc[i] = d->defined ? huff_cache_dc(r->dc_cache, d->bits, d->values) : NULL;
+		if (!r->run.dc[i])
 			return false;
 	}
 	return true;
@@ -374,7 +128,7 @@ static bool load_tables(struct reader *r)
 /* Whether the scan continues where earlier ones ended; then they are the earlier ones. */
 static bool follows(struct reader *r)
 {
-	const struct scan_header *h = &r->scan;
+	const struct scan_header *h = &r->run.scan;
 
 	if (h->low > MAX_LOW_BIT || (h->high && h->low != h->high - 1) || h->to >= DCTSIZE2 || h->from > h->to ||
 	    (h->from == 0 && h->to > 0) || (h->from > 0 && h->n_components != 1))
@@ -393,6 +147,16 @@ static bool follows(struct reader *r)
 	return true;
 }
 
+static progressive_scan_fn *scan_function(bool plain)
+{
+	(void)plain;
+#if defined(__x86_64__)
+	if (!plain && entropy_best() == &entropy_bmi2 && __builtin_cpu_supports("avx2"))
+		return progressive_scan_bmi2;
+#endif
+	return progressive_scan_c;
+}
+
 static int read_scan(struct reader *r, int *marker)
 {
 	uint32_t columns, rows, needed;
@@ -403,7 +167,7 @@ static int read_scan(struct reader *r, int *marker)
 	scan_size(r, &columns, &rows, &needed);
 	if ((outcome = load_scan(r, columns, rows, marker)))
 		return outcome;
-	return decode_scan(r, columns, needed);
+	return scan_function(r->p->frame.plain)(&r->run, columns, needed);
 }
 
 /* ---- what is between scans ---- */
@@ -433,7 +197,7 @@ static bool read_codes(struct reader *r, const uint8_t *p, size_t n)
 static bool read_scan_header(struct reader *r, const uint8_t *p, size_t n)
 {
 	const struct progressive_frame *f = &r->p->frame;
-	struct scan_header *h = &r->scan;
+	struct scan_header *h = &r->run.scan;
 
 	if (n < 1 || p[0] < 1 || p[0] > f->n_components || n != 4 + 2 * (size_t)p[0])
 		return false;
@@ -482,7 +246,7 @@ static int next_scan(struct reader *r, int marker, bool *ended)
 		if (marker == MARKER_DRI) {
 			if (n != 2)
 				return SCAN_E_UNSURE;
-			r->restart_interval = (uint32_t)p[0] << 8 | p[1];
+			r->run.restart_interval = (uint32_t)p[0] << 8 | p[1];
 		}
 		if (marker != MARKER_DHT && marker != MARKER_DRI && marker != MARKER_COM)
 			return SCAN_E_UNSURE; /* it may change tables of the frame */
@@ -498,7 +262,7 @@ static int next_scan(struct reader *r, int marker, bool *ended)
 static bool first_scan(struct reader *r)
 {
 	const struct jpeg_decompress_struct *c = r->c;
-	struct scan_header *h = &r->scan;
+	struct scan_header *h = &r->run.scan;
 
 	if (c->comps_in_scan < 1 || (uint32_t)c->comps_in_scan > r->p->frame.n_components)
 		return false;
@@ -568,7 +332,7 @@ int progressive_read(struct progressive *p, const struct progressive_frame *fram
 		     const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n, struct huff_cache *dc,
 		     struct cpu_budget *budget)
 {
-	struct reader r = { .p = p, .c = c, .dc_cache = dc, .budget = budget, .next = data, .end = data + n };
+	struct reader r = { .p = p, .c = c, .dc_cache = dc, .next = data, .end = data + n };
 	bool ended = false;
 	int marker = 0, outcome;
 
@@ -576,7 +340,10 @@ int progressive_read(struct progressive *p, const struct progressive_frame *fram
 	if ((outcome = reserve(p)))
 		return outcome;
 	r.tables = (struct tables *)(void *)p->tables.data;
-	r.restart_interval = c->restart_interval;
+	r.run.p = p;
+	r.run.budget = budget;
+	r.run.ac = &r.tables->built;
+	r.run.restart_interval = c->restart_interval;
 	memset(r.known, UNKNOWN, sizeof(r.known));
 	take_tables(r.tables, c);
 	if (!first_scan(&r))

@@ -4,6 +4,7 @@
 #ifndef BATCHD_PROGRESSIVE_H
 #define BATCHD_PROGRESSIVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -20,6 +21,7 @@ struct progressive_frame {
 	uint32_t n_components, mcus_per_row, mcu_rows;
 	uint32_t n_rows; /* of MCUs: those that are needed */
 	uint32_t max_scans;
+	bool plain; /* use what runs on every processor */
 	struct progressive_component {
 		uint32_t h, v;          /* blocks per MCU */
 		uint32_t columns, rows; /* of blocks with real samples: what a scan of this component alone has */

@@ -740,7 +740,8 @@ static void frame_of(const struct scan *s, uint32_t max_scans, struct progressiv
 					 .mcus_per_row = shape->mcus_per_row,
 					 .mcu_rows = shape->mcu_rows,
 					 .n_rows = s->mcu_y1,
-					 .max_scans = max_scans };
+					 .max_scans = max_scans,
+					 .plain = s->entropy == &entropy_c };
 	for (uint32_t i = 0; i < shape->n_components; i++) {
 		uint32_t h = i ? 1 : shape->h, v = i ? 1 : shape->v;
 		uint32_t width = i ? shape->chroma_width : shape->width,

@@ -138,9 +138,18 @@ static void check_progressive(const struct jpeg_in *header, const uint8_t *bytes
 	uint8_t *whole = malloc((size_t)width * height * 3), *other = malloc((size_t)width * height * 3);
 	uint32_t x = jpeg_random(&seed) % width, y = jpeg_random(&seed) % height;
 	struct region_px want = { x, y, 1 + jpeg_random(&seed) % (width - x), 1 + jpeg_random(&seed) % (height - y) };
-	int sure = progressive(header, (struct region_px){ 0, 0, width, height }, whole);
+	int sure = -1;
 
-	check(sure == 0 || sure == SCAN_E_UNSURE, "not an outcome");
+	for (const char *const *path = scan_paths(); *path; path++) {
+		check(scan_set_path(scan, *path) == 0, "no such path");
+		int r = progressive(header, (struct region_px){ 0, 0, width, height }, sure < 0 ? whole : other);
+
+		check(r == 0 || r == SCAN_E_UNSURE, "not an outcome");
+		check(sure < 0 || r == sure, "paths disagree whether they are sure of a progressive picture");
+		check(sure != 0 || memcmp(whole, other, (size_t)width * height * 3) == 0,
+		      "paths disagree about pixels of a progressive picture");
+		sure = r;
+	}
 	if (progressive(header, want, other) == 0 && sure == 0)
 		for (uint32_t row = 0; row < want.height; row++)
 			check(memcmp(other + (size_t)row * want.width * 3, whole + ((size_t)(y + row) * width + x) * 3,

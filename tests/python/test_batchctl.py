@@ -369,6 +369,29 @@ def test_preview_follows_the_epochs_order(batchctl, samples, tmp_path):
     assert (tmp_path / "again.png").read_bytes() == sheets[7, 0]
 
 
+def test_preview_shows_containers_policies_and_erased_boxes(batchctl, samples, tmp_path):
+    """Numbers behind Normalize are turned back: pixels stay what they are, and a box has its colour."""
+    crop = [["Resize", [224, 224]], ["RandomApply", [["RandomChoice", ["RandAugment", "Identity"]]], 0.0]]
+    numbers = ["ToTensor", ["Normalize", [0.5, 0.4, 0.3], [0.2, 0.1, 0.3]]]
+    value = [(x / 255 - m) / s for x, m, s in zip((10, 200, 30), (0.5, 0.4, 0.3), (0.2, 0.1, 0.3))]
+    erasing = ["RandomErasing", {"p": 1, "scale": [0.2, 0.3], "value": value}]
+    sheets = []
+    for name, ops in (("plain", crop), ("numbers", crop + numbers), ("erased", [*crop, *numbers, erasing])):
+        out = tmp_path / f"{name}.png"
+        r = batchctl("preview", samples, "--out", out, "--transform", json.dumps(ops), "--indices", "5,90")
+        assert r.returncode == 0 and r.stderr == "", r.stderr
+        sheets.append(Image.open(out))
+    plain, same, erased = ([cell(s, i, 2) for i in range(2)] for s in sheets)
+    for i in range(2):
+        assert plain[i].tobytes() == same[i].tobytes()
+        box = erased[i].tobytes().count(bytes((10, 200, 30)))
+        assert 0.15 < box / 224**2 < 0.35
+    grey = [["CenterCrop", 224], "Grayscale", "ToTensor"]
+    r = batchctl("preview", samples, "--out", tmp_path / "g.png", "--transform", json.dumps(grey), "--indices", "5")
+    red, green, blue = cell(Image.open(tmp_path / "g.png"), 0, 1).split()
+    assert r.returncode == 0 and red.tobytes() == green.tobytes() == blue.tobytes()
+
+
 def test_preview_puts_the_reason_where_a_picture_is_missing(batchctl, samples, tmp_path):
     """A bad file does not stop the sheet; its cell is a grey field with text, and stderr names the file."""
     folder = tmp_path / "d" / "Wörter, die länger sind als jedes Bild breit sein kann \u4e2d\u6587"

@@ -156,9 +156,19 @@ def test_what_does_something_else_is_refused_by_name():
         (v1.RandomApply([Flip()]), "Flip overrides transform"),
         (v1.Compose([lambda image: image]), "is Python.*batchd.serve"),
         ([["RandomApply", [print], 0.5]], "is Python.*batchd.serve"),
+        (fake("GaussianBlur", "moco.loader", sigma=(0.1, 2.0)), r'is Python.*write \["PillowGaussianBlur"'),
+        (fake("Solarization", "utils", p=0.2), r'is Python.*write \["RandomSolarize", 128, p\].*batchd.serve'),
     ):
         with pytest.raises(TypeError, match=said):
             _transform.text(transform)
+
+
+def test_what_errors_say_to_write_is_accepted(daemon, samples):
+    """The words that stand in for classes of well-known recipes are ops of the daemon."""
+    for words in _transform._IN_WORDS.values():
+        if words.startswith("["):
+            op = json.loads(words.replace("p]", "0.5]"))
+            assert accepted(samples, [["CenterCrop", 40], op], dtype="uint8").shape == (4, 3, 40, 40)
 
 
 # ---- timm ----

@@ -16,6 +16,16 @@ _POLICIES = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix")
 # A subclass that has its own version of one of these does something else than its torchvision base.
 _METHODS = ("forward", "__call__", "transform", "make_params", "get_params", "_get_params", "_call_kernel")
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
+# What classes of well-known recipes are in words, by their names there (MoCo, DINO, SimCLR, DeiT).
+_IN_WORDS = {
+    "GaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
+    "Solarize": '["RandomSolarize", 128, p]',
+    "Solarization": '["RandomSolarize", 128, p]',
+    "gray_scale": '["RandomGrayscale", p]',
+    "RandomGaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
+    "TwoCropsTransform": "one list for each view: a loader makes one view of an image",
+    "DataAugmentationDINO": "one list for each view: a loader makes one view of an image",
+}
 _OUTLET = "do it in the training loop, or share a DataLoader of yours by batchd.serve"
 
 
@@ -126,10 +136,9 @@ def _is_torchvisions(method):
 def _from_torchvision(entry):
     kind = _base(type(entry))
     if kind is None:
-        raise TypeError(
-            f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or "
-            f"their names, {_OUTLET}"
-        )
+        words = _IN_WORDS.get(type(entry).__name__)
+        instead = f"write {words}" if words else "use torchvision's own transforms or their names"
+        raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: {instead}, {_OUTLET}")
     name = kind.__name__
     if name in _SEQUENCES:
         return _sequence(entry.transforms)

@@ -1,17 +1,14 @@
-/* Pillow's Image.blend of two channel values, in float32. Files that include this include exact.h first. */
+/* Pillow's Image.blend, in float32: from at factor 0, to at factor 1; truncated, and clipped where factors outside 0..1
+ * leave the range. */
 #ifndef BATCHD_BLEND_H
 #define BATCHD_BLEND_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-/* from at factor 0, to at factor 1; truncated, and clipped where factors outside 0..1 leave the range. */
-static inline uint8_t blend(uint8_t from, uint8_t to, float factor)
-{
-	float mixed = (float)from + factor * (float)(to - from);
-
-	mixed = mixed < 0.0f ? 0.0f : mixed;
-	mixed = mixed > 255.0f ? 255.0f : mixed;
-	return (uint8_t)(int32_t)mixed;
-}
+/* to[i] = blend(from[i], to[i]) */
+void blend_bytes(const uint8_t *from, uint8_t *to, size_t n, float factor);
+/* to[i] = blend(from, to[i]) */
+void blend_constant(uint8_t from, uint8_t *to, size_t n, float factor);
 
 #endif

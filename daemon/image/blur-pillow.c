@@ -127,6 +127,7 @@ static void blur_columns(struct blur *b)
 static void blur_rows(struct blur *b)
 {
 	const struct image *i = b->image;
+	size_t n_bytes = (size_t)i->width * 3;
 
 	for (uint32_t y = 0; y < i->height; y += TILE_PX) {
 		uint32_t n_rows = i->height - y < TILE_PX ? i->height - y : TILE_PX;
@@ -136,14 +137,14 @@ static void blur_rows(struct blur *b)
 		for (uint32_t row = 0; row < n_rows; row++) {
 			const uint8_t *from = i->rgb + (size_t)(y + row) * i->stride_bytes;
 
-			for (size_t x = 0; x < (size_t)i->width * 3; x++)
+			for (size_t x = 0; x < n_bytes; x++)
 				b->tile[x * TILE_PX + row] = from[x];
 		}
 		made = blur_tile(b, i->width);
 		for (uint32_t row = 0; row < n_rows; row++) {
 			uint8_t *to = i->rgb + (size_t)(y + row) * i->stride_bytes;
 
-			for (size_t x = 0; x < (size_t)i->width * 3; x++)
+			for (size_t x = 0; x < n_bytes; x++)
 				to[x] = made[x * TILE_PX + row];
 		}
 	}

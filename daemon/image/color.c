@@ -1,7 +1,7 @@
 /* Colour operations. Each reproduces the rounding of the PIL function with its name:
  *
  * - ImageEnhance blends a degenerate image (black, mean grey, grey) with the image in float32 and truncates the result;
- *   only factors outside 0..1 are clipped. If the degenerate image has one colour, the blend is a table of 256 values.
+ *   only factors outside 0..1 are clipped.
  * - The hue is computed through PIL's 8-bit HSV, which mixes float and double; the types below are its types. The code
  *   avoids branches on pixel values, because processors mispredict them half of the time. */
 #include "image/exact.h"
@@ -9,27 +9,15 @@
 #include "image/color.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "image/blend.h"
+#include "image/gray.h"
 
-static uint8_t gray_of(const uint8_t *p)
-{
-	return (uint8_t)((p[0] * 19595u + p[1] * 38470u + p[2] * 7471u + 0x8000u) >> 16);
-}
-
-/* Image.blend with one colour; 0 and 1 are copies there, and the formula gives the same. */
 static void blend_with_constant(struct image *i, uint8_t degenerate, float factor)
 {
-	uint8_t table[256];
-
-	for (int v = 0; v < 256; v++)
-		table[v] = blend(degenerate, (uint8_t)v, factor);
-	for (uint32_t y = 0; y < i->height; y++) {
-		uint8_t *row = i->rgb + (size_t)y * i->stride_bytes;
-
-		for (size_t x = 0; x < (size_t)i->width * 3; x++)
-			row[x] = table[row[x]];
-	}
+	for (uint32_t y = 0; y < i->height; y++)
+		blend_constant(degenerate, i->rgb + (size_t)y * i->stride_bytes, (size_t)i->width * 3, factor);
 }
 
 void color_brightness(struct image *i, float factor)
@@ -42,46 +30,41 @@ void color_contrast(struct image *i, float factor)
 	uint64_t sum = 0;
 	double mean;
 
-	for (uint32_t y = 0; y < i->height; y++) {
-		const uint8_t *row = i->rgb + (size_t)y * i->stride_bytes;
-
-		for (size_t x = 0; x < i->width; x++)
-			sum += gray_of(row + x * 3);
-	}
+	for (uint32_t y = 0; y < i->height; y++)
+		sum += gray_sum(i->rgb + (size_t)y * i->stride_bytes, i->width);
 	mean = (double)sum / (double)((uint64_t)i->width * i->height);
 	blend_with_constant(i, (uint8_t)(mean + 0.5), factor);
 }
 
 enum { CHUNK_PX = 256 }; /* pixels whose greys are kept at a time */
 
-static void saturate_chunk(uint8_t *p, uint32_t n_px, float factor)
+/* Blends the greys with the image; factor 0 is the greys alone. */
+static void blend_with_gray(struct image *i, float factor)
 {
 	uint8_t gray[CHUNK_PX * 3];
 
-	for (uint32_t x = 0; x < n_px; x++)
-		gray[x * 3] = gray[x * 3 + 1] = gray[x * 3 + 2] = gray_of(p + (size_t)x * 3);
-	for (uint32_t i = 0; i < n_px * 3; i++)
-		p[i] = blend(gray[i], p[i], factor);
+	for (uint32_t y = 0; y < i->height; y++) {
+		uint8_t *p = i->rgb + (size_t)y * i->stride_bytes;
+
+		for (uint32_t left = i->width, n; left > 0; left -= n, p += (size_t)n * 3) {
+			n = left < CHUNK_PX ? left : CHUNK_PX;
+			gray_triples(p, n, gray);
+			if (factor == 0.0f)
+				memcpy(p, gray, (size_t)n * 3);
+			else
+				blend_bytes(gray, p, (size_t)n * 3, factor);
+		}
+	}
 }
 
 void color_saturation(struct image *i, float factor)
 {
-	for (uint32_t y = 0; y < i->height; y++) {
-		uint8_t *row = i->rgb + (size_t)y * i->stride_bytes;
-
-		for (uint32_t x = 0; x < i->width; x += CHUNK_PX)
-			saturate_chunk(row + (size_t)x * 3, i->width - x < CHUNK_PX ? i->width - x : CHUNK_PX, factor);
-	}
+	blend_with_gray(i, factor);
 }
 
 void color_grayscale(struct image *i)
 {
-	for (uint32_t y = 0; y < i->height; y++) {
-		uint8_t *p = i->rgb + (size_t)y * i->stride_bytes;
-
-		for (uint32_t x = 0; x < i->width; x++, p += 3)
-			p[0] = p[1] = p[2] = gray_of(p);
-	}
+	blend_with_gray(i, 0.0f);
 }
 
 /* PIL's HSV to RGB for each hue: which sixth of the circle, and how far into it. */

@@ -12,11 +12,6 @@ struct tables {
 	uint8_t channel[3][256];
 };
 
-static size_t row_bytes(const struct image *i)
-{
-	return (size_t)i->width * 3;
-}
-
 static uint8_t *row_at(const struct image *i, uint32_t y)
 {
 	return i->rgb + (size_t)y * i->stride_bytes;
@@ -24,10 +19,12 @@ static uint8_t *row_at(const struct image *i, uint32_t y)
 
 void levels_invert(struct image *i)
 {
+	size_t n = (size_t)i->width * 3; /* here, because a byte written could be the width */
+
 	for (uint32_t y = 0; y < i->height; y++) {
 		uint8_t *row = row_at(i, y);
 
-		for (size_t x = 0; x < row_bytes(i); x++)
+		for (size_t x = 0; x < n; x++)
 			row[x] = (uint8_t)~row[x];
 	}
 }
@@ -35,17 +32,19 @@ void levels_invert(struct image *i)
 void levels_posterize(struct image *i, unsigned bits)
 {
 	uint8_t mask = (uint8_t)~((1u << (8 - bits)) - 1);
+	size_t n = (size_t)i->width * 3;
 
 	for (uint32_t y = 0; y < i->height; y++) {
 		uint8_t *row = row_at(i, y);
 
-		for (size_t x = 0; x < row_bytes(i); x++)
+		for (size_t x = 0; x < n; x++)
 			row[x] &= mask;
 	}
 }
 
 void levels_solarize(struct image *i, double threshold)
 {
+	size_t n = (size_t)i->width * 3;
 	uint8_t first; /* the smallest value that is inverted */
 
 	if (!(threshold <= 255.0))
@@ -54,7 +53,7 @@ void levels_solarize(struct image *i, double threshold)
 	for (uint32_t y = 0; y < i->height; y++) {
 		uint8_t *row = row_at(i, y);
 
-		for (size_t x = 0; x < row_bytes(i); x++)
+		for (size_t x = 0; x < n; x++)
 			row[x] = row[x] < first ? row[x] : (uint8_t)~row[x];
 	}
 }

@@ -14,6 +14,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "image/processor.h"
+#include "image/warp-paths.h"
+
 
 static void fill_row(uint8_t *row, uint32_t n_px, const uint8_t fill[3])
 {
@@ -215,17 +218,40 @@ static const uint8_t *outside(const struct warp *w, const struct image *src, str
 	return out || w->filter == FILTER_NEAREST ? w->fill : black;
 }
 
-static inline __attribute__((always_inline)) void general(const struct warp *w, const struct image *src,
-							  struct image *dst,
-							  void (*make)(const struct image *src, struct place p,
-								       uint8_t *to))
+enum { ALONE_PX = 4 }; /* made one by one before the path is asked again */
+
+static warp_run *path_of(enum filter f)
+{
+#if defined(__x86_64__)
+	if (processor_path() == PROCESSOR_AVX2)
+		return f == FILTER_BILINEAR ? warp_bilinear_avx2 : warp_bicubic_avx2;
+#endif
+	(void)f;
+	return NULL;
+}
+
+/* run: the path for pixels inside, or NULL. */
+static inline __attribute__((always_inline)) void general(
+	const struct warp *w, const struct image *src, struct image *dst,
+	void (*make)(const struct image *src, struct place p, uint8_t *to), warp_run *run)
 {
 	for (uint32_t y = 0; y < dst->height; y++) {
 		uint8_t *to = dst_row(dst, y);
+		uint32_t end = 0; /* of the pixels that are made one by one */
 
 		for (uint32_t x = 0; x < dst->width; x++, to += 3) {
-			struct place p = place_of(w, x, y);
+			struct place p;
 
+			if (run && x >= end) {
+				uint32_t n = run(w, src, x, y, dst->width - x, to);
+
+				x += n;
+				to += (size_t)n * 3;
+				end = x + ALONE_PX;
+				if (x == dst->width)
+					break;
+			}
+			p = place_of(w, x, y);
 			if (p.x >= 0.0 && p.x < src->width && p.y >= 0.0 && p.y < src->height)
 				make(src, p, to);
 			else
@@ -239,11 +265,11 @@ void warp(const struct warp *w, const struct image *src, struct image *dst)
 	if (w->filter == FILTER_NEAREST && !w->perspective)
 		affine_nearest(w, src, dst);
 	else if (w->filter == FILTER_NEAREST)
-		general(w, src, dst, nearest_px);
+		general(w, src, dst, nearest_px, NULL);
 	else if (w->filter == FILTER_BILINEAR)
-		general(w, src, dst, bilinear_px);
+		general(w, src, dst, bilinear_px, path_of(w->filter));
 	else
-		general(w, src, dst, bicubic_px);
+		general(w, src, dst, bicubic_px, path_of(w->filter));
 }
 
 void warp_turn(enum matrix_turn turn, const struct image *src, struct image *dst)

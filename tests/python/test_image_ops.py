@@ -148,9 +148,26 @@ def test_histograms_of_every_kind(pixels):
     compare(pixels, images, "equalize", (), ImageOps.equalize)
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.1, 0.5, 0.9999, 1.0, 1.0001, 1.9, 2.0, 17.5])
-def test_sharpness(pixels, pictures, factor):
-    compare(pixels, pictures, "sharpness", (np.float32(factor),), lambda i: ImageEnhance.Sharpness(i).enhance(factor))
+FACTORS = [0.0, 0.1, 0.5, 0.9999, 1.0, 1.0001, 1.9, 2.0, 17.5]
+ENHANCE = {
+    "brightness": ImageEnhance.Brightness,
+    "contrast": ImageEnhance.Contrast,
+    "color": ImageEnhance.Color,
+    "sharpness": ImageEnhance.Sharpness,
+}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("op", ENHANCE)
+def test_enhancements(pixels, pictures, op, factor):
+    compare(pixels, pictures, op, (np.float32(factor),), lambda i: ENHANCE[op](i).enhance(factor))
+
+
+def test_gray(pixels, pictures):
+    """Every colour's grey as well: all values of two channels with some of the third."""
+    cube = np.stack(np.meshgrid(np.arange(256), np.arange(256), np.arange(0, 256, 17)), -1).astype(np.uint8)
+    everything = Image.fromarray(cube.reshape(256, -1, 3))
+    compare(pixels, [*pictures, everything], "gray", (), lambda i: i.convert("L"))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "image/blur.h"
+#include "image/color.h"
 #include "image/levels.h"
 #include "image/matrix.h"
 #include "image/processor.h"
@@ -61,6 +62,21 @@ static void solarize(struct image *i)
 static void solarize_add(struct image *i)
 {
 	levels_solarize_add(i, (int)arg[0], (int)arg[1]);
+}
+
+static void brightness(struct image *i)
+{
+	color_brightness(i, (float)arg[0]);
+}
+
+static void contrast(struct image *i)
+{
+	color_contrast(i, (float)arg[0]);
+}
+
+static void color(struct image *i)
+{
+	color_saturation(i, (float)arg[0]);
 }
 
 static void sharpness(struct image *i)
@@ -164,6 +180,10 @@ static const struct {
 	{ "solarize_add", solarize_add },
 	{ "autocontrast", levels_autocontrast },
 	{ "equalize", levels_equalize },
+	{ "brightness", brightness },
+	{ "contrast", contrast },
+	{ "color", color },
+	{ "gray", color_grayscale },
 	{ "sharpness", sharpness },
 	{ "pillow_blur", pillow_blur },
 	{ "torchvision_blur", torchvision_blur },

@@ -1,0 +1,12 @@
+/* Pillow's convert("L") of RGB pixels. */
+#ifndef BATCHD_GRAY_H
+#define BATCHD_GRAY_H
+
+#include <stdint.h>
+
+/* The grey of each of n_px pixels, three times. No overlap. */
+void gray_triples(const uint8_t *rgb, uint32_t n_px, uint8_t *out);
+/* The sum of the greys of n_px pixels, at most 2^20. */
+uint32_t gray_sum(const uint8_t *rgb, uint32_t n_px);
+
+#endif

@@ -260,9 +260,47 @@ static inline __attribute__((always_inline)) void general(
 	}
 }
 
+/* Whether the transform only moves pixels, by whole numbers. */
+static bool is_shift(const struct warp *w)
+{
+	const double *m = w->m;
+
+	return !w->perspective && m[0] == 1 && m[1] == 0 && m[3] == 0 && m[4] == 1 && fabs(m[2]) < 0x1p30 &&
+	       fabs(m[5]) < 0x1p30 && m[2] == floor(m[2]) && m[5] == floor(m[5]);
+}
+
+static uint32_t clip_to(int64_t at, uint32_t size)
+{
+	return at < 0 ? 0 : at < size ? (uint32_t)at : size;
+}
+
+/* All filters give the pixel itself. */
+static void shift(const struct warp *w, const struct image *src, struct image *dst)
+{
+	int64_t left = (int64_t)w->m[2], top = (int64_t)w->m[5];
+	/* Columns begin .. end - 1 of the result are inside the source. */
+	uint32_t begin = clip_to(-left, dst->width), end = clip_to(src->width - left, dst->width);
+
+	for (uint32_t y = 0; y < dst->height; y++) {
+		uint8_t *to = dst_row(dst, y);
+		int64_t from_y = y + top;
+
+		if (from_y < 0 || from_y >= src->height || end <= begin) {
+			fill_row(to, dst->width, w->fill);
+			continue;
+		}
+		fill_row(to, begin, w->fill);
+		memcpy(to + (size_t)begin * 3, src_px(src, (int32_t)(begin + left), (int32_t)from_y),
+		       (size_t)(end - begin) * 3);
+		fill_row(to + (size_t)end * 3, dst->width - end, w->fill);
+	}
+}
+
 void warp(const struct warp *w, const struct image *src, struct image *dst)
 {
-	if (w->filter == FILTER_NEAREST && !w->perspective)
+	if (is_shift(w))
+		shift(w, src, dst);
+	else if (w->filter == FILTER_NEAREST && !w->perspective)
 		affine_nearest(w, src, dst);
 	else if (w->filter == FILTER_NEAREST)
 		general(w, src, dst, nearest_px, NULL);

@@ -106,6 +106,13 @@ static void warp_by(struct warp w, enum filter f)
 	warp(&w, &original, &made);
 }
 
+static void shift_bilinear(void)
+{
+	const struct warp shift = { .m = { 1, 0, -30, 0, 1, 7 } };
+
+	warp_by(shift, FILTER_BILINEAR);
+}
+
 static void shear_nearest(void)
 {
 	warp_by(shear, FILTER_NEAREST);
@@ -158,6 +165,7 @@ static const struct {
 	{ "pillow blur 2", large_blur },
 	{ "torchvision blur 9", blur9 },
 	{ "torchvision blur 23", blur23 },
+	{ "shift bilinear", shift_bilinear },
 	{ "shear nearest", shear_nearest },
 	{ "shear bilinear", shear_bilinear },
 	{ "shear bicubic", shear_bicubic },

@@ -36,6 +36,7 @@ THEIRS = {
     "sharpness": lambda i: ImageEnhance.Sharpness(i).enhance(1.4),
     "pillow blur 0.5": lambda i: i.filter(ImageFilter.GaussianBlur(0.5)),
     "pillow blur 2": lambda i: i.filter(ImageFilter.GaussianBlur(2)),
+    "shift bilinear": transform(AFFINE, (1, 0, -30, 0, 1, 7), Image.Resampling.BILINEAR),
     "shear nearest": transform(AFFINE, SHEAR, Image.Resampling.NEAREST),
     "shear bilinear": transform(AFFINE, SHEAR, Image.Resampling.BILINEAR),
     "shear bicubic": transform(AFFINE, SHEAR, Image.Resampling.BICUBIC),

@@ -13,9 +13,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "image/processor.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
-#define BODY static inline __attribute__((always_inline))
+#include "image/processor.h"
 
 enum { LANES = 48, TILE_PX = 16, N_PASSES = 3, HALF = 1 << 23 };
 
@@ -41,13 +43,23 @@ static struct box box_of(float sigma)
 	return b;
 }
 
-/* One pass over n steps of LANES bytes. */
-BODY void box_pass(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
-{
-	uint32_t last = n - 1, r = b->radius, ww = b->ww, fw = b->fw;
-	uint32_t sum[LANES];
+/* The steps that leave the box, enter it, and lie behind it when it moves to step x. */
+struct edges {
+	const uint8_t *leaves, *enters, *next;
+};
 
-	/* The box around the position before the first. */
+static inline struct edges edges_at(const uint8_t *in, uint32_t x, uint32_t r, uint32_t last)
+{
+	return (struct edges){
+		.leaves = in + (size_t)(x > r ? x - r - 1 : 0) * LANES,
+		.enters = in + (size_t)(x + r < last ? x + r : last) * LANES,
+		.next = in + (size_t)(x + r + 1 < last ? x + r + 1 : last) * LANES,
+	};
+}
+
+/* The sums of the box around the position before the first. */
+static void first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[LANES])
+{
 	for (int i = 0; i < LANES; i++)
 		sum[i] = in[i] * (r + 1);
 	for (uint32_t j = 0; j < r && j < last; j++)
@@ -56,29 +68,66 @@ BODY void box_pass(const struct box *b, const uint8_t *in, uint8_t *out, uint32_
 	if (r > last)
 		for (int i = 0; i < LANES; i++)
 			sum[i] += in[(size_t)last * LANES + i] * (r - last);
-	for (uint32_t x = 0; x < n; x++) {
-		const uint8_t *leaves = in + (size_t)(x > r ? x - r - 1 : 0) * LANES;
-		const uint8_t *enters = in + (size_t)(x + r < last ? x + r : last) * LANES;
-		const uint8_t *next = in + (size_t)(x + r + 1 < last ? x + r + 1 : last) * LANES;
-		uint8_t *to = out + (size_t)x * LANES;
+}
+
+/* One pass over n steps of LANES bytes. */
+static void box_pass_plain(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
+{
+	uint32_t ww = b->ww, fw = b->fw, sum[LANES];
+
+	first_sums(in, b->radius, n - 1, sum);
+	for (uint32_t x = 0; x < n; x++, out += LANES) {
+		struct edges e = edges_at(in, x, b->radius, n - 1);
 
 		for (int i = 0; i < LANES; i++) {
-			sum[i] += (uint32_t)enters[i] - leaves[i];
-			to[i] = (uint8_t)((sum[i] * ww + (uint32_t)(leaves[i] + next[i]) * fw + HALF) >> 24);
+			sum[i] += (uint32_t)e.enters[i] - e.leaves[i];
+			out[i] = (uint8_t)((sum[i] * ww + (uint32_t)(e.leaves[i] + e.next[i]) * fw + HALF) >> 24);
 		}
 	}
 }
 
-static void box_pass_plain(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
+#if defined(__x86_64__)
+#define AVX2 __attribute__((target("avx2")))
+#define INLINE static inline __attribute__((target("avx2"), always_inline))
+
+INLINE __m256i widened(const uint8_t *p)
 {
-	box_pass(b, in, out, n);
+	return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void box_pass_avx2(const struct box *b, const uint8_t *in, uint8_t *out,
-							  uint32_t n)
+/* Moves the sums of eight lanes to the next step; returns its results. */
+INLINE __m256i step8(__m256i *sum, const struct edges *e, int at, __m256i ww, __m256i fw)
 {
-	box_pass(b, in, out, n);
+	__m256i leaves = widened(e->leaves + at), far = _mm256_add_epi32(leaves, widened(e->next + at)), v;
+
+	*sum = _mm256_add_epi32(*sum, _mm256_sub_epi32(widened(e->enters + at), leaves));
+	v = _mm256_add_epi32(_mm256_mullo_epi32(*sum, ww), _mm256_mullo_epi32(far, fw));
+	return _mm256_srli_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(HALF)), 24);
+}
+
+/* 16 results as bytes */
+INLINE __m128i narrowed(__m256i first, __m256i second)
+{
+	__m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
+
+	return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+AVX2 static void box_pass_avx2(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
+{
+	__m256i ww = _mm256_set1_epi32((int)b->ww), fw = _mm256_set1_epi32((int)b->fw), sum[LANES / 8];
+	uint32_t first[LANES];
+
+	first_sums(in, b->radius, n - 1, first);
+	for (int i = 0; i < LANES / 8; i++)
+		sum[i] = _mm256_loadu_si256((const void *)(first + 8 * i));
+	for (uint32_t x = 0; x < n; x++, out += LANES) {
+		struct edges e = edges_at(in, x, b->radius, n - 1);
+
+		for (int i = 0; i < LANES / 8; i += 2)
+			_mm_storeu_si128((void *)(out + 8 * i), narrowed(step8(&sum[i], &e, 8 * i, ww, fw),
+									 step8(&sum[i + 1], &e, 8 * i + 8, ww, fw)));
+	}
 }
 #endif
 
@@ -123,30 +172,57 @@ static void blur_columns(struct blur *b)
 	}
 }
 
+/* to[x * to_stride + y] = from[y * from_stride + x] for n_x times n_y bytes */
+static void transpose_bytes(const uint8_t *from, size_t from_stride, uint32_t n_x, uint32_t n_y, uint8_t *to,
+			    size_t to_stride)
+{
+	for (uint32_t y = 0; y < n_y; y++)
+		for (uint32_t x = 0; x < n_x; x++)
+			to[x * to_stride + y] = from[y * from_stride + x];
+}
+
+/* The same for 16 times 16 bytes: interleaving the first and the second half of the rows four times. */
+static void transpose_block(const uint8_t *from, size_t from_stride, uint8_t *to, size_t to_stride)
+{
+#if defined(__x86_64__)
+	__m128i a[16], b[16];
+
+	for (int i = 0; i < 16; i++)
+		a[i] = _mm_loadu_si128((const void *)(from + (size_t)i * from_stride));
+	for (int pass = 0; pass < 4; pass++) {
+		for (int i = 0; i < 8; i++) {
+			b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+			b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+		}
+		memcpy(a, b, sizeof(a));
+	}
+	for (int i = 0; i < 16; i++)
+		_mm_storeu_si128((void *)(to + (size_t)i * to_stride), a[i]);
+#else
+	transpose_bytes(from, from_stride, 16, 16, to, to_stride);
+#endif
+}
+
 /* A tile of rows: step x holds the reds of pixel x in 16 rows, then the greens, then the blues. */
 static void blur_rows(struct blur *b)
 {
 	const struct image *i = b->image;
-	size_t n_bytes = (size_t)i->width * 3;
+	uint32_t n_bytes = i->width * 3;
 
 	for (uint32_t y = 0; y < i->height; y += TILE_PX) {
-		uint32_t n_rows = i->height - y < TILE_PX ? i->height - y : TILE_PX;
+		uint8_t *rows = i->rgb + (size_t)y * i->stride_bytes;
+		uint32_t n_rows = i->height - y < TILE_PX ? i->height - y : TILE_PX, x = 0;
+		uint32_t n_whole = n_rows < TILE_PX ? 0 : n_bytes / TILE_PX * TILE_PX;
 		const uint8_t *made;
 
 		memset(b->tile, 0, n_rows < TILE_PX ? (size_t)i->width * LANES : 0);
-		for (uint32_t row = 0; row < n_rows; row++) {
-			const uint8_t *from = i->rgb + (size_t)(y + row) * i->stride_bytes;
-
-			for (size_t x = 0; x < n_bytes; x++)
-				b->tile[x * TILE_PX + row] = from[x];
-		}
+		for (; x < n_whole; x += TILE_PX)
+			transpose_block(rows + x, i->stride_bytes, b->tile + (size_t)x * TILE_PX, TILE_PX);
+		transpose_bytes(rows + x, i->stride_bytes, n_bytes - x, n_rows, b->tile + (size_t)x * TILE_PX, TILE_PX);
 		made = blur_tile(b, i->width);
-		for (uint32_t row = 0; row < n_rows; row++) {
-			uint8_t *to = i->rgb + (size_t)(y + row) * i->stride_bytes;
-
-			for (size_t x = 0; x < n_bytes; x++)
-				to[x] = made[x * TILE_PX + row];
-		}
+		for (x = 0; x < n_whole; x += TILE_PX)
+			transpose_block(made + (size_t)x * TILE_PX, TILE_PX, rows + x, i->stride_bytes);
+		transpose_bytes(made + (size_t)x * TILE_PX, TILE_PX, n_rows, n_bytes - x, rows + x, i->stride_bytes);
 	}
 }
 

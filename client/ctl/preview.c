@@ -31,6 +31,7 @@ struct preview {
 	uint8_t *rgb; /* row as a picture */
 	struct sheet *sheet;
 	json_t *bad;
+	json_t *samples; /* of each picture: its other fields */
 };
 
 static int open_pipeline(struct preview *p)
@@ -131,20 +132,57 @@ static void note_bad(struct preview *p, uint64_t index, const char *name, const 
 						ctl_json_text(name), "error", ctl_json_text(why)));
 }
 
+/* The sample's first text, to stand under the picture; "" if it has none. */
+static void first_text(const struct preview *p, uint64_t index, char *text, size_t size)
+{
+	*text = '\0';
+	for (unsigned k = 1; k < dataset_n_fields(p->ds); k++) {
+		struct field_value v;
+
+		if (!dataset_field(p->ds, k)->text)
+			continue;
+		dataset_value(p->ds, index, k, &v);
+		snprintf(text, size, "%.*s", (int)(v.n_bytes < size ? v.n_bytes : size - 1), (const char *)v.bytes);
+		return;
+	}
+}
+
+/* Names and values of the fields beside the image that text or whole numbers are. */
+static json_t *fields_json(const struct preview *p, uint64_t index)
+{
+	json_t *all = json_object();
+
+	for (unsigned k = 1; k < dataset_n_fields(p->ds); k++) {
+		const struct field *f = dataset_field(p->ds, k);
+		bool number = f->kind == FIELD_DENSE && !f->n_dims && f->dtype == DTYPE_INT64;
+		struct field_value v;
+
+		if (!number && !f->text)
+			continue;
+		dataset_value(p->ds, index, k, &v);
+		json_object_set_new(all, f->name,
+				    number ? json_integer((json_int_t) * (const int64_t *)v.bytes)
+					   : json_stringn(v.bytes, v.n_bytes));
+	}
+	return all;
+}
+
 static int draw_one(struct preview *p, uint32_t i)
 {
 	uint64_t index = p->order[i];
 	int64_t label = dataset_label(p->ds, index);
 	const char *class =
 		label >= 0 && label < dataset_n_classes(p->ds) ? dataset_class(p->ds, (uint32_t)label) : NULL;
-	char name[512], why[512], first[64], second[600];
+	char name[512], why[512], first[64], second[600], text[512];
 	const char *base;
 	int r;
 
 	dataset_name(p->ds, index, name, sizeof name);
 	base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
 	snprintf(first, sizeof first, "label %" PRId64, label);
-	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, base);
+	first_text(p, index, text, sizeof text);
+	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, *text ? text : base);
+	json_array_append_new(p->samples, fields_json(p, index));
 	r = make_row(p, index, why, sizeof why);
 	if (r < 0)
 		return r;
@@ -191,7 +229,8 @@ static int open_sheet(struct preview *p)
 	p->decoder = decoder_create(&decode_limits_default);
 	p->worker = pipeline_worker_create();
 	p->bad = json_array();
-	if (p->sheet && p->row && p->rgb && p->decoder && p->worker && p->bad)
+	p->samples = json_array();
+	if (p->sheet && p->row && p->rgb && p->decoder && p->worker && p->bad && p->samples)
 		return CTL_OK;
 	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n,
 		     p->width, p->height);
@@ -216,10 +255,10 @@ static int report(struct preview *p)
 		return CTL_FAILED;
 	}
 	if (p->json)
-		return ctl_print_json("preview",
-				      json_pack("{s:o, s:o, s:i, s:i, s:s, s:O}", "file", ctl_json_text(p->out),
-						"indices", indices_json(p), "width", (int)p->width, "height",
-						(int)p->height, "pipeline", pipeline_text(p->pipeline), "bad", p->bad));
+		return ctl_print_json("preview", json_pack("{s:o, s:o, s:O, s:i, s:i, s:s, s:O}", "file",
+							   ctl_json_text(p->out), "indices", indices_json(p), "fields",
+							   p->samples, "width", (int)p->width, "height", (int)p->height,
+							   "pipeline", pipeline_text(p->pipeline), "bad", p->bad));
 	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, p->n, p->width, p->height);
 	return ctl_flush("preview");
 }
@@ -252,6 +291,7 @@ static void finish(struct preview *p)
 {
 	sheet_destroy(p->sheet);
 	json_decref(p->bad);
+	json_decref(p->samples);
 	pipeline_worker_destroy(p->worker);
 	decoder_destroy(p->decoder);
 	file_bytes_finish(&p->file);

@@ -1,9 +1,13 @@
 """Batches of named fields: what each row has, in which form it comes, and what is not asked for."""
 
 import gc
+import io
+import json
 import os
 import pathlib
 import subprocess
+import tarfile
+import warnings
 
 import pytest
 
@@ -304,3 +308,85 @@ def test_values_beyond_the_limit_are_bad_data(make_daemon):
         for _ in loader:
             pass
     loader.close()
+
+
+# ---- shards of pictures with captions ----
+
+
+@pytest.fixture(scope="module")
+def captioned(tmp_path_factory):
+    """(pattern, captions, classes): two shards of 60 pictures, of which some are damaged and one has no caption."""
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path_factory.mktemp("captioned")
+    captions, classes = [], []
+    for shard in range(2):
+        with tarfile.open(folder / f"s-{shard}.tar", "w") as tar:
+            for k in range(30):
+                i = 30 * shard + k
+                picture = io.BytesIO()
+                image.new("RGB", (40, 30), (4 * i, 255 - 4 * i, 7)).save(picture, "PNG")
+                data = picture.getvalue()
+                captions.append(f"picture {i}: " + "né " * (i % 13))
+                classes.append(i % 5)
+                parts = [("png", data[:50] if i in (7, 33) else data), ("cls", str(i % 5).encode())]
+                for ending, content in [*parts, ("txt", captions[-1].encode())]:
+                    info = tarfile.TarInfo(f"{i:04}.{ending}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    return str(folder / "s-{0..1}.tar"), captions, classes
+
+
+def test_pictures_come_with_their_captions(make_daemon, captioned):
+    """Proves pixels, captions and classes of shards, each once on 2 ranks, with the damaged pictures replaced by samples
+    that bring their own captions."""
+    pattern, captions, classes = captioned
+    make_daemon(config="bad_data: 10%\n")
+    fields = {"image": "jpg;png", "text": "txt", "label": "cls"}
+    options = dict(
+        batch_size=8, transform=[["CenterCrop", 8]], dtype="uint8", layout="NHWC", shuffle=True, world_size=2
+    )
+    seen = []
+    for rank in range(2):
+        loader = batchd.DataLoader(f"tar:{pattern}", fields=fields, rank=rank, job="captions", **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the replaced ones
+            for batch in loader:
+                assert list(batch) == ["image", "text", "label"]
+                for k, i in enumerate(loader.last_batch.indices.tolist()):
+                    assert batch["text"][k] == captions[i] and batch["label"][k] == classes[i]
+                    assert batch["image"][k, 0, 0].tolist() == [4 * i, 255 - 4 * i, 7]
+                    seen.append(i)
+        loader.close()
+    assert len(seen) == 60 and not {7, 33} & set(seen) and len(set(seen)) >= 56
+
+
+def test_only_the_captions_of_pictures(daemon, captioned):
+    """Proves that text alone is read of damaged pictures as well, and that a list in the data set's own name works with
+    names of fields."""
+    pattern, captions, classes = captioned
+    loader = batchd.DataLoader(f"tar:{pattern}#image=png,text=txt,label=cls", batch_size=60, fields=("text",))
+    assert next(iter(loader)) == (captions,)
+    loader.close()
+
+
+def test_batchctl_knows_captions(batchctl, captioned, tmp_path):
+    """Proves that verify names the damaged pictures of samples with captions, and that preview gives the fields of each
+    picture."""
+    pattern, captions, classes = captioned
+    spec = f"tar:{pattern}#image=png,text=txt,label=cls"
+    done = batchctl("verify", spec, "--json")
+    bad = json.loads(done.stdout)
+    assert [b["index"] for b in bad["bad"]] == [7, 33] and bad["samples"] == 60
+    done = batchctl(
+        "preview",
+        spec,
+        "--out",
+        tmp_path / "a.png",
+        "--transform",
+        '[["CenterCrop", 8]]',
+        "--indices",
+        "3,40",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["fields"] == [{"text": captions[i], "label": classes[i]} for i in (3, 40)]

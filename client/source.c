@@ -75,10 +75,34 @@ static int open_folder(struct source *s, const char *path, struct fault *f)
 	return r < 0 ? r : set_dataset(s, f, "imagefolder", dir);
 }
 
-static int open_list(struct source *s, const char *path, struct fault *f)
+/* "PLACE#NAME=PART,...": which parts of a sample become which fields. NULL: there is no such list. */
+static const char *field_list(const char *place)
 {
-	char list[PATH_MAX], dir[PATH_MAX];
-	int r = resolve(path, list, f);
+	const char *mark = strrchr(place, '#');
+
+	return mark && strchr(mark, '=') && !strchr(mark, '/') ? mark : NULL;
+}
+
+static int add_text(struct source *s, const char *text, struct fault *f)
+{
+	char *longer;
+
+	if (asprintf(&longer, "%s%s", s->dataset, text) < 0)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	free(s->dataset);
+	s->dataset = longer;
+	return 0;
+}
+
+static int open_list(struct source *s, const char *given, struct fault *f)
+{
+	char list[PATH_MAX], dir[PATH_MAX], path[PATH_MAX];
+	const char *fields = field_list(given);
+	int r;
+
+	if (snprintf(path, sizeof path, "%.*s", fields ? (int)(fields - given) : -1, given) >= (int)sizeof path)
+		return fault_set(f, BATCHD_E_INVALID, "files: the path is too long");
+	r = resolve(path, list, f);
 
 	if (r == 0)
 		r = add_fd(s, list, false, f);
@@ -87,7 +111,8 @@ static int open_list(struct source *s, const char *path, struct fault *f)
 	memcpy(dir, list, sizeof dir);
 	strrchr(dir, '/')[strrchr(dir, '/') == dir] = '\0'; /* the root keeps its slash */
 	r = add_fd(s, dir, true, f);
-	return r < 0 ? r : set_dataset(s, f, "files", list);
+	r = r < 0 ? r : set_dataset(s, f, "files", list);
+	return r < 0 || !fields ? r : add_text(s, fields, f);
 }
 
 /* ---- lists of files and options ---- */
@@ -349,32 +374,14 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 	return 0;
 }
 
-static int add_text(struct source *s, const char *text, struct fault *f)
-{
-	char *longer;
-
-	if (asprintf(&longer, "%s%s", s->dataset, text) < 0)
-		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	free(s->dataset);
-	s->dataset = longer;
-	return 0;
-}
-
 static int open_shards(struct source *s, const char *patterns, const char *kind, struct fault *f)
 {
-	char pattern[PATH_MAX], *all, *mark;
-	const char *next, *fields = NULL;
+	const char *next, *fields = field_list(patterns);
+	char pattern[PATH_MAX], *all = fields ? strndup(patterns, (size_t)(fields - patterns)) : strdup(patterns);
 	int r = 0;
 
-	/* "PATTERNS#NAME=EXTENSION,...": which files of a sample become which fields */
-	all = strdup(patterns);
 	if (!all)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	mark = strrchr(all, '#');
-	if (mark && strchr(mark, '=') && !strchr(mark, '/')) {
-		fields = patterns + (mark - all);
-		*mark = '\0';
-	}
 	for (patterns = all; r == 0 && patterns; patterns = next ? next + 2 : NULL) {
 		size_t n;
 

@@ -14,6 +14,8 @@
 
 #include "data/dataset-impl.h"
 #include "data/file.h"
+#include "data/list-table.h"
+#include "data/member-spec.h"
 #include "data/tree.h"
 
 #define LIST_MAX_BYTES (8ull << 30)
@@ -28,9 +30,10 @@ struct parse {
 	bool beneath;
 	struct dataset_error *err;
 	struct manifest_builder builder;
-	uint32_t *table;   /* open addressing over folders; folder + 1, 0 empty */
-	size_t n_table;    /* power of two */
-	uint32_t last_dir; /* of the previous line: lists have runs */
+	uint32_t *table;            /* open addressing over folders; folder + 1, 0 empty */
+	size_t n_table;             /* power of two */
+	uint32_t last_dir;          /* of the previous line: lists have runs */
+	struct list_table *columns; /* NULL: a list of paths and labels alone */
 };
 
 static int bad_line(const struct parse *p, enum dataset_code code, int error, const char *what)
@@ -203,6 +206,23 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
+static int parse_row(struct parse *p, const char *line, size_t n)
+{
+	const char *path;
+	int64_t label;
+	int r;
+
+	n -= n && line[n - 1] == '\r';
+	if (memchr(line, '\0', n)) {
+		return bad_line(p, DATASET_E_INVALID, -EINVAL, "a zero byte: expected text");
+	}
+	r = list_table_take(p->columns, line, n, &path, &label);
+	if (r < 0) {
+		return r == -EINVAL ? bad_line(p, DATASET_E_INVALID, r, p->columns->why) : no_room(p, r);
+	}
+	return r ? 0 : add_sample(p, path, strlen(path), label);
+}
+
 static int parse_line(struct parse *p, const char *line, size_t n)
 {
 	const char *tab, *gap;
@@ -266,7 +286,7 @@ static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, 
 			break;
 		}
 		stop = stop ? stop : end;
-		r = parse_line(p, line, (size_t)(stop - line));
+		r = (p->columns ? parse_row : parse_line)(p, line, (size_t)(stop - line));
 		line = stop < end ? stop + 1 : end;
 		p->line++;
 	}
@@ -278,6 +298,10 @@ static int end_list(struct parse *p, int r, struct manifest *out)
 {
 	if (!r && !p->builder.n_files) {
 		r = dataset_fail(p->err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", p->name);
+	}
+	if (!r && p->columns) {
+		r = list_table_end(p->columns);
+		r = r < 0 ? no_room(p, r) : 0;
 	}
 	if (!r) {
 		r = manifest_build(&p->builder, out);
@@ -391,19 +415,23 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 	return fd;
 }
 
-static int read_list(const struct dataset_source *source, const char *path, struct manifest *out,
-		     struct dataset_error *err)
+static int read_list(const struct dataset_source *source, const char *path, struct list_table *columns,
+		     struct manifest *out, struct dataset_error *err)
 {
 	struct parse p = { .name = path,
 			   .line = 1,
 			   .beneath = !source->access->trusted,
 			   .err = err,
-			   .builder = { .meter = source->meter } };
+			   .builder = { .meter = source->meter },
+			   .columns = columns };
 	int fd = open_list(source, path, err), r;
 	char *piece;
 
 	if (fd < 0) {
 		return fd;
+	}
+	if (columns) {
+		columns->builder = &p.builder;
 	}
 	piece = malloc(PIECE_BYTES);
 	r = piece ? parse_file(&p, fd, piece) : dataset_fail_errno(err, ENOMEM, path);
@@ -425,27 +453,63 @@ static int open_folder(const struct dataset_source *source, const char *path, st
 	return tree_open_root(source, 1, folder, err);
 }
 
-int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
-		  struct dataset_error *err)
+static int open_tree(const struct dataset_source *source, const char *path, struct list_table *columns,
+		     struct dataset **out, struct dataset_error *err)
 {
 	struct manifest index = { 0 };
 	bool crosses = false;
-	int root_fd, r;
+	int root_fd = open_folder(source, path, err), r;
 
-	if (source->n_fds == 1) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "%s: expected descriptors of the list and of its folder", rest);
-	}
-	root_fd = open_folder(source, rest, err);
 	if (root_fd < 0) {
 		return root_fd;
 	}
-	r = read_list(source, rest, &index, err);
+	r = read_list(source, path, columns, &index, err);
 	r = r < 0 ? r : check_dirs(source, root_fd, &index, &crosses, err);
 	if (r < 0) {
 		manifest_finish(&index);
 		close(root_fd);
 		return r;
 	}
-	return tree_create(source, rest, root_fd, &index, crosses, out, err);
+	r = tree_create(source, path, root_fd, &index, crosses, out, err);
+	if (!r && columns) {
+		r = tree_add_columns(*out, &columns->columns, err);
+		if (r < 0) {
+			dataset_destroy(*out);
+		}
+	}
+	return r;
+}
+
+int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
+		  struct dataset_error *err)
+{
+	struct list_table *columns = NULL;
+	char path[4096], *fields;
+	int r;
+
+	if (source->n_fds == 1) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    "%s: expected descriptors of the list and of its folder", rest);
+	}
+	snprintf(path, sizeof(path), "%s", rest);
+	member_spec_split(path, &fields);
+	if (list_table_separator(path)) {
+		columns = calloc(1, sizeof(*columns));
+		if (!columns) {
+			return dataset_fail_errno(err, ENOMEM, path);
+		}
+		columns->separator = list_table_separator(path);
+		columns->fields = fields;
+		columns->columns.meter = source->meter;
+	} else if (fields) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    "%.200s: fields of a list need columns with names: a .csv or .tsv with a header",
+				    path);
+	}
+	r = open_tree(source, path, columns, out, err);
+	if (columns) {
+		list_table_finish(columns);
+	}
+	free(columns);
+	return r;
 }

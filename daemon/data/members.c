@@ -122,11 +122,15 @@ int member_fields_columns(struct member_fields *fields, struct columns_builder *
 static bool is_complete(const struct members *m)
 {
 	for (unsigned k = 0; k < m->fields->n_values; k++) {
-		const char *value = m->values.bytes + m->value_at[k];
 		enum column_kind kind = m->fields->values[k].kind;
+		const char *value;
 		int64_t number;
 
-		if (!m->value_rank[k] || (kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number)) ||
+		if (!m->value_rank[k]) {
+			return false;
+		}
+		value = m->values.bytes + m->value_at[k];
+		if ((kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number)) ||
 		    (kind == COLUMN_TEXT && !name_is_utf8(value, m->n_value[k]))) {
 			return false;
 		}

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "data/cache-dir.h"
+#include "data/column-fields.h"
 #include "data/fingerprint.h"
 #include "data/member-spec.h"
 #include "data/shards.h"
@@ -455,34 +456,17 @@ static uint64_t cache_id_of(const struct packed *p, const struct data_access *ac
 	return XXH3_64bits(&key, sizeof(key));
 }
 
-/* The image, one field a column in the columns' order, and the index as label where fields were not asked for. */
+/* The image, one field a column, and the index as label where fields were not asked for. */
 static int add_fields(struct packed *p, const struct opening *o)
 {
-	struct field *f = dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err);
+	int r = dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err)
+			? column_fields_add(&p->base, &p->index.columns, o->err)
+			: -EINVAL;
 
-	for (unsigned k = 0; f && k < p->index.columns.n; k++) {
-		const struct column *column = &p->index.columns.list[k];
-		struct field_measure measure = { 0 };
-
-		f = dataset_add_field(&p->base, column->name, column->kind == COLUMN_INT64 ? DTYPE_INT64 : DTYPE_UINT8,
-				      o->err);
-		if (!f || column->kind == COLUMN_INT64) {
-			continue;
-		}
-		for (uint64_t i = 0; i < p->index.n; i++) {
-			size_t n;
-
-			(void)columns_value(&p->index.columns, k, i, &n);
-			field_measure_add(&measure, n);
-		}
-		f->kind = FIELD_RAGGED;
-		f->text = column->kind == COLUMN_TEXT;
-		field_measure_end(&measure, f);
+	if (!r && !o->field_list && p->label < 0) {
+		r = dataset_add_field(&p->base, "label", DTYPE_INT64, o->err) ? 0 : -EINVAL;
 	}
-	if (f && !o->field_list && p->label < 0) {
-		f = dataset_add_field(&p->base, "label", DTYPE_INT64, o->err);
-	}
-	return f ? 0 : -EINVAL;
+	return r;
 }
 
 static void describe(struct packed *p, const struct opening *o)

@@ -16,6 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "data/column-fields.h"
 #include "data/file.h"
 #include "data/fingerprint.h"
 
@@ -27,7 +28,9 @@ struct tree {
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 	unsigned root_traits; /* of root_fd */
 	unsigned any_mount;   /* DIR_ANY_MOUNT: mount points are crossed, also those that appear later */
-	atomic_int *dir_fds;  /* of each folder: pack_dir, or 0 while there is none. Set once */
+	char *values;         /* the columns' block; NULL: none */
+	struct columns columns;
+	atomic_int *dir_fds; /* of each folder: pack_dir, or 0 while there is none. Set once */
 };
 
 /* Folder descriptors kept by all trees; the limit of open files is per process, and so is this count. */
@@ -210,10 +213,17 @@ static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how
 	return r;
 }
 
+enum { N_IMAGE_FIELDS = 2 }; /* of every tree: image and label; columns follow */
+
 static void tree_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
 {
-	(void)field; /* the label is the only one */
-	field_value_set_scalar(out, manifest_label(&((const struct tree *)ds)->index, index));
+	const struct tree *t = (const struct tree *)ds;
+
+	if (field < N_IMAGE_FIELDS) {
+		field_value_set_scalar(out, manifest_label(&t->index, index));
+	} else {
+		out->bytes = columns_value(&t->columns, field - N_IMAGE_FIELDS, index, &out->n_bytes);
+	}
 }
 
 static void tree_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -243,6 +253,7 @@ static void tree_destroy(struct dataset *ds)
 		}
 	}
 	free(t->dir_fds);
+	free(t->values);
 	manifest_finish(&t->index);
 	close(t->root_fd);
 	free(t);
@@ -373,6 +384,31 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	}
 	*out = &t->base;
 	return 0;
+}
+
+int tree_add_columns(struct dataset *ds, struct columns_builder *columns, struct dataset_error *err)
+{
+	struct tree *t = (struct tree *)ds;
+	size_t n_bytes = columns_size(columns);
+	int r = columns->n ? meter_take(columns->meter, n_bytes) : 0;
+
+	if (!columns->n) {
+		return 0;
+	}
+	t->values = r ? NULL : malloc(n_bytes);
+	if (!t->values) {
+		return dataset_fail_errno(err, r ? -r : ENOMEM, "values of a list");
+	}
+	columns_write(columns, t->values);
+	columns_builder_finish(columns);
+	r = columns_parse(t->values, n_bytes, t->base.n, &t->columns);
+	if (r < 0) {
+		return dataset_fail(err, DATASET_E_INVALID, r, "the values of a list do not fit its samples");
+	}
+	t->base.memory_bytes += n_bytes;
+	t->base.id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.id);
+	t->base.content_id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.content_id);
+	return column_fields_add(ds, &t->columns, err);
 }
 
 int tree_open_root(const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err)

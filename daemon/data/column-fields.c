@@ -1,0 +1,41 @@
+/* See column-fields.h. */
+#include "data/column-fields.h"
+
+#include <errno.h>
+
+static void measure(const struct columns *columns, unsigned k, struct field *f)
+{
+	struct field_measure m = { 0 };
+
+	for (uint64_t i = 0; i < columns->n_rows; i++) {
+		size_t n;
+
+		(void)columns_value(columns, k, i, &n);
+		field_measure_add(&m, n);
+	}
+	f->kind = FIELD_RAGGED;
+	f->text = columns->list[k].kind == COLUMN_TEXT;
+	field_measure_end(&m, f);
+}
+
+int column_fields_add(struct dataset *ds, const struct columns *columns, struct dataset_error *err)
+{
+	for (unsigned k = 0; k < columns->n; k++) {
+		const struct column *column = &columns->list[k];
+		enum dtype dtype = column->kind == COLUMN_INT64     ? DTYPE_INT64
+				   : column->kind == COLUMN_FLOAT32 ? DTYPE_FLOAT32
+								    : DTYPE_UINT8;
+		struct field *f = dataset_add_field(ds, column->name, dtype, err);
+
+		if (!f) {
+			return -EINVAL;
+		}
+		if (dtype == DTYPE_UINT8) {
+			measure(columns, k, f);
+		} else if (dtype == DTYPE_FLOAT32 && column->width > 1) {
+			f->n_dims = 1;
+			f->shape[0] = column->width;
+		}
+	}
+	return 0;
+}

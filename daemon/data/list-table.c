@@ -1,0 +1,443 @@
+/* See list-table.h. The first row decides what a column holds: whole numbers, numbers, several numbers in one cell or in
+ * several columns, or text; a later row that differs is an error with its line. Labels are an exception: they are classes
+ * as soon as one is no whole number, so they are kept by name until the end. */
+#include "data/list-table.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <xxhash.h>
+
+#include "data/name.h"
+
+char list_table_separator(const char *path)
+{
+	const char *dot = strrchr(path, '.');
+
+	return !dot ? 0 : !strcasecmp(dot, ".csv") ? ',' : !strcasecmp(dot, ".tsv") ? '\t' : 0;
+}
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct list_table *t, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(t->why, sizeof(t->why), fmt, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+/* ---- cells ---- */
+
+/* Unquotes a cell into t->line. *at: behind the cell. */
+static int take_cell(struct list_table *t, const char **at, const char *end, uint64_t *offset)
+{
+	const char *from = *at;
+	bool quoted = from < end && *from == '"';
+	char *to;
+	int r = text_add(&t->line, from, (size_t)(end - from), offset); /* room for the longest */
+
+	if (r < 0) {
+		return r;
+	}
+	to = t->line.bytes + *offset;
+	for (from += quoted; from < end; from++) {
+		if (quoted && *from == '"') {
+			if (from + 1 < end && from[1] == '"') {
+				*to++ = *from++;
+				continue;
+			}
+			quoted = false;
+			continue;
+		}
+		if (!quoted && *from == t->separator) {
+			break;
+		}
+		*to++ = *from;
+	}
+	*to = '\0';
+	t->line.n = (size_t)(to + 1 - t->line.bytes);
+	*at = from;
+	return quoted ? refuse(t, "a quotation mark is not closed on its line") : 0;
+}
+
+static int split(struct list_table *t, const char *line, size_t n, unsigned *n_cells)
+{
+	uint64_t at[LIST_TABLE_MAX_CELLS];
+	const char *end = line + n;
+	int r = 0;
+
+	*n_cells = 0;
+	t->line.n = 0;
+	for (bool more = true; more;) {
+		if (*n_cells == LIST_TABLE_MAX_CELLS) {
+			return refuse(t, "more than 4096 columns");
+		}
+		r = take_cell(t, &line, end, &at[*n_cells]);
+		if (r < 0) {
+			return r;
+		}
+		++*n_cells;
+		more = line < end;
+		line += more;
+	}
+	for (unsigned i = 0; i < *n_cells; i++) {
+		t->cells[i] = t->line.bytes + at[i];
+	}
+	return 0;
+}
+
+/* ---- the header ---- */
+
+static unsigned find_cell(const struct list_table *t, const char *name, size_t n)
+{
+	unsigned i = 0;
+
+	while (i < t->n_cells && (strlen(t->cells[i]) != n || memcmp(t->cells[i], name, n) != 0)) {
+		i++;
+	}
+	return i;
+}
+
+static unsigned find_any(const struct list_table *t, const char *names)
+{
+	for (; *names; names += strcspn(names, ";"), names += *names == ';') {
+		unsigned i = find_cell(t, names, strcspn(names, ";"));
+
+		if (i < t->n_cells) {
+			return i;
+		}
+	}
+	return t->n_cells;
+}
+
+static int take_columns(struct list_table *t, struct list_field *f, const char *names, size_t n)
+{
+	const char *end = names + n;
+
+	f->first = t->n_field_cells;
+	while (names < end) {
+		size_t n_name = 0;
+		unsigned cell;
+
+		while (names + n_name < end && names[n_name] != ';') {
+			n_name++;
+		}
+		cell = find_cell(t, names, n_name);
+		if (cell == t->n_cells || t->n_field_cells == LIST_TABLE_MAX_CELLS) {
+			return refuse(t, "no column %.60s in the header, which begins with %.60s", names, t->cells[0]);
+		}
+		t->field_cells[t->n_field_cells++] = cell;
+		f->n++;
+		names += n_name + 1;
+	}
+	return f->n ? 0 : refuse(t, "a field without columns");
+}
+
+static int take_field(struct list_table *t, const char *item, size_t n)
+{
+	const char *equals = memchr(item, '=', n);
+	struct list_field f = { .column = -1 };
+	size_t n_name = equals ? (size_t)(equals - item) : 0;
+	int r;
+
+	if (!n_name || n_name >= sizeof(f.name) || t->n_fields == LIST_TABLE_MAX_FIELDS) {
+		return refuse(t, "fields '%.80s': expected NAME=COLUMN[;COLUMN]...,NAME=...", t->fields);
+	}
+	memcpy(f.name, item, n_name);
+	r = take_columns(t, &f, equals + 1, n - n_name - 1);
+	if (r < 0) {
+		return r;
+	}
+	if (!strcmp(f.name, "image") && f.n == 1) {
+		t->path_cell = t->field_cells[f.first];
+	} else if (!strcmp(f.name, "label") && f.n == 1) {
+		t->label_cell = t->field_cells[f.first];
+	} else {
+		t->list[t->n_fields++] = f;
+	}
+	return 0;
+}
+
+static int take_header(struct list_table *t)
+{
+	int r = 0;
+
+	t->has_header = true;
+	t->all_numbers = true;
+	if (!strncmp(t->cells[0], "\xef\xbb\xbf", 3)) {
+		t->cells[0] += 3; /* the mark of UTF-8 that spreadsheets write */
+	}
+	t->path_cell = find_any(t, "path;file;filename;file_name;image;image_path");
+	t->label_cell = t->fields ? t->n_cells : find_any(t, "label;class;target");
+	for (const char *item = t->fields; !r && item;) {
+		size_t n = strcspn(item, ",");
+
+		r = take_field(t, item, n);
+		item = item[n] ? item + n + 1 : NULL;
+	}
+	/* A list without a header must not lose its first sample. */
+	return r || t->path_cell < t->n_cells
+		       ? r
+		       : refuse(t,
+				"no column path, file, filename or image in the first line: expected a header; a list of "
+				"\"path<TAB>label\" without one ends in .txt");
+}
+
+/* ---- values ---- */
+
+static bool parse_whole(const char *text, int64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoll(text, &end, 10);
+	return !errno && end != text && !*end && *text != ' ' && *text != '+';
+}
+
+/* Numbers with blanks between them, as many as there are; SIZE_MAX: something else. `out` may be NULL. */
+static size_t parse_floats(const char *text, float *out, size_t most)
+{
+	size_t n = 0;
+
+	for (text += strspn(text, " ["); *text && *text != ']'; n++) {
+		char *end;
+		float value = strtof(text, &end);
+
+		if (end == text || n == most) {
+			return SIZE_MAX;
+		}
+		if (out) {
+			out[n] = value;
+		}
+		text = end + strspn(end, " ");
+	}
+	return n;
+}
+
+/* The first row decides. */
+static int choose_kind(struct list_table *t, struct list_field *f)
+{
+	const char *cell = t->cells[t->field_cells[f->first]];
+	size_t n = parse_floats(cell, NULL, COLUMN_MAX_WIDTH);
+	int64_t whole;
+	int r;
+
+	f->column = (int)t->columns.n;
+	if (f->n > 1) {
+		r = columns_add(&t->columns, f->name, COLUMN_FLOAT32, f->n);
+	} else if (parse_whole(cell, &whole)) {
+		r = columns_add(&t->columns, f->name, COLUMN_INT64, 1);
+	} else if (n != SIZE_MAX && n > 0) {
+		r = columns_add(&t->columns, f->name, COLUMN_FLOAT32, (uint32_t)n);
+	} else {
+		r = columns_add(&t->columns, f->name, COLUMN_TEXT, 1);
+	}
+	return r;
+}
+
+static int put_floats(struct list_table *t, const struct list_field *f, const struct column_builder *c)
+{
+	float *values = malloc(c->width * sizeof(*values));
+	size_t n = 0;
+	int r = 0;
+
+	if (!values) {
+		return -ENOMEM;
+	}
+	for (unsigned i = 0; !r && i < f->n; i++) {
+		const char *cell = t->cells[t->field_cells[f->first + i]];
+		size_t got = parse_floats(cell, values + n, c->width - n);
+
+		if (got == SIZE_MAX || (f->n > 1 && got != 1)) {
+			r = refuse(t, "%.60s: '%.60s' is not as many numbers as in the first row", f->name, cell);
+		}
+		n += got;
+	}
+	if (!r && n != c->width) {
+		r = refuse(t, "%.60s: fewer numbers than in the first row", f->name);
+	}
+	r = r ? r : columns_put(&t->columns, (unsigned)f->column, values, c->width * sizeof(*values));
+	free(values);
+	return r;
+}
+
+static int put_value(struct list_table *t, struct list_field *f)
+{
+	const char *cell = t->cells[t->field_cells[f->first]];
+	const struct column_builder *c;
+	int64_t whole;
+	int r = f->column < 0 ? choose_kind(t, f) : 0;
+
+	if (r < 0) {
+		return r;
+	}
+	c = &t->columns.list[f->column];
+	switch (c->kind) {
+	case COLUMN_INT64:
+		return parse_whole(cell, &whole)
+			       ? columns_put_int(&t->columns, (unsigned)f->column, whole)
+			       : refuse(t, "%.60s: '%.60s' is no whole number, as the first row has", f->name, cell);
+	case COLUMN_FLOAT32:
+		return put_floats(t, f, c);
+	default:
+		return name_is_utf8(cell, strlen(cell))
+			       ? columns_put(&t->columns, (unsigned)f->column, cell, strlen(cell))
+			       : refuse(t, "%.60s: text that is not UTF-8", f->name);
+	}
+}
+
+/* ---- labels ---- */
+
+static size_t place_of(const struct list_table *t, const char *name)
+{
+	size_t at = XXH3_64bits(name, strlen(name)) & (t->n_table - 1);
+
+	while (t->table[at] && strcmp(t->names.bytes + t->name_at[t->table[at] - 1], name) != 0) {
+		at = (at + 1) & (t->n_table - 1);
+	}
+	return at;
+}
+
+static int grow_table(struct list_table *t)
+{
+	size_t n = t->n_table ? t->n_table * 2 : 256;
+	int r = meter_take(t->columns.meter, n * sizeof(*t->table));
+	uint32_t *larger = r ? NULL : calloc(n, sizeof(*larger));
+
+	if (!larger) {
+		return r ? r : -ENOMEM;
+	}
+	meter_give(t->columns.meter, t->n_table * sizeof(*t->table));
+	free(t->table);
+	t->table = larger;
+	t->n_table = n;
+	for (size_t i = 0; i < t->n_names; i++) {
+		larger[place_of(t, t->names.bytes + t->name_at[i])] = (uint32_t)i + 1;
+	}
+	return 0;
+}
+
+static int name_label(struct list_table *t, const char *name, int64_t *label)
+{
+	int64_t whole;
+	size_t at;
+	int r = t->n_names * 2 >= t->n_table ? grow_table(t) : 0;
+
+	if (r < 0) {
+		return r;
+	}
+	if (!*name) {
+		return refuse(t, "no label");
+	}
+	at = place_of(t, name);
+	if (!t->table[at]) {
+		t->names.meter = t->columns.meter;
+		r = t->n_names < UINT32_MAX - 1 ? block_grow(t->columns.meter, &t->name_at, &t->names_capacity,
+							     t->n_names + 1, sizeof(*t->name_at))
+						: -EFBIG;
+		r = r ? r : text_add(&t->names, name, strlen(name), &t->name_at[t->n_names]);
+		if (r < 0) {
+			return r;
+		}
+		t->all_numbers = t->all_numbers && parse_whole(name, &whole);
+		t->table[at] = (uint32_t)++t->n_names;
+	}
+	*label = (int64_t)t->table[at] - 1;
+	return 0;
+}
+
+static _Thread_local const struct list_table *sorting;
+
+static int by_name(const void *a, const void *b)
+{
+	const struct list_table *t = sorting;
+
+	return name_compare(t->names.bytes + t->name_at[*(const uint32_t *)a],
+			    t->names.bytes + t->name_at[*(const uint32_t *)b]);
+}
+
+/* t->table becomes the class of each name. */
+static int sort_classes(struct list_table *t, int64_t *class_of)
+{
+	uint32_t *order = calloc(t->n_names, sizeof(*order));
+	int r = order ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; !r && i < t->n_names; i++) {
+		order[i] = i;
+	}
+	sorting = t;
+	if (!r) {
+		qsort(order, t->n_names, sizeof(*order), by_name);
+	}
+	for (uint32_t i = 0; !r && i < t->n_names; i++) {
+		class_of[order[i]] = i;
+		r = manifest_add_class(t->builder, t->names.bytes + t->name_at[order[i]]);
+	}
+	free(order);
+	return r;
+}
+
+int list_table_end(struct list_table *t)
+{
+	struct manifest_builder *b = t->builder;
+	int64_t *value_of = t->n_names ? calloc(t->n_names, sizeof(*value_of)) : NULL;
+	int r = 0;
+
+	if (!t->n_names) {
+		return 0;
+	}
+	if (!value_of) {
+		return -ENOMEM;
+	}
+	for (size_t i = 0; t->all_numbers && i < t->n_names; i++) {
+		(void)parse_whole(t->names.bytes + t->name_at[i], &value_of[i]);
+	}
+	r = t->all_numbers ? 0 : sort_classes(t, value_of);
+	for (size_t i = 0; !r && i < b->n_files; i++) {
+		b->labels[i] = value_of[b->labels[i]];
+	}
+	free(value_of);
+	return r;
+}
+
+int list_table_take(struct list_table *t, const char *line, size_t n, const char **path, int64_t *label)
+{
+	unsigned n_cells;
+	int r;
+
+	t->line.meter = t->columns.meter;
+	r = n ? split(t, line, n, &n_cells) : 1;
+	if (r) {
+		return r;
+	}
+	if (!t->has_header) {
+		t->n_cells = n_cells;
+		r = take_header(t);
+		return r ? r : 1;
+	}
+	if (n_cells != t->n_cells) {
+		return refuse(t, "another number of columns than in the header");
+	}
+	*path = t->cells[t->path_cell];
+	*label = (int64_t)t->builder->n_files; /* a sample without label is labelled by its index */
+	r = t->label_cell < t->n_cells ? name_label(t, t->cells[t->label_cell], label) : 0;
+	for (unsigned k = 0; !r && k < t->n_fields; k++) {
+		r = put_value(t, &t->list[k]);
+	}
+	return r;
+}
+
+void list_table_finish(struct list_table *t)
+{
+	meter_give(t->columns.meter, t->line.capacity + t->names.capacity + t->names_capacity * sizeof(*t->name_at) +
+					     t->n_table * sizeof(*t->table));
+	free(t->line.bytes);
+	free(t->names.bytes);
+	free(t->name_at);
+	free(t->table);
+	columns_builder_finish(&t->columns);
+}

@@ -1,0 +1,130 @@
+"""Lists with columns: what csv and numpy read of the same file, and how mistakes are named."""
+
+import csv
+import os
+import pathlib
+import random
+import subprocess
+
+import pytest
+
+numpy = pytest.importorskip("numpy")
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+TOOLS = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")) / "tests" / "tools"
+
+
+def values(spec):
+    """Fields as the data set describes them, and the values of its samples."""
+    done = subprocess.run([TOOLS / "values", spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ") for line in done.stdout.splitlines()]
+    fields = {line[1]: line[2:] for line in lines if line[0] == "#"}
+    rows = [(line[0], bytes.fromhex(line[1])) for line in lines if line[0] != "#"]
+    n = len(fields) - 1
+    return fields, [dict(rows[i : i + n]) for i in range(0, len(rows), n)]
+
+
+def listed(spec):
+    out = subprocess.run([TOOLS / "dataset", spec], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    classes = [line[2:] for line in out if line.startswith("# ")]
+    return classes, [(n, int(v)) for n, v in (line.split("\t") for line in out if not line.startswith("# "))]
+
+
+def refusal(spec):
+    done = subprocess.run([TOOLS / "values", spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+@pytest.mark.parametrize("ending, dialect", [("csv", "excel"), ("tsv", "excel-tab"), ("csv", "unix")])
+def test_columns_are_what_csv_and_numpy_read(tmp_path, ending, dialect):
+    """Proves class names in sorted order, whole numbers, numbers, vectors in one cell and in several columns (multi-hot),
+    and text with quotes and separators, for files as Python's csv module writes them."""
+    rng = random.Random(1)
+    rows = []
+    for i in range(200):
+        text = rng.choice(['a "red" cat', "one, two", "tab\there", "ü", ""])
+        box = " ".join(str(rng.random()) for _ in range(4))
+        hot = [rng.randrange(2) for _ in range(3)]
+        rows.append([i, f"d/{i % 7}/{i}.jpg", rng.choice(["dog", "Cat", "ant eater"]), text, rng.random(), box, *hot])
+    path = tmp_path / f"list.{ending}"
+    with open(path, "w", newline="") as f:
+        writer = csv.writer(f, dialect)
+        writer.writerow(["id", "path", "label", "caption", "score", "box", "x", "y", "z"])
+        writer.writerows(rows)
+    with open(path, newline="") as f:
+        read = list(csv.DictReader(f, dialect=dialect))
+    fields, got = values(f"files:{path}#image=path,label=label,number=id,text=caption,score=score,box=box,hot=z;x;y")
+    assert list(fields) == ["image", "label", "number", "text", "score", "box", "hot"]
+    assert [fields[k][0] for k in fields] == ["dense"] * 3 + ["text"] + ["dense"] * 3
+    assert fields["box"][2] == "4" and fields["hot"][2] == "3" and fields["score"][2] == "0"
+    names = sorted({r["label"] for r in read})
+    classes, samples = listed(f"files:{path}")
+    assert [c.replace("\\x20", " ") for c in classes] == names
+    assert samples == [(r["path"], names.index(r["label"])) for r in read]
+    for row, r in zip(got, read):
+        assert int.from_bytes(row["number"], "little") == int(r["id"])
+        assert int.from_bytes(row["label"], "little") == names.index(r["label"])
+        assert row["text"].decode() == r["caption"]
+        assert row["score"] == numpy.float32(r["score"]).tobytes()
+        assert row["box"] == numpy.array(r["box"].split(), "float32").tobytes()
+        assert row["hot"] == numpy.array([r["z"], r["x"], r["y"]], "float32").tobytes()
+
+
+def test_labels_that_are_numbers_stay_numbers(tmp_path):
+    """Proves that a column of whole numbers gives these, and no classes."""
+    (tmp_path / "l.csv").write_text("\ufefffile,label\na.jpg,-5\r\nb.jpg,900\n\nc.jpg,-5\n")
+    assert listed(f"files:{tmp_path}/l.csv") == ([], [("a.jpg", -5), ("b.jpg", 900), ("c.jpg", -5)])
+    (tmp_path / "n.csv").write_text("image\nb.jpg\na.jpg\n")
+    assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", 0), ("a.jpg", 1)])
+
+
+@pytest.mark.parametrize(
+    "text, fields, words",
+    [
+        ("path,x\na.jpg,1\nb.jpg,one\n", "#x=x", "l.csv:3: x: 'one' is no whole number"),
+        ("path,x\na.jpg,1 2\nb.jpg,1\n", "#x=x", ":3: x: fewer numbers than in the first row"),
+        ("path,x\na.jpg,1 2\nb.jpg,1 2 3\n", "#x=x", ":3: x: '1 2 3' is not as many numbers"),
+        ("path,x\na.jpg,1\nb.jpg,1,2\n", "", ":3: another number of columns"),
+        ('path,x\na.jpg,"open\n', "", ":2: a quotation mark is not closed"),
+        ("path,x\na.jpg,1\n", "#x=nothing", ":1: no column nothing"),
+        ("path,label\na.jpg,\n", "", ":2: no label"),
+        ("path,x\n,1\n", "", ":2: the path ends in '/'"),
+        ("path,x\n", "", "names no file"),
+        ("a.jpg,1\nb.jpg,2\n", "", ":1: no column path, file, filename or image in the first line"),
+        ("p" * 20 + ("," * 5000) + "\n", "", ":1: more than 4096 columns"),
+        ("path,x\na.jpg,1\n", "#x=x,x=x", "twice"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(tmp_path, text, fields, words):
+    """Proves that a damaged or hostile table is refused by name, line and column."""
+    (tmp_path / "l.csv").write_text(text)
+    assert words in refusal(f"files:{tmp_path}/l.csv{fields}")
+
+
+def test_batches_have_the_columns_beside_their_pictures(daemon, samples, tmp_path):
+    """Proves that rows of a shuffled epoch have the values of their own line."""
+    import batchd
+
+    files = sorted(p for p in samples.rglob("*.jpg"))[:40]
+    with open(samples / "columns.csv", "w", newline="") as f:
+        writer = csv.writer(f)
+        writer.writerow(["path", "label", "caption", "a", "b"])
+        for i, p in enumerate(files):
+            writer.writerow([p.relative_to(samples), p.parent.name, f"row {i}", i / 4, -i])
+    loader = batchd.DataLoader(
+        f"files:{samples}/columns.csv#image=path,label=label,text=caption,pair=a;b",
+        fields=("image", "label", "text", "pair"),
+        batch_size=8,
+        shuffle=True,
+        transform="val224",
+    )
+    classes = sorted({p.parent.name for p in files})
+    assert list(loader.dataset.classes) == classes
+    for images, labels, texts, pairs in loader:
+        rows = [int(i) for i in loader.last_batch.indices]
+        assert len(images) == len(rows)
+        assert labels.tolist() == [classes.index(files[i].parent.name) for i in rows]
+        assert texts == [f"row {i}" for i in rows]
+        assert pairs.tolist() == [[i / 4, -i] for i in rows]

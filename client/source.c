@@ -291,6 +291,16 @@ static int open_idx(struct source *s, const char *text, struct fault *f)
 	return open_list_of(s, "idx", text, NULL, add_plain, f);
 }
 
+static int open_npz(struct source *s, const char *path, struct fault *f)
+{
+	char file[PATH_MAX];
+	int r = resolve(path, file, f);
+
+	if (r == 0)
+		r = add_fd(s, file, false, f);
+	return r < 0 ? r : set_dataset(s, f, "npz", file);
+}
+
 static int open_cifar(struct source *s, const char *text, struct fault *f)
 {
 	static const char *const options[] = { "version", NULL };
@@ -442,7 +452,7 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 		return fault_set(
 			f, BATCHD_E_INVALID,
 			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, tar:SHARDS, "
-			"npy:FILE[,FILE], idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
+			"npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
 			"random:...; " OTHER_FORMATS,
 			name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
@@ -466,6 +476,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 		r = open_arrays(s, dataset + 4, f);
 	else if (strncmp(dataset, "tar:", 4) == 0)
 		r = open_shards(s, dataset + 4, "tar", f);
+	else if (strncmp(dataset, "npz:", 4) == 0)
+		r = open_npz(s, dataset + 4, f);
 	else if (strncmp(dataset, "idx:", 4) == 0)
 		r = open_idx(s, dataset + 4, f);
 	else if (strncmp(dataset, "cifar:", 6) == 0)

@@ -58,6 +58,7 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 int cifar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int idx_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int npy_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int npz_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int memory_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tokens_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);

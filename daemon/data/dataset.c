@@ -23,6 +23,7 @@ static const struct {
 	{ "imagefolder:", imagefolder_open, false },
 	{ "files:", filelist_open, false },
 	{ "npy:", npy_open, true },
+	{ "npz:", npz_open, false },
 	{ "memory:", memory_open, true },
 	{ "idx:", idx_open, true },
 	{ "cifar:", cifar_open, true },
@@ -56,7 +57,7 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 	}
 	return dataset_fail(
 		err, DATASET_E_INVALID, -EINVAL,
-		"data set '%.128s': expected imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T or random:shape=...",
+		"data set '%.128s': expected imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T or random:shape=...",
 		source->spec);
 }
 

@@ -8,81 +8,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "data/arrays.h"
 #include "data/idx.h"
+#include "data/unzip.h"
 #include "util/transfer.h"
-
-enum { PIECE_BYTES = 64 << 10 };
-
-struct inflating {
-	const struct mapped *file;
-	z_stream z;
-	uint64_t at; /* in the file */
-	bool ended;
-	uint8_t piece[PIECE_BYTES];
-};
 
 static int fail(const struct mapped *m, const char *why, struct dataset_error *err)
 {
 	return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %s", m->name, why);
 }
 
-/* Inflates n bytes. *got: fewer if the stream ends. */
-static int inflate_some(struct inflating *s, void *to, size_t n, size_t *got, struct dataset_error *err)
-{
-	*got = 0;
-	while (*got < n && !s->ended) {
-		size_t room = n - *got < INT32_MAX ? n - *got : INT32_MAX;
-		int r;
-
-		if (!s->z.avail_in) {
-			ssize_t more = transfer_read(s->file->fd, s->piece, sizeof(s->piece), (off_t)s->at);
-
-			if (more < 0) {
-				return dataset_fail_errno(err, (int)-more, s->file->name);
-			}
-			s->at += (uint64_t)more;
-			s->z.next_in = s->piece;
-			s->z.avail_in = (unsigned)more;
-		}
-		s->z.next_out = (uint8_t *)to + *got;
-		s->z.avail_out = (unsigned)room;
-		r = s->z.avail_in ? inflate(&s->z, Z_NO_FLUSH) : Z_BUF_ERROR;
-		if (r != Z_OK && r != Z_STREAM_END) {
-			return fail(s->file,
-				    r == Z_BUF_ERROR ? "the compressed data is cut short" : "damaged compressed data",
-				    err);
-		}
-		*got += room - s->z.avail_out;
-		s->ended = r == Z_STREAM_END;
-	}
-	return 0;
-}
-
 /* The elements behind the header. One byte more is asked for, to see that there is none. */
-static int inflate_data(struct inflating *s, const uint8_t *head, size_t n_head, const struct npy *npy,
-			const struct dataset_source *source, uint8_t **out, struct dataset_error *err)
+static int inflate_data(struct unzip *s, const struct mapped *m, const uint8_t *head, size_t n_head,
+			const struct npy *npy, const struct dataset_source *source, uint8_t **out,
+			struct dataset_error *err)
 {
 	size_t n = npy->data_bytes, n_had = n_head - npy->data_offset_bytes, got;
 	int r;
 
 	if (n_had > n) {
-		return fail(s->file, "it inflates to more than its header promises", err);
+		return fail(m, "it inflates to more than its header promises", err);
 	}
 	r = meter_take(source->meter, n + 1);
 	if (r < 0) {
-		return dataset_fail_errno(err, -r, s->file->name);
+		return dataset_fail_errno(err, -r, m->name);
 	}
 	*out = malloc(n + 1);
 	if (!*out) {
-		return dataset_fail_errno(err, ENOMEM, s->file->name);
+		return dataset_fail_errno(err, ENOMEM, m->name);
 	}
 	memcpy(*out, head + npy->data_offset_bytes, n_had);
-	r = inflate_some(s, *out + n_had, n + 1 - n_had, &got, err);
+	r = unzip_read(s, *out + n_had, n + 1 - n_had, &got, err);
 	if (r == 0 && n_had + got != n) {
-		r = fail(s->file,
+		r = fail(m,
 			 n_had + got < n ? "it inflates to less than its header promises: cut short?"
 					 : "it inflates to more than its header promises",
 			 err);
@@ -90,35 +49,32 @@ static int inflate_data(struct inflating *s, const uint8_t *head, size_t n_head,
 	return r;
 }
 
-static int inflate_array(struct inflating *s, const struct dataset_source *source, struct npy *npy, uint8_t **out,
-			 struct dataset_error *err)
+static int inflate_array(struct unzip *s, const struct mapped *m, const struct dataset_source *source, struct npy *npy,
+			 uint8_t **out, struct dataset_error *err)
 {
 	uint8_t head[IDX_MAX_HEADER_BYTES];
 	struct npy_error why;
 	size_t n_head;
-	int r = inflate_some(s, head, sizeof(head), &n_head, err);
+	int r = unzip_read(s, head, sizeof(head), &n_head, err);
 
 	if (r == 0 && idx_parse(head, n_head, npy, &why) < 0) {
-		r = fail(s->file, why.text, err);
+		r = fail(m, why.text, err);
 	}
-	return r < 0 ? r : inflate_data(s, head, n_head, npy, source, out, err);
+	return r < 0 ? r : inflate_data(s, m, head, n_head, npy, source, out, err);
 }
 
 static int add_compressed(struct arrays *a, const char *name, const struct mapped *m,
 			  const struct dataset_source *source, struct npy *npy, struct dataset_error *err)
 {
-	struct inflating *s = calloc(1, sizeof(*s));
+	struct unzip *s;
 	uint8_t *data = NULL;
-	int r;
+	int r = unzip_begin(m->fd, m->name, 0, UINT64_MAX, UNZIP_GZIP, &s, err);
 
-	if (!s || inflateInit2(&s->z, 15 + 16) != Z_OK) {
-		free(s);
-		return dataset_fail_errno(err, ENOMEM, m->name);
+	if (r < 0) {
+		return r;
 	}
-	s->file = m;
-	r = inflate_array(s, source, npy, &data, err);
-	inflateEnd(&s->z);
-	free(s);
+	r = inflate_array(s, m, source, npy, &data, err);
+	unzip_end(s);
 	if (r < 0) {
 		free(data);
 		return r;

@@ -345,7 +345,7 @@ $(BUILD)/systemd/%: systemd/% places
 
 ##@ Package
 
-.PHONY: wheel wheel-programs check-wheel sdist
+.PHONY: wheel wheel-programs check-wheel sdist deb
 # What goes into a wheel besides Python.
 wheel-programs: $(addprefix $(BUILD)/,batchd batchctl $(SO).$(VERSION))
 wheel: ## dist/batchd-*.whl: daemon, batchctl, library and Python package, for every Python on x86-64 Linux with glibc 2.34 (build-wheel/)
@@ -354,6 +354,8 @@ check-wheel: wheel venv ## Installs the wheel into an empty environment, runs th
 	@tests/run-wheel $(BUILD) $(PYTHON)
 sdist: ## dist/batchd-*.tar.gz: the sources, from which pip builds where the libraries are
 	@$(PYTHON) client/python/wheel/backend.py sdist
+deb: ## dist/*.deb: batchd, libbatchd0, libbatchd-dev, python3-batchd, for the Debian or Ubuntu that builds them
+	@systemd/debian/build dist $(VERSION)
 
 ##@ Other
 

@@ -1,5 +1,7 @@
 """The recipes for clusters below systemd/: as much of them as one machine can run."""
 
+import fcntl
+import fnmatch
 import os
 import shutil
 import stat
@@ -66,5 +68,25 @@ def test_epilog_ends_what_the_last_job_of_a_user_left(build, tmp_path, user, on_
 
 
 def test_scripts_may_be_run():
-    for path in RECIPES.glob("slurm/*.sh"):
+    for path in [*RECIPES.glob("slurm/*.sh"), RECIPES / "debian" / "build", RECIPES / "debian" / "rules"]:
         assert path.stat().st_mode & stat.S_IXUSR, path
+
+
+def test_debian_packages_claim_every_installed_file_once(build, tmp_path):
+    """A new file of `make install` must be in one of the packages; dh_missing would say so only when they are built."""
+    places = ["PREFIX=/usr", "libdir=/usr/lib/x86_64-linux-gnu", "sysconfdir=/etc", "unitdir=/lib/systemd/system"]
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    with open(build / ".installing", "w") as alone:  # as in test_install
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        argv = ["make", "-s", "-C", REPO, f"BUILD={build}", f"DESTDIR={tmp_path}", *places, "install"]
+        subprocess.run(argv, check=True, capture_output=True, env=env)
+    lists = {p.stem: p.read_text().split() for p in (RECIPES / "debian").glob("*.install")}
+    for path in tmp_path.rglob("*"):
+        name = str(path.relative_to(tmp_path))
+        if not path.is_dir():
+            owners = [
+                package
+                for package, patterns in lists.items()
+                if any(fnmatch.fnmatch(name, p) or fnmatch.fnmatch(name, p + "/*") for p in patterns)
+            ]
+            assert len(owners) == 1, (name, owners)

@@ -142,6 +142,8 @@ static void add(struct chains *c, const struct image *made, float weight)
 	}
 }
 
+enum { AT_ONCE = 256 }; /* bytes that are blended */
+
 /* timm's blended mode: the sums are pixels, into which each chain is blended. */
 static void blend_in(struct chains *c, const struct image *made, float weight)
 {
@@ -151,8 +153,17 @@ static void blend_in(struct chains *c, const struct image *made, float weight)
 		const uint8_t *row = made->rgb + y * made->stride_bytes;
 		float *sums = c->sums + y * n;
 
-		for (size_t i = 0; i < n; i++)
-			sums[i] = (float)blend((uint8_t)sums[i], row[i], weight);
+		for (size_t at = 0; at < n; at += AT_ONCE) {
+			uint8_t from[AT_ONCE], to[AT_ONCE];
+			size_t some = n - at < AT_ONCE ? n - at : AT_ONCE;
+
+			for (size_t i = 0; i < some; i++)
+				from[i] = (uint8_t)sums[at + i];
+			memcpy(to, row + at, some);
+			blend_bytes(from, to, some, weight);
+			for (size_t i = 0; i < some; i++)
+				sums[at + i] = (float)to[i];
+		}
 	}
 }
 
@@ -160,6 +171,7 @@ static void blend_in(struct chains *c, const struct image *made, float weight)
 static int finish(struct view *v, struct pipeline_worker *w, const struct chains *c, float factor,
 		  struct image_error *err)
 {
+	size_t n = c->image.stride_bytes;
 	int rc;
 
 	view_of_image(v, w, &c->image);
@@ -170,10 +182,17 @@ static int finish(struct view *v, struct pipeline_worker *w, const struct chains
 		uint8_t *row = v->image.rgb + y * v->image.stride_bytes;
 		const float *sums = c->sums + y * c->image.stride_bytes;
 
-		for (size_t i = 0; i < c->image.stride_bytes; i++) {
-			float sum = sums[i] < 0.0f ? 0.0f : sums[i] > 255.0f ? 255.0f : sums[i];
+		for (size_t at = 0; at < n; at += AT_ONCE) {
+			uint8_t to[AT_ONCE];
+			size_t some = n - at < AT_ONCE ? n - at : AT_ONCE;
 
-			row[i] = blend(row[i], (uint8_t)sum, factor);
+			for (size_t i = 0; i < some; i++) {
+				float sum = sums[at + i];
+
+				to[i] = (uint8_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
+			}
+			blend_bytes(row + at, to, some, factor);
+			memcpy(row + at, to, some);
 		}
 	}
 	return 0;

@@ -108,7 +108,7 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 {
 	const struct engine *e = s->engine;
 	const struct loader *l = s->job->loader;
-	char slot[32], have[32], used[32], own[32];
+	char slot[32], have[32], used[32], own[32], what[200];
 	if (l->is_loose && l->group.slots && l->group.slots->fixed)
 		return refuse(
 			why, CODE(LIMIT), "world_size",
@@ -116,6 +116,7 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 			"here; give this one another job",
 			l->group.slots->n_holders);
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
+	fields_explain(l->fields, &l->layout, what, sizeof(what));
 	uint64_t all = accounts_memory_used(&e->budget.accounts);
 	size_format(all, used, sizeof(used));
 	size_format(e->budget.bytes, have, sizeof(have));
@@ -125,13 +126,13 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 		return refuse(
 			why, CODE(LIMIT), "memory_per_user",
 			"no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
-			"(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)",
-			least, slot, own, have);
+			"(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)%s",
+			least, slot, own, have, what);
 	return refuse(
 		why, CODE(LIMIT), "memory",
 		"no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
-		"(memory in the daemon's configuration, or --memory)",
-		least, slot, used, have);
+		"(memory in the daemon's configuration, or --memory)%s",
+		least, slot, used, have, what);
 }
 
 /* ---- their memory ---- */

@@ -380,7 +380,7 @@ static uint64_t keeps_bytes(const struct job *j)
 static void refuse_batches(struct job *j)
 {
 	const struct slot_layout *l = &j->loader->layout;
-	char text[400], batch[32], row[32], most[32];
+	char text[640], batch[32], row[32], most[32], what[200];
 	uint64_t limit = j->engine->config->limits.batch_bytes, fits = limit / (l->slot_bytes / j->spec.batch_size + 1);
 	size_format(l->slot_bytes, batch, sizeof(batch));
 	size_format(l->slot_bytes / j->spec.batch_size, row, sizeof(row));
@@ -389,8 +389,10 @@ static void refuse_batches(struct job *j)
 			 "a batch of %u samples takes %s (%s each), more than the %s that limits.batch_bytes in the "
 			 "daemon's configuration allows; ",
 			 j->spec.batch_size, batch, row, most);
-	snprintf(text + n, sizeof(text) - (size_t)n,
-		 fits ? "use a batch_size of at most %llu, or raise it" : "raise it", (unsigned long long)fits);
+	n += snprintf(text + n, sizeof(text) - (size_t)n,
+		      fits ? "use a batch_size of at most %llu, or raise it" : "raise it", (unsigned long long)fits);
+	fields_explain(j->loader->fields, l, what, sizeof(what));
+	snprintf(text + n, sizeof(text) - (size_t)n, "%s", what);
 	struct refusal why;
 	refuse(&why, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes", "%s", text);
 	job_end_sessions(j, &why);

@@ -123,3 +123,19 @@ int fields_make(const struct recipe *recipe, const struct loader_spec *spec, str
 	*out = f;
 	return 0;
 }
+
+void fields_explain(const struct field *fields, const struct slot_layout *layout, char *text, size_t size)
+{
+	*text = '\0';
+	for (unsigned k = 0; k < layout->n_fields; k++) {
+		const struct slot_field *f = &layout->field[k];
+
+		if (f->ragged && f->most_values * f->item_bytes > layout->slot_bytes / 2) {
+			snprintf(
+				text, size,
+				"; most of it is room for the longest values of field '%s': leave it out of fields, or "
+				"lower limits.value_bytes",
+				fields[k].name);
+		}
+	}
+}

@@ -16,5 +16,8 @@ bool fields_check(const struct dataset *ds, const char *list, char *text, size_t
  * slot_field.number is the data set's number of the field, out[k] describes layout->field[k]. 0, -ENOMEM, -EOVERFLOW. */
 int fields_make(const struct recipe *recipe, const struct loader_spec *spec, struct field **out,
 		struct slot_layout *layout);
+/* For an error about the size of batches: where most of it is room for the values of one ragged field, which one, and what
+ * to do; otherwise "". fields, layout: as fields_make has made them. */
+void fields_explain(const struct field *fields, const struct slot_layout *layout, char *text, size_t size);
 
 #endif

@@ -310,6 +310,21 @@ def test_values_beyond_the_limit_are_bad_data(make_daemon):
     loader.close()
 
 
+def test_a_field_that_makes_batches_too_large_is_named(make_daemon):
+    """Proves that room for long values is charged like all of a batch, and that both refusals name the field and the
+    limit; without the field the same data set opens."""
+    spec = "random:length=5000,shape=1,field=caption:text:1000000"
+    make_daemon(config="limits:\n  batch_bytes: 100MiB\n")
+    with pytest.raises(
+        batchd.LimitError, match="limits.batch_bytes(.|\n)*field 'caption': leave it out of fields, or lower"
+    ):
+        batchd.DataLoader(spec, batch_size=200)
+    batchd.DataLoader(spec, batch_size=200, fields=("data", "label")).close()
+    make_daemon("--memory", "300MiB")
+    with pytest.raises(batchd.LimitError, match="no memory for this trainer's batches(.|\n)*field 'caption'"):
+        batchd.DataLoader(spec, batch_size=250)
+
+
 # ---- shards of pictures with captions ----
 
 

@@ -465,9 +465,10 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 
 	*s = (struct source){ 0 };
 	if (!dataset || !*dataset)
-		return fault_set(f, BATCHD_E_INVALID,
-				 "no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], "
-				 "tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, npy:FILE[,FILE], "
+			"tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)
@@ -486,6 +487,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 		r = open_memory(s, dataset + 7, f);
 	else if (strncmp(dataset, "tokens:", 7) == 0)
 		r = open_tokens(s, dataset + 7, f);
+	else if (strncmp(dataset, "mds:", 4) == 0)
+		r = open_shards(s, dataset + 4, "mds", f);
 	else
 		r = keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))

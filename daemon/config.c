@@ -89,7 +89,8 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 	for (const char *comma = strchr(paths, ','); is_word(kind, "npy") && comma; comma = strchr(comma + 1, ','))
 		if (comma[1] != '/')
 			return false;
-	for (const char *next = strstr(paths, "::"); is_word(kind, "tar") && next; next = strstr(next + 2, "::"))
+	for (const char *next = strstr(paths, "::"); (is_word(kind, "tar") || is_word(kind, "mds")) && next;
+	     next = strstr(next + 2, "::"))
 		if (next[2] != '/')
 			return false;
 	return true;
@@ -97,7 +98,7 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = { "imagefolder", "files", "tar", "npy", "random", "serve" };
+	static const char *const kinds[] = { "imagefolder", "files", "tar", "mds", "npy", "random", "serve" };
 	const char *colon = strchr(source, ':');
 
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
@@ -111,7 +112,7 @@ static int check_source(const char *where, const char *source, struct config_err
 	}
 	return fail(
 		err,
-		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, npy:FILE[,FILE], random:... or serve:NAME",
+		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, npy:FILE[,FILE], random:... or serve:NAME",
 		where, source);
 }
 

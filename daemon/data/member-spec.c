@@ -111,6 +111,7 @@ int member_spec_parse(const char *list, struct member_fields *out, struct datase
 		out->values[0] = (struct member_value){ "label", "cls", COLUMN_INT64, true };
 		return 0;
 	}
+	out->is_listed = true;
 	for (const char *item = list; !r && item;) {
 		size_t n = strcspn(item, ",");
 

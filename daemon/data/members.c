@@ -219,15 +219,17 @@ static int see_extension(struct members *m, const struct member *member, const c
 
 static int keep_value(struct members *m, unsigned k, unsigned rank, const struct member *member)
 {
-	const uint8_t *bytes;
-	int r;
+	const uint8_t *bytes = (const uint8_t *)member->value;
+	int r = 0;
 
 	if (member->n_bytes > MEMBER_VALUE_BYTES) {
 		return shard_reader_refuse(m->reader, member->at, "%.*s has %llu bytes; a value may have 1 MiB",
 					   (int)(member->n_name < 200 ? member->n_name : 200), member->name,
 					   (unsigned long long)member->n_bytes);
 	}
-	r = shard_reader_get(m->reader, member->at, (size_t)member->n_bytes, &bytes);
+	if (!bytes) {
+		r = shard_reader_get(m->reader, member->at, (size_t)member->n_bytes, &bytes);
+	}
 	if (r < 0) {
 		return r;
 	}

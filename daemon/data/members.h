@@ -18,6 +18,7 @@ enum {
 struct member_fields {
 	char image_name[COLUMN_NAME_BYTES]; /* of the field */
 	char image[COLUMN_NAME_BYTES];      /* extensions in order of preference: "jpg;jpeg;png" */
+	bool is_listed;                     /* the caller has named the fields */
 	unsigned n_values;
 	struct member_value {
 		char name[COLUMN_NAME_BYTES];
@@ -31,6 +32,7 @@ struct member {
 	const char *name; /* in the shard; no terminator needed */
 	size_t n_name;
 	uint64_t at, n_bytes; /* of its data in the shard, which has them */
+	const char *value;    /* n_bytes of data instead of those in the shard; NULL: none */
 };
 
 struct members {

@@ -16,6 +16,7 @@
 #include "data/cache-dir.h"
 #include "data/column-fields.h"
 #include "data/fingerprint.h"
+#include "data/mds.h"
 #include "data/member-spec.h"
 #include "data/shards.h"
 #include "data/tar.h"
@@ -335,7 +336,8 @@ static bool kept_path(const struct opening *o, char *path, size_t size)
 		key.roots[i][0] = st.st_dev;
 		key.roots[i][1] = st.st_ino;
 	}
-	key.fields = XXH3_64bits(o->fields.image, strlen(o->fields.image));
+	key.fields = XXH3_64bits_withSeed(o->format->kind, strlen(o->format->kind), 0);
+	key.fields = XXH3_64bits_withSeed(o->fields.image, strlen(o->fields.image), key.fields);
 	for (unsigned k = 0; k < o->fields.n_values; k++) {
 		const struct member_value *v = &o->fields.values[k];
 
@@ -550,6 +552,13 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
 	static const struct packed_format format = { "tar", ".tar", tar_scan };
+
+	return packed_open(&format, source, rest, out, err);
+}
+
+int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	static const struct packed_format format = { "mds", ".mds", mds_scan };
 
 	return packed_open(&format, source, rest, out, err);
 }

@@ -293,7 +293,8 @@ class _Fixed:
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]", "cifar:FILE[,FILE...]",
+    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
+                  "cifar:FILE[,FILE...]",
                   "tokens:FILE[,FILE...]", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
                   over once: (x, y), {"x": x, "y": y}, a TensorDataset
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the

@@ -1,0 +1,303 @@
+/* See mds.h. A shard describes itself, so the folder's index.json, which says the same of all shards, is not needed: the
+ * shards are those of the folder in the order of their names, which is the order of the index. */
+#include "data/mds.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_COLUMNS = 256, MAX_CONFIG_BYTES = SHARD_READER_MAX_BYTES, JSON_DEPTH_FLAGS = JSON_REJECT_DUPLICATES };
+
+struct mds_column {
+	char name[COLUMN_NAME_BYTES];
+	char encoding[COLUMN_NAME_BYTES];
+	uint32_t n_bytes; /* 0: of variable size */
+	const char *as;   /* its extension as a member, if that is not its name */
+};
+
+struct mds {
+	struct members *m;
+	uint32_t n, n_columns, n_variable;
+	uint64_t first_at; /* of the samples */
+	struct mds_column columns[MAX_COLUMNS];
+};
+
+static uint32_t take_u32(const uint8_t *bytes)
+{
+	return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+/* ---- the description ---- */
+
+static bool copy_text(char to[COLUMN_NAME_BYTES], const json_t *text)
+{
+	size_t n = json_string_length(text);
+
+	if (!json_is_string(text) || !n || n >= COLUMN_NAME_BYTES) {
+		return false;
+	}
+	memcpy(to, json_string_value(text), n + 1);
+	return true;
+}
+
+static int take_columns(struct mds *s, const json_t *config)
+{
+	const json_t *names = json_object_get(config, "column_names"), *sizes = json_object_get(config, "column_sizes"),
+		     *encodings = json_object_get(config, "column_encodings");
+	size_t n = json_array_size(names);
+
+	if (!n || n > MAX_COLUMNS || json_array_size(encodings) != n || json_array_size(sizes) != n) {
+		return shard_reader_refuse(s->m->reader, 4, "no columns, more than %d, or lists of them that differ",
+					   MAX_COLUMNS);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct mds_column *c = &s->columns[i];
+		json_int_t size = json_integer_value(json_array_get(sizes, i));
+
+		if (!copy_text(c->name, json_array_get(names, i)) ||
+		    !copy_text(c->encoding, json_array_get(encodings, i)) || size < 0 || size > UINT32_MAX) {
+			return shard_reader_refuse(s->m->reader, 4,
+						   "a column whose name, encoding or size is not valid");
+		}
+		c->n_bytes = (uint32_t)size;
+		s->n_variable += !size;
+	}
+	s->n_columns = (uint32_t)n;
+	return 0;
+}
+
+static int read_config(struct mds *s)
+{
+	struct shard_reader *r = s->m->reader;
+	uint64_t at = 4 + 4 * ((uint64_t)s->n + 1);
+	const uint8_t *text;
+	json_error_t error;
+	json_t *config;
+	int result;
+
+	if (s->first_at < at || s->first_at - at > MAX_CONFIG_BYTES) {
+		return shard_reader_refuse(r, 4,
+					   "not an MDS shard: its samples begin where its description does not end");
+	}
+	result = shard_reader_get(r, at, (size_t)(s->first_at - at), &text);
+	if (result < 0) {
+		return result;
+	}
+	config = json_loadb((const char *)text, (size_t)(s->first_at - at), JSON_DEPTH_FLAGS, &error);
+	if (!config) {
+		return shard_reader_refuse(r, at, "not an MDS shard: its description is no JSON (%.100s)", error.text);
+	}
+	result = take_columns(s, config);
+	json_decref(config);
+	return result;
+}
+
+/* ---- fields ---- */
+
+static bool is_one_of(const char *text, const char *list)
+{
+	size_t n = strlen(text);
+
+	for (; *list; list += strcspn(list, ";"), list += *list == ';') {
+		if (strcspn(list, ";") == n && !memcmp(list, text, n)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool is_whole(const char *encoding)
+{
+	return is_one_of(encoding, "int;int8;int16;int32;int64;uint8;uint16;uint32;uint64;str_int");
+}
+
+static bool is_picture(const char *encoding)
+{
+	return !strncmp(encoding, "jpeg", 4) || is_one_of(encoding, "png");
+}
+
+static struct mds_column *find_column(struct mds *s, const char *extensions)
+{
+	for (uint32_t i = 0; i < s->n_columns; i++) {
+		if (is_one_of(s->columns[i].name, extensions)) {
+			return &s->columns[i];
+		}
+	}
+	return NULL;
+}
+
+/* Without a list of fields, columns go by the extensions that images and labels have in tar. */
+static void choose(struct mds *s)
+{
+	bool has_image = false, has_label = false;
+
+	for (uint32_t i = 0; i < s->n_columns; i++) {
+		struct mds_column *c = &s->columns[i];
+
+		if (!has_image && is_picture(c->encoding)) {
+			has_image = true;
+			c->as = "jpg";
+		} else if (!has_label && is_whole(c->encoding) && is_one_of(c->name, "label;cls;class;y")) {
+			has_label = true;
+			c->as = "cls";
+		}
+	}
+}
+
+/* Kinds follow the columns' encodings. */
+static int set_kinds(struct mds *s)
+{
+	struct member_fields *f = s->m->fields;
+
+	for (unsigned k = 0; f->is_listed && k < f->n_values; k++) {
+		const struct mds_column *c = find_column(s, f->values[k].extensions);
+		enum column_kind kind = !c                                                         ? COLUMN_BYTES
+					: is_whole(c->encoding)                                    ? COLUMN_INT64
+					: is_one_of(c->encoding, "str;json;str_float;str_decimal") ? COLUMN_TEXT
+												   : COLUMN_BYTES;
+
+		if (c && is_one_of(c->encoding, "pkl")) {
+			return shard_reader_refuse(
+				s->m->reader, 4, "column %s is pickled, which is never read: write it as bytes or json",
+				c->name);
+		}
+		if (s->m->builder->columns.n && s->m->builder->columns.list[k].kind != kind) {
+			return shard_reader_refuse(s->m->reader, 4,
+						   "column %s has another encoding than in other shards",
+						   f->values[k].name);
+		}
+		f->values[k].kind = kind;
+	}
+	return 0;
+}
+
+/* ---- samples ---- */
+
+/* A whole number as decimal text, which is how members have numbers. */
+static int to_decimal(struct mds *s, const struct mds_column *c, uint64_t at, uint32_t n, char *text, size_t size)
+{
+	bool is_signed = c->encoding[0] != 'u';
+	const uint8_t *bytes;
+	uint64_t value = 0;
+	int r;
+
+	if (n > 8 || !n) {
+		return shard_reader_refuse(s->m->reader, at, "column %s: a whole number of %u bytes", c->name, n);
+	}
+	r = shard_reader_get(s->m->reader, at, n, &bytes);
+	if (r < 0) {
+		return r;
+	}
+	for (uint32_t i = n; i-- > 0;) {
+		value = value << 8 | bytes[i];
+	}
+	if (is_signed && n < 8 && bytes[n - 1] & 0x80) {
+		value |= UINT64_MAX << (8 * n);
+	}
+	snprintf(text, size, is_signed ? "%" PRId64 : "%" PRIu64, value);
+	return 0;
+}
+
+static int add_column(struct mds *s, uint32_t sample, const struct mds_column *c, uint64_t at, uint32_t n)
+{
+	char name[32 + COLUMN_NAME_BYTES], decimal[32];
+	struct member member = { .name = name, .at = at, .n_bytes = n };
+	int r;
+
+	member.n_name = (size_t)snprintf(name, sizeof(name), "%08u.%s", sample, c->as ? c->as : c->name);
+	if (is_whole(c->encoding) && c->encoding[0] != 's') {
+		r = to_decimal(s, c, at, n, decimal, sizeof(decimal));
+		if (r < 0) {
+			return r;
+		}
+		member.value = decimal;
+		member.n_bytes = strlen(decimal);
+	}
+	return members_add(s->m, &member);
+}
+
+static int take_sample(struct mds *s, uint32_t i, uint64_t at, uint64_t end)
+{
+	struct shard_reader *r = s->m->reader;
+	uint32_t n_bytes[MAX_COLUMNS];
+	const uint8_t *sizes;
+	int result;
+
+	if (end < at || end > r->n_bytes || end - at < 4 * (uint64_t)s->n_variable) {
+		return shard_reader_refuse(r, 4 + 4 * (uint64_t)i,
+					   "sample %u does not lie inside the shard: cut short?", i);
+	}
+	result = shard_reader_get(r, at, 4 * (size_t)s->n_variable, &sizes);
+	if (result < 0) {
+		return result;
+	}
+	for (uint32_t c = 0, v = 0; c < s->n_columns; c++) {
+		n_bytes[c] = s->columns[c].n_bytes ? s->columns[c].n_bytes : take_u32(sizes + 4 * (size_t)v++);
+	}
+	at += 4 * (uint64_t)s->n_variable;
+	for (uint32_t c = 0; !result && c < s->n_columns; c++) {
+		if (n_bytes[c] > end - at) {
+			return shard_reader_refuse(r, at, "sample %u: column %s is larger than the sample", i,
+						   s->columns[c].name);
+		}
+		result = add_column(s, i, &s->columns[c], at, n_bytes[c]);
+		at += n_bytes[c];
+	}
+	return result;
+}
+
+/* Offsets are read in pieces of their own, so that the reader moves on through the samples. */
+static int take_samples(struct mds *s)
+{
+	enum { PIECE = 4096 };
+	struct shard_reader offsets = *s->m->reader;
+	uint64_t at = s->first_at;
+	int r = 0;
+
+	offsets.buffer = NULL;
+	offsets.n = 0;
+	offsets.on_progress = NULL;
+	for (uint32_t i = 0; !r && i < s->n; i += PIECE) {
+		uint32_t n = s->n - i < PIECE ? s->n - i : PIECE;
+		const uint8_t *ends;
+
+		r = shard_reader_get(&offsets, 8 + 4 * (uint64_t)i, 4 * (size_t)n, &ends);
+		for (uint32_t k = 0; !r && k < n; k++) {
+			uint64_t end = take_u32(ends + 4 * (size_t)k);
+
+			r = take_sample(s, i + k, at, end);
+			at = end;
+		}
+	}
+	shard_reader_finish(&offsets);
+	return r;
+}
+
+int mds_scan(struct members *m)
+{
+	struct mds s = { .m = m };
+	const uint8_t *head;
+	int r = shard_reader_get(m->reader, 0, 8, &head);
+
+	if (r < 0) {
+		return r;
+	}
+	if (take_u32(head) == 0xfd2fb528) {
+		return shard_reader_refuse(m->reader, 0,
+					   "compressed by zstd; expected a plain shard: unpack it (unzstd)");
+	}
+	s.n = take_u32(head);
+	s.first_at = take_u32(head + 4);
+	r = read_config(&s);
+	r = r ? r : set_kinds(&s);
+	if (r < 0) {
+		return r;
+	}
+	if (!m->fields->is_listed) {
+		choose(&s);
+	}
+	r = take_samples(&s);
+	return r ? r : members_end(m);
+}

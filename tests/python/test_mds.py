@@ -1,0 +1,191 @@
+"""mds: data sets have the samples that MosaicML streaming's own reader gives for the same shards."""
+
+import importlib
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import types
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+TOOLS = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")) / "tests" / "tools"
+
+
+def upstream(name):
+    """A module of streaming's, without the package's own imports (transformers, clouds' libraries)."""
+    pytest.importorskip("numpy")
+    for package in ("streaming", "streaming.base", "streaming.base.format", "streaming.base.format.mds"):
+        if package not in sys.modules:
+            found = next((p for p in sys.path if os.path.isdir(os.path.join(p, package.replace(".", "/")))), None)
+            if not found:
+                pytest.skip("the mosaicml-streaming package is not installed")
+            sys.modules[package] = types.ModuleType(package)
+            sys.modules[package].__path__ = [os.path.join(found, package.replace(".", "/"))]
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        pytest.skip(f"mosaicml-streaming cannot be imported: {e}")
+
+
+def values(spec):
+    done = subprocess.run([TOOLS / "values", spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ") for line in done.stdout.splitlines()]
+    fields = {line[1]: line[2:] for line in lines if line[0] == "#"}
+    rows = [(line[0], bytes.fromhex(line[1])) for line in lines if line[0] != "#"]
+    n = len(fields) - 1
+    return fields, [dict(rows[i : i + n]) for i in range(0, len(rows), n)]
+
+
+def listed(spec):
+    out = subprocess.run([TOOLS / "dataset", spec], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [(n, int(v)) for n, v in (line.split("\t") for line in out.splitlines())]
+
+
+def refusal(spec):
+    done = subprocess.run([TOOLS / "values", spec], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+def shard(path, columns, samples):
+    """A shard as streaming's MDSWriter lays it out. columns: {name: (encoding, size or None)}; samples: lists of bytes."""
+    config = {
+        "column_names": list(columns),
+        "column_encodings": [e for e, _ in columns.values()],
+        "column_sizes": [s for _, s in columns.values()],
+        "compression": None,
+        "format": "mds",
+        "hashes": [],
+        "size_limit": 1 << 26,
+        "version": 2,
+    }
+    text = json.dumps(config, sort_keys=True).encode()
+    bodies = []
+    for sample in samples:
+        sizes = [len(v) for v, (_, size) in zip(sample, columns.values()) if not size]
+        bodies.append(struct.pack(f"<{len(sizes)}I", *sizes) + b"".join(sample))
+    at = 4 + 4 * (len(bodies) + 1) + len(text)
+    offsets = [at]
+    for body in bodies:
+        offsets.append(offsets[-1] + len(body))
+    path.write_bytes(struct.pack(f"<I{len(offsets)}I", len(bodies), *offsets) + text + b"".join(bodies))
+    return config
+
+
+def some(n, first=0):
+    return [
+        [
+            f"text {i} ü".encode(),
+            struct.pack("<q", i * 7 - 20),
+            b"\xff\xd8" + bytes(i % 50),
+            struct.pack("<b", -i % 100),
+            str(i * 10**6).encode(),
+        ]
+        for i in range(first, first + n)
+    ]
+
+
+COLUMNS = {
+    "caption": ("str", None),
+    "label": ("int", 8),
+    "photo": ("jpeg", None),
+    "small": ("int8", 1),
+    "long": ("str_int", None),
+}
+
+
+def test_samples_are_those_of_streamings_reader(tmp_path):
+    """Proves order, texts, whole numbers of every kind and bytes, over two shards, against MDSReader."""
+    reader = upstream("streaming.base.format.mds.reader").MDSReader
+    base = upstream("streaming.base.format.base.reader")
+    want = []
+    for k, n in enumerate((30, 9)):
+        path = tmp_path / f"shard.{k:05}.mds"
+        config = shard(path, COLUMNS, some(n, 100 * k))
+        mds = reader(
+            str(tmp_path),
+            "",
+            config["column_encodings"],
+            config["column_names"],
+            config["column_sizes"],
+            None,
+            [],
+            base.FileInfo(path.name, path.stat().st_size, {}),
+            n,
+            None,
+            None,
+        )
+        for i in range(n):
+            data = mds.get_sample_data(i)
+            names = config["column_names"]
+            decode = upstream("streaming.base.format.mds.encodings").mds_decode
+            at, sizes = 0, []
+            for size in config["column_sizes"]:
+                if not size:
+                    size, at = struct.unpack_from("<I", data, at)[0], at + 4
+                sizes.append(size)
+            sample = {}
+            for name, encoding, size in zip(names, config["column_encodings"], sizes):
+                sample[name] = data[at : at + size] if encoding == "jpeg" else decode(encoding, data[at : at + size])
+                at += size
+            want.append(sample)
+    assert [label for _, label in listed(f"mds:{tmp_path}")] == [w["label"] for w in want]
+    fields, got = values(f"mds:{tmp_path}#image=photo,text=caption,label=label,small=small,long=long,raw=photo")
+    assert [fields[k][0] for k in fields] == ["dense", "text", "dense", "dense", "dense", "bytes"]
+    assert [g["text"].decode() for g in got] == [w["caption"] for w in want]
+    assert [g["raw"] for g in got] == [w["photo"] for w in want]
+    for name in ("label", "small", "long"):
+        assert [int.from_bytes(g[name], "little", signed=True) for g in got] == [int(w[name]) for w in want]
+
+
+def test_pixels_are_those_of_the_files(daemon, samples, tmp_path):
+    """Proves batches byte for byte against a list of the same files."""
+    import batchd
+
+    files = sorted(samples.rglob("*.jpg"))[:20]
+    shard(
+        tmp_path / "shard.00000.mds",
+        COLUMNS,
+        [[b"", struct.pack("<q", i), p.read_bytes(), b"\0", b"1"] for i, p in enumerate(files)],
+    )
+    (tmp_path / "l.txt").write_text("".join(f"{p}\t{i}\n" for i, p in enumerate(files)))
+    options = dict(batch_size=6, transform="val224", dtype="uint8", shuffle=True)
+    packed = batchd.DataLoader(f"mds:{tmp_path}", job="a", **options)
+    loose = batchd.DataLoader(f"files:{tmp_path}/l.txt", job="b", **options)
+    for (x, y), (u, v) in zip(packed, loose):
+        assert (x == u).all() and (y == v).all()
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda b: b[:-3], "does not lie inside the shard: cut short?"),
+        (lambda b: b[:3], "the shard ends in the middle"),
+        (lambda b: b"\x28\xb5\x2f\xfd" + b[4:], "compressed by zstd"),
+        (lambda b: b"\xff\xff\xff\xff" + b[4:], "not an MDS shard"),
+        (lambda b: b[:4] + b"\0\0\0\0" + b[8:], "not an MDS shard"),
+        (lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "not an MDS shard"),
+        (lambda b: b[:8] + b"\x01\0\0\0" + b[12:], "sample 0 does not lie inside"),
+        (lambda b: b.replace(b'"column_names": [', b'"column_names": {'), "no JSON"),
+        (lambda b: b.replace(b'"column_sizes": [null', b'"column_sizes": [-100'), "not valid"),
+    ],
+)
+def test_damaged_shards_are_refused_by_name(tmp_path, change, words):
+    """Proves that a cut or forged shard is an error with its name."""
+    shard(tmp_path / "a.mds", COLUMNS, some(3))
+    (tmp_path / "a.mds").write_bytes(change((tmp_path / "a.mds").read_bytes()))
+    text = refusal(f"mds:{tmp_path}/a.mds")
+    assert f"{tmp_path}/a.mds, byte" in text and words in text
+
+
+def test_pickled_columns_are_refused_by_name(tmp_path):
+    """Proves that a pickled column is an error where it is wanted, and skipped where it is not."""
+    columns = {"image": ("jpeg", None), "more": ("pkl", None)}
+    shard(tmp_path / "a.mds", columns, [[b"x", b"y"]])
+    assert "column more is pickled" in refusal(f"mds:{tmp_path}/a.mds#image=image,more=more")
+    assert len(listed(f"mds:{tmp_path}/a.mds")) == 1

@@ -1,0 +1,133 @@
+"""Rows that are only copied: windows of tokens beside one gather of the same bytes, and arrays in memory beside torch's
+TensorDataset.
+
+    BATCHD_BUILD=build build/venv/bin/python tests/bench/rows.py [ROUNDS]
+
+Rounds alternate, and a ratio is the median of the rounds' own. Rates are of wall time; processor time of this process and
+of the daemon stands beside them, which other load on the machine disturbs less.
+"""
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "client" / "python"))
+import batchd  # noqa: E402
+import numpy  # noqa: E402
+import torch  # noqa: E402
+
+T, B, TOKENS = 1024, 64, 64 << 20
+ROWS, COLUMNS, ROW_BATCH = 100_000, 256, 128
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def processor_time(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def timed(batches, n, pid):
+    """(batches a second, processor seconds a batch) of the next n."""
+    for _ in range(20):
+        next(batches)
+    cpu, start = time.process_time() + processor_time(pid), time.perf_counter()
+    for _ in range(n):
+        next(batches)
+    return n / (time.perf_counter() - start), (time.process_time() + processor_time(pid) - cpu) / n
+
+
+def forever(loader):
+    while True:
+        yield from loader
+
+
+def gathers(path):
+    """One copy of as many bytes as x and y have, from the same places of the file widened once before."""
+    data = numpy.memmap(path, "uint16", "r")[: 4 << 20].astype("int64")
+    windows = numpy.lib.stride_tricks.sliding_window_view(data, T + 1)
+    rng = numpy.random.default_rng(0)
+    x, y = numpy.empty((B, T), "int64"), numpy.empty((B, T), "int64")
+    while True:
+        for i, start in enumerate(rng.integers(0, len(windows), B)):
+            x[i], y[i] = data[start : start + T], data[start + 1 : start + 1 + T]
+        yield x, y
+
+
+def nanogpt(path):
+    """nanoGPT's get_batch."""
+    while True:
+        data = numpy.memmap(path, dtype=numpy.uint16, mode="r")
+        ix = torch.randint(len(data) - T, (B,))
+        x = torch.stack([torch.from_numpy((data[i : i + T]).astype(numpy.int64)) for i in ix])
+        y = torch.stack([torch.from_numpy((data[i + 1 : i + 1 + T]).astype(numpy.int64)) for i in ix])
+        yield x, y
+
+
+def report(title, loaders, rounds, n, pid):
+    rates = {name: [] for name in loaders}
+    costs = {name: [] for name in loaders}
+    for _ in range(rounds):
+        for name, batches in loaders.items():
+            rate, cost = timed(batches, n, pid)
+            rates[name].append(rate)
+            costs[name].append(cost)
+    print(title)
+    first = next(iter(loaders))
+    for name in loaders:
+        ratio = statistics.median(a / b for a, b in zip(rates[first], rates[name]))
+        work = statistics.median(b / a for a, b in zip(costs[first], costs[name]))
+        print(
+            f"  {name:28} {statistics.median(rates[name]):10.0f} batches/s {statistics.median(costs[name]) * 1e6:8.0f} us of processor"
+            f"   {first} / this: {ratio:5.2f} in rate, {work:5.2f} in processor time"
+        )
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    torch.set_num_threads(1)
+    build = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")).resolve()
+    with tempfile.TemporaryDirectory(prefix="batchd-bench-") as folder:
+        socket = f"{folder}/s"
+        daemon = subprocess.Popen([build / "batchd", "--foreground", "--socket", socket], stderr=subprocess.DEVNULL)
+        try:
+            while not os.path.exists(socket):
+                time.sleep(0.01)
+            path = f"{folder}/train.bin"
+            numpy.random.default_rng(0).integers(0, 50257, TOKENS, "uint16").tofile(path)
+            options = dict(batch_size=B, length=T, socket=socket)
+            report(
+                f"tokens: x and y, {B} x {T} int64",
+                {
+                    "batchd random": iter(batchd.DataLoader(f"tokens:{path},windows=random", **options)),
+                    "batchd in sequence": forever(batchd.DataLoader(f"tokens:{path}", **options)),
+                    "one gather of as many bytes": gathers(path),
+                    "nanoGPT": nanogpt(path),
+                },
+                rounds,
+                400,
+                daemon.pid,
+            )
+            x, y = torch.randn(ROWS, COLUMNS), torch.arange(ROWS) % 10
+            data = torch.utils.data.TensorDataset(x, y)
+            report(
+                f"(x, y) in memory: {ROW_BATCH} x {COLUMNS} float32, shuffled",
+                {
+                    "batchd": forever(batchd.DataLoader((x, y), ROW_BATCH, shuffle=True, socket=socket)),
+                    "TensorDataset": forever(torch.utils.data.DataLoader(data, ROW_BATCH, shuffle=True)),
+                },
+                rounds,
+                400,
+                daemon.pid,
+            )
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -278,6 +278,11 @@ int verify_main(int argc, char **argv)
 		ctl_complain("verify", "'%s' has no files; name an imagefolder:, files: or npy: data set", v.path);
 		return CTL_USAGE;
 	}
+	if (!strncmp(v.path, "tokens:", 7) && strstr(v.path, ",windows=random")) {
+		ctl_complain("verify",
+			     "'%s' draws windows without end; leave windows=random out to read each file once", v.path);
+		return CTL_USAGE;
+	}
 	code = local_open("verify", v.path, progress_style_for(v.json, v.quiet), &v.ds);
 	if (code != CTL_OK)
 		return code;

@@ -6,8 +6,8 @@ are made and read by the C library.
 """
 
 import ctypes
+import dataclasses
 import inspect
-import operator
 import os
 import sys
 import threading
@@ -23,6 +23,7 @@ from . import (
     _agree,
     _arrays,
     _check,
+    _epoch,
     _fields,
     _into,
     _lib,
@@ -48,8 +49,6 @@ class _Default(int):
 _BATCH_SIZE = _Default(64)
 _SETTLE_S = 10
 _UNTRIED, _TRIED, _LETS_GO, _KEEPS = range(4)  # what is known about a loop that has two slots
-# As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
-_PROFILED = "enumerate(DataLoader)#batchd.__next__"
 _NAMED = 5  # bad samples named in a warning
 
 
@@ -119,27 +118,6 @@ class Batch:
             f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, "
             f"{self.n_replaced} replaced>"
         )
-
-
-class _Batches:
-    """A sampler's indices in batches, as torch's BatchSampler has them."""
-
-    def __init__(self, sampler, batch_size, drop_last):
-        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, bool(drop_last)
-
-    def __iter__(self):
-        batch = []
-        for i in self.sampler:
-            batch.append(i)
-            if len(batch) == self.batch_size:
-                yield batch
-                batch = []
-        if batch and not self.drop_last:
-            yield batch
-
-    def __len__(self):
-        n = len(self.sampler)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
 class Dataset:
@@ -290,6 +268,34 @@ class _Fixed:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """Arguments of DataLoader as the caller gave them, of which the C library's options are made."""
+
+    shuffle: typing.Any
+    seed: typing.Any
+    transform: typing.Any
+    dtype: typing.Any
+    layout: typing.Any
+    rank: typing.Any
+    world_size: typing.Any
+    job: typing.Any
+    mode: typing.Any
+    num_workers: typing.Any
+    socket: typing.Any
+    n_slots: typing.Any
+    apply_exif: typing.Any
+    writable: typing.Any
+    incarnation: typing.Any
+    autostart: typing.Any
+    reconnect: typing.Any
+    producer_timeout: typing.Any
+
+    @classmethod
+    def among(cls, arguments):
+        return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})
+
+
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
@@ -427,7 +433,7 @@ class DataLoader:
             self._epochs = _Epochs(sampler)
             if hasattr(sampler, "set_epoch"):
                 sampler = _OwnSampler(sampler, self)
-            batch_sampler = _Batches(sampler, self._check_batch_size(batch_size, None), drop_last)
+            batch_sampler = _epoch.Batches(sampler, self._check_batch_size(batch_size, None), drop_last)
         else:
             self._epochs = _Epochs(batch_sampler, getattr(batch_sampler, "sampler", None))
         self._me = weakref.ref(self)
@@ -450,7 +456,11 @@ class DataLoader:
         self._filling = None  # the iteration of next_into; it holds no reference to the loader
         self._arrays = _arrays.choose(arrays)
         self._arrays.keep_out_of_graphs(
-            DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, DataLoader.next_into, _Epoch.__next__
+            DataLoader.__iter__,
+            DataLoader.set_epoch,
+            DataLoader.state_dict,
+            DataLoader.next_into,
+            _epoch.Epoch.__next__,
         )
         self._cuda = self._check_device(device, raw)
         if raw:
@@ -468,26 +478,7 @@ class DataLoader:
         self._progress = progress
         self._follows = rank is None and world_size is None  # also a process group that is made later
         self._share = policy, join, group_batch_size
-        self._fill_options(
-            shuffle,
-            seed,
-            transform,
-            dtype,
-            layout,
-            rank,
-            world_size,
-            job,
-            mode,
-            num_workers,
-            socket,
-            n_slots,
-            apply_exif,
-            writable,
-            incarnation,
-            autostart,
-            reconnect,
-            producer_timeout,
-        )
+        self._fill_options(_Options.among(locals()))
         self._fill_share_options(*self._share)
         self._on_stall = _STALL[_check.choice("on_stall", on_stall, _STALL)]
         self._options.stall_error = self._on_stall == "error"
@@ -536,55 +527,42 @@ class DataLoader:
                 )
         return int(_check.number("batch_size", batch_size, 1, 2**32 - 1))
 
-    def _fill_options(
-        self,
-        shuffle,
-        seed,
-        transform,
-        dtype,
-        layout,
-        rank,
-        world_size,
-        job,
-        mode,
-        num_workers,
-        socket,
-        n_slots,
-        apply_exif,
-        writable,
-        incarnation,
-        autostart,
-        reconnect,
-        producer_timeout,
-    ):
+    def _fill_options(self, asked):
         o = self._options = _lib.Options()
         _lib.options_init(ctypes.byref(o))
-        o.mode = _check.choice("mode", mode, _lib.MODES)
-        told = rank is not None or world_size is not None
-        rank, world_size = _ranks(rank, world_size, _lib.MODES[o.mode])
+        o.mode = _check.choice("mode", asked.mode, _lib.MODES)
+        told = asked.rank is not None or asked.world_size is not None
+        rank, world_size = _ranks(asked.rank, asked.world_size, _lib.MODES[o.mode])
         o.node_rank, o.node_world_size = _node_ranks(1 if told else world_size)
-        if incarnation is None:
-            incarnation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
         o.dataset = _check.text("dataset", self._spec)
-        o.transform = _check.text("transform", _transform.text(transform))
-        o.job = _check.text("job", job if job is None else str(job))
-        o.socket = _check.text("socket", socket)
-        o.dtype = _check.choice("dtype", _check.dtype_name(dtype), _lib.DTYPES)
-        o.layout = _check.choice("layout", layout, _lib.LAYOUTS)
+        o.transform = _check.text("transform", _transform.text(asked.transform))
+        o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))
+        o.socket = _check.text("socket", asked.socket)
+        o.dtype = _check.choice("dtype", _check.dtype_name(asked.dtype), _lib.DTYPES)
+        o.layout = _check.choice("layout", asked.layout, _lib.LAYOUTS)
         o.batch_size = self.batch_size
         o.rank = _check.number("rank", rank, -1, 2**31 - 1)
         o.world_size = _check.number("world_size", world_size, 1, 2**32 - 1)
-        o.num_workers = _check.number("num_workers", num_workers or 0, 0, 2**32 - 1)
-        o.n_slots = _check.number("n_slots", n_slots or 0, 0, 2**32 - 1)
-        o.seed = _check.number("seed", seed)
-        o.incarnation = _check.number("incarnation", incarnation)
-        o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
-        o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last and not o.own_batches, bool(apply_exif)
-        o.producer_timeout_ms = _check.milliseconds("producer_timeout", producer_timeout, 1)
+        o.num_workers = _check.number("num_workers", asked.num_workers or 0, 0, 2**32 - 1)
+        o.n_slots = _check.number("n_slots", asked.n_slots or 0, 0, 2**32 - 1)
+        o.seed = _check.number("seed", asked.seed)
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0
+        o.incarnation = _check.number("incarnation", int(restarts) if asked.incarnation is None else asked.incarnation)
+        o.own_batches, o.writable, o.autostart = (
+            self.batch_sampler is not None,
+            bool(asked.writable),
+            bool(asked.autostart),
+        )
+        o.shuffle, o.drop_last, o.apply_exif = (
+            bool(asked.shuffle),
+            self.drop_last and not o.own_batches,
+            bool(asked.apply_exif),
+        )
+        o.producer_timeout_ms = _check.milliseconds("producer_timeout", asked.producer_timeout, 1)
         if self._wish.wanted is not None:
             names = [_check.text("fields", name) for name in self._wish.wanted]
             o.fields, o.n_fields = (ctypes.c_char_p * len(names))(*names), len(names)
-        o.reconnect_ms = _check.milliseconds("reconnect", reconnect or 0)
+        o.reconnect_ms = _check.milliseconds("reconnect", asked.reconnect or 0)
         o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
         o.program = os.path.basename(
             sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
@@ -953,7 +931,7 @@ class DataLoader:
         self._live()
         self._settle()
         self._end_iteration("another iteration over the same loader has begun since: two at a time need two loaders")
-        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(me)
+        iterator = (_epoch.OwnEpoch if self.batch_sampler is not None else _epoch.Epoch)(me)
         self._iterator = weakref.ref(iterator)
         if self._watcher is None and self.world_size > 1 and self._on_stall != "ignore":
             self._watcher = _watch.start(self)
@@ -1270,6 +1248,10 @@ class DataLoader:
         self._warn_copies()
         return self._arrays.copy(images)
 
+    def _show(self, iterator):
+        """Tells Accelerate, if the script has it, of an iteration over a loader of ours."""
+        return _accelerate.begin(iterator, DataLoader, self.world_size)
+
     def _warn_copies(self):
         if not self._warned:
             self._warned = True
@@ -1285,189 +1267,3 @@ for _name in (*_OPTIONS, "rank", "world_size", "job", *_check.TORCHS_OWN):
     # An attribute with a property of its own may be assigned, or refuses that itself.
     if not hasattr(DataLoader, _name):
         setattr(DataLoader, _name, _Fixed(_name))
-
-
-class _Epoch:
-    """One iteration."""
-
-    def __init__(self, loader):
-        self._loader = loader
-        self._done = False
-        self._ended = None  # the reason, if it was not the epoch's end
-        self._profiler = loader._arrays.profiler
-        self._shown = None  # its entry for Accelerate
-        self._at = None  # its position; it takes its epoch when its first batch is requested
-        try:
-            self._prepare()
-        except ConnectionError:
-            pass  # __next__ raises it
-
-    def _prepare(self):
-        """Batches are made while the caller gets ready, and made anew if set_epoch then selects others."""
-        self._loader._begin()
-
-    def _begin(self):
-        return self._loader._begin()
-
-    def __iter__(self):
-        return self
-
-    def __len__(self):
-        return len(self._loader)
-
-    def __next__(self):
-        return self._next(None)
-
-    def fill(self, *targets):
-        """Writes the next batch into the caller's (images, labels); returns its number of rows."""
-        return self._next(targets)
-
-    def _next(self, targets):
-        profiler = self._profiler
-        if profiler is not None and profiler._is_profiler_enabled:
-            with profiler.record_function(_PROFILED):
-                return self._next_of(targets)
-        return self._next_of(targets)
-
-    def _next_of(self, targets):
-        if self._done:
-            raise StopIteration
-        loader = self._loader
-        with loader._turn:
-            if self._done:  # another thread has reached the end meanwhile
-                raise StopIteration
-            self._check_ended()
-            if loader._handle is None:
-                raise Error("this loader is closed")
-            if self._at is None:
-                self._at = self._begin()
-                self._is_empty = self._at.over
-                self._shown = _accelerate.begin(self, DataLoader, loader.world_size)
-            code = _lib.END if self._is_empty else self._fetch()
-            if loader._listener.events:
-                loader._tell()
-            if code == _lib.END:
-                self._end()
-                raise StopIteration
-            batch = loader._give(targets)
-            self._at = loader._at
-            if self._shown is not None:
-                self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
-            return batch
-
-    def _is_last(self, batch):
-        """Whether this is known to be the epoch's last batch."""
-        info = self._loader._info
-        return batch.last or (info.served and batch.step + 1 == info.n_batches)
-
-    def _end(self):
-        loader = self._loader
-        self._done = True
-        if self._shown is not None:
-            self._shown.end()
-        if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
-            loader.last_batch.last = True  # not known when it came
-        loader._move(self._at._replace(over=True, finished=True))
-
-    def _fetch(self):
-        return self._loader._wait(self)
-
-    def _check_ended(self):
-        if self._ended is not None:
-            raise Error(f"this iteration is over before its epoch's end: {self._ended}")
-
-
-class _OwnEpoch(_Epoch):
-    """One iteration over the caller's own index batches, sent a window ahead."""
-
-    def _prepare(self):
-        """Does nothing yet: the sampler is read once, for the epoch that the iteration gets."""
-
-    def _begin(self):
-        loader = self._loader
-        told = loader._epochs.told()
-        if told is not None:
-            loader._wanted = told
-        place = loader._next_place()
-        if place.over:
-            return place
-        loader._epochs.tell(place.epoch, all_of_them=False)
-        self._batches = iter(self._loader.batch_sampler)
-        self._n_read = 0  # batches of the caller's
-        self._skip(place)
-        self._held_back = None
-        self._all_pushed = False
-        loader._started = None  # batches sent for an earlier iteration do not belong to this one
-        return super()._begin()
-
-    def _skip(self, place):
-        """Passes over the batches that were given out before the checkpoint; they have to be the same ones."""
-        order = 0
-        for i in range(place.step):
-            batch = next(self._batches, None)
-            if batch is None:
-                raise ValueError(
-                    f"batch_sampler has {i} batches, but the state was saved behind batch {place.step} of its epoch"
-                )
-            indices = self._indices(batch)
-            order = _lib.order(order, ctypes.addressof(indices), len(indices))
-        if order != place.order:
-            raise ValueError(
-                "batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
-                "batches (seed it with the epoch, as DistributedSampler does)"
-            )
-
-    def _fetch(self):
-        if not self._all_pushed:
-            self._push()
-        return super()._fetch()
-
-    def _is_last(self, batch):
-        return self._all_pushed and batch.step + 1 == self._n_read
-
-    def _push(self):
-        loader = self._loader
-        while True:
-            if self._held_back is None:
-                batch = next(self._batches, None)
-                if batch is None:
-                    self._all_pushed = True
-                    _lib.push_end(loader._handle)
-                    return
-                self._held_back = self._indices(batch)
-            buffer = self._held_back
-            code = _lib.push(loader._handle, ctypes.addressof(buffer), len(buffer))
-            if code == _lib.AGAIN:
-                return
-            if code < 0:
-                loader._raise(code)
-            self._held_back = None
-
-    def _indices(self, batch):
-        loader = self._loader
-        n = loader._info.n_samples
-        numbers = batch.tolist() if hasattr(batch, "tolist") else list(batch)
-        try:
-            indices = list(map(operator.index, numbers))
-        except TypeError:
-            row, wrong = next((row, i) for row, i in enumerate(numbers) if not hasattr(i, "__index__"))
-            raise TypeError(
-                f"{self._where(row)} chose {wrong!r}, which is no sample number: they are whole numbers from 0 to {n - 1}"
-            ) from None
-        if not 1 <= len(indices) <= loader.batch_size:
-            raise ValueError(
-                f"batch_sampler made a batch of {len(indices)} where 1 to {loader.batch_size} rows are possible"
-            )
-        for i in indices:
-            if not 0 <= i < n:
-                raise IndexError(
-                    f"{self._where(indices.index(i))} chose sample {i} of {n}: they are numbered from 0 to {n - 1}"
-                )
-        self._n_read += 1
-        return (ctypes.c_uint64 * len(indices))(*indices)
-
-    def _where(self, row):
-        """Names the sampler of the caller's that gave a wrong index, and the place in it."""
-        if isinstance(self._loader.batch_sampler, _Batches):
-            return f"sampler, at position {self._n_read * self._loader.batch_size + row},"
-        return f"batch_sampler, in batch {self._n_read} at position {row},"

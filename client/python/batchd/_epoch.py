@@ -1,0 +1,217 @@
+"""One iteration over a loader: its position, and the caller's own batches that are sent ahead."""
+
+import ctypes
+import operator
+
+from . import _lib
+from .errors import Error
+
+# As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
+_PROFILED = "enumerate(DataLoader)#batchd.__next__"
+
+
+class Batches:
+    """A sampler's indices in batches, as torch's BatchSampler has them."""
+
+    def __init__(self, sampler, batch_size, drop_last):
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, bool(drop_last)
+
+    def __iter__(self):
+        batch = []
+        for i in self.sampler:
+            batch.append(i)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self):
+        n = len(self.sampler)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+class Epoch:
+    """One iteration."""
+
+    def __init__(self, loader):
+        self._loader = loader
+        self._done = False
+        self._ended = None  # the reason, if it was not the epoch's end
+        self._profiler = loader._arrays.profiler
+        self._shown = None  # its entry for Accelerate
+        self._at = None  # its position; it takes its epoch when its first batch is requested
+        try:
+            self._prepare()
+        except ConnectionError:
+            pass  # __next__ raises it
+
+    def _prepare(self):
+        """Batches are made while the caller gets ready, and made anew if set_epoch then selects others."""
+        self._loader._begin()
+
+    def _begin(self):
+        return self._loader._begin()
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __next__(self):
+        return self._next(None)
+
+    def fill(self, *targets):
+        """Writes the next batch into the caller's (images, labels); returns its number of rows."""
+        return self._next(targets)
+
+    def _next(self, targets):
+        profiler = self._profiler
+        if profiler is not None and profiler._is_profiler_enabled:
+            with profiler.record_function(_PROFILED):
+                return self._next_of(targets)
+        return self._next_of(targets)
+
+    def _next_of(self, targets):
+        if self._done:
+            raise StopIteration
+        loader = self._loader
+        with loader._turn:
+            if self._done:  # another thread has reached the end meanwhile
+                raise StopIteration
+            self._check_ended()
+            if loader._handle is None:
+                raise Error("this loader is closed")
+            if self._at is None:
+                self._at = self._begin()
+                self._is_empty = self._at.over
+                self._shown = loader._show(self)
+            code = _lib.END if self._is_empty else self._fetch()
+            if loader._listener.events:
+                loader._tell()
+            if code == _lib.END:
+                self._end()
+                raise StopIteration
+            batch = loader._give(targets)
+            self._at = loader._at
+            if self._shown is not None:
+                self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
+            return batch
+
+    def _is_last(self, batch):
+        """Whether this is known to be the epoch's last batch."""
+        info = self._loader._info
+        return batch.last or (info.served and batch.step + 1 == info.n_batches)
+
+    def _end(self):
+        loader = self._loader
+        self._done = True
+        if self._shown is not None:
+            self._shown.end()
+        if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
+            loader.last_batch.last = True  # not known when it came
+        loader._move(self._at._replace(over=True, finished=True))
+
+    def _fetch(self):
+        return self._loader._wait(self)
+
+    def _check_ended(self):
+        if self._ended is not None:
+            raise Error(f"this iteration is over before its epoch's end: {self._ended}")
+
+
+class OwnEpoch(Epoch):
+    """One iteration over the caller's own index batches, sent a window ahead."""
+
+    def _prepare(self):
+        """Does nothing yet: the sampler is read once, for the epoch that the iteration gets."""
+
+    def _begin(self):
+        loader = self._loader
+        told = loader._epochs.told()
+        if told is not None:
+            loader._wanted = told
+        place = loader._next_place()
+        if place.over:
+            return place
+        loader._epochs.tell(place.epoch, all_of_them=False)
+        self._batches = iter(self._loader.batch_sampler)
+        self._n_read = 0  # batches of the caller's
+        self._skip(place)
+        self._held_back = None
+        self._all_pushed = False
+        loader._started = None  # batches sent for an earlier iteration do not belong to this one
+        return super()._begin()
+
+    def _skip(self, place):
+        """Passes over the batches that were given out before the checkpoint; they have to be the same ones."""
+        order = 0
+        for i in range(place.step):
+            batch = next(self._batches, None)
+            if batch is None:
+                raise ValueError(
+                    f"batch_sampler has {i} batches, but the state was saved behind batch {place.step} of its epoch"
+                )
+            indices = self._indices(batch)
+            order = _lib.order(order, ctypes.addressof(indices), len(indices))
+        if order != place.order:
+            raise ValueError(
+                "batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
+                "batches (seed it with the epoch, as DistributedSampler does)"
+            )
+
+    def _fetch(self):
+        if not self._all_pushed:
+            self._push()
+        return super()._fetch()
+
+    def _is_last(self, batch):
+        return self._all_pushed and batch.step + 1 == self._n_read
+
+    def _push(self):
+        loader = self._loader
+        while True:
+            if self._held_back is None:
+                batch = next(self._batches, None)
+                if batch is None:
+                    self._all_pushed = True
+                    _lib.push_end(loader._handle)
+                    return
+                self._held_back = self._indices(batch)
+            buffer = self._held_back
+            code = _lib.push(loader._handle, ctypes.addressof(buffer), len(buffer))
+            if code == _lib.AGAIN:
+                return
+            if code < 0:
+                loader._raise(code)
+            self._held_back = None
+
+    def _indices(self, batch):
+        loader = self._loader
+        n = loader._info.n_samples
+        numbers = batch.tolist() if hasattr(batch, "tolist") else list(batch)
+        try:
+            indices = list(map(operator.index, numbers))
+        except TypeError:
+            row, wrong = next((row, i) for row, i in enumerate(numbers) if not hasattr(i, "__index__"))
+            raise TypeError(
+                f"{self._where(row)} chose {wrong!r}, which is no sample number: they are whole numbers from 0 to {n - 1}"
+            ) from None
+        if not 1 <= len(indices) <= loader.batch_size:
+            raise ValueError(
+                f"batch_sampler made a batch of {len(indices)} where 1 to {loader.batch_size} rows are possible"
+            )
+        for i in indices:
+            if not 0 <= i < n:
+                raise IndexError(
+                    f"{self._where(indices.index(i))} chose sample {i} of {n}: they are numbered from 0 to {n - 1}"
+                )
+        self._n_read += 1
+        return (ctypes.c_uint64 * len(indices))(*indices)
+
+    def _where(self, row):
+        """Names the sampler of the caller's that gave a wrong index, and the place in it."""
+        if isinstance(self._loader.batch_sampler, Batches):
+            return f"sampler, at position {self._n_read * self._loader.batch_size + row},"
+        return f"batch_sampler, in batch {self._n_read} at position {row},"

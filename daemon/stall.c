@@ -101,7 +101,7 @@ static bool is_busy_elsewhere(const struct session *s, uint64_t now, uint64_t af
 	return false;
 }
 
-static bool somebody_waits(const struct session *s)
+static bool another_waits(const struct session *s)
 {
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
 		if (o != s && o->state == SESSION_ATTACHED && o->consumer.waiting)
@@ -110,7 +110,7 @@ static bool somebody_waits(const struct session *s)
 	return false;
 }
 
-static const struct session *somebody_ahead(const struct session *s, uint64_t *by)
+static const struct session *find_ahead(const struct session *s, uint64_t *by)
 {
 	const struct session *best = NULL;
 	*by = 0;
@@ -140,7 +140,7 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 	struct process_state p = look_at(s->pid);
 	uint64_t idle_ns = now - s->stall.active_ns, by, used_ns = p.cpu_ns - s->stall.cpu_ns;
 	bool uses_cpu = p.state && s->stall.seen && used_ns > idle_ns / 100 * IDLE_PERCENT;
-	const struct session *leader = somebody_ahead(s, &by);
+	const struct session *leader = find_ahead(s, &by);
 	if (p.state == 'T' || p.state == 't') {
 		snprintf(why, size, "it is stopped (%s)",
 			 p.state == 't' ? "by a debugger" : "SIGSTOP; SIGCONT lets it go on");
@@ -148,7 +148,7 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 		snprintf(
 			why, size,
 			"it is stuck in the kernel (an uninterruptible wait: a disk, a network file system or a driver)");
-	} else if (s->job->spec.share && s->job->spec.policy == GROUP_WAIT && somebody_waits(s)) {
+	} else if (s->job->spec.share && s->job->spec.policy == GROUP_WAIT && another_waits(s)) {
 		snprintf(why, size, "others of its group wait for the batches it has");
 	} else if (!uses_cpu && is_followed(s)) {
 		snprintf(why, size, "others wait for its group to begin the next epoch");

@@ -246,7 +246,7 @@ static void *attach_slowly(void *arg)
 	return NULL;
 }
 
-START_TEST(test_a_slow_load_holds_nobody_up)
+START_TEST(test_a_slow_load_holds_no_trainer_up)
 {
 	/* Proves that while one opening reads a kept cache from a disk that hangs, other openings of other data sets
 	 * and of the same one attach, learn and sync; and that kept records do not replace what was learnt
@@ -480,7 +480,7 @@ int main(void)
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_a_kept_file_of_holes_is_begun_anew);
 	tcase_add_test(t, test_reading_gives_up_behind_so_much_junk);
-	tcase_add_test(t, test_a_slow_load_holds_nobody_up);
+	tcase_add_test(t, test_a_slow_load_holds_no_trainer_up);
 	tcase_add_test(t, test_a_put_never_writes_to_a_disk);
 	tcase_add_test(t, test_a_failed_compaction_leaves_nothing);
 	suite_add_tcase(s, t);

@@ -197,7 +197,7 @@ static void open_both_ways(bool elsewhere, const char *folder, const char *job_n
 	codes[1] = WEXITSTATUS(status) >> 4 ? WEXITSTATUS(status) >> 4 : -1;
 }
 
-START_TEST(test_who_is_in_another_mount_namespace_is_not_trusted)
+START_TEST(test_a_client_in_another_mount_namespace_is_not_trusted)
 {
 	/* Proves that for its own user (root, where these tests may create namespaces) the daemon opens paths and
 	 * follows links in its own mount namespace only. In another namespace a path alone is refused, and so is a link
@@ -431,7 +431,7 @@ int main(void)
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_the_same_path_to_another_folder_is_a_mismatch);
 	tcase_add_test(t, test_a_folder_that_was_replaced_is_opened_anew);
-	tcase_add_test(t, test_who_is_in_another_mount_namespace_is_not_trusted);
+	tcase_add_test(t, test_a_client_in_another_mount_namespace_is_not_trusted);
 	tcase_add_test(t, test_share_groups_of_two_containers_do_not_meet);
 	tcase_add_loop_test(t, test_runs_of_two_containers_do_not_fence_each_other, 0, 2);
 	suite_add_tcase(s, t);

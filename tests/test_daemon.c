@@ -253,7 +253,7 @@ START_TEST(test_too_many_sessions_are_told_so)
 }
 END_TEST
 
-START_TEST(test_who_says_nothing_is_closed)
+START_TEST(test_a_client_that_says_nothing_is_closed)
 {
 	/* Hello has a deadline. */
 	start_daemon_with(few_sessions);
@@ -312,7 +312,7 @@ START_TEST(test_a_client_that_reads_nothing_does_not_hold_up_others)
 }
 END_TEST
 
-START_TEST(test_sigterm_tells_everybody_and_leaves_nothing)
+START_TEST(test_sigterm_tells_every_client_and_leaves_nothing)
 {
 	/* While it serves; stop_daemon checks the exit, the sanitizers check the rest. */
 	start_daemon();
@@ -367,10 +367,10 @@ int main(void)
 	tcase_add_test(t, test_a_job_is_the_same_for_all_its_ranks);
 	tcase_add_test(t, test_a_newer_process_takes_its_rank_over);
 	tcase_add_test(t, test_too_many_sessions_are_told_so);
-	tcase_add_test(t, test_who_says_nothing_is_closed);
+	tcase_add_test(t, test_a_client_that_says_nothing_is_closed);
 	tcase_add_test(t, test_slots_stay_within_the_memory_budget);
 	tcase_add_test(t, test_a_client_that_reads_nothing_does_not_hold_up_others);
-	tcase_add_test(t, test_sigterm_tells_everybody_and_leaves_nothing);
+	tcase_add_test(t, test_sigterm_tells_every_client_and_leaves_nothing);
 	tcase_add_test(t, test_sessions_that_vanish_at_every_moment_leave_nothing);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -62,7 +62,7 @@ START_TEST(test_a_trainer_that_comes_back_late_does_not_oust_its_successor)
 }
 END_TEST
 
-START_TEST(test_after_a_restart_of_the_daemon_the_newer_trainer_wins_whoever_is_first)
+START_TEST(test_after_a_restart_of_the_daemon_the_newer_trainer_wins_in_either_order)
 {
 	/* Both come back to a daemon that knows neither: in either order the one that was started later is the rank. */
 	for (int newer_first = 0; newer_first < 2; newer_first++) {
@@ -189,7 +189,7 @@ int main(void)
 	TCase *t = tcase_create("fencing");
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_a_trainer_that_comes_back_late_does_not_oust_its_successor);
-	tcase_add_test(t, test_after_a_restart_of_the_daemon_the_newer_trainer_wins_whoever_is_first);
+	tcase_add_test(t, test_after_a_restart_of_the_daemon_the_newer_trainer_wins_in_either_order);
 	tcase_add_test(t, test_what_a_fenced_trainer_had_said_already_changes_nothing);
 	tcase_add_test(t, test_a_new_incarnation_takes_the_job_in_whatever_state_it_is);
 	tcase_add_test(t, test_a_new_incarnation_may_ask_for_something_else);

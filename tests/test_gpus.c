@@ -204,7 +204,7 @@ static void run_let_go(struct reading *r)
 
 /* ---- working GPUs ---- */
 
-START_TEST(test_nobody_asks_and_nothing_is_loaded)
+START_TEST(test_without_a_request_nothing_is_loaded)
 {
 	/* A daemon without GPU users calls nothing of the driver. */
 	double_load();
@@ -1100,7 +1100,7 @@ int main(void)
 {
 	Suite *s = suite_create("gpus");
 	TCase *t = tcase_create("copies");
-	tcase_add_test(t, test_nobody_asks_and_nothing_is_loaded);
+	tcase_add_test(t, test_without_a_request_nothing_is_loaded);
 	tcase_add_loop_test(t, test_copies_are_told_of_when_every_byte_is_there, 0, GPU_N_SHARES);
 	tcase_add_test(t, test_memory_by_descriptor_is_clear_and_outlives_its_slab);
 	tcase_add_test(t, test_two_parts_leave_the_gap_between_them_alone);

@@ -180,7 +180,7 @@ END_TEST
 
 /* ---- policies ---- */
 
-START_TEST(test_who_gives_nothing_back_gets_its_share_and_no_more)
+START_TEST(test_a_trainer_that_gives_nothing_back_gets_its_share_and_no_more)
 {
 	/* It gets as many as Opened has said; the others continue for two epochs beside it, and its batches do not
 	 * change. */
@@ -350,7 +350,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_the_answer_to_join_says_where_the_first_batch_will_be);
 	tcase_add_test(t, test_a_join_that_makes_no_sense_is_refused);
-	tcase_add_test(t, test_who_gives_nothing_back_gets_its_share_and_no_more);
+	tcase_add_test(t, test_a_trainer_that_gives_nothing_back_gets_its_share_and_no_more);
 	tcase_add_test(t, test_with_wait_the_others_get_as_far_as_there_are_slots);
 	tcase_add_test(t, test_what_a_group_cannot_have_is_refused_by_its_field);
 	tcase_add_test(t, test_a_group_has_sixty_four_places);

@@ -39,7 +39,7 @@ START_TEST(test_other_users_do_not_wait_for_a_flood)
 }
 END_TEST
 
-START_TEST(test_nobody_is_heard_twice_before_all_are_heard_once)
+START_TEST(test_no_peer_is_heard_twice_before_all_are_heard_once)
 {
 	/* Always asked in the same order, as the kernel does: the last one is served, too. */
 	struct hearing user = { 0 };
@@ -59,7 +59,7 @@ START_TEST(test_nobody_is_heard_twice_before_all_are_heard_once)
 }
 END_TEST
 
-START_TEST(test_who_has_left_is_not_waited_for)
+START_TEST(test_a_trainer_that_has_left_is_not_waited_for)
 {
 	/* A round ends when its remaining connections have hung up: the others are served again. */
 	struct hearing user = { 0 };
@@ -80,8 +80,8 @@ int main(void)
 	TCase *t = tcase_create("hearing");
 	tcase_add_test(t, test_a_user_has_its_part_of_a_turn);
 	tcase_add_test(t, test_other_users_do_not_wait_for_a_flood);
-	tcase_add_test(t, test_nobody_is_heard_twice_before_all_are_heard_once);
-	tcase_add_test(t, test_who_has_left_is_not_waited_for);
+	tcase_add_test(t, test_no_peer_is_heard_twice_before_all_are_heard_once);
+	tcase_add_test(t, test_a_trainer_that_has_left_is_not_waited_for);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

@@ -145,7 +145,7 @@ static void little_unread(struct config *c)
 	c->limits.unread_per_user = 1 << 20;
 }
 
-START_TEST(test_answers_that_nobody_reads_are_limited)
+START_TEST(test_answers_that_no_client_reads_are_limited)
 {
 	/* Asks for class names and never reads: it is disconnected when the daemon keeps a megabyte for it, before the
 	 * daemon runs out of memory. */
@@ -189,7 +189,7 @@ static const Batchd__Wire__Status *hear_status(int fd)
 	return m->status;
 }
 
-START_TEST(test_who_asks_without_end_is_told_the_same_and_others_what_is_new)
+START_TEST(test_a_user_that_asks_without_end_gets_the_same_and_others_what_is_new)
 {
 	/* A thousand requests that the daemon, stopped meanwhile, finds at once. Each status contains the daemon's
 	 * processor time, so two equal ones were made once. After a pause without requests, an answer is new. */
@@ -316,7 +316,7 @@ static int attack_as(uid_t uid, int slab, size_t bytes)
 	return WEXITSTATUS(status);
 }
 
-START_TEST(test_nobody_who_has_the_slab_can_change_it)
+START_TEST(test_no_process_that_has_the_slab_can_change_it)
 {
 	/* The trainer itself, a process of the same user, and a process of another user with the descriptor. */
 	start_daemon();
@@ -452,7 +452,7 @@ static void say_something(struct client *c, uint32_t *seed)
 	}
 }
 
-START_TEST(test_messages_in_any_order_harm_nobody_else)
+START_TEST(test_messages_in_any_order_harm_no_other_client)
 {
 	/* Hundreds of connections that send valid messages in illegal order with odd numbers, and disconnect at any
 	 * time. */
@@ -472,7 +472,7 @@ START_TEST(test_messages_in_any_order_harm_nobody_else)
 }
 END_TEST
 
-START_TEST(test_half_open_connections_harm_nobody_else)
+START_TEST(test_half_open_connections_harm_no_other_client)
 {
 	/* A client that does not read, and one that has shut down its writing side; both only end themselves. */
 	start_daemon();
@@ -531,13 +531,13 @@ int main(void)
 	tcase_add_test(t, test_a_users_batches_get_their_share_of_the_memory);
 	tcase_add_test(t, test_a_user_may_have_so_many_loaders_and_unused_ones_make_room);
 	tcase_add_test(t, test_a_user_gets_so_many_of_the_daemons_descriptors);
-	tcase_add_test(t, test_answers_that_nobody_reads_are_limited);
-	tcase_add_test(t, test_who_asks_without_end_is_told_the_same_and_others_what_is_new);
+	tcase_add_test(t, test_answers_that_no_client_reads_are_limited);
+	tcase_add_test(t, test_a_user_that_asks_without_end_gets_the_same_and_others_what_is_new);
 	tcase_add_test(t, test_own_batches_beyond_the_window_are_illegal);
-	tcase_add_test(t, test_nobody_who_has_the_slab_can_change_it);
+	tcase_add_test(t, test_no_process_that_has_the_slab_can_change_it);
 	tcase_add_test(t, test_a_control_page_cannot_be_taken_away_from_under_the_daemon);
-	tcase_add_test(t, test_messages_in_any_order_harm_nobody_else);
-	tcase_add_test(t, test_half_open_connections_harm_nobody_else);
+	tcase_add_test(t, test_messages_in_any_order_harm_no_other_client);
+	tcase_add_test(t, test_half_open_connections_harm_no_other_client);
 	tcase_add_test(t, test_nested_and_swollen_messages_are_refused_cheaply);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -181,7 +181,7 @@ START_TEST(test_a_killed_daemons_socket_is_taken_over)
 }
 END_TEST
 
-START_TEST(test_somebody_elses_live_socket_is_left_alone)
+START_TEST(test_another_programs_live_socket_is_left_alone)
 {
 	/* Proves that a listener that takes no lock, like systemd's, is neither removed nor replaced, whatever its
 	 * type. */
@@ -513,7 +513,7 @@ int main(void)
 	tcase_add_test(tc, test_mode_is_what_was_asked_whatever_the_umask);
 	tcase_add_test(tc, test_a_second_daemon_is_refused_and_disturbs_nothing);
 	tcase_add_test(tc, test_a_killed_daemons_socket_is_taken_over);
-	tcase_add_test(tc, test_somebody_elses_live_socket_is_left_alone);
+	tcase_add_test(tc, test_another_programs_live_socket_is_left_alone);
 	tcase_add_test(tc, test_symbolic_links_are_not_followed);
 	tcase_add_test(tc, test_files_in_the_way_are_named_and_kept);
 	tcase_add_test(tc, test_a_directory_others_may_write_to_is_refused);

@@ -161,7 +161,7 @@ static void fetch_stuck(struct pool_job *job, struct pool_ticket *ticket)
 
 static const struct pool_job_ops stuck_ops = { .run = run_row, .fetch = fetch_stuck, .done = on_done };
 
-START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
+START_TEST(test_a_disk_that_does_not_answer_holds_up_no_other_job)
 {
 	/* One queue's reads hang: meanwhile all rows of another queue are made, those that have to be read from disk
 	 * too. Then the disk answers and nothing is lost. */
@@ -483,7 +483,7 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 }
 END_TEST
 
-START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
+START_TEST(test_a_job_that_no_trainer_waits_for_is_found_by_draining)
 {
 	/* Completion sends no wake-up; a caller that needs the result drains the queue. */
 	struct fixture f;
@@ -614,14 +614,14 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_every_row_is_made_once_in_any_chunks);
 	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
-	tcase_add_test(t, test_a_disk_that_does_not_answer_holds_up_nobody_else);
+	tcase_add_test(t, test_a_disk_that_does_not_answer_holds_up_no_other_job);
 	tcase_add_test(t, test_servers_that_do_not_answer_leave_tickets_and_threads_for_others);
 	tcase_add_test(t, test_rows_at_hand_are_made_when_every_ticket_is_out);
 	tcase_add_test(t, test_a_row_without_a_ticket_can_be_cancelled);
 	tcase_add_test(t, test_a_row_may_need_several_inputs);
 	tcase_add_test(t, test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade);
 	tcase_add_test(t, test_the_queue_with_fewer_ready_batches_goes_first);
-	tcase_add_test(t, test_a_job_nobody_waits_for_is_found_by_draining);
+	tcase_add_test(t, test_a_job_that_no_trainer_waits_for_is_found_by_draining);
 	tcase_add_test(t, test_workers_wake_one_another);
 	tcase_add_test(t, test_a_task_runs_once_off_the_loop_and_comes_back_to_it);
 	tcase_add_test(t, test_work_goes_on_while_the_number_of_workers_changes);

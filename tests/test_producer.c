@@ -711,7 +711,7 @@ START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
 }
 END_TEST
 
-START_TEST(test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile)
+START_TEST(test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_meanwhile)
 {
 	/* A trainer has lost its connection, and the others continued without it: a resumable producer makes the
 	 * batches once more, for it alone. A trainer that merely wants to begin there is refused, and so is every
@@ -770,7 +770,7 @@ START_TEST(test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhil
 }
 END_TEST
 
-START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
+START_TEST(test_a_latecomer_begins_with_a_batch_that_no_trainer_has_had)
 {
 	/* A joining trainer does not get the position to which the stream has run ahead: only the producer knows where
 	 * the epoch ends, and it has not said so yet. Afterwards, or when it announced the number of batches, the next
@@ -847,7 +847,7 @@ static void await_heard(struct client *c)
 	ck_assert_ptr_nonnull(a);
 }
 
-START_TEST(test_who_waits_for_the_next_epoch_is_not_where_the_group_is)
+START_TEST(test_a_trainer_that_waits_for_the_next_epoch_is_not_where_the_group_is)
 {
 	/* A trainer that waits for the next epoch, or seeks to it alone, does not move the group: a trainer that then
 	 * asks for the group's next batch gets that batch. */
@@ -911,7 +911,7 @@ START_TEST(test_the_groups_next_batch_is_where_all_of_it_wait)
 }
 END_TEST
 
-START_TEST(test_who_has_not_begun_keeps_nobody_waiting)
+START_TEST(test_a_trainer_that_has_not_begun_keeps_no_other_waiting)
 {
 	/* In an open group. A trainer that has opened its loader may do something else for an hour; then it begins
 	 * where the others are. */
@@ -959,11 +959,11 @@ int main(void)
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
 	tcase_add_test(t, test_a_group_of_known_size_begins_when_all_of_it_are_there);
-	tcase_add_test(t, test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile);
-	tcase_add_test(t, test_who_waits_for_the_next_epoch_is_not_where_the_group_is);
+	tcase_add_test(t, test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_meanwhile);
+	tcase_add_test(t, test_a_trainer_that_waits_for_the_next_epoch_is_not_where_the_group_is);
 	tcase_add_test(t, test_the_groups_next_batch_is_where_all_of_it_wait);
-	tcase_add_test(t, test_who_has_not_begun_keeps_nobody_waiting);
-	tcase_add_test(t, test_a_latecomer_begins_with_what_nobody_has_had);
+	tcase_add_test(t, test_a_trainer_that_has_not_begun_keeps_no_other_waiting);
+	tcase_add_test(t, test_a_latecomer_begins_with_a_batch_that_no_trainer_has_had);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

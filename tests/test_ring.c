@@ -196,7 +196,7 @@ START_TEST(test_page_must_be_sealed_and_of_the_right_size)
 }
 END_TEST
 
-START_TEST(test_wakes_are_for_who_asked_and_once)
+START_TEST(test_wakes_are_for_the_side_that_asked_and_once)
 {
 	/* The client: when it waits. The daemon: when it is armed, and the last batch was taken or enough releases
 	 * wait. */
@@ -271,7 +271,7 @@ static void *daemon_main(void *arg)
 	return NULL;
 }
 
-START_TEST(test_nobody_sleeps_on_what_has_come)
+START_TEST(test_no_trainer_sleeps_on_a_batch_that_has_come)
 {
 	/* 20000 batches through a window of 4, both sides asleep whenever they may be: if one wake-up were lost, this
 	 * would hang. */
@@ -317,7 +317,7 @@ int main(void)
 	tcase_add_test(all, test_impossible_positions_and_lengths_are_refused);
 	tcase_add_test(all, test_a_position_that_goes_back_is_refused);
 	tcase_add_test(all, test_page_must_be_sealed_and_of_the_right_size);
-	tcase_add_test(all, test_wakes_are_for_who_asked_and_once);
-	tcase_add_test(all, test_nobody_sleeps_on_what_has_come);
+	tcase_add_test(all, test_wakes_are_for_the_side_that_asked_and_once);
+	tcase_add_test(all, test_no_trainer_sleeps_on_a_batch_that_has_come);
 	return suite_run(suite);
 }

@@ -111,7 +111,7 @@ START_TEST(test_trainers_at_one_place_share_their_batches)
 }
 END_TEST
 
-START_TEST(test_a_stopped_trainer_holds_up_nobody)
+START_TEST(test_a_stopped_trainer_holds_up_no_other)
 {
 	/* The stopped trainer holds all that it may. Under skip and detach the others continue for epochs, one batch
 	 * after the other, and no slot that it holds is filled again. */
@@ -140,7 +140,7 @@ START_TEST(test_a_stopped_trainer_holds_up_nobody)
 }
 END_TEST
 
-START_TEST(test_who_is_left_with_a_stopped_one_goes_on)
+START_TEST(test_a_trainer_left_with_a_stopped_one_goes_on)
 {
 	/* One trainer is stopped, another has just as many batches as it needs, when a third leaves. The group has
 	 * fewer slots then, and drops batches that it made for the stopped one, newest first, down to before the
@@ -236,7 +236,7 @@ START_TEST(test_with_policy_wait_the_group_waits_for_its_slowest)
 }
 END_TEST
 
-START_TEST(test_who_skips_is_told_how_many_it_missed)
+START_TEST(test_a_trainer_that_skips_is_told_how_many_it_missed)
 {
 	/* Its batches are correct and in order, and the gaps are exactly those that are reported to it. */
 	begin(GROUP_SKIP, 1);
@@ -269,7 +269,7 @@ START_TEST(test_who_skips_is_told_how_many_it_missed)
 }
 END_TEST
 
-START_TEST(test_who_is_detached_misses_nothing)
+START_TEST(test_a_detached_trainer_misses_nothing)
 {
 	/* It continues where it was, at its own pace, and meets the others again when they wait for it. */
 	begin(GROUP_DETACH, 1);
@@ -383,7 +383,7 @@ START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 }
 END_TEST
 
-START_TEST(test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck)
+START_TEST(test_waiting_for_the_next_epoch_does_not_wait_for_a_stuck_trainer)
 {
 	/* Two wait for the epoch of a trainer that holds all that it may. As long as it may just be busy they get
 	 * nothing; when it is known to be stuck they begin, together, except under policy wait. It continues
@@ -423,7 +423,7 @@ START_TEST(test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck)
 }
 END_TEST
 
-START_TEST(test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave)
+START_TEST(test_a_trainer_that_waits_for_the_next_epoch_gets_it_when_the_others_leave)
 {
 	/* The group that it waits for ends in the middle of its epoch. */
 	begin(GROUP_DETACH, 1);
@@ -438,7 +438,7 @@ START_TEST(test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave)
 }
 END_TEST
 
-START_TEST(test_who_is_left_alone_at_the_end_of_an_epoch_goes_on)
+START_TEST(test_a_trainer_left_alone_at_the_end_of_an_epoch_goes_on)
 {
 	/* b and c have had the epoch's last batch while a is at its first ones. c leaves, and more batches were made
 	 * ahead for a than two trainers may have; then a leaves, and the batches to be made again for it are not
@@ -480,7 +480,7 @@ START_TEST(test_a_replay_does_not_stop_the_group_nor_the_group_the_replay)
 }
 END_TEST
 
-START_TEST(test_who_resumes_elsewhere_is_not_refused)
+START_TEST(test_a_trainer_that_resumes_elsewhere_is_not_refused)
 {
 	/* After the others, ahead of them, in another epoch, from another base: each gets exactly its position. */
 	struct position places[] = { { .epoch = 0, .step = 2 },
@@ -513,7 +513,7 @@ START_TEST(test_who_resumes_elsewhere_is_not_refused)
 }
 END_TEST
 
-START_TEST(test_a_group_of_known_size_waits_for_all_to_come_and_for_nobody_after)
+START_TEST(test_a_group_of_known_size_waits_for_all_to_come_and_for_no_trainer_after)
 {
 	/* Policy detach with world_size 3: no more than the window before the third rank is there. */
 	begin(GROUP_DETACH, 3);
@@ -685,21 +685,21 @@ int main(void)
 	TCase *t = tcase_create("share");
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_trainers_at_one_place_share_their_batches);
-	tcase_add_test(t, test_a_stopped_trainer_holds_up_nobody);
+	tcase_add_test(t, test_a_stopped_trainer_holds_up_no_other);
 	tcase_add_test(t, test_all_but_one_stopped_at_different_places);
-	tcase_add_test(t, test_who_is_left_with_a_stopped_one_goes_on);
+	tcase_add_test(t, test_a_trainer_left_with_a_stopped_one_goes_on);
 	tcase_add_test(t, test_with_policy_wait_the_group_waits_for_its_slowest);
-	tcase_add_test(t, test_who_skips_is_told_how_many_it_missed);
-	tcase_add_test(t, test_who_is_detached_misses_nothing);
+	tcase_add_test(t, test_a_trainer_that_skips_is_told_how_many_it_missed);
+	tcase_add_test(t, test_a_detached_trainer_misses_nothing);
 	tcase_add_test(t, test_a_latecomer_begins_where_it_asks);
 	tcase_add_test(t, test_the_first_of_a_group_begins_at_the_beginning);
 	tcase_add_test(t, test_a_resumed_group_has_not_had_the_beginning_of_its_epoch);
-	tcase_add_test(t, test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck);
-	tcase_add_test(t, test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave);
-	tcase_add_test(t, test_who_is_left_alone_at_the_end_of_an_epoch_goes_on);
+	tcase_add_test(t, test_waiting_for_the_next_epoch_does_not_wait_for_a_stuck_trainer);
+	tcase_add_test(t, test_a_trainer_that_waits_for_the_next_epoch_gets_it_when_the_others_leave);
+	tcase_add_test(t, test_a_trainer_left_alone_at_the_end_of_an_epoch_goes_on);
 	tcase_add_test(t, test_a_replay_does_not_stop_the_group_nor_the_group_the_replay);
-	tcase_add_test(t, test_who_resumes_elsewhere_is_not_refused);
-	tcase_add_test(t, test_a_group_of_known_size_waits_for_all_to_come_and_for_nobody_after);
+	tcase_add_test(t, test_a_trainer_that_resumes_elsewhere_is_not_refused);
+	tcase_add_test(t, test_a_group_of_known_size_waits_for_all_to_come_and_for_no_trainer_after);
 	tcase_add_test(t, test_places_are_limited_and_ghosts_are_counted);
 	tcase_add_loop_test(t, test_random_histories, 0, 6);
 	suite_add_tcase(s, t);

@@ -356,7 +356,7 @@ static void joins_at_ends(struct fake *f)
 	EXPECT(f, CLOSE);
 }
 
-START_TEST(test_who_joins_a_producers_epoch_behind_its_last_batch_begins_with_the_next)
+START_TEST(test_a_trainer_behind_the_last_batch_of_a_producers_epoch_begins_with_the_next)
 {
 	/* The mark of an end that the trainer did not know of is not an epoch of its own. An epoch without batches
 	 * is. */
@@ -434,7 +434,7 @@ int main(void)
 	tcase_add_test(t, test_missed_batches_are_counted_in_the_trainers_own);
 	tcase_add_test(t, test_a_gap_that_is_not_told_is_an_error);
 	tcase_add_test(t, test_a_trainer_that_joins_begins_where_it_is_told);
-	tcase_add_test(t, test_who_joins_a_producers_epoch_behind_its_last_batch_begins_with_the_next);
+	tcase_add_test(t, test_a_trainer_behind_the_last_batch_of_a_producers_epoch_begins_with_the_next);
 	suite_add_tcase(s, t);
 	tcase_set_timeout(own, 30);
 	tcase_add_test(own, test_drop_last_is_the_trainers_own);

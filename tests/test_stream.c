@@ -54,7 +54,7 @@ START_TEST(test_a_held_slot_is_not_made_again)
 }
 END_TEST
 
-START_TEST(test_batches_that_nobody_is_short_of_count_as_made)
+START_TEST(test_batches_that_no_trainer_is_short_of_count_as_made)
 {
 	/* The loop is not woken for ready batches, and does not run here: only the workers' progress counts. */
 	struct fixture f;
@@ -196,7 +196,7 @@ START_TEST(test_slots_outlive_their_loader_for_a_ghost)
 }
 END_TEST
 
-START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
+START_TEST(test_share_gives_every_trainer_every_batch_in_lockstep)
 {
 	/* No rank is more than the window ahead of a rank that has not even come yet, and all see the same batches. */
 	struct fixture f;
@@ -228,7 +228,7 @@ START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 }
 END_TEST
 
-START_TEST(test_share_does_not_wait_for_who_has_left)
+START_TEST(test_share_does_not_wait_for_a_trainer_that_has_left)
 {
 	/* One rank dies while it holds a batch: the others continue with the other slots, and with all slots after its
 	 * leases end. */
@@ -283,7 +283,7 @@ START_TEST(test_share_refuses_what_has_left_the_window)
 }
 END_TEST
 
-START_TEST(test_share_begins_with_who_is_furthest_back_whoever_comes_first)
+START_TEST(test_share_begins_with_the_rearmost_trainer_in_any_order)
 {
 	/* They come back to a new daemon, one of them two batches ahead of the other, and at once: it has had the
 	 * window when the other comes. */
@@ -402,7 +402,7 @@ START_TEST(test_share_goes_on_when_a_ghost_gives_its_slots_back)
 }
 END_TEST
 
-START_TEST(test_share_lets_nobody_join_where_a_batch_is_missing)
+START_TEST(test_share_lets_no_trainer_join_where_a_batch_is_missing)
 {
 	/* Batch 0 is still held, 1 is released and dropped: 0 is BEHIND, because 1 could not follow. */
 	struct fixture f;
@@ -500,20 +500,20 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_every_rank_gets_its_plan_batch_by_batch_over_epochs);
 	tcase_add_test(t, test_a_held_slot_is_not_made_again);
-	tcase_add_test(t, test_batches_that_nobody_is_short_of_count_as_made);
+	tcase_add_test(t, test_batches_that_no_trainer_is_short_of_count_as_made);
 	tcase_add_test(t, test_a_stale_or_foreign_release_is_refused);
 	tcase_add_test(t, test_after_a_seek_batches_carry_its_number_and_begin_there);
 	tcase_add_test(t, test_seeks_at_random_never_lose_a_slot);
 	tcase_add_test(t, test_what_a_dead_trainer_held_comes_back);
 	tcase_add_test(t, test_slots_outlive_their_loader_for_a_ghost);
-	tcase_add_test(t, test_share_gives_everybody_every_batch_in_lockstep);
-	tcase_add_test(t, test_share_does_not_wait_for_who_has_left);
+	tcase_add_test(t, test_share_gives_every_trainer_every_batch_in_lockstep);
+	tcase_add_test(t, test_share_does_not_wait_for_a_trainer_that_has_left);
 	tcase_add_test(t, test_share_refuses_what_has_left_the_window);
-	tcase_add_test(t, test_share_begins_with_who_is_furthest_back_whoever_comes_first);
+	tcase_add_test(t, test_share_begins_with_the_rearmost_trainer_in_any_order);
 	tcase_add_test(t, test_share_refuses_an_epoch_that_is_counted_from_another_sample);
 	tcase_add_test(t, test_share_jumps_when_all_have_called_set_epoch);
 	tcase_add_test(t, test_share_goes_on_when_a_ghost_gives_its_slots_back);
-	tcase_add_test(t, test_share_lets_nobody_join_where_a_batch_is_missing);
+	tcase_add_test(t, test_share_lets_no_trainer_join_where_a_batch_is_missing);
 	tcase_add_test(t, test_a_stopped_loader_begins_nothing_more);
 	tcase_add_test(t, test_own_batches_come_back_as_they_were_sent);
 	tcase_add_test(t, test_a_loader_closed_in_the_middle_leaves_nothing);

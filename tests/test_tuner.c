@@ -58,7 +58,7 @@ static unsigned calm_until_fewer(struct fixture *f)
 	return 0;
 }
 
-START_TEST(test_workers_rest_while_nobody_waits_and_come_back_at_once)
+START_TEST(test_workers_rest_while_no_trainer_waits_and_come_back_at_once)
 {
 	/* One by one down to one; a single wait brings one back. */
 	struct fixture f;
@@ -117,7 +117,7 @@ int main(void)
 {
 	Suite *s = suite_create("tuner");
 	TCase *t = tcase_create("tuner");
-	tcase_add_test(t, test_workers_rest_while_nobody_waits_and_come_back_at_once);
+	tcase_add_test(t, test_workers_rest_while_no_trainer_waits_and_come_back_at_once);
 	tcase_add_test(t, test_a_wrong_guess_makes_it_more_patient);
 	tcase_add_test(t, test_a_fixed_number_stays_and_can_be_changed);
 	suite_add_tcase(s, t);

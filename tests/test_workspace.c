@@ -17,7 +17,7 @@ static void *get(struct workspace *ws, size_t bytes, struct workspace **payer)
 	return work_alloc(bytes, payer);
 }
 
-START_TEST(test_the_reserve_serves_who_needs_more_than_is_left)
+START_TEST(test_the_reserve_serves_a_worker_that_needs_more_than_is_left)
 {
 	/* Proves both sides of a workspace's limit, the text of a refusal, and that all memory comes back. */
 	struct workspace a = { .of = &memory }, *payer[3];
@@ -255,7 +255,7 @@ int main(void)
 	TCase *t = tcase_create("workspace");
 
 	tcase_add_checked_fixture(t, set_up, tear_down);
-	tcase_add_test(t, test_the_reserve_serves_who_needs_more_than_is_left);
+	tcase_add_test(t, test_the_reserve_serves_a_worker_that_needs_more_than_is_left);
 	tcase_add_test(t, test_a_file_that_is_read_ahead_never_waits);
 	tcase_add_test(t, test_workers_that_hold_some_and_want_more_all_finish);
 	tcase_add_test(t, test_an_image_that_needs_too_much_is_bad_data_whatever_came_before);

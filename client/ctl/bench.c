@@ -187,7 +187,7 @@ static int run_epochs(struct bench *b)
 }
 
 /* Whether no daemon that this user could ask is there, and none was named. */
-static bool nobody_answers(const struct bench *b)
+static bool no_daemon_answers(const struct bench *b)
 {
 	const char *named = getenv("BATCHD_SOCKET");
 	char *json = NULL;
@@ -217,7 +217,7 @@ static int prepare(struct bench *b)
 		ctl_complain("bench", "not enough memory");
 		return CTL_FAILED;
 	}
-	if (!b->own_daemon && nobody_answers(b)) {
+	if (!b->own_daemon && no_daemon_answers(b)) {
 		b->own_daemon = true;
 		fputs("batchctl bench: no daemon runs for this user; measuring with a private one, as --private does\n",
 		      stderr);

@@ -349,7 +349,7 @@ static uint32_t slot_of(const struct delivery *d, const struct device_lease *lea
 }
 
 /* Whether the trainer or a tensor has a slice of it. */
-static bool has_somebody(struct device_lease *lease)
+static bool is_with_caller(struct device_lease *lease)
 {
 	return lease->n_lent + lease->n_exported > atomic_load(&lease->n_returned);
 }
@@ -361,7 +361,7 @@ static uint32_t n_held(const struct link_gpu *g)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < k->n_slots; i++)
-		n += k->lease[i].held && (k->lease[i].more || has_somebody(&d->lease[i]));
+		n += k->lease[i].held && (k->lease[i].more || is_with_caller(&d->lease[i]));
 	return n;
 }
 

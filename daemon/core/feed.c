@@ -237,7 +237,7 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 
 /* Whether a rank cannot be asked for its batch of this round: it has left, or is past the round, or was told that the
  * epoch ended earlier. */
-static bool somebody_is_elsewhere(const struct feed *f, const struct position *at)
+static bool another_rank_is_elsewhere(const struct feed *f, const struct position *at)
 {
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		const struct stream *s = f->loader->streams.list[i];
@@ -256,7 +256,7 @@ static bool somebody_is_elsewhere(const struct feed *f, const struct position *a
  * producer announced decides; if all ranks are present, the rest shows by itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
-	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && somebody_is_elsewhere(f, at);
+	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && another_rank_is_elsewhere(f, at);
 }
 
 /* ---- batches that go out ---- */

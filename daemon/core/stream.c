@@ -122,7 +122,7 @@ static void update_urgency(struct stream *s)
 
 /* ---- beginning batches ---- */
 
-static bool anybody_wants_more(const struct stream *s)
+static bool has_positioned_consumer(const struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		if (s->consumers[i] && s->consumers[i]->positioned)
@@ -416,7 +416,7 @@ void stream_step(struct stream *s)
 		stream_look(s);
 		publish(s);
 		update_urgency(s);
-		if (s->positioned && anybody_wants_more(s)) {
+		if (s->positioned && has_positioned_consumer(s)) {
 			skip_ahead(s);
 			while (begin_one(s))
 				;
@@ -619,7 +619,7 @@ void stream_detach(struct consumer *c)
 	c->returns = false;
 	c->positioned = false;
 	c->waiting = false;
-	if (!anybody_wants_more(s)) {
+	if (!has_positioned_consumer(s)) {
 		/* No consumer reads: batches made ahead would not be where the next consumer begins. */
 		if (!s->expected) {
 			stream_drop_from(s, s->first);

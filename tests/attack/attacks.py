@@ -60,8 +60,8 @@ class Field:
         folder.chmod(0o755)
         index_cache = self.folder / "indexes"
         index_cache.mkdir(exist_ok=True)
-        everybody = f"socket_mode: 0666\nindex_cache: {index_cache}\n"
-        self.daemons.append(Daemon(folder, ("--workers", "2", *args), config=everybody + config))
+        open_to_all = f"socket_mode: 0666\nindex_cache: {index_cache}\n"
+        self.daemons.append(Daemon(folder, ("--workers", "2", *args), config=open_to_all + config))
         return self.daemons[-1]
 
     def images(self, name, files, owner=None, mode=0o755):
@@ -366,7 +366,7 @@ def long_rows_leave_workers(field):
     return f"{rows} of the slow rows were made while 10 small batches were waited for" if rows > 8 else None
 
 
-def leases_on_files_spin_nobody(field):
+def leases_on_files_spin_no_thread(field):
     """11: files whose owner holds a write lease: opening them says EAGAIN for 45 s."""
     d = field.daemon("cache:\n  decoded: off\n")
     folder = field.images("leased", {f"cat/{i}.jpg": DARK for i in range(16)})
@@ -665,7 +665,7 @@ ATTACKS = [
     long_rows_leave_workers,
     same_path_is_not_same_data,
     root_elsewhere_is_not_trusted,
-    leases_on_files_spin_nobody,
+    leases_on_files_spin_no_thread,
     ring_goes_forward_only,
     status_tells_nothing_of_others,
     many_groups_deny_as_well,

@@ -592,7 +592,7 @@ static void check_daemon(void)
 		hang_up(&c);
 		if (gone)
 			return;
-		require(tries < ANSWER_MS / 10, "the daemon keeps what nobody has any more");
+		require(tries < ANSWER_MS / 10, "the daemon keeps what no client has any more");
 		usleep(10000);
 	}
 }

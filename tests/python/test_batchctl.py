@@ -21,7 +21,7 @@ COMMANDS = ["status", "bench", "verify", "preview", "sample-data", "doctor"]
 
 
 @pytest.fixture
-def nobody_listens(monkeypatch, tmp_path):
+def no_daemon_listens(monkeypatch, tmp_path):
     monkeypatch.setenv("BATCHD_SOCKET", str(tmp_path / "nobody"))
 
 
@@ -460,7 +460,7 @@ def test_preview_into_a_directory_that_is_not_there(batchctl, samples, tmp_path)
 # ---- status ----
 
 
-def test_status_without_a_daemon(batchctl, nobody_listens):
+def test_status_without_a_daemon(batchctl, no_daemon_listens):
     """Exit code 3, as for "not running" in systemctl."""
     for args in (["status"], ["status", "--json"], ["status", "--watch"]):
         r = batchctl(*args)
@@ -546,7 +546,7 @@ SAVED = {
 }
 
 
-def test_status_says_who_waits_for_whom(batchctl, tmp_path):
+def test_status_says_which_trainer_waits_for_which(batchctl, tmp_path):
     """Rank 0 waits for rank 2, which holds the batches that the others have finished with; hit rates and bad files are
     shown."""
     (tmp_path / "s.json").write_text(json.dumps(SAVED))
@@ -693,7 +693,7 @@ def test_bench_prints_a_table(batchctl, samples):
     assert [line.split()[:2] for line in r.stdout.splitlines()[4:7]] == [["0", "96"], ["1", "96"], ["all", "192"]]
 
 
-def test_bench_without_a_daemon(batchctl, nobody_listens, samples):
+def test_bench_without_a_daemon(batchctl, no_daemon_listens, samples):
     """Exit code 3, and the error suggests --private."""
     r = batchctl("bench", samples)
     assert r.returncode == 3 and "--private" in r.stderr and r.stdout == ""

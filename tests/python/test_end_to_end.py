@@ -430,7 +430,7 @@ def test_a_batch_sampler_is_obeyed(daemon, samples):
         assert got == batches * 5
 
 
-def test_writing_into_a_batch_changes_nobody_elses(daemon, samples):
+def test_writing_into_a_batch_changes_no_other_trainers(daemon, samples):
     # Twice the same epochs, while one trainer overwrites everything that it gets.
     import batchd
 

@@ -97,7 +97,7 @@ def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
     trainers = [
         start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank) for rank in range(4)
     ]
-    until("somebody has attached", lambda: status(batchctl)["gpus"])
+    until("a trainer has attached", lambda: status(batchctl)["gpus"])
     gpu = status(batchctl)["gpus"][0]
     assert (
         gpu["name"].startswith("Driver Double")
@@ -282,7 +282,7 @@ def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, b
 
 
 @pytest.mark.parametrize("share", [[], ["--share"]], ids=["shard", "share"])
-def test_nothing_is_copied_for_who_cannot_open_it(gpu_daemon, double, batchctl, share):
+def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, double, batchctl, share):
     """The daemon has no problem, but the trainer's CUDA refuses the handle: it copies by itself, and the daemon, which
     is told, does not."""
     daemon = gpu_daemon()
@@ -303,7 +303,7 @@ def test_nothing_is_copied_for_who_cannot_open_it(gpu_daemon, double, batchctl, 
     double.assert_clean(daemon.pid)
 
 
-def test_a_gpu_that_nobody_may_use(gpu_daemon, double):
+def test_a_gpu_that_no_process_may_use(gpu_daemon, double):
     """The driver only returns an unknown error; the reason is the compute mode."""
     gpu_daemon()
     trainer = start(5, env={"FAKECUDA_PERSONALITY": "prohibited"})
@@ -520,7 +520,7 @@ def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
     assert not double.violations()
 
 
-def test_who_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
+def test_a_process_that_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
     """A stopped trainer, and one that ignores the error: the daemon ends in time, and frees nothing that they use."""
     daemon = gpu_daemon()
     trainers = [

@@ -378,7 +378,7 @@ def test_a_daemon_that_is_killed_in_any_state_costs_no_byte(rows, folder, call):
     assert sum(report.ended for report in place.reports("trainer")) == 1
 
 
-def test_a_daemon_that_stops_waits_for_nobody_who_has_a_descriptor(rows, folder):
+def test_a_daemon_that_stops_waits_for_no_process_that_has_a_descriptor(rows, folder):
     """Sent memory stays readable, so the daemon ends at once although the stopped trainer has it mapped; the trainer
     continues with the next daemon, every row right."""
     with Machine(folder, SERVICE) as place:

@@ -305,7 +305,7 @@ def test_state_of_other_data_or_another_order_is_refused(daemon):
 # ---- memory ----
 
 
-def test_writing_in_place_harms_nobody(daemon):
+def test_writing_in_place_harms_no_other_trainer(daemon):
     """A trainer that normalises in place sees its own values, and the next time the daemon's; another trainer of the
     same job sees none of the changes."""
     expected = content_of(make())

@@ -225,7 +225,7 @@ def test_autograd_notices_a_buffer_that_is_overwritten(daemon):
     assert (images.grad == 2).all()
 
 
-def test_a_loader_that_nobody_has_any_more_is_gone(daemon):
+def test_a_loader_without_references_is_gone(daemon):
     """The state of next_into does not keep the loader alive, so that its session ends with its last reference."""
     loader = make()
     loader.next_into(*buffers())

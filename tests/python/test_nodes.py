@@ -278,7 +278,7 @@ def test_another_version_on_a_node_is_named_by_rank(make_daemon):
     assert "install one version on all machines" in text, text
 
 
-def test_a_rank_that_alone_makes_a_loader_waits_for_nobody(make_daemon):
+def test_a_rank_that_alone_makes_a_loader_waits_for_no_other(make_daemon):
     """A validation loader is often made on rank 0 only."""
     said = run_pair(make_daemon, ["random:length=20,shape=3"] * 2, "one")
     assert said == ["10", ""]

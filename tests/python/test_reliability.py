@@ -224,7 +224,7 @@ def test_a_daemon_that_comes_back_only_to_go_again(daemon, tmp_path):
     assert fickle.n_heard == fickle.n_let_go
 
 
-def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_nobody(daemon, samples):
+def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_no_other(daemon, samples):
     # SIGSTOP while its whole window is lent: the other rank gets its epoch, other jobs too, and after SIGCONT no byte
     # of its batches has changed.
     dataset = f"imagefolder:{samples}"
@@ -295,7 +295,7 @@ def test_a_forked_child_that_keeps_the_socket_does_not_keep_the_slots(make_daemo
     trainer.process.stdin.close()  # the child leaves
 
 
-def test_who_closes_the_socket_and_lives_keeps_its_slots(make_daemon, samples):
+def test_a_client_that_closes_the_socket_and_lives_keeps_its_slots(make_daemon, samples):
     # A hang-up does not end the mapping: until the process ends no slot is reused, whichever client needs slots; then
     # all of them come back.
     d = make_daemon(config=NO_LINGER)
@@ -487,7 +487,7 @@ def open_packet(dataset, job="flood"):
     return b"\x12" + bytes([len(body)]) + body
 
 
-def test_descriptors_nobody_asked_for_are_closed(make_daemon, tmp_path):
+def test_descriptors_that_no_message_asks_for_are_closed(make_daemon, tmp_path):
     # With Open, with messages that may not have descriptors, too many, and of every kind: none stays open.
     d = make_daemon(config=NO_LINGER)
     before = resting(d)
@@ -520,7 +520,7 @@ def test_descriptors_nobody_asked_for_are_closed(make_daemon, tmp_path):
     assert_idle_again(d.pid, before)
 
 
-def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
+def test_a_client_that_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
     # Silent clients are disconnected by the clock, a client that asks and does not read by the length of its queue; a
     # trainer beside them gets its epoch.
     d = make_daemon(config=NO_LINGER + "limits:\n  hello_timeout: 200ms\n")
@@ -542,7 +542,7 @@ def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
 
 
 @needs_root
-def test_a_user_who_fills_the_waiting_room_shuts_nobody_else_out(build, public, monkeypatch):
+def test_a_user_who_fills_the_waiting_room_shuts_no_other_user_out(build, public, monkeypatch):
     # As many silent connections of one user as allowed: further ones of that user are refused, another user's trainer
     # is accepted.
     d = Daemon(public, [], "socket_mode: 0666\nlimits:\n  pending: 16\n  hello_timeout: 1min\n")
@@ -648,7 +648,7 @@ def finish_as(uid, script):
 
 
 @needs_root
-def test_nobody_reads_through_the_daemon_what_they_cannot_read_themselves(build, public, samples, monkeypatch):
+def test_no_user_reads_through_the_daemon_what_they_cannot_read_themselves(build, public, samples, monkeypatch):
     # A's job has decoded and cached everything; B, who may not read half of the files, gets none of these, and nothing
     # of a closed folder.
     shutil.copytree(samples, public / "data")
@@ -776,7 +776,7 @@ def test_a_reload_under_load_loses_nothing(make_daemon, samples):
         assert said[rank] + trainer.finish() == alone[rank]
 
 
-def test_a_stop_under_load_is_quick_and_trainers_learn_who_left(make_daemon, samples):
+def test_a_stop_under_load_is_quick_and_trainers_learn_that_the_daemon_left(make_daemon, samples):
     # SIGTERM with four trainers at work: the daemon exits in time with 0, and each trainer's error names it.
     d = make_daemon()
     trainers = [

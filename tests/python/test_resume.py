@@ -675,7 +675,7 @@ def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_erro
     hung.process.stdin.close()
 
 
-def test_a_share_group_learns_who_holds_it_up(make_daemon):
+def test_a_share_group_learns_which_trainer_holds_it_up(make_daemon):
     """Lockstep: the window is full because of a sleeping rank. The waiting rank warns, or raises if configured so;
     nothing is lost by that."""
     make_daemon(config="stall_after: 300ms\n")

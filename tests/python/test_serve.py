@@ -106,7 +106,7 @@ def test_structures_types_and_contents_survive(serve):
     )
 
 
-def test_batches_are_views_and_writing_into_them_changes_nobody_elses(serve):
+def test_batches_are_views_and_writing_into_them_changes_no_other_trainers(serve):
     # One copy, into the slot: a large tensor is in shared memory; one trainer does not see another's writes.
     serve([torch.zeros(64, 1024) + i for i in range(6)])
     a, b = (batchd.DataLoader("serve:speech", mode="share", world_size=2, job="j", rank=r) for r in range(2))
@@ -182,7 +182,7 @@ def test_trials_come_and_go_at_any_time(serve):
     assert not faults and at == (2, len(golden[2]) - 1)
 
 
-def test_who_joins_behind_an_epochs_last_batch_gets_the_next_epoch(serve, tmp_path):
+def test_a_trainer_behind_an_epochs_last_batch_gets_the_next_epoch(serve, tmp_path):
     # The end of the epoch is not known yet, because its iterable reports it late. Then the next epoch begins, also for
     # a trainer that has come for the rest of this one.
     def make(epoch):
@@ -465,7 +465,7 @@ def test_one_job_at_a_time(serve):
     assert digests(second) == data.epoch_of(data.plain(), 0)
 
 
-def test_killed_trainers_with_leases_disturb_nobody(serve, batchctl):
+def test_killed_trainers_with_leases_disturb_no_other(serve, batchctl):
     # Rank 1 of a share job dies three times while it holds batches; rank 0 gets every batch, and in the end nothing is held.
     serve(data.plain(n=400))
     golden = data.epoch_of(data.plain(n=400), 0)
@@ -521,7 +521,7 @@ def test_a_checkpoint_in_the_middle_of_an_epoch(serve, skip):
     assert end["epoch"] == 2 and end["last"]
 
 
-def test_who_is_not_resumable_is_not_begun_in_the_middle(serve):
+def test_a_producer_that_is_not_resumable_is_not_begun_in_the_middle(serve):
     serve(data.plain(shuffle=True))
     loader = batchd.DataLoader("serve:speech")
     next(iter(loader))
@@ -648,7 +648,7 @@ def until_served(d, uid):
         time.sleep(0.01)
 
 
-def test_mistakes_are_told_to_who_serves(tmp_path):
+def test_mistakes_are_told_to_the_producer(tmp_path):
     # Raised before anything is started, also where the producer would be a background process.
     for kind, word, what, more in (
         (TypeError, "Sentences has samples by number.* DataLoader", data.Sentences(), {}),

@@ -162,7 +162,7 @@ def test_others_go_on_whatever_one_does(daemon, golden_of, policy, how):
             assert said[2][-1]["done"] == sum(s["skipped"] for s in batches(said[2])) > 0
 
 
-def test_with_policy_wait_nobody_gets_ahead_by_more_than_the_slots(daemon, golden_of):
+def test_with_policy_wait_no_trainer_gets_ahead_by_more_than_the_slots(daemon, golden_of):
     # The slow trainer holds up the fast one, whatever that does; then both have every batch.
     fast, slow = begin(start(", policy='wait'", epochs=1)), begin(start(", policy='wait'", epochs=1))
     said = [[fast.hear()], [slow.hear()]]
@@ -314,7 +314,7 @@ def test_with_join_epochs_are_the_groups(daemon, golden_of):
     assert digests(images) == golden_of(5)[0][2]
 
 
-def test_who_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemon, golden_of, batchctl):
+def test_a_trainer_that_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemon, golden_of, batchctl):
     # The wait ends with its time limit, and may be repeated; when the group reaches the epoch, both get the same
     # batches.
     a, b = make(16), make(16, join="epoch", timeout=0.3)
@@ -333,7 +333,7 @@ def test_who_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemo
 
 
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
-def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon, golden_of, how):
+def test_a_trainer_that_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon, golden_of, how):
     # The only trial that could bring the group there is inactive: it is reported, and the new one begins without it. It
     # has missed nothing when it continues.
     d = make_daemon(config="stall_after: 300ms\n")
@@ -357,7 +357,7 @@ def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon,
     is_golden(said, golden_of)
 
 
-def test_status_says_who_is_behind_and_what_was_missed(daemon, batchctl):
+def test_status_says_which_trainer_is_behind_and_what_it_missed(daemon, batchctl):
     fast, slow = make(16, policy="skip"), make(16, policy="skip")
     slow_it = iter(slow)
     next(slow_it)

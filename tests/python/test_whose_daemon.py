@@ -96,7 +96,7 @@ def in_namespace(body):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_daemon_of_roots_own_is_in_nobodys_way():
+def test_a_daemon_of_roots_own_hinders_no_other_user():
     """Root's first script starts a daemon for root; another user's first script starts one for that user; the system's
     address stays free."""
     in_namespace("""

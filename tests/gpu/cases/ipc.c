@@ -73,7 +73,7 @@ void case_ipc_small(void)
 
 		cu.cuMemGetAddressRange_v2(&base, &n, second);
 		snprintf(text, sizeof text, "%zu bytes, first word %s", n,
-			 word_at(second) == 0x12345678 ? "as written" : "of somebody else");
+			 word_at(second) == 0x12345678 ? "as written" : "of another process");
 		open_of("what it leads to", text);
 	}
 	tell("x", 1);

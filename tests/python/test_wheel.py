@@ -107,7 +107,7 @@ def test_every_file_has_its_hash_and_the_programs_may_be_run(wheel):
             data = z.read(name)
             assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             assert int(size) == len(data)
-            is_program = name.split("/")[1] in ("_bin", "_lib")
+            is_program = name.split("/")[1] in ("_bin", "_lib", "scripts")
             assert bool((z.getinfo(name).external_attr >> 16) & stat.S_IXUSR) == is_program, name
     assert wheel.stat().st_size <= 6e6
 
@@ -293,7 +293,8 @@ def test_two_environments_do_not_disturb_each_other(place, wheel, runtime, tmp_p
 def test_commands_and_doctor_are_those_of_the_wheel(place, runtime):
     version = re.search(r'BATCHD_VERSION "(.+)"', (REPO / "client" / "batchd.h").read_text())[1]
     for name in ("batchd", "batchctl"):
-        shown = place.run([str(place.folder / "bin" / name), "--version"], runtime)
+        command = [str(place.folder / "bin" / name), "--version"]
+        shown = place.run(command, runtime, env={"PYTHONPATH": ""})  # without numpy: the package is not imported
         assert shown.stdout.split() == [name, version], shown
     doctor = place.run([str(place.python), "-m", "batchd", "doctor", "--json"], runtime)
     assert json.loads(doctor.stdout), doctor
@@ -362,3 +363,17 @@ def test_sources_have_all_that_a_build_reads(sources):
         ["make", "-n", "-C", str(folder), "BUILD=elsewhere", "wheel-programs"], capture_output=True, text=True
     )
     assert done.returncode == 0 and "main.c" in done.stdout, done.stderr
+
+
+def test_metadata_without_a_build_is_that_of_a_wheel(sources, unpacked, tmp_path):
+    """A resolver asks the sources what they need before anything is compiled; the licences differ by what is linked."""
+    folder = sources.parent / sources.name[: -len(".tar.gz")]
+    code = "import sys; import backend; print(backend.prepare_metadata_for_build_wheel(sys.argv[1]))"
+    env = {**os.environ, "PYTHONPATH": str(folder / "client" / "python" / "wheel"), "PATH": ""}  # no make, no compiler
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / done.stdout.strip() / "METADATA").read_text().splitlines()
+    (info,) = unpacked.glob("*.dist-info")
+    assert [line for line in said if not line.startswith("License")] == [
+        line for line in (info / "METADATA").read_text().splitlines() if not line.startswith("License")
+    ]

@@ -1,4 +1,4 @@
-"""The programs that a wheel carries, as commands: `batchd`, `batchctl`, and `python -m batchd` for the second."""
+"""Finds the programs that belong to this package, for `python -m batchd`."""
 
 import os
 import pathlib
@@ -31,10 +31,6 @@ def _run(name):
         os.execv(program, [program, *sys.argv[1:]])
     except OSError as e:
         sys.exit(f"cannot run {program}: {e.strerror}")
-
-
-def batchd():
-    _run("batchd")
 
 
 def batchctl():

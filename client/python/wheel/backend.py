@@ -31,7 +31,12 @@ import linked
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULE = ROOT / "client" / "python"
 PROGRAMS = {"batchd": "_bin/batchd", "batchctl": "_bin/batchctl", "libbatchd.so.0": "_lib/libbatchd.so.0"}
-SCRIPTS = "[console_scripts]\nbatchd = batchd._programs:batchd\nbatchctl = batchd._programs:batchctl\n"
+COMMAND = """#!python
+# {name}, which this environment's package carries. The package itself is not imported: this needs neither numpy nor time.
+import importlib.util, os, sys
+program = os.path.join(os.path.dirname(importlib.util.find_spec("batchd").origin), "_bin", "{name}")
+os.execv(program, [program] + sys.argv[1:])
+"""
 LEFT_OUT = ("tests/", ".ci/", ".github/")  # of an sdist; a build needs only:
 NEEDED = ("tests/setup/packages", "tests/layers")
 
@@ -119,7 +124,8 @@ def pack(folder, build, tag, libraries=()):
     if libraries:
         wheel.add(f"{wheel.info}/sboms/batchd.cdx.json", linked.sbom(version(), libraries))
     wheel.add(f"{wheel.info}/METADATA", metadata(licences, linked.expression(libraries)))
-    wheel.add(f"{wheel.info}/entry_points.txt", SCRIPTS)
+    for name in ("batchd", "batchctl"):
+        wheel.add(f"batchd-{version()}.data/scripts/{name}", COMMAND.format(name=name), 0o755)
     wheel.add(
         f"{wheel.info}/WHEEL",
         f"Wheel-Version: 1.0\nGenerator: batchd {version()}\nRoot-Is-Purelib: false\nTag: py3-none-{tag}\n",
@@ -144,6 +150,15 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     with tempfile.TemporaryDirectory(prefix="batchd-build-") as build:  # pip builds where the source is
         make(build, "CFLAGS=-O3")
         return pack(wheel_directory, build, f"linux_{elf.machine(os.path.join(build, 'batchd'))}")
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """What build_wheel would say, without building: resolvers ask for it first."""
+    name = f"batchd-{version()}.dist-info"
+    folder = pathlib.Path(metadata_directory, name)
+    folder.mkdir()
+    (folder / "METADATA").write_text(metadata(["LICENSE"]))
+    return name
 
 
 def sources():

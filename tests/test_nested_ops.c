@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "pipeline/random.h"
 #include "suite.h"
@@ -256,6 +257,37 @@ START_TEST(test_units_are_uniform)
 }
 END_TEST
 
+/* Processor time of a run with this limit, which must have this outcome. */
+static uint64_t time_of(const struct pipeline *p, const struct image *image, void *row, uint64_t limit_ns, int expected)
+{
+	struct pipeline_worker *w = pipeline_worker_create();
+	struct image_error err = { "" };
+	struct timespec began, ended;
+
+	pipeline_worker_limit(w, limit_ns);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+	ck_assert_int_eq(pipeline_resume(p, w, image, (struct sample_key){ 1, 2, 3 }, row, &err), expected);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+	pipeline_worker_destroy(w);
+	return (uint64_t)(ended.tv_sec - began.tv_sec) * 1000000000 + (uint64_t)ended.tv_nsec - (uint64_t)began.tv_nsec;
+}
+
+START_TEST(test_a_policy_ends_when_its_time_is_over)
+{
+	/* 36 steps on a large image are one op; it must not take all of them when the first ones have used up the time. */
+	struct pipeline *p = parse("[[\"RandomHorizontalFlip\",0],[\"Resize\",[2500,2500]],[\"AugMix\","
+				   "{\"mixture_width\":6,\"chain_depth\":6,\"interpolation\":\"bicubic\"}]]");
+	struct image image = { calloc(2500 * 2500, 3), 2500 * 3, 2500, 2500 };
+	uint8_t *row = malloc(pipeline_row_bytes(p));
+	uint64_t whole_ns = time_of(p, &image, row, 0, 0);
+
+	ck_assert_uint_lt(time_of(p, &image, row, 1000000, IMAGE_E_TIME), whole_ns / 2);
+	free(row);
+	free(image.rgb);
+	pipeline_destroy(p);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("nested ops");
@@ -271,6 +303,7 @@ int main(void)
 	tcase_add_test(c, test_every_place_in_the_key_has_numbers_of_its_own);
 	tcase_add_test(c, test_a_fork_does_not_end);
 	tcase_add_test(c, test_units_are_uniform);
+	tcase_add_test(c, test_a_policy_ends_when_its_time_is_over);
 	suite_add_tcase(s, c);
 	return suite_run(s);
 }

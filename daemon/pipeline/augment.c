@@ -166,13 +166,14 @@ int augment_steps(const double *steps, unsigned n, const uint8_t fill[3], struct
 		  struct image_error *err)
 {
 	struct augment_style style = { .fill = { fill[0], fill[1], fill[2] } };
+	bool in_time = true;
 	int rc = 0;
 
-	for (; rc == 0 && n > 0; n--, steps += STEP_NUMBERS) {
+	for (; rc == 0 && n > 0 && in_time; n--, steps += STEP_NUMBERS) {
 		style.filter = (enum filter)(int)steps[STEP_FILTER];
 		rc = augment_apply((enum augment)(int)steps[STEP_WHAT], steps[STEP_AMOUNT], &style, v, w, err);
-		/* The next check of the time notices it. */
-		(void)cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v));
+		/* The check behind the op then tells of it. */
+		in_time = cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v));
 	}
 	return rc;
 }

@@ -40,10 +40,21 @@ static void copy_rows(const struct arrays *a, const uint64_t *indices, size_t n,
 	}
 }
 
-static int check_whole(const struct arrays *a, struct dataset_error *err)
+static bool is_read(const struct arrays *a, const struct sigbus_range *file, void *const rows[])
+{
+	for (unsigned k = 0; k < a->n_arrays; k++) {
+		if (rows[k] && a->arrays[k].rows >= file->begin && a->arrays[k].rows < file->end) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Of the files that hold the wanted arrays: a picture's worker gathers it and its label one after the other. */
+static int check_whole(const struct arrays *a, void *const rows[], struct dataset_error *err)
 {
 	for (unsigned i = 0; i < a->n_files; i++) {
-		if (!mapped_is_whole(&a->files[i])) {
+		if (is_read(a, &a->ranges[i], rows) && !mapped_is_whole(&a->files[i])) {
 			return mapped_cut_short(&a->files[i], err);
 		}
 	}
@@ -60,14 +71,14 @@ static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 		return 0;
 	}
 	if (sigsetjmp(guard.landing, 0)) {
-		int r = check_whole(a, err);
+		int r = check_whole(a, rows, err);
 
 		return r < 0 ? r : dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read", a->name);
 	}
 	sigbus_guard_enter(&guard);
 	copy_rows(a, indices, n, rows);
 	sigbus_guard_leave();
-	return check_whole(a, err);
+	return check_whole(a, rows, err);
 }
 
 static void arrays_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)

@@ -190,6 +190,7 @@ int main(void)
 	tcase_add_test(tc, test_inflate_gives_what_was_deflated);
 	tcase_add_test(tc, test_inflate_of_a_cut_stream_is_unsure);
 	tcase_add_test(tc, test_rows_of_a_plain_png_do_not_need_libpng);
+	tcase_set_timeout(tc, 120); /* sanitizers are slow */
 	suite_add_tcase(suite, tc);
 
 	return suite_run(suite);

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!shard) {
 		return 0;
 	}
-	head[2] = head[1] + (size ? data[0] : 0);
+	head[2] = head[1] + (size ? data[size - 1] : 0); /* the first byte is already a size */
 	memcpy(shard, head, sizeof(head));
 	memcpy(shard + 16, config, sizeof(config) - 1);
 	if (size) {

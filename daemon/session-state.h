@@ -55,7 +55,7 @@ struct session {
 	uint64_t born_ns;              /* from its Open: orders the trainers that claim one rank when one of them
 	                                * reconnects */
 	bool again;                    /* it reconnects after it lost a connection */
-	struct job_task *allotment;    /* its slots are being made */
+	struct job_task *slot_alloc;   /* its slots are being made */
 	struct job_task *comparison;   /* its Compare is being answered */
 	struct device device;
 	bool wants_ring;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "allotment.h"
+#include "slot-alloc.h"
 #include "compare.h"
 #include "session-ring.h"
 #include "core/device-slab.h"
@@ -65,7 +65,7 @@ static void forget(struct session *s)
 {
 	struct engine *e = s->engine;
 	list_remove(&e->sessions, s, next);
-	assert(!s->job && !s->producer && !s->peer && !s->allotment && !s->comparison && !s->ring.page);
+	assert(!s->job && !s->producer && !s->peer && !s->slot_alloc && !s->comparison && !s->ring.page);
 	note_move(s, SESSION_ENDED);
 	free(s);
 	e->on_activity(e);
@@ -193,7 +193,7 @@ static void on_peer_closed(struct peer *p)
 	p->session = NULL;
 	s->peer = NULL;
 	producer_on_closed(s);
-	job_task_forget(&s->allotment);
+	job_task_forget(&s->slot_alloc);
 	if (s->state != SESSION_PARTING)
 		part(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.device_slab;
@@ -313,9 +313,9 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 static void request_slots(struct session *s)
 {
 	struct refusal why;
-	int r = allotment_request(s, &why);
+	int r = slot_alloc_request(s, &why);
 	note(s, r, &why);
-	if (r == ALLOTMENT_THERE)
+	if (r == SLOT_ALLOC_THERE)
 		advance(s);
 }
 
@@ -323,7 +323,7 @@ static void request_slots(struct session *s)
 static void advance(struct session *s)
 {
 	struct job *j = s->job;
-	if (s->state != SESSION_OPENING || s->allotment || !s->peer || !j || j->state == JOB_OPENING)
+	if (s->state != SESSION_OPENING || s->slot_alloc || !s->peer || !j || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
 		fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",

@@ -1,6 +1,6 @@
-/* See allotment.h. The loop thread decides the number of slots and charges them; an I/O thread makes their memory, and
+/* See slot-alloc.h. The loop thread decides the number of slots and charges them; an I/O thread makes their memory, and
  * the loop takes it over. */
-#include "allotment.h"
+#include "slot-alloc.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ enum {
 	SMALL_WINDOW_BYTES = 8 << 20
 };
 
-struct allotment {
+struct slot_alloc {
 	struct job_task task;
 	struct slot_layout layout;
 	uint32_t n, n_made; /* of the slab; of those whose memory is made now */
@@ -141,7 +141,7 @@ static void on_made(struct job_task *t);
 
 static void run(struct job_task *t)
 {
-	struct allotment *a = container_of(t, struct allotment, task);
+	struct slot_alloc *a = container_of(t, struct slot_alloc, task);
 	if (a->more)
 		a->result = slots_extend(a->slots, a->n_made);
 	else if (a->served)
@@ -152,7 +152,7 @@ static void run(struct job_task *t)
 
 /* Charges the memory and sends the task to an I/O thread; frees it on failure. 0, negative errno, or ACCOUNT_E_ with
  * the name of the scarce resource. */
-static int begin(struct allotment *a, struct session *s, const char **what)
+static int begin(struct slot_alloc *a, struct session *s, const char **what)
 {
 	struct engine *e = s->engine;
 	a->task = (struct job_task){ .run = run, .done = on_made };
@@ -191,9 +191,9 @@ static void make_plenty(struct session *s, struct slots *slots)
 	struct loader *l = s->job->loader;
 	const char *what;
 	uint32_t n = slots->n - slots->n_made;
-	struct allotment *a = n && affordable_slots(s->engine, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
+	struct slot_alloc *a = n && affordable_slots(s->engine, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
 	if (a)
-		*a = (struct allotment){
+		*a = (struct slot_alloc){
 			.slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true
 		};
 	slots->growing = a && begin(a, s, &what) == 0;
@@ -210,7 +210,7 @@ static void fix(struct slots *slots)
 }
 
 /* The memory is there: hands it to the stream, or the group. */
-static void take(struct allotment *a)
+static void take(struct slot_alloc *a)
 {
 	struct session *s = a->task.session;
 	struct job *j = a->task.job;
@@ -245,7 +245,7 @@ static void take(struct allotment *a)
 
 static void on_made(struct job_task *t)
 {
-	struct allotment *a = container_of(t, struct allotment, task);
+	struct slot_alloc *a = container_of(t, struct slot_alloc, task);
 	struct session *s = t->session;
 	struct job *j = t->job;
 	struct engine *e = j->engine;
@@ -286,11 +286,11 @@ static uint32_t fixed_slots(struct engine *e, const struct loader *l, const stru
 	return more && n > more->n - had ? more->n - had : n;
 }
 
-int allotment_request(struct session *s, struct refusal *why)
+int slot_alloc_request(struct session *s, struct refusal *why)
 {
 	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
-	assert(!s->allotment && s->state == SESSION_OPENING);
+	assert(!s->slot_alloc && s->state == SESSION_OPENING);
 	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this trainer's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
 	uint32_t n = affordable_slots(e, l, more ? least : wanted_slots(e, l)), window = n;
@@ -301,23 +301,23 @@ int allotment_request(struct session *s, struct refusal *why)
 		n = fixed_slots(e, l, more, n);
 	if (more && n == 0) {
 		fix(more);
-		return ALLOTMENT_THERE;
+		return SLOT_ALLOC_THERE;
 	}
-	struct allotment *a = calloc(1, sizeof(*a));
+	struct slot_alloc *a = calloc(1, sizeof(*a));
 	const char *what = "";
 	int r = -ENOMEM;
 	if (a) {
-		*a = (struct allotment){ .layout = l->layout,
-					 .slots = more,
-					 .more = more != NULL,
-					 .share = l->spec.share,
-					 .served = l->spec.served,
-					 .n = more || fixes ? n : final_slots(e, s, l, n),
-					 .n_made = n,
-					 .window = window,
-					 .fix = fixes,
-					 .bonus = fixes && more && !least,
-					 .charged_bytes = n * l->layout.slot_bytes };
+		*a = (struct slot_alloc){ .layout = l->layout,
+					  .slots = more,
+					  .more = more != NULL,
+					  .share = l->spec.share,
+					  .served = l->spec.served,
+					  .n = more || fixes ? n : final_slots(e, s, l, n),
+					  .n_made = n,
+					  .window = window,
+					  .fix = fixes,
+					  .bonus = fixes && more && !least,
+					  .charged_bytes = n * l->layout.slot_bytes };
 		r = begin(a, s, &what);
 	}
 	if (r < 0)
@@ -326,7 +326,7 @@ int allotment_request(struct session *s, struct refusal *why)
 		return refuse(
 			why, CODE(LIMIT), what,
 			"the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
-	job_task_await(&a->task, s, &s->allotment);
+	job_task_await(&a->task, s, &s->slot_alloc);
 	if (a->share)
 		s->job->slots_pending = true;
 	return 0;

@@ -1,0 +1,19 @@
+/* a slot allocation: the making of slots, either for a session whose stream has none, or for a share group when another
+ * trainer joins. It decides how many slots the budget and the user's quota allow, charges them, and has an I/O thread
+ * make their memory.
+ *
+ * Loop thread only. It is a task of the job, and may outlive the session that asked. In that case slots made for that
+ * session alone are freed as soon as they are made; a share group that is at work keeps its slots. */
+#ifndef BATCHD_SLOT_ALLOC_H
+#define BATCHD_SLOT_ALLOC_H
+
+#include "refusal.h"
+
+struct session;
+
+enum { SLOT_ALLOC_THERE = 2 };
+
+/* Begins a slot allocation for an OPENING session without s->slot_alloc; job_advance is called when the slots are made. 0;
+ * SLOT_ALLOC_THERE: there is nothing to make; REFUSED: there is too little memory. */
+int slot_alloc_request(struct session *s, struct refusal *why);
+#endif

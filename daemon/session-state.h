@@ -14,7 +14,7 @@
 struct job;
 struct job_task;
 
-enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST, SESSION_PARTING };
+enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_ORPHANED, SESSION_DRAINING };
 
 /* The GPU that the session wants its batches on; device.c's. Zeroed at first. */
 struct device {
@@ -39,13 +39,13 @@ struct stall {
 	char why[256];
 };
 
-/* A trainer. A ghost is a session whose connection has ended while its process lives and holds slots. A parting session
+/* A trainer. An orphan is a session whose connection has ended while its process lives and holds slots. A draining session
  * has been told that the daemon stops, and has the daemon's memory on a GPU open until its Close. */
 struct session {
 	struct session *next; /* in the daemon's list */
 	struct session *next_in_job;
 	struct engine *engine;
-	struct peer *peer; /* NULL: a ghost */
+	struct peer *peer; /* NULL: an orphan */
 	struct job *job;
 	enum session_state state;
 	struct consumer consumer;
@@ -63,12 +63,12 @@ struct session {
 	struct charge ring_bytes;
 	struct producer *producer; /* for a client that makes batches; owned; then it stays GREETED */
 	uint64_t producer_wait_ns, producer_deadline_ns; /* its wait for a served data set's producer: length and end */
-	int pidfd;                                       /* a ghost's */
+	int pidfd;                                       /* an orphan's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
 	struct stall stall;
 	uint64_t advanced;       /* number of the job's advance in which it had its turn */
-	struct charge held, fds; /* a ghost's, taken over from its connection */
+	struct charge held, fds; /* an orphan's, taken over from its connection */
 	pid_t pid;
 	uid_t uid;
 	char program[WIRE_MAX_PROGRAM + 1];

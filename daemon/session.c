@@ -34,11 +34,11 @@ enum { PRODUCER_WAIT_MS = 60000 };
 
 /* ---- states ---- */
 
-enum { SESSION_ENDED = SESSION_PARTING + 1 };
+enum { SESSION_ENDED = SESSION_DRAINING + 1 };
 
 static void note_move(const struct session *s, unsigned to)
 {
-	static const char *const names[] = { "greeted", "opening", "attached", "ghost", "parting", "ended" };
+	static const char *const names[] = { "greeted", "opening", "attached", "orphaned", "draining", "ended" };
 	log_record(LOG_LEVEL_DEBUG, "session", "session %llu (pid %d): %s -> %s%s%s", (unsigned long long)s->number,
 		   (int)s->pid, names[s->state], names[to], s->job ? ", job " : "", s->job ? s->job->spec.job : "");
 	PROBE(session_move, s->number, s->state, to);
@@ -51,8 +51,8 @@ static void session_move(struct session *s, enum session_state to)
 	static const bool allowed[5][5] = {
 		[SESSION_GREETED] = { [SESSION_OPENING] = true },
 		[SESSION_OPENING] = { [SESSION_ATTACHED] = true },
-		[SESSION_ATTACHED] = { [SESSION_GHOST] = true, [SESSION_PARTING] = true },
-		[SESSION_PARTING] = { [SESSION_GHOST] = true },
+		[SESSION_ATTACHED] = { [SESSION_ORPHANED] = true, [SESSION_DRAINING] = true },
+		[SESSION_DRAINING] = { [SESSION_ORPHANED] = true },
 	};
 	assert(allowed[s->state][to]);
 	note_move(s, to);
@@ -72,7 +72,7 @@ static void forget(struct session *s)
 	e->on_ended(e);
 }
 
-static void on_ghost_closed(uv_handle_t *h)
+static void on_orphan_closed(uv_handle_t *h)
 {
 	struct session *s = h->data;
 	close(s->pidfd);
@@ -81,29 +81,29 @@ static void on_ghost_closed(uv_handle_t *h)
 	forget(s);
 }
 
-static void ghost_ends(struct session *s)
+static void orphan_ends(struct session *s)
 {
 	loader_finish_consumer(&s->consumer);
 	uv_poll_stop(&s->exit_poll);
-	uv_close((uv_handle_t *)&s->exit_poll, on_ghost_closed);
+	uv_close((uv_handle_t *)&s->exit_poll, on_orphan_closed);
 }
 
 static void on_process_exit(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
 	(void)events;
-	ghost_ends(poll->data);
+	orphan_ends(poll->data);
 }
 
-void session_forsake(struct session *s)
+void session_drop_orphan(struct session *s)
 {
-	if (s->state == SESSION_GHOST && !device_must_stay(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
-		ghost_ends(s);
-	else if (s->state == SESSION_PARTING && s->peer && !device_must_stay(s))
+	if (s->state == SESSION_ORPHANED && !device_must_stay(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
+		orphan_ends(s);
+	else if (s->state == SESSION_DRAINING && s->peer && !device_must_stay(s))
 		peer_close(s->peer);
 }
 
-bool session_abandon(struct session *s)
+bool session_detach_gpu(struct session *s)
 {
 	bool had = device_must_stay(s);
 	if (had)
@@ -111,13 +111,13 @@ bool session_abandon(struct session *s)
 	if (s->peer)
 		peer_close(s->peer);
 	else
-		session_forsake(s);
+		session_drop_orphan(s);
 	return had;
 }
 
 /* The connection is gone while the process may still read its slots: only its exit frees them. The pidfd is taken over,
  * not duplicated, because there may be no free descriptor. */
-static bool become_ghost(struct session *s, struct peer *p)
+static bool become_orphan(struct session *s, struct peer *p)
 {
 	if (p->pidfd < 0 || (s->engine->stopping && !device_must_stay(s)) ||
 	    uv_poll_init(&s->engine->loop, &s->exit_poll, p->pidfd))
@@ -128,7 +128,7 @@ static bool become_ghost(struct session *s, struct peer *p)
 	charge_move(&s->held, &p->connection);
 	charge_move(&s->fds, &p->fds);
 	s->exit_poll.data = s;
-	session_move(s, SESSION_GHOST);
+	session_move(s, SESSION_ORPHANED);
 	uv_poll_start(&s->exit_poll, UV_READABLE, on_process_exit);
 	return true;
 }
@@ -148,7 +148,7 @@ static void dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char 
 {
 	peer_dismiss(s->peer, code, NULL, "%s", text);
 	part(s);
-	session_move(s, SESSION_PARTING);
+	session_move(s, SESSION_DRAINING);
 }
 
 static void fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
@@ -172,7 +172,7 @@ static void on_ended(struct session *s, const struct refusal *why)
 		fail(s, why->code, why->field, why->text);
 }
 
-void session_dismiss(struct session *s)
+void session_drain(struct session *s)
 {
 	struct peer *p = s->peer;
 	bool stays = p && s->state == SESSION_ATTACHED && device_must_stay(s);
@@ -194,12 +194,12 @@ static void on_peer_closed(struct peer *p)
 	s->peer = NULL;
 	producer_on_closed(s);
 	job_task_forget(&s->slot_alloc);
-	if (s->state != SESSION_PARTING)
+	if (s->state != SESSION_DRAINING)
 		part(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.device_slab;
 	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s",
 		   (unsigned long long)s->number, s->program, (int)s->pid, holds ? " while it holds batches" : "");
-	if (holds && become_ghost(s, p))
+	if (holds && become_orphan(s, p))
 		return;
 	loader_finish_consumer(&s->consumer);
 	forget(s);
@@ -717,7 +717,7 @@ static void on_close(struct session *s)
 {
 	struct peer *p = s->peer;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
-	if (s->state == SESSION_ATTACHED || s->state == SESSION_PARTING)
+	if (s->state == SESSION_ATTACHED || s->state == SESSION_DRAINING)
 		loader_finish_consumer(&s->consumer);
 	peer_close(p);
 }
@@ -782,7 +782,7 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		return;
 	}
 	bool attached = s->state == SESSION_ATTACHED;
-	if (s->state == SESSION_PARTING && m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
+	if (s->state == SESSION_DRAINING && m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
 		return; /* it was sent before the client knew */
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
 		on_produce(s, m->produce);

@@ -12,11 +12,11 @@ extern const struct job_ops session_job_ops;
 
 /* Tells the trainer. Ends the session unless the trainer's process may have memory on a GPU open: that memory must not
  * be freed until the trainer sends Close or exits. */
-void session_dismiss(struct session *s);
-/* Stops waiting for the slots of a ghost, or of a trainer that is opening again, unless they are on a GPU. */
-void session_forsake(struct session *s);
+void session_drain(struct session *s);
+/* Stops waiting for the slots of an orphan, or of a trainer that is opening again, unless they are on a GPU. */
+void session_drop_orphan(struct session *s);
 /* Stops waiting for the session's GPU mapping, too; the exit of this process frees it. Returns whether there was
  * one. */
-bool session_abandon(struct session *s);
+bool session_detach_gpu(struct session *s);
 
 #endif

@@ -75,7 +75,7 @@ static void tell_clients(struct shutdown *s)
 	for (struct peer *p = s->server->peers; p;) {
 		bool tell = !p->dismissed;
 		if (tell && p->session)
-			session_dismiss(p->session);
+			session_drain(p->session);
 		else if (tell)
 			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
 				  e->socket_path);
@@ -83,7 +83,7 @@ static void tell_clients(struct shutdown *s)
 	}
 	for (struct session *x = e->sessions, *next; x; x = next) {
 		next = x->next;
-		session_forsake(x);
+		session_drop_orphan(x);
 	}
 }
 
@@ -94,7 +94,7 @@ static void on_grace_over(uv_timer_t *t)
 	unsigned n = 0;
 	for (struct session *x = s->engine->sessions, *next; x; x = next) {
 		next = x->next;
-		n += session_abandon(x);
+		n += session_detach_gpu(x);
 	}
 	if (n)
 		log_record(LOG_LEVEL_WARNING, "gpu-left",

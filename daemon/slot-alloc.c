@@ -94,7 +94,7 @@ static uint32_t final_slots(struct engine *e, const struct session *s, const str
 	if (!l->is_loose)
 		return n + plenty_slots(e, s, l, n);
 	uint64_t most = e->budget.bytes / l->layout.slot_bytes;
-	uint64_t all = n + (uint64_t)group_slot_quota(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
+	uint64_t all = n + (uint64_t)group_slot_quota(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_ORPHANS);
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
 

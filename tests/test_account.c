@@ -68,7 +68,7 @@ END_TEST
 
 START_TEST(test_a_moved_charge_is_given_back_once)
 {
-	/* A trainer's connection becomes a ghost, and the charge moves with it. Ending the empty charge again does
+	/* A trainer's connection becomes an orphan, and the charge moves with it. Ending the empty charge again does
 	 * nothing. */
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_SESSIONS, 1), 0);
 	charge_move(&c[1], &c[0]);

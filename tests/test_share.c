@@ -28,7 +28,7 @@ static struct trainer *come(uint32_t place, uint32_t window)
 	if (!g->slots) {
 		struct slots *slots;
 		uint32_t share = group_slot_quota(window, 0);
-		ck_assert_int_eq(slots_create(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_GHOSTS),
+		ck_assert_int_eq(slots_create(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_ORPHANS),
 					      window, &slots),
 				 0);
 		group_set_slots(g, slots, window, share);
@@ -549,7 +549,7 @@ START_TEST(test_a_group_of_known_size_waits_for_all_to_come_and_for_no_trainer_a
 }
 END_TEST
 
-START_TEST(test_places_are_limited_and_ghosts_are_counted)
+START_TEST(test_places_are_limited_and_orphans_are_counted)
 {
 	/* 64 places; a trainer that is gone while it holds batches keeps its share, not its place. */
 	begin(GROUP_DETACH, 1);
@@ -700,7 +700,7 @@ int main(void)
 	tcase_add_test(t, test_a_replay_does_not_stop_the_group_nor_the_group_the_replay);
 	tcase_add_test(t, test_a_trainer_that_resumes_elsewhere_is_not_refused);
 	tcase_add_test(t, test_a_group_of_known_size_waits_for_all_to_come_and_for_no_trainer_after);
-	tcase_add_test(t, test_places_are_limited_and_ghosts_are_counted);
+	tcase_add_test(t, test_places_are_limited_and_orphans_are_counted);
 	tcase_add_loop_test(t, test_random_histories, 0, 6);
 	suite_add_tcase(s, t);
 	return suite_run(s);

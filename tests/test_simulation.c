@@ -14,7 +14,7 @@
  *
  *   - sessions freed while their job continues to open
  *   - a slab's task that outlives its failed job
- *   - a share job that waits for ever for slots that a ghost has given back
+ *   - a share job that waits for ever for slots that an orphan has given back
  *   - a gap in the batches of a trainer that joins late
  *   - slots written to while the daemon stops and their holders read
  *
@@ -61,7 +61,7 @@ enum { ROUNDS = 100000 };
 #endif
 enum { MAX_PROCESSES = 8 };
 
-/* Every socket of the history: a daemon's ghost refers to one that its trainer has forgotten. */
+/* Every socket of the history: a daemon's orphan refers to one that its trainer has forgotten. */
 static struct sim_socket *sockets[1024];
 static unsigned n_sockets;
 
@@ -99,10 +99,10 @@ static struct sim_socket *open_socket(void)
 	return p ? sim_fd_thing(p->fd) : NULL;
 }
 
-static bool ghost_ends(void)
+static bool orphan_ends(void)
 {
 	for (struct session *s = sim_engine.sessions; s; s = s->next) {
-		if (s->state == SESSION_GHOST && ((struct sim_socket *)sim_fd_thing(s->pidfd))->dead &&
+		if (s->state == SESSION_ORPHANED && ((struct sim_socket *)sim_fd_thing(s->pidfd))->dead &&
 		    sim_poll_fires(s->pidfd))
 			return true;
 	}
@@ -120,7 +120,7 @@ static bool daemon_hears(void)
 	struct sim_socket *s = open_socket();
 	return (s && (sim_chance(50) ? sim_daemon_sees_hangup(s) || sim_daemon_sees_exit(s)
 				     : sim_daemon_sees_exit(s) || sim_daemon_sees_hangup(s))) ||
-	       ghost_ends();
+	       orphan_ends();
 }
 
 static bool somebody_goes_elsewhere(void)
@@ -185,7 +185,7 @@ static bool anybody_gets_on(void)
 
 static bool daemon_hears_everybody(void)
 {
-	bool any = ghost_ends();
+	bool any = orphan_ends();
 	for (unsigned i = 0; i < n_sockets; i++) {
 		any |= sim_daemon_receives(sockets[i]);
 		any |= sim_daemon_sees_exit(sockets[i]) || sim_daemon_sees_hangup(sockets[i]);

@@ -177,7 +177,7 @@ END_TEST
 
 START_TEST(test_the_charge_is_refunded_with_the_last_reference)
 {
-	/* A ghost's reference keeps memory and charge. */
+	/* An orphan's reference keeps memory and charge. */
 	struct slot_layout l;
 	struct slots *s;
 	uint64_t account;

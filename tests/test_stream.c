@@ -176,7 +176,7 @@ START_TEST(test_what_a_dead_trainer_held_comes_back)
 }
 END_TEST
 
-START_TEST(test_slots_outlive_their_loader_for_a_ghost)
+START_TEST(test_slots_outlive_their_loader_for_an_orphan)
 {
 	/* A stuck trainer holds its batch while the loader is closed; its memory stays readable until the trainer
 	 * releases it. */
@@ -375,7 +375,7 @@ START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 }
 END_TEST
 
-START_TEST(test_share_goes_on_when_a_ghost_gives_its_slots_back)
+START_TEST(test_share_goes_on_when_an_orphan_gives_its_slots_back)
 {
 	/* A trainer that hung up holds every slot; a waiting trainer is served as soon as it ends, without asking
 	 * again. */
@@ -505,14 +505,14 @@ int main(void)
 	tcase_add_test(t, test_after_a_seek_batches_carry_its_number_and_begin_there);
 	tcase_add_test(t, test_seeks_at_random_never_lose_a_slot);
 	tcase_add_test(t, test_what_a_dead_trainer_held_comes_back);
-	tcase_add_test(t, test_slots_outlive_their_loader_for_a_ghost);
+	tcase_add_test(t, test_slots_outlive_their_loader_for_an_orphan);
 	tcase_add_test(t, test_share_gives_every_trainer_every_batch_in_lockstep);
 	tcase_add_test(t, test_share_does_not_wait_for_a_trainer_that_has_left);
 	tcase_add_test(t, test_share_refuses_what_has_left_the_window);
 	tcase_add_test(t, test_share_begins_with_the_rearmost_trainer_in_any_order);
 	tcase_add_test(t, test_share_refuses_an_epoch_that_is_counted_from_another_sample);
 	tcase_add_test(t, test_share_jumps_when_all_have_called_set_epoch);
-	tcase_add_test(t, test_share_goes_on_when_a_ghost_gives_its_slots_back);
+	tcase_add_test(t, test_share_goes_on_when_an_orphan_gives_its_slots_back);
 	tcase_add_test(t, test_share_lets_no_trainer_join_where_a_batch_is_missing);
 	tcase_add_test(t, test_a_stopped_loader_begins_nothing_more);
 	tcase_add_test(t, test_own_batches_come_back_as_they_were_sent);

@@ -100,7 +100,7 @@ int32_t group_free_place(const struct group *g)
 
 bool group_is_full(const struct group *g)
 {
-	return g->slots && g->slots->n_holders >= g->n_places + GROUP_GHOSTS;
+	return g->slots && g->slots->n_holders >= g->n_places + GROUP_ORPHANS;
 }
 
 int group_attach(struct group *g, struct consumer *c, uint32_t place)

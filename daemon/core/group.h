@@ -26,9 +26,9 @@
 #include "core/loader-spec.h"
 #include "core/streams.h"
 
-/* GHOSTS: how many trainers that are gone and still hold batches (stopped, or forked and hung up) may be charged to the
+/* GROUP_ORPHANS: how many trainers that are gone and still hold batches (stopped, or forked and hung up) may be charged to the
  * group in addition. */
-enum { GROUP_MAX_PLACES = 64, GROUP_SHARE = 3, GROUP_GHOSTS = 16 };
+enum { GROUP_MAX_PLACES = 64, GROUP_SHARE = 3, GROUP_ORPHANS = 16 };
 /* Memory that a GPU reads cannot be added later: when its first trainer on a GPU arrives, a group gets slots for this
  * many trainers, or for those present if there are more, and none afterwards. */
 enum { GROUP_GPU_PLACES = 8 };

@@ -318,8 +318,8 @@ def test_a_client_that_closes_the_socket_and_lives_keeps_its_slots(make_daemon, 
         stdin=subprocess.PIPE,
     )
     trainer.hear()
-    ghost = until("the session is a ghost", lambda: [s for s in status()["sessions"] if "gone" in s["state"]])[0]
-    assert ghost["held"] >= 3
+    orphan = until("the session is an orphan", lambda: [s for s in status()["sessions"] if "gone" in s["state"]])[0]
+    assert orphan["held"] >= 3
     for _ in range(2):
         assert len(Trainer(epoch_script(dataset, batch_size=4, job="orphan")).finish()) == 24
     assert status()["memory"]["slots_bytes"] > 0

@@ -459,11 +459,11 @@ static void check_session(const struct session *s)
 	SIM_CHECK(!c->slots || !c->stream || c->n_leases <= (c->quota ? c->quota : 2 * c->slots->n_made),
 		  "session %u is lent %u slots", (unsigned)s->number, c->n_leases);
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
-	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL),
-		  "session %u is a ghost with a connection, or neither", (unsigned)s->number);
-	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || c->device_slab ||
+	SIM_CHECK((s->state == SESSION_ORPHANED) == (s->peer == NULL),
+		  "session %u is an orphan with a connection, or neither", (unsigned)s->number);
+	SIM_CHECK(s->state != SESSION_ORPHANED || c->n_leases || c->device_slab ||
 			  uv_is_closing((const uv_handle_t *)&s->exit_poll),
-		  "session %u is a ghost that holds nothing", (unsigned)s->number);
+		  "session %u is an orphan that holds nothing", (unsigned)s->number);
 }
 
 static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *lent)
@@ -498,8 +498,8 @@ static void check_accounts(void)
 	for (const struct job *j = sim_engine.jobs; j; j = j->next)
 		n_loaders += j->state != JOB_CLOSING;
 	for (const struct session *s = sim_engine.sessions; s; s = s->next) {
-		n_sessions += s->state == SESSION_GHOST;
-		n_fds_charged += s->state == SESSION_GHOST ? 2 : 0;
+		n_sessions += s->state == SESSION_ORPHANED;
+		n_fds_charged += s->state == SESSION_ORPHANED ? 2 : 0;
 	}
 	SIM_CHECK(a->used[ACCOUNT_LOADERS] == n_loaders, "%u loaders charged of %u", (unsigned)a->used[ACCOUNT_LOADERS],
 		  (unsigned)n_loaders);

@@ -1,4 +1,4 @@
-/* See session-ring.h. A broken ring is found deep inside a stream; so peer_doom leaves everything in place until the
+/* See session-ring.h. A broken ring is found deep inside a stream; so peer_fail_deferred leaves everything in place until the
  * next turn of the loop. */
 #include "session-ring.h"
 
@@ -17,12 +17,12 @@ static struct session *session_of(struct consumer *c)
 
 static bool is_usable(const struct session *s)
 {
-	return s->ring.page && s->peer && !s->peer->doomed && !s->peer->closing;
+	return s->ring.page && s->peer && !s->peer->failing && !s->peer->closing;
 }
 
 static void break_off(struct session *s, const char *why)
 {
-	peer_doom(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the ring is broken: %s", why);
+	peer_fail_deferred(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the ring is broken: %s", why);
 }
 
 int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m)
@@ -80,7 +80,7 @@ void session_ring_collect(struct session *s)
 {
 	const char *why;
 	int r = -EAGAIN;
-	if (s->ring.page && !(s->peer && s->peer->doomed)) {
+	if (s->ring.page && !(s->peer && s->peer->failing)) {
 		do
 			r = collect_one(s, &why);
 		while (r == 0); /* terminates: each entry ends a lease */

@@ -146,7 +146,7 @@ static void part(struct session *s)
 
 static void dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char *text)
 {
-	peer_dismiss(s->peer, code, NULL, "%s", text);
+	peer_half_close(s->peer, code, NULL, "%s", text);
 	part(s);
 	session_move(s, SESSION_DRAINING);
 }
@@ -487,7 +487,7 @@ static int publish(struct consumer *c, const struct slot *slot)
 		return session_ring_put(s, &m);
 	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
 	peer_send(p, &m, NULL, 0);
-	return p->doomed || p->closing ? -EPIPE : 0;
+	return p->failing || p->closing ? -EPIPE : 0;
 }
 
 static void on_device_slab_failed(struct consumer *c, const char *why)
@@ -700,7 +700,7 @@ static void on_classes(struct session *s, uint32_t first)
 
 static void on_status(struct session *s)
 {
-	if (s->peer->gone)
+	if (s->peer->eof)
 		return;
 	if (s->peer->n_out) { /* or its unread answers would fill the daemon's memory */
 		fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");

@@ -73,7 +73,7 @@ static void tell_clients(struct shutdown *s)
 			loader_stop(j->loader);
 	}
 	for (struct peer *p = s->server->peers; p;) {
-		bool tell = !p->dismissed;
+		bool tell = !p->half_closed;
 		if (tell && p->session)
 			session_drain(p->session);
 		else if (tell)

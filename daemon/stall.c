@@ -255,7 +255,7 @@ static void look(struct session *s, uint64_t now, uint64_t after_ns)
 	/* Not only a look at its ring: a caller that takes releases out must also use the freed slots, because the
 	 * trainer expects a reaction. */
 	stream_wake(&s->consumer);
-	if (!s->peer || s->peer->doomed)
+	if (!s->peer || s->peer->failing)
 		return;
 	if (!has_batches(s) || progress(s) != s->stall.progress || !s->stall.active_ns) {
 		note_progress(s, now);

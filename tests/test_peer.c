@@ -318,7 +318,7 @@ START_TEST(test_a_wake_behind_a_full_socket_comes_when_it_is_read)
 		ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
 		ck_assert_uint_eq(m->batch->step, heard);
 	}
-	for (int turn = 0; p->wake_owed && turn < 100; turn++) {
+	for (int turn = 0; p->wake_pending && turn < 100; turn++) {
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 	}
 	struct pollfd ready = { t.client, POLLIN, 0 };
@@ -353,9 +353,9 @@ START_TEST(test_descriptors_that_wait_to_be_read_are_charged)
 	}
 	send_batch(p, n++, fds, 3);
 	send_batch(p, n++, fds, 3);
-	ck_assert(!p->doomed);
+	ck_assert(!p->failing);
 	send_batch(p, n++, fds, 3); /* the connection's own 2 and the 6 that wait are 8 */
-	ck_assert(p->doomed);
+	ck_assert(p->failing);
 	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before + 6);
 }
 END_TEST

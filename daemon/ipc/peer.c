@@ -79,7 +79,7 @@ static void drop_waiting(struct peer *p)
 		free_packet(p, k);
 	}
 	p->n_out = 0;
-	p->wake_owed = false;
+	p->wake_pending = false;
 	charge_end(&p->unread);
 }
 
@@ -140,7 +140,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 {
 	if (p->closing)
 		return;
-	if (!p->doomed && !p->dismissed) {
+	if (!p->failing && !p->half_closed) {
 		va_list ap;
 		va_start(ap, fmt);
 		say_why(p, code, field, fmt, ap);
@@ -154,29 +154,29 @@ static void on_doom(uv_timer_t *t)
 	peer_close(t->data);
 }
 
-void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+void peer_fail_deferred(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
-	if (p->closing || p->doomed)
+	if (p->closing || p->failing)
 		return;
 	va_list ap;
 	va_start(ap, fmt);
 	say_why(p, code, field, fmt, ap);
 	va_end(ap);
-	p->doomed = true;
+	p->failing = true;
 	p->events = 0;
 	uv_poll_stop(&p->poll);
 	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the timer's own use, the hello, is over */
 }
 
-void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
-	if (p->closing || p->doomed || p->dismissed)
+	if (p->closing || p->failing || p->half_closed)
 		return;
 	va_list ap;
 	va_start(ap, fmt);
 	say_why(p, code, field, fmt, ap);
 	va_end(ap);
-	p->dismissed = true;
+	p->half_closed = true;
 	drop_waiting(p);
 	shutdown(p->fd, SHUT_WR); /* a client whose socket had no room for the Error notices this */
 	set_events(p);
@@ -187,34 +187,37 @@ void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *fiel
 static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned n_fds)
 {
 	if (p->n_out == MAX_WAITING) {
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
+		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
+				   "the client does not read what it asked for");
 		return;
 	}
 	struct packet *k = parcel ? malloc(sizeof(*k)) : NULL;
 	if (!k) {
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
+		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
 		return;
 	}
 	*k = (struct packet){ .parcel = parcel_ref(parcel) };
 	for (; k->n_fds < n_fds; k->n_fds++) {
 		if (charge_grow(&p->fds, 1)) {
 			free_packet(p, k);
-			peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-				  "this user's trainers take up too many of the daemon's descriptors, unread ones "
-				  "included (limits.fds_per_user in its configuration)");
+			peer_fail_deferred(
+				p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+				"this user's trainers take up too many of the daemon's descriptors, unread ones "
+				"included (limits.fds_per_user in its configuration)");
 			return;
 		}
 		k->fds[k->n_fds] = fcntl(fds[k->n_fds], F_DUPFD_CLOEXEC, 0);
 		if (k->fds[k->n_fds] < 0) {
 			charge_shrink(&p->fds, 1);
 			free_packet(p, k);
-			peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL, "the daemon is out of file descriptors");
+			peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL,
+					   "the daemon is out of file descriptors");
 			return;
 		}
 	}
 	if (charge_grow(&p->unread, parcel->n_bytes)) {
 		free_packet(p, k);
-		peer_doom(
+		peer_fail_deferred(
 			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
 			"this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
 		return;
@@ -242,19 +245,19 @@ static bool is_full(int r)
 }
 
 /* Handles a message that can be sent neither now nor later. The poll notices a peer that is gone, and reads its last
- * messages first. Any other peer is doomed: without the message it would wait for ever. */
+ * messages first. Any other peer fails: without the message it would wait for ever. */
 static void cannot_send(struct peer *p, int r)
 {
 	if (r == -EMSGSIZE)
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
 	else if (r != -EPIPE && r != -ECONNRESET)
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "cannot send: %s", strerror(-r));
+		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "cannot send: %s", strerror(-r));
 }
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	assert(n_fds <= PACKET_FDS);
-	if (p->closing || p->doomed || p->dismissed)
+	if (p->closing || p->failing || p->half_closed)
 		return;
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 	if (is_full(r)) {
@@ -268,7 +271,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 
 void peer_send_parcel(struct peer *p, struct parcel *parcel)
 {
-	if (p->closing || p->doomed || p->dismissed)
+	if (p->closing || p->failing || p->half_closed)
 		return;
 	int r = p->out_first ? -EAGAIN : 0;
 	if (r == 0 && send(p->fd, parcel->bytes, parcel->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
@@ -300,21 +303,21 @@ static void send_wake(struct peer *p)
 	do
 		r = wire_send(p->fd, &WIRE_SERVER(WAKE, wake, &w)->base, NULL, 0, MSG_DONTWAIT);
 	while (r == -EINTR);
-	p->wake_owed = is_full(r);
+	p->wake_pending = is_full(r);
 	if (is_short(r)) {
 		retry_later(p);
 		return;
 	}
-	if (r && !p->wake_owed)
+	if (r && !p->wake_pending)
 		cannot_send(p, r);
 	set_events(p);
 }
 
 void peer_wake(struct peer *p)
 {
-	if (p->closing || p->doomed || p->dismissed)
+	if (p->closing || p->failing || p->half_closed)
 		return;
-	p->wake_owed = true;
+	p->wake_pending = true;
 	if (!p->out_first)
 		send_wake(p);
 }
@@ -350,7 +353,7 @@ static void flush(struct peer *p)
 			return;
 		if (r)
 			cannot_send(p, r);
-		if (p->doomed)
+		if (p->failing)
 			return;
 		p->out_first = k->next;
 		p->n_out--;
@@ -358,7 +361,7 @@ static void flush(struct peer *p)
 		free_packet(p, k);
 	}
 	set_events(p);
-	if (p->wake_owed && !p->doomed)
+	if (p->wake_pending && !p->failing)
 		send_wake(p);
 }
 
@@ -417,13 +420,13 @@ static bool take_in(struct peer *p, int r, size_t n_bytes, int *fds, unsigned n_
 		return false;
 	}
 	dispatch(p, p->server->buffer, n_bytes, fds, n_fds);
-	return !p->closing && !p->doomed;
+	return !p->closing && !p->failing;
 }
 
 static bool receive_one(struct peer *p)
 {
 	struct server *s = p->server;
-	if (p->doomed)
+	if (p->failing)
 		return false;
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds = 0;
@@ -442,13 +445,13 @@ static bool receive_one(struct peer *p)
 static void receive_rest(struct peer *p)
 {
 	int n_bytes;
-	p->gone = true;
+	p->eof = true;
 	shutdown(p->fd, SHUT_RD);
 	do {
 		n_bytes = 0;
 		while (receive_one(p))
 			;
-	} while (!p->closing && !p->doomed && ioctl(p->fd, FIONREAD, &n_bytes) == 0 && n_bytes > 0);
+	} while (!p->closing && !p->failing && ioctl(p->fd, FIONREAD, &n_bytes) == 0 && n_bytes > 0);
 	peer_close(p);
 }
 
@@ -488,7 +491,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	if (events & UV_WRITABLE)
 		flush(p);
-	if (p->closing || p->doomed || !(events & (UV_READABLE | UV_DISCONNECT)))
+	if (p->closing || p->failing || !(events & (UV_READABLE | UV_DISCONNECT)))
 		return;
 	receive(p);
 }
@@ -512,8 +515,8 @@ static void watch(struct peer *p, int events)
 
 static void set_events(struct peer *p)
 {
-	if (!p->closing && !p->doomed)
-		watch(p, UV_READABLE | (p->out_first || p->wake_owed ? UV_WRITABLE : 0));
+	if (!p->closing && !p->failing)
+		watch(p, UV_READABLE | (p->out_first || p->wake_pending ? UV_WRITABLE : 0));
 }
 
 /* Timers run before sockets are polled: if the loop was blocked, the Hello may already be there. */

@@ -55,10 +55,10 @@ struct peer {
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
 	bool is_trainer;                       /* ops' own: other trainers may wait for its messages */
-	bool gone;                             /* its remaining messages are the last, and no client reads an answer */
-	bool doomed;                           /* has been sent the error; closed in the loop's next iteration */
-	bool dismissed;                        /* has been sent the error, and is heard until it hangs up */
-	bool wake_owed;                        /* a Wake could not be sent yet */
+	bool eof;                              /* its remaining messages are the last, and no client reads an answer */
+	bool failing;                          /* has been sent the error; closed in the loop's next iteration */
+	bool half_closed;                      /* has been sent the error, and is heard until it hangs up */
+	bool wake_pending;                     /* a Wake could not be sent yet */
 	struct charge connection, fds, unread; /* ops->closed may take over the first two */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
@@ -94,11 +94,11 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 
 /* Like peer_fail, but the peer and its session stay until the loop's next iteration: for callers that are still using
  * what the peer's end frees. */
-void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+void peer_fail_deferred(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
 /* Like peer_fail, but its messages are still read, until it hangs up or the caller closes it; nothing more is sent. */
-void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
 /* Tells the client to look at the ring, now or as soon as its socket has room: messages that it reads before that may

@@ -71,7 +71,7 @@ void server_stop(struct server *s)
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
-	if (p->closing || p->doomed || p->dismissed)
+	if (p->closing || p->failing || p->half_closed)
 		return;
 	struct sim_socket *s = socket_of(p);
 	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
@@ -92,7 +92,8 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		k->gpu = sim_gpu_send(fds[n_fds - 1]);
 	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
 	if (p->n_out > MAX_WAITING)
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
+		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
+				   "the client does not read what it asked for");
 }
 
 void peer_close(struct peer *p)
@@ -142,7 +143,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	if (p->closing)
 		return;
 	va_start(ap, fmt);
-	if (!p->doomed && !p->dismissed)
+	if (!p->failing && !p->half_closed)
 		say_why(p, code, field, fmt, ap);
 	va_end(ap);
 	peer_close(p);
@@ -152,26 +153,26 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 static void part(struct peer *p, bool *how, Batchd__Wire__ErrorCode code, const char *field, const char *fmt,
 		 va_list ap)
 {
-	if (p->closing || p->doomed || p->dismissed)
+	if (p->closing || p->failing || p->half_closed)
 		return;
 	say_why(p, code, field, fmt, ap);
 	*how = true;
 }
 
-void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+void peer_fail_deferred(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	part(p, &p->doomed, code, field, fmt, ap); /* sim_doom_comes closes it */
+	part(p, &p->failing, code, field, fmt, ap); /* sim_deferred_failure_comes closes it */
 	va_end(ap);
 }
 
 /* The peer may still send Close. */
-void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	part(p, &p->dismissed, code, field, fmt, ap);
+	part(p, &p->half_closed, code, field, fmt, ap);
 	va_end(ap);
 }
 
@@ -190,7 +191,7 @@ bool peer_shares_mounts(const struct peer *p)
 void peer_send_parcel(struct peer *p, struct parcel *parcel)
 {
 	struct sim_socket *s = socket_of(p);
-	if (!p->closing && !p->doomed && !p->dismissed && !s->hung_up && !s->dead && !s->lost)
+	if (!p->closing && !p->failing && !p->half_closed && !s->hung_up && !s->dead && !s->lost)
 		memcpy(push_room(&s->to_client, parcel->n_bytes, -1)->bytes, parcel->bytes, parcel->n_bytes);
 }
 
@@ -247,7 +248,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s)
 {
 	struct peer *p = s->peer;
-	struct sim_packet *k = p && !p->doomed ? sim_queue_pop(&s->to_daemon) : NULL;
+	struct sim_packet *k = p && !p->failing ? sim_queue_pop(&s->to_daemon) : NULL;
 	const Batchd__Wire__ClientMessage *m;
 	const char *why = "";
 	if (!k)
@@ -294,10 +295,10 @@ bool sim_daemon_sees_exit(struct sim_socket *s)
 	return true;
 }
 
-bool sim_doom_comes(void)
+bool sim_deferred_failure_comes(void)
 {
 	for (struct peer *p = sim_server.peers; p; p = p->next) {
-		if (p->doomed) {
+		if (p->failing) {
 			peer_close(p);
 			return true;
 		}

@@ -174,7 +174,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s);
 bool sim_daemon_sees_hangup(struct sim_socket *s);
 bool sim_daemon_sees_exit(struct sim_socket *s);
-bool sim_doom_comes(void); /* disconnects a peer that has been told the reason */
+bool sim_deferred_failure_comes(void); /* disconnects a peer that has been told the reason */
 bool sim_peer_freed(void);
 
 /* ---- the daemon (world.c) ---- */

@@ -598,7 +598,7 @@ static void check_shares(const struct group *g)
 	}
 	for (uint32_t i = 0; i < g->slots->n_made; i++) {
 		const struct slot *slot = &g->slots->slot[i];
-		ck_assert(slot->state != SLOT_READY || slot->owed || slot->n_leases);
+		ck_assert(slot->state != SLOT_READY || slot->pending || slot->n_leases);
 		ck_assert(slot->state != SLOT_FREE || (!slot->linked && !slot->n_leases));
 	}
 }

@@ -25,7 +25,7 @@
  *   - publishing past a batch that is not ready
  *   - a generation that stays
  *   - a wake-up only for a trainer that holds one batch or none
- *   - a detached rank that is still owed
+ *   - a detached rank that is still pending
  *   - a charge not refunded
  *   - a dropped slot used again before its rows are done
  *   - a seek that keeps what was made

@@ -242,7 +242,7 @@ static void settle(struct group *g, struct consumer *c, struct stream *s, const 
 		leave(c);
 		enter(s, c);
 	}
-	stream_owe(s, c, c->rank, at);
+	stream_mark_pending(s, c, c->rank, at);
 }
 
 static void elect(struct group *g)
@@ -352,7 +352,7 @@ static void skip(struct group *g, struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (!c || !(slot->owed & bit(i)))
+		if (!c || !(slot->pending & bit(i)))
 			continue;
 		c->n_skipped++;
 		g->n_skipped++;
@@ -363,16 +363,16 @@ static void skip(struct group *g, struct stream *s, struct slot *slot)
 		c->cursor.step++;
 		c->cursor = normal(g, &c->cursor);
 	}
-	slot->owed = 0;
+	slot->pending = 0;
 	stream_try_free(s, slot);
 }
 
 static void detach(struct group *g, struct stream *s, struct slot *slot)
 {
-	uint64_t owed = slot->owed;
+	uint64_t pending = slot->pending;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (!c || !(owed & bit(i)))
+		if (!c || !(pending & bit(i)))
 			continue;
 		struct position at = normal(g, &c->cursor);
 		settle(g, c, find_cover(g, &at, s), &at);
@@ -388,12 +388,12 @@ static bool relieve(struct group *g, struct stream *s)
 	if (!hungry)
 		return false;
 	for (struct slot *slot = s->first; slot; slot = slot->next) {
-		if (position_compare(&slot->at, &hungry->cursor) >= 0 || slot->owed & s->expected)
+		if (position_compare(&slot->at, &hungry->cursor) >= 0 || slot->pending & s->expected)
 			return false; /* the hungry member itself waits for it; or an expected trainer has not come
 			               * yet */
 		if (slot->state != SLOT_READY || slot->n_leases)
 			continue;
-		if (!slot->owed)
+		if (!slot->pending)
 			return false; /* no trainer wants it: it becomes free when its copy to a GPU is done */
 		if (g->policy == GROUP_SKIP)
 			skip(g, s, slot);
@@ -503,7 +503,7 @@ static void expect_no_more(struct group *g, uint32_t place)
 	for (uint32_t i = 0; i < g->streams->n; i++) {
 		struct stream *s = g->streams->list[i];
 		if (s->expected & bit(place))
-			stream_forget(s, place);
+			stream_clear_pending(s, place);
 		if (s->positioned && !s->n_members && !s->expected)
 			stream_stop(s);
 	}

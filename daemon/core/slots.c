@@ -133,7 +133,7 @@ void slot_begin(struct slot *s, struct stream *stream)
 	slot_move(s, SLOT_FILLING);
 	PROBE(slot_begin, s->slots->slab.fd, s->number, s->generation);
 	s->stream = stream;
-	s->owed = 0;
+	s->pending = 0;
 	assert(s->n_leases == 0 && s->n_copying == 0 && !s->holders && !s->linked);
 	if (s->slots->n_device_slabs)
 		s->slots->hooks->begin(s->slots, s);

@@ -1,11 +1,11 @@
 /* The slots of one slab, each in one state:
  *
- *              slot_begin            every row made               owed to no rank, held by no trainer
+ *              slot_begin            every row made               pending for no rank, held by no trainer
  *     FREE ---------------> FILLING ----------------> READY -----------------------------------------> FREE
  *                              |                                                                        ^
  *                              +--> DROPPED (no longer wanted; rows still in work) ---------------------+
  *
- * `owed` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it
+ * `pending` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it
  * is being copied (device-slab.h). Only slot_settle and slot_filled make a slot FREE. Its generation increases each
  * time it is begun, so that a message about an earlier batch cannot affect a later one.
  *
@@ -66,8 +66,8 @@ struct slot {
 	uint64_t generation;
 	struct position at;
 	uint32_t n_rows, n_padding;
-	bool last;     /* of its epoch */
-	uint64_t owed; /* bit per rank (share) or bit 0 (shard) */
+	bool last;        /* of its epoch */
+	uint64_t pending; /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
 	uint64_t holders;   /* of a group: a bit per place whose member holds it */
 	uint32_t n_copying; /* device slabs that are reading it */
@@ -128,10 +128,10 @@ void slot_begin(struct slot *s, struct stream *stream);
 void slot_filled(struct slot *s);
 /* FILLING -> DROPPED; the caller cancels the job. */
 void slot_drop(struct slot *s);
-/* Ready, owed to no rank, held by no trainer and read by no GPU. */
+/* Ready, pending for no rank, held by no trainer and read by no GPU. */
 static inline bool slot_is_unneeded(const struct slot *s)
 {
-	return s->state == SLOT_READY && !s->owed && !s->n_leases && !s->n_copying;
+	return s->state == SLOT_READY && !s->pending && !s->n_leases && !s->n_copying;
 }
 /* READY -> FREE, of an unneeded slot that its stream has taken out of its list. */
 void slot_settle(struct slot *s);

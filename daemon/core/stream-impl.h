@@ -16,9 +16,9 @@ bool stream_covers(const struct stream *s, const struct position *at);
 /* Sets the position of the next batch to begin. */
 void stream_set_next(struct stream *s, const struct position *to);
 /* Owes the consumer every batch from `to` on and none before it. */
-void stream_owe(struct stream *s, struct consumer *c, uint32_t place, const struct position *to);
+void stream_mark_pending(struct stream *s, struct consumer *c, uint32_t place, const struct position *to);
 /* Owes the place nothing any more, unless a consumer has it. */
-void stream_forget(struct stream *s, uint32_t place);
+void stream_clear_pending(struct stream *s, uint32_t place);
 /* Takes the consumer out and owes it nothing any more. It keeps the slots that it holds. */
 void stream_remove(struct stream *s, uint32_t place);
 /* Frees the slot if it is not needed. */

@@ -138,15 +138,15 @@ static bool is_counted_on(const struct stream *s, const struct consumer *c)
 	return c->positioned || !s->host->spec->share || s->host->spec->world_size > 1;
 }
 
-static uint64_t owed_at(const struct stream *s, const struct position *at)
+static uint64_t pending_at(const struct stream *s, const struct position *at)
 {
-	uint64_t owed = s->expected;
+	uint64_t pending = s->expected;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c && is_counted_on(s, c) && (!c->positioned || position_compare(&c->cursor, at) <= 0))
-			owed |= bit(i);
+			pending |= bit(i);
 	}
-	return owed;
+	return pending;
 }
 
 uint64_t stream_count_batches(const struct stream *s, uint64_t base)
@@ -265,7 +265,7 @@ static bool begin_one(struct stream *s)
 		fill_from_own(s, slot);
 	assert(slot->n_rows <= h->spec->batch_size && slot->n_padding <= slot->n_rows);
 	slot->at = s->next;
-	slot->owed = owed_at(s, &slot->at);
+	slot->pending = pending_at(s, &slot->at);
 	list_append(s, slot);
 	advance(s);
 	slot->source = h->source;
@@ -314,12 +314,12 @@ static void on_copied(struct slot *slot, struct device_slab *device_slab, const 
 	h->ops->came_back(h);
 }
 
-/* A ready batch is copied to every GPU on which a consumer is owed it, once to each. */
+/* A ready batch is copied to every GPU on which it is pending for a consumer, once to each. */
 static void start_copies(struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && c->device_slab && c->slots == slot->slots && (slot->owed & bit(i)) &&
+		if (c && c->device_slab && c->slots == slot->slots && (slot->pending & bit(i)) &&
 		    device_slab_copy(c->device_slab, slot, on_copied))
 			s->host->n_in_flight++;
 	}
@@ -337,7 +337,7 @@ static void lease(struct consumer *c, struct slot *slot)
 	c->leases[slot->number]++;
 	c->n_leases++;
 	c->stream->n_unheld -= slot->n_leases++ == 0;
-	slot->owed &= ~bit(c->stream->n_consumers > 1 ? c->rank : 0);
+	slot->pending &= ~bit(c->stream->n_consumers > 1 ? c->rank : 0);
 }
 
 static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
@@ -349,7 +349,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			continue;
 		if (slot->state != SLOT_READY)
 			return; /* only in order */
-		if (!(slot->owed & bit(place)))
+		if (!(slot->pending & bit(place)))
 			continue;
 		if (c->n_leases >= consumer_max_leases(c))
 			return;
@@ -434,7 +434,7 @@ void stream_end_epoch(struct stream *s, struct slot *slot)
 	struct position to = { .epoch = slot->at.epoch + 1 };
 	for (struct slot *behind = slot->next; behind; behind = behind->next) {
 		behind->at = to;
-		behind->owed = owed_at(s, &to);
+		behind->pending = pending_at(s, &to);
 		to.step++;
 	}
 	stream_set_next(s, &to);
@@ -467,7 +467,7 @@ void stream_drop_from(struct stream *s, struct slot *slot)
 	while (slot) {
 		struct slot *next = slot->next;
 		list_remove(s, slot);
-		slot->owed = 0;
+		slot->pending = 0;
 		if (slot->state == SLOT_FILLING) {
 			slot_drop(slot);
 			slot->source->ops->cancel(slot->source, slot);
@@ -593,17 +593,17 @@ void stream_remove(struct stream *s, uint32_t place)
 	assert(s->consumers[place] && s->consumers[place]->stream == s);
 	s->consumers[place]->stream = NULL;
 	s->consumers[place] = NULL;
-	stream_forget(s, place);
+	stream_clear_pending(s, place);
 }
 
-void stream_forget(struct stream *s, uint32_t place)
+void stream_clear_pending(struct stream *s, uint32_t place)
 {
 	s->expected &= ~bit(place);
 	if (s->consumers[place])
 		return;
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
-		slot->owed &= ~bit(place);
+		slot->pending &= ~bit(place);
 		stream_try_free(s, slot);
 	}
 }
@@ -645,14 +645,14 @@ static bool is_alone(const struct stream *s, const struct consumer *c)
 	return true;
 }
 
-void stream_owe(struct stream *s, struct consumer *c, uint32_t place, const struct position *to)
+void stream_mark_pending(struct stream *s, struct consumer *c, uint32_t place, const struct position *to)
 {
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
 		if (position_compare(&slot->at, to) < 0)
-			slot->owed &= ~bit(place);
+			slot->pending &= ~bit(place);
 		else
-			slot->owed |= bit(place);
+			slot->pending |= bit(place);
 		start_copies(s, slot);
 		stream_try_free(s, slot);
 	}
@@ -743,7 +743,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	c->positioned = true;
 	c->returns = false;
 	c->waiting = true;
-	stream_owe(s, c, place, to);
+	stream_mark_pending(s, c, place, to);
 	s->host->source->ops->moved(s->host->source);
 	stream_pump(s);
 	return 0;
@@ -883,9 +883,9 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 		bool made = slot->state == SLOT_FILLING && pool_is_finished(s->host->pool, &slot->job);
 		out->making += slot->state == SLOT_FILLING && !made;
 		out->held += slot->n_leases > 0;
-		out->ready += made || (slot->state == SLOT_READY && slot->owed);
+		out->ready += made || (slot->state == SLOT_READY && slot->pending);
 	}
-	out->waits_for = s->first && s->first->state == SLOT_READY ? s->first->owed : 0;
+	out->waits_for = s->first && s->first->state == SLOT_READY ? s->first->pending : 0;
 }
 
 bool stream_has_more(const struct consumer *c)
@@ -893,7 +893,7 @@ bool stream_has_more(const struct consumer *c)
 	const struct slot *slot = c->stream && c->positioned ? c->stream->first : NULL;
 	uint64_t mine = bit(c->stream && c->stream->n_consumers > 1 ? c->rank : 0);
 	while (slot &&
-	       (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->owed & mine))))
+	       (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->pending & mine))))
 		slot = slot->next;
 	return slot && slot->state == SLOT_READY;
 }

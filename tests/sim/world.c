@@ -62,9 +62,9 @@ static void trace_stream(const struct stream *s)
 		  (unsigned long long)s->expected, s->n_own);
 	for (uint32_t i = 0; s->slots && i < s->slots->n; i++) {
 		const struct slot *slot = &s->slots->slot[i];
-		sim_trace("    slot %u: state %d, %u.%u.%u, owed %llx, %u leases%s", i, slot->state,
+		sim_trace("    slot %u: state %d, %u.%u.%u, pending %llx, %u leases%s", i, slot->state,
 			  (unsigned)slot->at.epoch, (unsigned)slot->at.base, (unsigned)slot->at.step,
-			  (unsigned long long)slot->owed, slot->n_leases, slot->linked ? "" : ", not listed");
+			  (unsigned long long)slot->pending, slot->n_leases, slot->linked ? "" : ", not listed");
 	}
 	for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
@@ -474,9 +474,9 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 		SIM_CHECK(lent[i] == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases,
 			  lent[i]);
 		SIM_CHECK(slot->state == SLOT_READY || !lent[i], "slot %u is on lease in state %d", i, slot->state);
-		SIM_CHECK(slot->state != SLOT_FREE || (!slot->owed && !slot->linked),
-			  "slot %u is free, and yet owed or listed", i);
-		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->owed || slot->n_copying,
+		SIM_CHECK(slot->state != SLOT_FREE || (!slot->pending && !slot->linked),
+			  "slot %u is free, and yet pending or listed", i);
+		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->pending || slot->n_copying,
 			  "slot %u is nobody's and not free", i);
 		SIM_CHECK(slot->generation >= slab->generation[i], "slot %u went back a generation", i);
 		slab->generation[i] = slot->generation;

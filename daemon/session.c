@@ -218,7 +218,7 @@ static void attach(struct session *s, uint32_t rank)
 		return;
 	}
 	session_move(s, SESSION_ATTACHED);
-	s->consumer.returns = s->again;
+	s->consumer.reconnected = s->again;
 	s->peer->is_trainer = true;
 	if (!uv_is_active((uv_handle_t *)&s->engine->stall))
 		stall_watch(s->engine);
@@ -334,11 +334,11 @@ static void advance(struct session *s)
 	bool share = l->spec.share;
 	int32_t rank = s->wanted_rank;
 	if (rank < 0)
-		rank = l->is_loose ? group_free_place(&l->group) : share ? free_place(loader_stream(l, 0)) : 0;
-	if (rank < 0 || (l->is_loose && group_is_full(&l->group))) {
+		rank = l->is_async ? group_free_place(&l->group) : share ? free_place(loader_stream(l, 0)) : 0;
+	if (rank < 0 || (l->is_async && group_is_full(&l->group))) {
 		char text[200];
 		snprintf(text, sizeof(text), "every place of this share job is taken: %u trainers at most%s",
-			 l->is_loose ? l->group.n_places : l->spec.world_size,
+			 l->is_async ? l->group.n_places : l->spec.world_size,
 			 l->spec.world_size > 1 ? " (world_size)" : "");
 		fail(s, CODE(LIMIT), "world_size", text);
 		return;
@@ -354,7 +354,7 @@ static void advance(struct session *s)
 	if ((share && j->slots_pending) || served_job_is_mapping(j, (uint32_t)rank))
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) ||
-	    (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
+	    (l->is_async && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
 		request_slots(s);
 	else if (device_ready(s, stream->slots))
 		attach(s, (uint32_t)rank);
@@ -411,7 +411,7 @@ static void send_opened(struct session *s)
 	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
-	o.window = l->is_loose ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */
+	o.window = l->is_async ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */
 	o.slot_bytes = l->layout.slot_bytes;
 	o.indices_offset = l->layout.indices_offset;
 	if (s->job->served)
@@ -626,7 +626,7 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 		note(s, served_job_on_join(s, m, &why), &why);
 		return;
 	}
-	if (!l->is_loose || l->spec.world_size > 1) {
+	if (!l->is_async || l->spec.world_size > 1) {
 		fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
 		return;
 	}

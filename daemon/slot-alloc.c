@@ -69,7 +69,7 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
  * than a first batch may. A GPU pins all of a slab at once, so they would come too late for it. */
 static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
-	if (e->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted ||
+	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted ||
 	    n >= PLENTY_SLOTS)
 		return 0;
 	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(e, l, &left);
@@ -91,7 +91,7 @@ static uint32_t affordable_slots(struct engine *e, const struct loader *l, uint3
  * join, as far as the whole budget allows. */
 static uint32_t final_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
-	if (!l->is_loose)
+	if (!l->is_async)
 		return n + plenty_slots(e, s, l, n);
 	uint64_t most = e->budget.bytes / l->layout.slot_bytes;
 	uint64_t all = n + (uint64_t)group_slot_quota(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_ORPHANS);
@@ -109,7 +109,7 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 	const struct engine *e = s->engine;
 	const struct loader *l = s->job->loader;
 	char slot[32], have[32], used[32], own[32], what[200];
-	if (l->is_loose && l->group.slots && l->group.slots->fixed)
+	if (l->is_async && l->group.slots && l->group.slots->fixed)
 		return refuse(
 			why, CODE(LIMIT), "world_size",
 			"this share group has a trainer with its batches on a GPU, for which memory cannot grow: there is room for no more than the %u that are "
@@ -221,7 +221,7 @@ static void take(struct slot_alloc *a)
 			fix(a->slots);
 		charge_end(&a->bytes); /* the bytes move to the slots, in the same account: there is room for them */
 		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
-		for (uint32_t i = 0; l && !l->is_loose && i < l->streams.n; i++) {
+		for (uint32_t i = 0; l && !l->is_async && i < l->streams.n; i++) {
 			if (l->streams.list[i]->slots == a->slots)
 				stream_pump(l->streams.list[i]);
 		}
@@ -234,7 +234,7 @@ static void take(struct slot_alloc *a)
 		slots_unref(a->slots);
 	else if (a->served)
 		served_job_offer(j, s->consumer.rank, a->slots);
-	else if (l->is_loose) {
+	else if (l->is_async) {
 		a->slots->fixed = a->fix;
 		group_set_slots(&l->group, a->slots, a->window, group_slot_quota(a->window, l->spec.n_slots));
 	} else {
@@ -291,12 +291,12 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
 	assert(!s->slot_alloc && s->state == SESSION_OPENING);
-	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this trainer's share */
+	struct slots *more = l->is_async ? l->group.slots : NULL; /* the group is at work: this trainer's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
 	uint32_t n = affordable_slots(e, l, more ? least : wanted_slots(e, l)), window = n;
 	if (n < least || (more && least > more->n - more->n_made))
 		return refuse_slots(s, least, why);
-	bool fixes = l->is_loose && s->device.asked;
+	bool fixes = l->is_async && s->device.asked;
 	if (fixes)
 		n = fixed_slots(e, l, more, n);
 	if (more && n == 0) {

@@ -128,7 +128,7 @@ static const struct session *find_ahead(const struct session *s, uint64_t *by)
 static bool is_followed(const struct session *s)
 {
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
-		if (o->consumer.follows && o->consumer.stream && o->consumer.stream == s->consumer.stream)
+		if (o->consumer.waits_for_epoch && o->consumer.stream && o->consumer.stream == s->consumer.stream)
 			return true;
 	}
 	return false;
@@ -204,7 +204,7 @@ static void begin_spell(struct session *s, uint64_t idle_ns)
 	describe(s, idle_ns, text, sizeof(text));
 	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);
 	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(idle_ns));
-	s->consumer.stuck = true;
+	s->consumer.stalled = true;
 	if (s->consumer.group)
 		group_pump(s->consumer.group);
 }
@@ -225,7 +225,7 @@ void stall_tell(const struct session *newcomer)
 static void end_spell(struct session *s, const char *how)
 {
 	char text[256];
-	s->stall.is_on = s->consumer.stuck = false;
+	s->stall.is_on = s->consumer.stalled = false;
 	snprintf(text, sizeof(text), "rank %u of job %s (pid %d) %s after %.0f s", s->consumer.rank, s->job->spec.job,
 		 (int)s->pid, how, seconds(uv_hrtime() - s->stall.active_ns));
 	log_record(LOG_LEVEL_NOTICE, "goes-on", "session %" PRIu64 ": %s", s->number, text);

@@ -298,7 +298,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	count_untaken(j, &batches, &rows);
 	set_int(o, "samples_delivered", l->n_samples_published - rows);
 	set_int(o, "batches_delivered", l->n_batches_published - batches);
-	if (l->is_loose) {
+	if (l->is_async) {
 		set_int(o, "places", l->group.n_places);
 		set_int(o, "batches_skipped", l->group.n_skipped);
 		set_int(o, "trainers_detached", l->group.n_detached);
@@ -311,7 +311,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
 	for (uint32_t i = 0; i < l->streams.n && i < 64; i++) {
-		if (l->streams.list[i]->slots && (!l->is_loose || l->streams.list[i]->n_members))
+		if (l->streams.list[i]->slots && (!l->is_async || l->streams.list[i]->n_members))
 			json_array_append_new(streams, stream_part(j, l->streams.list[i]));
 	}
 	set(o, "streams", streams);
@@ -369,7 +369,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		                                                     * cohort */
 		set_int(o, "skipped", s->consumer.n_skipped);
 		set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
-		if (s->consumer.follows)
+		if (s->consumer.waits_for_epoch)
 			set_int(o, "waits_for_epoch", s->consumer.cursor.epoch); /* until its group gets there */
 	}
 	return o;

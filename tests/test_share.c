@@ -18,7 +18,7 @@ static void begin(enum group_policy policy, uint32_t size)
 				    .seed = 3,
 				    .policy = policy },
 	      SAMPLES);
-	ck_assert(f.loader->is_loose);
+	ck_assert(f.loader->is_async);
 }
 
 /* Joins as the daemon lets a session join: with memory for its share. */
@@ -397,7 +397,7 @@ START_TEST(test_waiting_for_the_next_epoch_does_not_wait_for_a_stuck_trainer)
 		for (int i = 0; i < 50; i++)
 			uv_run(&f.loop, UV_RUN_NOWAIT);
 		ck_assert_uint_eq(b->n + c->n, 0);
-		a->c.stuck = true;
+		a->c.stalled = true;
 		group_pump(&f.loader->group);
 		if (policy != GROUP_WAIT) {
 			for (unsigned n = 1; n <= PER_EPOCH; n++) {
@@ -407,7 +407,7 @@ START_TEST(test_waiting_for_the_next_epoch_does_not_wait_for_a_stuck_trainer)
 			ck_assert_ptr_eq(b->c.stream, c->c.stream);
 			ck_assert_ptr_ne(b->c.stream, a->c.stream);
 		}
-		a->c.stuck = false;
+		a->c.stalled = false;
 		for (unsigned n = 1; n <= PER_EPOCH + 2; n++)
 			consume(&f, a, n);
 		consume(&f, b, 3);

@@ -264,7 +264,7 @@ static void want_more(void)
  * wait for the others. */
 static bool nobody_is_waited_for(const struct sim_trainer *t)
 {
-	return t->job->loose && t->job->world_size == 1 && t->job->policy != GROUP_WAIT && !t->follows;
+	return t->job->async && t->job->world_size == 1 && t->job->policy != GROUP_WAIT && !t->waits_for_epoch;
 }
 
 static void check_served(bool share_too)

@@ -128,7 +128,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 
 static bool is_in_stream(const struct stream *s, const struct consumer *c)
 {
-	return c && c->positioned && !c->follows && position_compare(&c->cursor, &s->next) <= 0;
+	return c && c->positioned && !c->waits_for_epoch && position_compare(&c->cursor, &s->next) <= 0;
 }
 
 /* The member with the most advanced cursor; members that wait for the cohort to reach their epoch do not count. NULL:
@@ -331,7 +331,7 @@ static bool has_ahead(const struct stream *s, const struct consumer *c, uint32_t
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
 	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
-	return c->positioned && !c->follows && !has_ahead(s, c, enough);
+	return c->positioned && !c->waits_for_epoch && !has_ahead(s, c, enough);
 }
 
 /* The foremost of the members that have too few batches ahead of them. NULL: none. */
@@ -440,7 +440,7 @@ static struct slot *claim(struct stream *s)
 static bool gets_on(const struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
-		if (is_in_stream(s, s->consumers[i]) && !s->consumers[i]->stuck)
+		if (is_in_stream(s, s->consumers[i]) && !s->consumers[i]->stalled)
 			return true;
 	}
 	return false;
@@ -456,10 +456,10 @@ static void let_follow(struct group *g, struct stream *s)
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		bool begun = !first || (c && position_compare(&first->cursor, &c->cursor) > 0);
-		if (!c || !c->follows || (!begun && !apart))
+		if (!c || !c->waits_for_epoch || (!begun && !apart))
 			continue;
 		struct position at = c->cursor;
-		c->follows = false;
+		c->waits_for_epoch = false;
 		if (!begun)
 			settle(g, c, find_cover(g, &at, s), &at);
 		g->again = true;
@@ -513,7 +513,7 @@ static void take_position(struct consumer *c, uint64_t seek)
 {
 	c->seek = seek;
 	c->positioned = true;
-	c->follows = false;
+	c->waits_for_epoch = false;
 	c->n_missed = 0;
 	c->waiting = true;
 }
@@ -551,7 +551,7 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 	if (how == GROUP_AT_START)
 		at.base = at.step = 0;
 	take_position(c, seek);
-	c->follows = waits;
+	c->waits_for_epoch = waits;
 	settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);
 	expect_no_more(g, c->rank);
 	*out = at;

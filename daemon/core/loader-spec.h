@@ -24,7 +24,7 @@ struct loader_spec {
 	uint64_t seed, incarnation;
 	enum group_policy policy; /* share: what happens to a trainer that is too slow */
 	bool shuffle, drop_last, share, apply_exif, own_batches;
-	bool served; /* a producer makes the batches; then a share group is never loose */
+	bool served; /* a producer makes the batches; then a share group is never async */
 	uid_t uid;
 };
 

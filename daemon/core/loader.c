@@ -113,12 +113,12 @@ static void on_published(struct stream_host *h, const struct slot *slot, bool wa
 static void on_device_slab_failed(struct stream_host *h, const struct device_slab *device_slab, const char *why)
 {
 	struct loader *l = loader_of(h);
-	for (uint32_t i = 0; l->is_loose && i < l->group.n_places; i++) {
+	for (uint32_t i = 0; l->is_async && i < l->group.n_places; i++) {
 		struct consumer *c = l->group.member[i];
 		if (c && c->device_slab == device_slab)
 			c->ops->device_slab_failed(c, why);
 	}
-	for (uint32_t k = 0; !l->is_loose && k < l->streams.n; k++) {
+	for (uint32_t k = 0; !l->is_async && k < l->streams.n; k++) {
 		struct stream *s = l->streams.list[k];
 		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 			struct consumer *c = s->consumers[i];
@@ -393,7 +393,7 @@ static uint64_t hash_pipeline(const struct loader *l)
 }
 
 /* A share group of size 1 is an open group: trainers come and go. */
-static bool is_loose(const struct loader_spec *spec)
+static bool is_async(const struct loader_spec *spec)
 {
 	return spec->share && !spec->served && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
 }
@@ -408,9 +408,9 @@ static const struct stream_host_ops host_ops = { .n_batches = on_n_batches,
 /* Shard: streams of ranks are made as the ranks come. */
 static int make_streams(struct loader *l)
 {
-	l->is_loose = is_loose(&l->spec);
+	l->is_async = is_async(&l->spec);
 	l->streams.host = &l->host;
-	if (l->is_loose)
+	if (l->is_async)
 		return group_init(&l->group, &l->streams, l->spec.policy, l->spec.world_size);
 	bool open = l->spec.served && l->spec.world_size == 1; /* as far as one sequence of batches allows: a later
 	                                                        * trainer joins at the position of the others */
@@ -441,7 +441,7 @@ struct stream *loader_stream(struct loader *l, uint32_t rank)
 
 int loader_attach(struct loader *l, struct consumer *c, uint32_t rank)
 {
-	return l->is_loose ? group_attach(&l->group, c, rank) : stream_attach(loader_find_stream(l, rank), c, rank);
+	return l->is_async ? group_attach(&l->group, c, rank) : stream_attach(loader_find_stream(l, rank), c, rank);
 }
 
 void loader_detach(struct consumer *c)
@@ -523,7 +523,7 @@ void loader_close(struct loader *l)
 	loader_ref(l);
 	for (uint32_t i = 0; i < l->streams.n; i++)
 		stream_finish(l->streams.list[i]);
-	if (l->is_loose)
+	if (l->is_async)
 		group_finish(&l->group);
 	l->host.source->ops->close(l->host.source);
 	loader_unref(l);

@@ -55,7 +55,7 @@ struct loader {
 	struct slot_layout layout;
 
 	struct streams streams;
-	bool is_loose;      /* a share group that does not keep step */
+	bool is_async;      /* a share group that does not keep step */
 	struct group group; /* if it is one */
 	struct plan_entry plans[4];
 	uint64_t plan_clock;

@@ -75,7 +75,7 @@ void stream_look(struct stream *s)
 /* A consumer whose trainer works on its last batch, or has none: the trainer will ask next. */
 static bool is_starving(const struct consumer *c)
 {
-	return c->positioned && !c->follows && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
+	return c->positioned && !c->waits_for_epoch && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
 }
 
 /* Before the loop may sleep: each consumer says whether its trainer wakes the loop, and for what. True if there is
@@ -110,7 +110,7 @@ static void update_urgency(struct stream *s)
 		n_ready += slot->state == SLOT_READY;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && c->follows)
+		if (c && c->waits_for_epoch)
 			continue; /* it waits for the other trainers to get there, not for the workers */
 		waiting |= c && c->waiting;
 		/* A trainer with unread batches wakes us itself. Batches for a GPU must still be copied, so wake early
@@ -344,7 +344,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 {
 	if (c->n_leases >= consumer_max_leases(c))
 		return; /* checked before walking the long list of a large group */
-	for (struct slot *slot = s->first; slot && !c->follows; slot = slot->next) {
+	for (struct slot *slot = s->first; slot && !c->waits_for_epoch; slot = slot->next) {
 		if (position_compare(&slot->at, &c->cursor) < 0)
 			continue;
 		if (slot->state != SLOT_READY)
@@ -615,8 +615,8 @@ void stream_detach(struct consumer *c)
 		return;
 	c->home = NULL;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
-	s->host->n_returned += c->returns;
-	c->returns = false;
+	s->host->n_returned += c->reconnected;
+	c->reconnected = false;
 	c->positioned = false;
 	c->waiting = false;
 	if (!has_positioned_consumer(s)) {
@@ -714,7 +714,7 @@ static bool others_come_by(const struct stream *s, const struct position *to)
  * connection and was slower in returning than consumers that it had kept waiting. Not every producer can go back. */
 static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
-	return ((s->expected & bit(place)) || c->returns) && s->host->source->goes_back;
+	return ((s->expected & bit(place)) || c->reconnected) && s->host->source->goes_back;
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
@@ -738,10 +738,10 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		return STREAM_E_ELSEWHERE;
 	}
 	s->expected &= ~bit(place);
-	s->host->n_returned += c->returns;
+	s->host->n_returned += c->reconnected;
 	c->seek = seek;
 	c->positioned = true;
-	c->returns = false;
+	c->reconnected = false;
 	c->waiting = true;
 	stream_mark_pending(s, c, place, to);
 	s->host->source->ops->moved(s->host->source);

@@ -51,7 +51,7 @@ struct stream_host {
 	uint64_t server;             /* the server that provides the files (dataset_server); 0: the files are on local
 	                              * disks */
 	unsigned n_in_flight;        /* jobs, tasks and copies to GPUs that have not completed */
-	uint32_t n_returned;         /* consumers that came back (consumer.returns) and have said where to go on, or
+	uint32_t n_returned;         /* consumers that came back (consumer.reconnected) and have said where to go on, or
 	                              * have left again */
 	bool stopped;                /* no batch is begun or published any more */
 };
@@ -84,19 +84,19 @@ struct consumer {
 	uint32_t n_leases;    /* their sum; at most consumer_max_leases */
 	uint32_t rank;
 	bool positioned;        /* has said where to begin */
-	bool returns;           /* until it has said where to begin: it was here before, and the others wait for it to
+	bool reconnected;       /* until it has said where to begin: it was here before, and the others wait for it to
 	                         * reach their position */
 	struct position cursor; /* the next batch it has to get */
 	bool waiting;           /* its trainer has nothing left to take, and has said so */
 	uint32_t n_unread;      /* batches it was given and, as far as is known, has not taken yet */
 	uint64_t seek;          /* the trainer's number of its last seek */
 	uint64_t n_published;
-	bool follows;       /* in a group: gets nothing until another consumer has been given the batch at `cursor` */
-	bool stuck;         /* its trainer makes no progress: the others do not wait for it to reach an epoch. Set by
+	bool waits_for_epoch; /* in a group: gets nothing until another consumer has been given the batch at `cursor` */
+	bool stalled;         /* its trainer makes no progress: the others do not wait for it to reach an epoch. Set by
 	                     * the code that watches trainers */
-	uint32_t quota;     /* the most leases it may have; 0: twice as many as there are slots */
-	uint64_t n_skipped; /* batches that it missed, in total */
-	uint64_t n_missed;  /* batches that it missed between the last it was given and the next */
+	uint32_t quota;       /* the most leases it may have; 0: twice as many as there are slots */
+	uint64_t n_skipped;   /* batches that it missed, in total */
+	uint64_t n_missed;    /* batches that it missed between the last it was given and the next */
 };
 
 /* The trainer's own index batch, waiting to be made. */

@@ -190,7 +190,7 @@ struct sim_job {
 	uid_t uid;
 	bool shuffle, drop_last, share, own;
 	enum group_policy policy;
-	bool loose;                       /* a share group that is not in lockstep */
+	bool async;                       /* a share group that is not in lockstep */
 	bool served, resumable, is_known; /* is_known: the length of its epochs is known */
 	bool old_makers, counts; /* they do not look ahead; counts: at an epoch's end they say how many batches it
 	                          * had */
@@ -275,7 +275,7 @@ struct sim_trainer {
 	struct sim_old old;
 	unsigned claim;
 	Batchd__Wire__Start start; /* how it joined last */
-	bool follows;              /* it has asked for the next epoch, which may never begin */
+	bool waits_for_epoch;      /* it has asked for the next epoch, which may never begin */
 	struct sim_slab *slab;
 	struct ring ring;         /* its ring, if it asked for a ring */
 	bool is_stranger;         /* CUDA IPC does not reach it */

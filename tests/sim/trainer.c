@@ -205,7 +205,7 @@ static void seek(struct sim_trainer *t, struct position to)
 	t->job->uneven |= to.epoch || to.step;
 	t->expect = to;
 	t->began = true;
-	t->follows = false;
+	t->waits_for_epoch = false;
 	t->next_push = to.step;
 	t->phase = SIM_STREAMING;
 	s.seek = ++t->seek;
@@ -220,13 +220,13 @@ static void seek(struct sim_trainer *t, struct position to)
 static bool join(struct sim_trainer *t)
 {
 	Batchd__Wire__Join j = BATCHD__WIRE__JOIN__INIT;
-	bool open = t->job->served ? t->job->share : t->job->loose;
+	bool open = t->job->served ? t->job->share : t->job->async;
 	if (!open || t->job->world_size > 1 || (!t->job->served && !sim_n_batches(t->job, 0)) || sim_chance(40))
 		return false;
 	j.seek = ++t->seek;
 	/* a producer does not seek back to the start for a trainer */
 	j.start = t->start = (Batchd__Wire__Start)sim_below(t->job->served ? 2 : 3);
-	t->follows = j.start == BATCHD__WIRE__START__AT_EPOCH;
+	t->waits_for_epoch = j.start == BATCHD__WIRE__START__AT_EPOCH;
 	t->phase = SIM_STREAMING;
 	t->expect = (struct position){ .epoch = UINT64_MAX };
 	SAY(t, JOIN, join, &j, -1);
@@ -258,7 +258,7 @@ void sim_trainer_seeks(struct sim_trainer *t)
 {
 	if ((t->phase == SIM_ATTACHED && go_on(t)) || join(t))
 		return;
-	bool whole = t->job->own || t->job->served || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
+	bool whole = t->job->own || t->job->served || (t->job->share && !t->job->async && !sim_has(SIM_BASES));
 	struct position to = { .epoch = sim_below(2),
 			       .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
 	uint64_t n = t->job->own ? 3
@@ -411,7 +411,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		say_release(t, b->slot, b->generation, true);
 		return;
 	}
-	SIM_CHECK(!b->n_skipped || (t->job->loose && t->job->policy == GROUP_SKIP),
+	SIM_CHECK(!b->n_skipped || (t->job->async && t->job->policy == GROUP_SKIP),
 		  "trainer %u: missed batches, which is not the policy", NUMBER(t));
 	for (uint64_t i = 0; i < b->n_skipped; i++) {
 		t->expect.step++;
@@ -504,12 +504,12 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__FENCED   ? may_be_fenced(t)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST ? sim_gpu_error_percent && t->wanted_gpu
 		  : e->code == BATCHD__WIRE__ERROR_CODE__BEHIND
-			  ? t->job->share && !t->job->loose &&
+			  ? t->job->share && !t->job->async &&
 				    (!t->socket->was_expected || (t->job->served && !t->job->resumable))
 		  : e->code == BATCHD__WIRE__ERROR_CODE__REOPEN   ? t->job->served && sim_has(SIM_GROWS)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH
-			  ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample")
+			  ? t->job->share && !t->job->async && !strcmp(e->field, "base_sample")
 			  : false;
 	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 		ok |= e->code == fair[i];

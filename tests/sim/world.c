@@ -232,14 +232,14 @@ static void roll_job(unsigned i)
 	j->own = kind == 0;
 	j->share = kind >= 4;
 	j->policy = (enum group_policy)sim_below(3);
-	j->loose = j->share && (j->world_size == 1 || j->policy != GROUP_WAIT);
+	j->async = j->share && (j->world_size == 1 || j->policy != GROUP_WAIT);
 	if (j->own)
 		j->shuffle = false;
 	if (sim_chance(5))
 		j->n_slots = 0;
 	if (sim_has(SIM_WORLDS) && sim_chance(60))
 		j->world_size = 1 + sim_below(j->share ? LOADER_MAX_SHARE : LOADER_MAX_WORLD);
-	j->loose = j->share && (j->world_size == 1 || j->policy != GROUP_WAIT);
+	j->async = j->share && (j->world_size == 1 || j->policy != GROUP_WAIT);
 	snprintf(j->name, sizeof(j->name), "job%u", i);
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
 	if (sim_has(SIM_GPUS) && sim_chance(85))
@@ -256,7 +256,7 @@ static void roll_job(unsigned i)
 		}
 		if (!j->share && j->world_size > LOADER_MAX_SERVED)
 			j->world_size = LOADER_MAX_SERVED;
-		j->own = j->shuffle = j->drop_last = j->loose = false;
+		j->own = j->shuffle = j->drop_last = j->async = false;
 		j->policy = GROUP_WAIT;
 		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
 	}
@@ -528,7 +528,7 @@ void sim_check(void)
 			check_stream(j->loader->streams.list[i]);
 			streams += j->loader->streams.list[i]->bytes.amount;
 		}
-		if (j->loader && j->loader->is_loose)
+		if (j->loader && j->loader->is_async)
 			note_ref(j->loader->group.slots);
 		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more set of slots is
 		                                                              * being allocated */

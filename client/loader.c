@@ -392,7 +392,7 @@ int batchd_fd(const struct batchd_loader *l)
 
 	if (!foreign)
 		pthread_mutex_lock(lock);
-	fd = l->absence.lost || l->closed || !l->link ? -1 : l->link->connection.socket;
+	fd = l->outage.lost || l->closed || !l->link ? -1 : l->link->connection.socket;
 	if (!foreign)
 		pthread_mutex_unlock(lock);
 	return fd;
@@ -462,7 +462,7 @@ static int open_once(const struct batchd_options *o, uint64_t born_ns, char *add
 /* A daemon that is away while a loader opens. If it has answered before, batchd_open waits as long as an open loader
  * waits for its own daemon (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a
  * daemon counts, not the time in which a daemon indexed the data or waited for a producer before it went away. */
-struct outage {
+struct open_outage {
 	bool seen; /* a daemon was there, at `address` */
 	char address[ADDRESS_MAX_BYTES];
 	struct fault why;           /* why it went away */
@@ -470,12 +470,12 @@ struct outage {
 	unsigned n_tries;           /* since it first went away */
 };
 
-static uint64_t most_ms(const struct outage *a, const struct batchd_options *o)
+static uint64_t most_ms(const struct open_outage *a, const struct batchd_options *o)
 {
 	return a->seen || o->reconnect_ms < CONNECTION_RETURN_MS ? o->reconnect_ms : CONNECTION_RETURN_MS;
 }
 
-static void note_seen(struct outage *a, const char *address, const struct fault *f)
+static void note_seen(struct open_outage *a, const char *address, const struct fault *f)
 {
 	if (!a->seen)
 		a->why = *f;
@@ -485,7 +485,7 @@ static void note_seen(struct outage *a, const char *address, const struct fault 
 
 /* A daemon returns to its own socket, where the other trainers of its job look for it, too; later any daemon will
  * do. */
-static void choose_address(const struct outage *a, const struct batchd_options *o, char *address)
+static void choose_address(const struct open_outage *a, const struct batchd_options *o, char *address)
 {
 	bool same = a->seen && a->away_ns / 1000000 < o->reconnect_ms / CONNECTION_SAME_SHARE;
 
@@ -493,7 +493,7 @@ static void choose_address(const struct outage *a, const struct batchd_options *
 }
 
 /* After a failure r: returns false if it is final, else true after a pause. */
-static bool waits_for_return(const struct batchd_options *o, int r, struct outage *a, struct fault *f)
+static bool waits_for_return(const struct batchd_options *o, int r, struct open_outage *a, struct fault *f)
 {
 	unsigned pause_ms = a->seen && a->n_tries < 5 ? CONNECTION_LOOK_MS << a->n_tries
 			    : a->seen                 ? 1000
@@ -528,7 +528,7 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 {
 	char address[ADDRESS_MAX_BYTES];
 	struct batchd_options o;
-	struct outage away = { 0 };
+	struct open_outage away = { 0 };
 	struct fault f;
 	int r;
 

@@ -22,12 +22,12 @@ struct cut {
 struct pending;
 
 /* A daemon that went away. */
-struct absence {
-	bool lost;   /* the daemon is away; the connection is closed */
-	bool barren; /* it came back, and no batch has come since */
+struct outage {
+	bool lost;        /* the daemon is away; the connection is closed */
+	bool no_progress; /* it came back, and no batch has come since */
 	struct fault why;
 	uint64_t since_ns, next_try_ns;
-	uint64_t before_ns; /* earlier absences since the last batch, in all */
+	uint64_t earlier_ns; /* earlier outages since the last batch, in all */
 	unsigned n_tries;
 };
 
@@ -52,7 +52,7 @@ struct batchd_loader {
 
 	/* The thread that the loader belongs to. */
 	struct fault fault; /* code: every later call returns it as well; 0 while all is well */
-	struct absence absence;
+	struct outage outage;
 	uint64_t seek; /* of the last Seek sent; 0: none yet */
 	uint64_t epoch, base;
 	uint64_t next_step; /* the only step that may come next */

@@ -27,7 +27,7 @@ enum {
 
 static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
 
-static void wait_before_next_try(struct absence *a, uint64_t now)
+static void wait_before_next_try(struct outage *a, uint64_t now)
 {
 	size_t n = sizeof retry_ms / sizeof *retry_ms;
 
@@ -39,7 +39,7 @@ static void wait_before_next_try(struct absence *a, uint64_t now)
  * tell it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
-	return l->link->gpu && !link_part(l->link, l->absence.why.reopen) && r == BATCHD_E_SHUTDOWN;
+	return l->link->gpu && !link_part(l->link, l->outage.why.reopen) && r == BATCHD_E_SHUTDOWN;
 }
 
 /* The daemon listens until Close: it need not keep the old slots as long as this process lives. Under the lock. */
@@ -54,7 +54,7 @@ static void give_up_leases(struct batchd_loader *l)
  * connection is closed. */
 static bool is_lost(struct batchd_loader *l, int r)
 {
-	struct absence *a = &l->absence;
+	struct outage *a = &l->outage;
 
 	/* BATCHD_E_GPU: a GPU failed in the daemon, which restarts. Failures on this process's side do not get here. */
 	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->link->gpu);
@@ -65,13 +65,13 @@ static bool is_lost(struct batchd_loader *l, int r)
 		uint64_t now = clock_now_ns();
 
 		/* A daemon that restarts but never delivers a batch does not reset the back-off or the deadline. */
-		if (a->barren && a->before_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
+		if (a->no_progress && a->earlier_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
 			return false;
-		*a = (struct absence){ .lost = true,
-				       .why = l->fault,
-				       .since_ns = now,
-				       .before_ns = a->barren ? a->before_ns : 0,
-				       .n_tries = a->barren ? a->n_tries : 0 };
+		*a = (struct outage){ .lost = true,
+				      .why = l->fault,
+				      .since_ns = now,
+				      .earlier_ns = a->no_progress ? a->earlier_ns : 0,
+				      .n_tries = a->no_progress ? a->n_tries : 0 };
 		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
@@ -180,20 +180,20 @@ static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 	struct fault text;
 
 	fault_set(&text, 0, "%.2000s; it is back after %.1f s, and this loader goes on where it was",
-		  l->absence.why.text, (double)waited_ms / 1000);
-	l->absence.lost = false;
-	l->absence.barren = true;
-	l->absence.before_ns += waited_ms * 1000000;
+		  l->outage.why.text, (double)waited_ms / 1000);
+	l->outage.lost = false;
+	l->outage.no_progress = true;
+	l->outage.earlier_ns += waited_ms * 1000000;
 	l->fault.code = 0;
-	loader_event(l, l->absence.why.reopen ? BATCHD_EVENT_REOPENED : BATCHD_EVENT_BACK, text.text);
+	loader_event(l, l->outage.why.reopen ? BATCHD_EVENT_REOPENED : BATCHD_EVENT_BACK, text.text);
 }
 
 /* One try, now. 0, BATCHD_AGAIN, or a code with l->fault. */
 static int try_now(struct batchd_loader *l)
 {
-	struct absence *a = &l->absence;
+	struct outage *a = &l->outage;
 	struct fault f;
-	uint64_t now = clock_now_ns(), waited_ms = (now - a->since_ns + a->before_ns) / 1000000;
+	uint64_t now = clock_now_ns(), waited_ms = (now - a->since_ns + a->earlier_ns) / 1000000;
 	int r = try_once(l, waited_ms, &f);
 
 	l->fault.code = 0;
@@ -219,7 +219,7 @@ static int try_now(struct batchd_loader *l)
  * waits with BATCHD_UNTIL_SIGNAL. */
 static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint64_t began)
 {
-	uint64_t due = l->absence.next_try_ns;
+	uint64_t due = l->outage.next_try_ns;
 	int most_ms = timeout_ms == BATCHD_UNTIL_SIGNAL ? 1000 : timeout_ms;
 
 	for (uint64_t now = clock_now_ns(); now < due; now = clock_now_ns()) {
@@ -240,10 +240,10 @@ static bool is_parting(struct batchd_loader *l)
 {
 	uint64_t now = clock_now_ns();
 
-	if (l->link->connection.socket < 0 || link_part(l->link, l->absence.why.reopen))
+	if (l->link->connection.socket < 0 || link_part(l->link, l->outage.why.reopen))
 		return false;
-	if (now - l->absence.since_ns < (uint64_t)PART_MS * 1000000) {
-		l->absence.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
+	if (now - l->outage.since_ns < (uint64_t)PART_MS * 1000000) {
+		l->outage.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
 		return true;
 	}
 	pthread_mutex_lock(&l->lock);
@@ -285,7 +285,7 @@ int with_link(struct batchd_loader *l, int timeout_ms, link_attempt attempt, voi
 	int r;
 
 	do {
-		r = l->absence.lost ? reconnect(l, time_left(began, timeout_ms)) : 0;
+		r = l->outage.lost ? reconnect(l, time_left(began, timeout_ms)) : 0;
 		if (r != 0)
 			return r;
 		r = attempt(l, arg, time_left(began, timeout_ms));
@@ -295,13 +295,13 @@ int with_link(struct batchd_loader *l, int timeout_ms, link_attempt attempt, voi
 
 int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg)
 {
-	int r = l->absence.lost ? 0 : attempt(l, arg, 0);
+	int r = l->outage.lost ? 0 : attempt(l, arg, 0);
 
 	return is_lost(l, r) ? 0 : r;
 }
 
 void reconnect_part(struct batchd_loader *l)
 {
-	if (l->absence.lost)
-		link_part(l->link, l->absence.why.reopen);
+	if (l->outage.lost)
+		link_part(l->link, l->outage.why.reopen);
 }

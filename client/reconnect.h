@@ -17,10 +17,10 @@ int with_link(struct batchd_loader *l, int timeout_ms, link_attempt attempt, voi
 int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg);
 /* While the daemon is away: unmaps its memory on the GPU as soon as nothing reads it. */
 void reconnect_part(struct batchd_loader *l);
-/* A batch has come: if the daemon goes away now, that is a new absence. */
+/* A batch has come: if the daemon goes away now, that is a new outage. */
 static inline void reconnect_note_progress(struct batchd_loader *l)
 {
-	l->absence.barren = false;
+	l->outage.no_progress = false;
 }
 
 #endif

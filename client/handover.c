@@ -217,11 +217,11 @@ const struct ready *handover_peek(struct link *k, struct fault *f)
 {
 	struct ready ready;
 
-	if (!k->n_early) {
+	if (!k->n_backlog) {
 		if (f->code || (k->ring.page ? poll_ring(k, &ready, f) : poll_socket(k, &ready, f)) != 0)
 			return NULL;
 		if (link_keep(k, &ready, f) < 0)
 			return NULL;
 	}
-	return &k->early[k->first_early];
+	return &k->backlog[k->first_backlog];
 }

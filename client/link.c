@@ -35,7 +35,7 @@ void link_destroy(struct link *k)
 	connection_close(&k->connection);
 	slab_destroy(k->slab);
 	ring_unmap(&k->ring);
-	free(k->early);
+	free(k->backlog);
 	free(k->lease);
 	fields_finish(&k->fields);
 	free(k);
@@ -141,7 +141,7 @@ void link_send_close(struct link *k)
 		connection_send(&k->connection, WIRE_CLIENT(CLOSE, close, &body), NULL, 0);
 }
 
-/* ---- batches that came early ---- */
+/* ---- the backlog ---- */
 
 struct ready link_ready_from(const Batchd__Wire__Batch *b)
 {
@@ -160,28 +160,28 @@ struct ready link_ready_from(const Batchd__Wire__Batch *b)
 
 int link_keep(struct link *k, const struct ready *b, struct fault *f)
 {
-	if (k->n_early == k->n_slots)
+	if (k->n_backlog == k->n_slots)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots",
 				 k->connection.address);
-	k->early[(k->first_early + k->n_early++) % k->n_slots] = *b;
+	k->backlog[(k->first_backlog + k->n_backlog++) % k->n_slots] = *b;
 	k->said_waiting = false;
 	return 0;
 }
 
 void link_put_back(struct link *k, const struct ready *b)
 {
-	k->first_early = (k->first_early + k->n_slots - 1) % k->n_slots;
-	k->early[k->first_early] = *b;
-	k->n_early++;
+	k->first_backlog = (k->first_backlog + k->n_slots - 1) % k->n_slots;
+	k->backlog[k->first_backlog] = *b;
+	k->n_backlog++;
 }
 
 bool link_take_early(struct link *k, struct ready *out)
 {
-	if (!k->n_early)
+	if (!k->n_backlog)
 		return false;
-	*out = k->early[k->first_early];
-	k->first_early = (k->first_early + 1) % k->n_slots;
-	k->n_early--;
+	*out = k->backlog[k->first_backlog];
+	k->first_backlog = (k->first_backlog + 1) % k->n_slots;
+	k->n_backlog--;
 	return true;
 }
 
@@ -251,7 +251,7 @@ bool link_release(struct link *k, uint32_t slot, uint64_t generation)
 	return true;
 }
 
-bool link_part(struct link *k, bool reopen)
+bool link_drain(struct link *k, bool reopen)
 {
 	enum link_gpu_mapping m = k->gpu ? k->gpu->ops->unmap(k->gpu, reopen) : LINK_GPU_NONE;
 

@@ -114,8 +114,8 @@ struct link {
 	/* The ring. Without one, batches and releases travel as packets. Batches: the loader's thread; releases: under
 	 * the lock. */
 	struct ring ring;
-	struct ready *early; /* ring of n_slots: batches that came while a call waited for another message */
-	uint32_t n_early, first_early;
+	struct ready *backlog; /* ring of n_slots: batches that came while a call waited for another message */
+	uint32_t n_backlog, first_backlog;
 
 	/* under the lock */
 	struct slab *slab;
@@ -152,12 +152,12 @@ int link_wake(struct link *k);
 /* Sends Close, if there still is a connection. Under the lock. */
 void link_send_close(struct link *k);
 
-/* ---- batches that came early; the loader's thread ---- */
+/* ---- the backlog; the loader's thread ---- */
 
 struct ready link_ready_from(const Batchd__Wire__Batch *b);
 /* Keeps a batch behind those that are already kept. 0 or a code with f. */
 int link_keep(struct link *k, const struct ready *b, struct fault *f);
-/* Puts a batch that was taken too early back in front of the kept ones; there must be room (n_early below n_slots). */
+/* Puts a batch that was taken too early back in front of the kept ones; there must be room (n_backlog below n_slots). */
 void link_put_back(struct link *k, const struct ready *b);
 /* Takes the first kept batch. False: there is none. */
 bool link_take_early(struct link *k, struct ready *out);
@@ -182,7 +182,7 @@ bool link_detach(struct link *k);
 /* The daemon has gone or is about to go: unmaps its memory on the GPU as soon as nothing reads a batch there, and then
  * sends Close, for which a daemon that stops waits a little. True: nothing is left to unmap. The loader's thread, not
  * under the lock. reopen: the daemon stays, and makes larger slots. */
-bool link_part(struct link *k, bool reopen);
+bool link_drain(struct link *k, bool reopen);
 
 /* A slice was given back. Returns whether it was the last: none is out and none is still to come. n_out is not 0. */
 static inline bool lease_ends(struct lease *lease)

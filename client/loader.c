@@ -244,7 +244,7 @@ void loader_leave_with_batch(struct batchd_loader *l)
 
 void loader_tell(struct batchd_loader *l, const struct fault *f)
 {
-	if (f->code && pthread_equal(l->taker, pthread_self()) && !l->fault.code)
+	if (f->code && pthread_equal(l->consumer_thread, pthread_self()) && !l->fault.code)
 		memcpy(l->fault.text, f->text, sizeof f->text);
 }
 
@@ -425,7 +425,7 @@ static struct batchd_loader *create(const struct batchd_options *o, uint64_t bor
 	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
 	pthread_mutex_init(&l->turn, &recursive);
 	pthread_mutexattr_destroy(&recursive);
-	l->taker = pthread_self();
+	l->consumer_thread = pthread_self();
 	l->generation = process_generation();
 	l->born_ns = born_ns;
 	l->own_batches = o->own_batches;

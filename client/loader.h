@@ -13,7 +13,7 @@
 #include "link.h"
 
 /* The batch that is given out in slices. */
-struct cut {
+struct slice_cursor {
 	struct ready batch;
 	uint32_t row; /* first row of the next slice; batch.n_rows: none is left */
 	bool first;
@@ -62,10 +62,10 @@ struct batchd_loader {
 	                     * there is another one */
 	uint64_t n_given;   /* batches given out, over all resumes */
 	uint64_t order;     /* own_batches: hash of this epoch's batches up to next_step */
-	struct batchd_position resumed; /* by batchd_resume; compared with batchd_start's arguments */
-	struct cut cut;                 /* under lock */
-	uint64_t n_missed;              /* own batches missed since the last given out, by the group's policy */
-	uint64_t n_pushed;              /* own_batches: the first step not pushed yet */
+	struct batchd_position resumed;   /* by batchd_resume; compared with batchd_start's arguments */
+	struct slice_cursor slice_cursor; /* under lock */
+	uint64_t n_missed;                /* own batches missed since the last given out, by the group's policy */
+	uint64_t n_pushed;                /* own_batches: the first step not pushed yet */
 	bool pushed_all;
 	struct pending *pending_first, *pending_last; /* own_batches: steps next_step to n_pushed - 1 */
 	char **classes;                               /* n_classes of them once fetched */
@@ -77,15 +77,15 @@ struct batchd_loader {
 
 	/* Any thread, under lock: sending, the links' slabs and leases, the end. */
 	pthread_mutex_t lock;
-	atomic_bool closed;   /* batchd_close was called: freed with the last call in progress, lease and reference.
+	atomic_bool closed; /* batchd_close was called: freed with the last call in progress, lease and reference.
 	                       * Changed under lock */
-	bool ended;           /* one thread has begun to take the loader apart, or to wait for its GPU */
-	bool husk;            /* only what the last reference frees is left */
-	unsigned n_calls;     /* in progress between loader_enter and loader_leave, or waiting for their turn */
-	unsigned n_refs;      /* by batchd_ref */
-	pthread_t taker;      /* the thread that opened it or took a batch last; `fault` is that thread's */
-	struct link *link;    /* NULL: a husk. Changed by the loader's thread */
-	struct link *retired; /* links of earlier connections: detached, with batches on loan */
+	bool ended;         /* one thread has begun to take the loader apart, or to wait for its GPU */
+	bool husk;          /* only what the last reference frees is left */
+	unsigned n_calls;   /* in progress between loader_enter and loader_leave, or waiting for their turn */
+	unsigned n_refs;    /* by batchd_ref */
+	pthread_t consumer_thread; /* the thread that opened it or took a batch last; `fault` is that thread's */
+	struct link *link;         /* NULL: a husk. Changed by the loader's thread */
+	struct link *retired;      /* links of earlier connections: detached, with batches on loan */
 	struct info_text text;
 	struct batchd_loader *next_closed; /* under process_lock */
 };

@@ -293,8 +293,8 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 				 "group_batch_size: a producer's batches are as large as it makes them");
 	fill_info(l, k, m, m->served ? m->n_rows : o->batch_size);
 	k->lease = calloc(k->n_slots, sizeof *k->lease);
-	k->early = calloc(k->n_slots, sizeof *k->early);
-	if (!k->lease || !k->early)
+	k->backlog = calloc(k->n_slots, sizeof *k->backlog);
+	if (!k->lease || !k->backlog)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
 	return r < 0 || !k->gpu ? r : delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);

@@ -39,7 +39,7 @@ static void wait_before_next_try(struct outage *a, uint64_t now)
  * tell it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
-	return l->link->gpu && !link_part(l->link, l->outage.why.reopen) && r == BATCHD_E_SHUTDOWN;
+	return l->link->gpu && !link_drain(l->link, l->outage.why.reopen) && r == BATCHD_E_SHUTDOWN;
 }
 
 /* The daemon listens until Close: it need not keep the old slots as long as this process lives. Under the lock. */
@@ -240,7 +240,7 @@ static bool is_parting(struct batchd_loader *l)
 {
 	uint64_t now = clock_now_ns();
 
-	if (l->link->connection.socket < 0 || link_part(l->link, l->outage.why.reopen))
+	if (l->link->connection.socket < 0 || link_drain(l->link, l->outage.why.reopen))
 		return false;
 	if (now - l->outage.since_ns < (uint64_t)PART_MS * 1000000) {
 		l->outage.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
@@ -303,5 +303,5 @@ int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg)
 void reconnect_part(struct batchd_loader *l)
 {
 	if (l->outage.lost)
-		link_part(l->link, l->outage.why.reopen);
+		link_drain(l->link, l->outage.why.reopen);
 }

@@ -16,7 +16,7 @@ uint32_t slices_per_batch(const struct batchd_loader *l)
 /* Under the lock. */
 static bool cut_next(struct batchd_loader *l, struct slice *out)
 {
-	struct cut *c = &l->cut;
+	struct slice_cursor *c = &l->slice_cursor;
 	struct lease *lease = &l->link->lease[c->batch.slot];
 	uint32_t rows = l->link->info.batch_size, left;
 
@@ -51,7 +51,9 @@ void slices_begin(struct batchd_loader *l, const struct ready *batch)
 	uint64_t skipped = l->next_step - batch->step * slices_per_batch(l);
 
 	pthread_mutex_lock(&l->lock);
-	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->link->info.batch_size, .first = true };
+	l->slice_cursor = (struct slice_cursor){ .batch = *batch,
+						 .row = (uint32_t)skipped * l->link->info.batch_size,
+						 .first = true };
 	l->link->lease[batch->slot].n_out = 0;
 	l->link->lease[batch->slot].more = true;
 	pthread_mutex_unlock(&l->lock);
@@ -59,7 +61,7 @@ void slices_begin(struct batchd_loader *l, const struct ready *batch)
 
 void slices_stop(struct batchd_loader *l)
 {
-	struct cut *c = &l->cut;
+	struct slice_cursor *c = &l->slice_cursor;
 	struct lease *lease = c->row < c->batch.n_rows ? &l->link->lease[c->batch.slot] : NULL;
 
 	c->row = c->batch.n_rows;

@@ -98,7 +98,7 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	ok = !l->closed && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
 	     link_lend(l->link, b, wait_ns);
 	if (ok)
-		l->taker = pthread_self();
+		l->consumer_thread = pthread_self();
 	pthread_mutex_unlock(&l->lock);
 	return ok;
 }
@@ -143,7 +143,7 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 
 		return r < 0 ? r : BATCHD_AGAIN;
 	}
-	if (b->seek == l->seek && b->n_skipped && l->link->n_early < l->link->n_slots &&
+	if (b->seek == l->seek && b->n_skipped && l->link->n_backlog < l->link->n_slots &&
 	    (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
 		return leap(l, b);
 	if (b->seek != l->seek || b->epoch != l->epoch || b->step != due)

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "engine.h"
-#include "ipc/parcel.h"
+#include "ipc/packed-message.h"
 #include "status.h"
 
 enum { PART = 20, SAVED_NS = 20000000 }; /* the most that may be made in a row after a pause: about a hundred reports */
@@ -15,9 +15,9 @@ enum { PART = 20, SAVED_NS = 20000000 }; /* the most that may be made in a row a
 static void report_finish(struct report *r)
 {
 	for (unsigned i = 0; i < r->n; i++)
-		parcel_unref(r->parcels[i]);
-	free(r->parcels);
-	r->parcels = NULL;
+		packed_message_unref(r->messages[i]);
+	free(r->messages);
+	r->messages = NULL;
 	r->n = 0;
 }
 
@@ -27,25 +27,25 @@ void reports_finish(struct reports *r)
 		report_finish(&r->of[i]);
 }
 
-static struct parcel *make_parcel(const char *text, size_t n, bool more)
+static struct packed_message *make_packed(const char *text, size_t n, bool more)
 {
 	Batchd__Wire__Status status = BATCHD__WIRE__STATUS__INIT;
 	status.json.data = (uint8_t *)text;
 	status.json.len = n;
 	status.more = more;
-	return parcel_make(WIRE_SERVER(STATUS, status, &status));
+	return packed_message_make(WIRE_SERVER(STATUS, status, &status));
 }
 
 static void pack(struct report *r, const char *text)
 {
 	size_t left = strlen(text), n = (left + WIRE_MAX_STATUS - 1) / WIRE_MAX_STATUS;
-	r->parcels = calloc(n, sizeof(struct parcel *));
-	for (size_t i = 0, at = 0; r->parcels && i < n; i++) {
+	r->messages = calloc(n, sizeof(struct packed_message *));
+	for (size_t i = 0, at = 0; r->messages && i < n; i++) {
 		size_t part = left < WIRE_MAX_STATUS ? left : WIRE_MAX_STATUS;
 		left -= part;
-		r->parcels[i] = make_parcel(text + at, part, left > 0);
+		r->messages[i] = make_packed(text + at, part, left > 0);
 		at += part;
-		if (!r->parcels[i]) {
+		if (!r->messages[i]) {
 			report_finish(r);
 			return;
 		}

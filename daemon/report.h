@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 struct engine;
-struct parcel;
+struct packed_message;
 
 enum { REPORT_USERS = 16 }; /* users with a remembered report */
 
@@ -19,7 +19,7 @@ enum { REPORT_USERS = 16 }; /* users with a remembered report */
 struct report {
 	uid_t viewer;   /* 0: users that may see everything */
 	uint64_t asked; /* when, counted in questions; 0: never */
-	struct parcel **parcels;
+	struct packed_message **messages;
 	unsigned n;
 	uint64_t spent_ns;  /* processor time spent on making reports, less what has been earned since */
 	uint64_t earned_ns; /* the clock when it was last earned */

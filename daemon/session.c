@@ -710,7 +710,7 @@ static void on_status(struct session *s)
 	if (!r)
 		fail(s, CODE(INTERNAL), NULL, "out of memory");
 	for (unsigned i = 0; r && i < r->n; i++)
-		peer_send_parcel(s->peer, r->parcels[i]);
+		peer_send_packed(s->peer, r->messages[i]);
 }
 
 static void on_close(struct session *s)

@@ -26,7 +26,7 @@
 #include "job.h"
 #include "session-state.h"
 #include "util/log.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 enum { LOOKS = 8, MIN_LOOK_MS = 20, MAX_LOOK_MS = 15000, IDLE_PERCENT = 1 };
 
@@ -50,7 +50,7 @@ static struct process_state look_at(pid_t pid)
 	long hz = sysconf(_SC_CLK_TCK);
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : transfer_read(fd, text, sizeof(text) - 1, 0);
+	ssize_t n = fd < 0 ? -1 : io_full_read(fd, text, sizeof(text) - 1, 0);
 	if (fd >= 0)
 		close(fd);
 	if (n <= 0)

@@ -1,6 +1,6 @@
 /* The files kept on a disk stay bounded, and reading them delays only the reader.
  *
- * transfer_read and transfer_sync are this program's own and take precedence over the library's, so that a disk can be
+ * io_full_read and io_full_sync are this program's own and take precedence over the library's, so that a disk can be
  * made to wait. */
 #include <check.h>
 #include <dirent.h>
@@ -21,7 +21,7 @@
 #include "data/dataset.h"
 #include "data/sample-cache.h"
 #include "suite.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 static char folder[64];
 
@@ -63,7 +63,7 @@ static void disk_await_reader(void)
 	pthread_mutex_unlock(&disk.lock);
 }
 
-ssize_t transfer_read(int fd, void *buf, size_t n, off_t at)
+ssize_t io_full_read(int fd, void *buf, size_t n, off_t at)
 {
 	size_t done = 0;
 
@@ -84,7 +84,7 @@ ssize_t transfer_read(int fd, void *buf, size_t n, off_t at)
 	return (ssize_t)done;
 }
 
-int transfer_sync(int fd)
+int io_full_sync(int fd)
 {
 	return fsync(fd) < 0 ? -errno : 0;
 }

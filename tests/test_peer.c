@@ -233,21 +233,21 @@ START_TEST(test_no_message_is_lost_for_want_of_memory)
 }
 END_TEST
 
-START_TEST(test_a_parcel_is_not_lost_either)
+START_TEST(test_a_packed_message_is_not_lost_either)
 {
 	/* Proves the same for a message to many peers. */
 	struct peer *p = meet_and_greet();
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	Batchd__Wire__Progress progress = BATCHD__WIRE__PROGRESS__INIT;
-	struct parcel *parcel;
+	struct packed_message *message;
 
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
 	m.progress = &progress;
-	parcel = parcel_make(&m);
+	message = packed_message_make(&m);
 	faults.error = passing[_i];
 	faults.n = 1;
-	peer_send_parcel(p, parcel);
-	parcel_unref(parcel);
+	peer_send_packed(p, message);
+	packed_message_unref(message);
 	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
 	ck_assert_uint_eq(faults.n, 0);
 }
@@ -464,7 +464,7 @@ int main(void)
 
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_add_loop_test(c, test_no_message_is_lost_for_want_of_memory, 0, N_PASSING);
-	tcase_add_loop_test(c, test_a_parcel_is_not_lost_either, 0, N_PASSING);
+	tcase_add_loop_test(c, test_a_packed_message_is_not_lost_either, 0, N_PASSING);
 	tcase_add_loop_test(c, test_a_send_that_cannot_work_ends_the_connection, 0, 3);
 	tcase_add_loop_test(c, test_a_wake_is_repeated_until_it_is_sent, 0, N_PASSING);
 	tcase_add_test(c, test_a_wake_behind_a_full_socket_comes_when_it_is_read);

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "data/file.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 #define BLOCK_MAX_BYTES (64ull << 30)
 
@@ -100,7 +100,7 @@ static int check_size(int fd, uint64_t magic, uint32_t version)
 	if (fstat(fd, &st) < 0) {
 		return -errno;
 	}
-	n = S_ISREG(st.st_mode) ? transfer_read(fd, &h, sizeof(h), 0) : -EINVAL;
+	n = S_ISREG(st.st_mode) ? io_full_read(fd, &h, sizeof(h), 0) : -EINVAL;
 	if (n < 0) {
 		return (int)n;
 	}
@@ -157,7 +157,7 @@ int block_save(const char *path, const void *block, size_t block_bytes)
 	}
 	r = write_all(fd, block, block_bytes);
 	if (!r) {
-		r = transfer_sync(fd);
+		r = io_full_sync(fd);
 	}
 	if (close(fd) < 0 && !r) {
 		r = -errno;

@@ -3,7 +3,7 @@
  * searches for the next one in steps of eight bytes, up to a limit; it steps over a damaged payload. So reading takes
  * time linear in the sound part. Unreadable records are never served; decoding makes them again. */
 #include "data/cache-file.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -172,7 +172,7 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id, 
 	if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		r = -EINVAL;
 	} else {
-		ssize_t n = transfer_read(f->fd, header, sizeof(header), 0);
+		ssize_t n = io_full_read(f->fd, header, sizeof(header), 0);
 
 		f->size_bytes = (uint64_t)st.st_size;
 		if (n < 0) {
@@ -212,7 +212,7 @@ static int refill(const struct cache_file *f, struct window *w, size_t n_used)
 	memmove(w->bytes, w->bytes + n_used, w->n - n_used);
 	w->n -= n_used;
 	w->at += n_used;
-	got = transfer_read(f->fd, w->bytes + w->n, WINDOW_BYTES - w->n, (off_t)(w->at + w->n));
+	got = io_full_read(f->fd, w->bytes + w->n, WINDOW_BYTES - w->n, (off_t)(w->at + w->n));
 	if (got < 0) {
 		return (int)got;
 	}
@@ -299,7 +299,7 @@ void cache_file_abandon(struct cache_file *fresh)
 
 int cache_file_replace(struct cache_file *old, struct cache_file *fresh)
 {
-	int r = transfer_sync(fresh->fd);
+	int r = io_full_sync(fresh->fd);
 
 	if (r < 0 || rename(fresh->path, old->path) < 0) {
 		r = r < 0 ? r : -errno;

@@ -12,7 +12,7 @@
 #include "data/arrays.h"
 #include "data/idx.h"
 #include "data/unzip.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 static int fail(const struct mapped *m, const char *why, struct dataset_error *err)
 {
@@ -117,7 +117,7 @@ static int add_file(struct arrays *a, const struct dataset_source *source, unsig
 	if (r < 0) {
 		return r;
 	}
-	n = transfer_read(m->fd, head, sizeof(head), 0);
+	n = io_full_read(m->fd, head, sizeof(head), 0);
 	if (n < 0) {
 		return dataset_fail_errno(err, (int)-n, m->name);
 	}

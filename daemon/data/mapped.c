@@ -12,7 +12,7 @@
 #include <xxhash.h>
 
 #include "data/file.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14; older kernels refuse it */
 #define MADV_POPULATE_READ 22
@@ -152,7 +152,7 @@ uint64_t mapped_probe(const struct mapped *m, uint64_t offset, uint64_t n_bytes,
 	uint64_t room = n_bytes > BYTES ? n_bytes - BYTES : 0;
 
 	for (uint64_t i = 0; i < PLACES; i++) {
-		ssize_t n = transfer_read(m->fd, bytes, BYTES, (off_t)(offset + room / (PLACES - 1) * i));
+		ssize_t n = io_full_read(m->fd, bytes, BYTES, (off_t)(offset + room / (PLACES - 1) * i));
 
 		hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, hash);
 	}

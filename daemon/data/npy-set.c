@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "data/arrays.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 struct part {
 	char name[FIELD_NAME_BYTES];
@@ -34,7 +34,7 @@ static int read_header(const struct mapped *m, const struct stat *st, struct npy
 	if (!bytes) {
 		return dataset_fail_errno(err, ENOMEM, m->name);
 	}
-	n = transfer_read(m->fd, bytes, NPY_MAX_HEADER_BYTES, 0);
+	n = io_full_read(m->fd, bytes, NPY_MAX_HEADER_BYTES, 0);
 	r = n < 0 ? dataset_fail_errno(err, (int)-n, m->name) : npy_parse(bytes, (size_t)n, npy, &why);
 	free(bytes);
 	if (n < 0) {

@@ -11,7 +11,7 @@
 #include "data/arrays.h"
 #include "data/unzip.h"
 #include "data/npz.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 struct opening {
 	const struct dataset_source *source;
@@ -23,7 +23,7 @@ struct opening {
 static int read_at(void *arg, uint64_t at, void *to, size_t n)
 {
 	const struct mapped *m = arg;
-	ssize_t got = transfer_read(m->fd, to, n, (off_t)at);
+	ssize_t got = io_full_read(m->fd, to, n, (off_t)at);
 
 	return got < 0 ? (int)got : (size_t)got == n ? 0 : -EIO;
 }

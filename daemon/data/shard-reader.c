@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 enum { AHEAD_LEAST = 4 << 10, AHEAD_MOST = 256 << 10 };
 
@@ -31,7 +31,7 @@ static int fill(struct shard_reader *r, uint64_t at, size_t n)
 	if (r->on_progress) {
 		r->on_progress(r->progress_arg, at);
 	}
-	got = transfer_read(r->fd, r->buffer, n, (off_t)at);
+	got = io_full_read(r->fd, r->buffer, n, (off_t)at);
 	if (got < 0) {
 		return dataset_fail_errno(r->err, (int)-got, r->name);
 	}

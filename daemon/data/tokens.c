@@ -16,7 +16,7 @@
 #include "data/mapped.h"
 #include "data/token-file.h"
 #include "util/parse.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 enum {
 	MAX_FILES = 4096,
@@ -311,7 +311,7 @@ static int check_options(struct tokens *t, struct dataset_error *err)
 static int read_at(void *arg, uint64_t at, void *to, size_t n)
 {
 	const struct mapped *m = arg;
-	ssize_t got = transfer_read(m->fd, to, n, (off_t)at);
+	ssize_t got = io_full_read(m->fd, to, n, (off_t)at);
 
 	return got < 0 ? (int)got : (size_t)got == n ? 0 : -EIO;
 }
@@ -327,7 +327,7 @@ static int read_plain(const struct tokens *t, struct token_file *f, const struct
 {
 	unsigned char head[TOKEN_HEAD_BYTES];
 	struct token_error why;
-	ssize_t n = transfer_read(f->file.fd, head, sizeof(head), 0);
+	ssize_t n = io_full_read(f->file.fd, head, sizeof(head), 0);
 	int r;
 
 	if (n < 0) {

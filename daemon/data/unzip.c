@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 enum { PIECE_BYTES = 64 << 10 };
 
@@ -46,7 +46,7 @@ void unzip_end(struct unzip *s)
 static int refill(struct unzip *s, struct dataset_error *err)
 {
 	size_t room = s->end - s->at < sizeof(s->piece) ? (size_t)(s->end - s->at) : sizeof(s->piece);
-	ssize_t n = transfer_read(s->fd, s->piece, room, (off_t)s->at);
+	ssize_t n = io_full_read(s->fd, s->piece, room, (off_t)s->at);
 
 	if (n < 0) {
 		return dataset_fail_errno(err, (int)-n, s->name);

@@ -22,7 +22,7 @@
 #include "ipc/server-peers.h"
 #include "util/closing.h"
 #include "util/log.h"
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -30,8 +30,8 @@
 
 enum {
 	MAX_WAITING = 1024,    /* packets: far more than a window of batches and an answer */
-	PACKETS_PER_TURN = 32, /* per peer, unless PEER_NS is reached first; see util/hearing.h for users */
-	PEER_NS = HEARING_NS / 4,
+	PACKETS_PER_TURN = 32, /* per peer, unless PEER_NS is reached first; see util/fair-turn.h for users */
+	PEER_NS = FAIR_TURN_NS / 4,
 	RETRY_MS = 10,
 	MISTAKES_AT_ONCE = 16, /* records a minute */
 };
@@ -40,7 +40,7 @@ enum { PACKET_FDS = WIRE_OPENED_FDS }; /* no message to a client has more */
 
 struct packet {
 	struct packet *next;
-	struct parcel *parcel;
+	struct packed_message *message;
 	int fds[PACKET_FDS];
 	unsigned n_fds;
 };
@@ -67,7 +67,7 @@ static void free_packet(struct peer *p, struct packet *k)
 	if (k->n_fds)
 		charge_shrink(&p->fds, k->n_fds);
 	wire_close_fds(k->fds, k->n_fds);
-	parcel_unref(k->parcel);
+	packed_message_unref(k->message);
 	free(k);
 }
 
@@ -184,19 +184,19 @@ void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *f
 
 /* ---- sending ---- */
 
-static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned n_fds)
+static void keep(struct peer *p, struct packed_message *message, const int *fds, unsigned n_fds)
 {
 	if (p->n_out == MAX_WAITING) {
 		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
 				   "the client does not read what it asked for");
 		return;
 	}
-	struct packet *k = parcel ? malloc(sizeof(*k)) : NULL;
+	struct packet *k = message ? malloc(sizeof(*k)) : NULL;
 	if (!k) {
 		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
 		return;
 	}
-	*k = (struct packet){ .parcel = parcel_ref(parcel) };
+	*k = (struct packet){ .message = packed_message_ref(message) };
 	for (; k->n_fds < n_fds; k->n_fds++) {
 		if (charge_grow(&p->fds, 1)) {
 			free_packet(p, k);
@@ -215,7 +215,7 @@ static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned
 			return;
 		}
 	}
-	if (charge_grow(&p->unread, parcel->n_bytes)) {
+	if (charge_grow(&p->unread, message->n_bytes)) {
 		free_packet(p, k);
 		peer_fail_deferred(
 			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
@@ -261,23 +261,23 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		return;
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 	if (is_full(r)) {
-		struct parcel *parcel = parcel_make(m);
-		keep(p, parcel, fds, n_fds);
-		parcel_unref(parcel);
+		struct packed_message *message = packed_message_make(m);
+		keep(p, message, fds, n_fds);
+		packed_message_unref(message);
 	} else if (r) {
 		cannot_send(p, r);
 	}
 }
 
-void peer_send_parcel(struct peer *p, struct parcel *parcel)
+void peer_send_packed(struct peer *p, struct packed_message *message)
 {
 	if (p->closing || p->failing || p->half_closed)
 		return;
 	int r = p->out_first ? -EAGAIN : 0;
-	if (r == 0 && send(p->fd, parcel->bytes, parcel->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (r == 0 && send(p->fd, message->bytes, message->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		r = -errno;
 	if (is_full(r))
-		keep(p, parcel, NULL, 0);
+		keep(p, message, NULL, 0);
 	else if (r)
 		cannot_send(p, r);
 }
@@ -324,7 +324,7 @@ void peer_wake(struct peer *p)
 
 static int send_packet(struct peer *p, const struct packet *k)
 {
-	struct iovec iov = { k->parcel->bytes, k->parcel->n_bytes };
+	struct iovec iov = { k->message->bytes, k->message->n_bytes };
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int) * PACKET_FDS)];
@@ -357,7 +357,7 @@ static void flush(struct peer *p)
 			return;
 		p->out_first = k->next;
 		p->n_out--;
-		charge_shrink(&p->unread, k->parcel->n_bytes);
+		charge_shrink(&p->unread, k->message->n_bytes);
 		free_packet(p, k);
 	}
 	set_events(p);
@@ -463,7 +463,7 @@ static unsigned packets_now(struct peer *p)
 	s->turn += p->turn == s->turn; /* this peer is heard again; uv_run itself may poll dozens of times in one
 	                                * iteration */
 	p->turn = s->turn;
-	return hearing_take(&p->connection.account->hearing, s->turn, &p->round) ? PACKETS_PER_TURN : p->is_trainer;
+	return fair_turn_take(&p->connection.account->fair_turn, s->turn, &p->round) ? PACKETS_PER_TURN : p->is_trainer;
 }
 
 /* After a Hello that was just answered there is rarely another packet yet, so reading stops. */
@@ -477,7 +477,7 @@ static void receive(struct peer *p)
 		more = more && spent < PEER_NS;
 	}
 	if (p->connection.account)
-		hearing_spend(&p->connection.account->hearing, spent);
+		fair_turn_spend(&p->connection.account->fair_turn, spent);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -614,7 +614,7 @@ static pid_t number_in_proc(int pidfd)
 	int pid = 0;
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? transfer_read(fd, text, sizeof(text) - 1, 0) : -1;
+	ssize_t n = fd >= 0 ? io_full_read(fd, text, sizeof(text) - 1, 0) : -1;
 	if (fd >= 0)
 		close(fd);
 	text[n > 0 ? n : 0] = '\0';

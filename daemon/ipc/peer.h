@@ -12,7 +12,7 @@
 
 #include <uv.h>
 
-#include "ipc/parcel.h"
+#include "ipc/packed-message.h"
 #include "util/account.h"
 #include "wire.h"
 
@@ -50,8 +50,8 @@ struct peer {
 	                    * -1 */
 	bool identified, watches_exit;
 	int events;           /* the events that poll watches for */
-	uint64_t turn, round; /* the loop's turn, and the hearing round, in which it was last heard; see
-	                       * util/hearing.h */
+	uint64_t turn, round; /* the loop's turn, and the round of turns, in which it was last heard; see
+	                       * util/fair-turn.h */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
 	bool is_trainer;                       /* ops' own: other trainers may wait for its messages */
@@ -85,7 +85,7 @@ bool peer_shares_mounts(const struct peer *p);
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
 /* The same for a message that many clients get. Takes a reference of its own if the packet has to wait. */
-void peer_send_parcel(struct peer *p, struct parcel *parcel);
+void peer_send_packed(struct peer *p, struct packed_message *message);
 
 /* Sends Error to the client, writes one log record (repetitions by the same user within a minute are only counted),
  * closes. field may be NULL. */

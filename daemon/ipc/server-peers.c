@@ -14,7 +14,7 @@ enum {
 	MAX_CLOSING = 64,   /* files of one user that are being closed, before its connections are refused */
 	PART_FOR_REST = 4,  /* the fraction of the descriptors that sockets leave free for pidfds, files and slabs */
 	PART_FOR_FILES = 8, /* the fraction of the descriptors that pidfds leave free for files and slabs */
-	REPEATS_MS = 60000,
+	LOG_RATELIMIT_MS = 60000,
 };
 
 /* ---- repeats ---- */
@@ -41,15 +41,15 @@ void server_say_repeats(const struct repeat *kind, uint64_t n_more)
 static void on_repeats_timer(uv_timer_t *t)
 {
 	struct server *s = t->data;
-	if (!repeats_tick(&s->repeats, server_say_repeats))
+	if (!log_ratelimit_tick(&s->ratelimit, server_say_repeats))
 		uv_timer_stop(t);
 }
 
 bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once)
 {
-	bool tell = repeats_note(&s->repeats, uid, name, detail, at_once);
-	if (!s->closing && !uv_is_active((uv_handle_t *)&s->repeats_timer))
-		uv_timer_start(&s->repeats_timer, on_repeats_timer, REPEATS_MS, REPEATS_MS);
+	bool tell = log_ratelimit_note(&s->ratelimit, uid, name, detail, at_once);
+	if (!s->closing && !uv_is_active((uv_handle_t *)&s->ratelimit_timer))
+		uv_timer_start(&s->ratelimit_timer, on_repeats_timer, LOG_RATELIMIT_MS, LOG_RATELIMIT_MS);
 	return tell;
 }
 

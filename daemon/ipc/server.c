@@ -121,8 +121,8 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 	if (r)
 		return r;
 	uv_timer_init(loop, &s->pause);
-	uv_timer_init(loop, &s->repeats_timer);
-	s->poll.data = s->pause.data = s->repeats_timer.data = s;
+	uv_timer_init(loop, &s->ratelimit_timer);
+	s->poll.data = s->pause.data = s->ratelimit_timer.data = s;
 	s->turn = 1;
 	listen_again(s);
 	return 0;
@@ -136,6 +136,6 @@ void server_stop(struct server *s)
 	uv_poll_stop(&s->poll);
 	uv_close((uv_handle_t *)&s->poll, NULL);
 	uv_close((uv_handle_t *)&s->pause, NULL);
-	uv_close((uv_handle_t *)&s->repeats_timer, NULL);
-	(void)repeats_tick(&s->repeats, server_say_repeats); /* counts that would have been logged later */
+	uv_close((uv_handle_t *)&s->ratelimit_timer, NULL);
+	(void)log_ratelimit_tick(&s->ratelimit, server_say_repeats); /* counts that would have been logged later */
 }

@@ -5,7 +5,7 @@
 #define BATCHD_SERVER_H
 
 #include "ipc/peer.h"
-#include "util/repeats.h"
+#include "util/log-ratelimit.h"
 
 struct server_limits {
 	uint32_t pending; /* connections that have not said Hello; the other limits are the accounts' */
@@ -15,12 +15,12 @@ struct server_limits {
 struct server {
 	uv_loop_t *loop;
 	uv_poll_t poll;
-	uv_timer_t pause;         /* runs while most file descriptors are in use */
-	uv_timer_t repeats_timer; /* runs while the table has entries */
-	uint64_t turn;            /* of the loop; a new turn begins when a peer is heard for the second time */
-	bool asks_for_pidfd;      /* peer_has_pidfd */
-	struct repeats repeats;   /* refusals that are counted instead of logged */
-	bool short_of_fds;        /* there was a pause since the backlog was last empty */
+	uv_timer_t pause;               /* runs while most file descriptors are in use */
+	uv_timer_t ratelimit_timer;     /* runs while the table has entries */
+	uint64_t turn;                  /* of the loop; a new turn begins when a peer is heard for the second time */
+	bool asks_for_pidfd;            /* peer_has_pidfd */
+	struct log_ratelimit ratelimit; /* refusals that are counted instead of logged */
+	bool short_of_fds;              /* there was a pause since the backlog was last empty */
 	int listen_fd;
 	const struct peer_ops *ops;
 	void *owner;

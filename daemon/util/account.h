@@ -3,7 +3,7 @@
  *
  * A charge lies beside the resource it is for, and is refunded together with it, so that an account is the sum of the
  * existing resources: all zero after the last disconnect. Any thread, because an I/O thread that opens a data set is
- * charged while its memory grows; but `hearing` is the loop thread's. */
+ * charged while its memory grows; but `fair_turn` is the loop thread's. */
 #ifndef BATCHD_ACCOUNT_H
 #define BATCHD_ACCOUNT_H
 
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "util/hearing.h"
+#include "util/fair-turn.h"
 
 enum account_kind {
 	ACCOUNT_SESSIONS,     /* connections, and trainers that are gone while their processes hold batches */
@@ -32,7 +32,7 @@ struct account {
 	uid_t uid;
 	unsigned n_charges; /* freed at 0 */
 	uint64_t used[ACCOUNT_N_KINDS];
-	struct hearing hearing; /* of this user's connections; the loop thread's */
+	struct fair_turn fair_turn; /* of this user's connections; the loop thread's */
 };
 
 /* Zeroed: no limits (0: none) and no users. */

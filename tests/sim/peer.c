@@ -188,11 +188,11 @@ bool peer_shares_mounts(const struct peer *p)
 	return true;
 }
 
-void peer_send_parcel(struct peer *p, struct parcel *parcel)
+void peer_send_packed(struct peer *p, struct packed_message *message)
 {
 	struct sim_socket *s = socket_of(p);
 	if (!p->closing && !p->failing && !p->half_closed && !s->hung_up && !s->dead && !s->lost)
-		memcpy(push_room(&s->to_client, parcel->n_bytes, -1)->bytes, parcel->bytes, parcel->n_bytes);
+		memcpy(push_room(&s->to_client, message->n_bytes, -1)->bytes, message->bytes, message->n_bytes);
 }
 
 void peer_wake(struct peer *p)

@@ -1,9 +1,9 @@
-#include "util/transfer.h"
+#include "util/io-full.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-ssize_t transfer_read(int fd, void *buf, size_t n, off_t at)
+ssize_t io_full_read(int fd, void *buf, size_t n, off_t at)
 {
 	size_t done = 0;
 	while (done < n) {
@@ -17,7 +17,7 @@ ssize_t transfer_read(int fd, void *buf, size_t n, off_t at)
 	return (ssize_t)done;
 }
 
-int transfer_sync(int fd)
+int io_full_sync(int fd)
 {
 	while (fsync(fd) < 0) {
 		if (errno != EINTR)

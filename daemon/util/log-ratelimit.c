@@ -1,10 +1,10 @@
-/* See repeats.h. The table is searched linearly: it has a few entries in a bad minute, none in a good one. */
-#include "util/repeats.h"
+/* See log-ratelimit.h. The table is searched linearly: it has a few entries in a bad minute, none in a good one. */
+#include "util/log-ratelimit.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static struct repeat *find(struct repeats *r, const struct repeat *like)
+static struct repeat *find(struct log_ratelimit *r, const struct repeat *like)
 {
 	for (unsigned i = 0; i < r->n_kinds; i++) {
 		struct repeat *k = &r->kinds[i];
@@ -14,13 +14,13 @@ static struct repeat *find(struct repeats *r, const struct repeat *like)
 	return NULL;
 }
 
-bool repeats_note(struct repeats *r, uid_t uid, const char *name, const char *detail, unsigned at_once)
+bool log_ratelimit_note(struct log_ratelimit *r, uid_t uid, const char *name, const char *detail, unsigned at_once)
 {
 	struct repeat like = { .uid = uid };
 	snprintf(like.name, sizeof(like.name), "%s", name);
 	snprintf(like.detail, sizeof(like.detail), "%s", detail ? detail : "");
 	struct repeat *k = find(r, &like);
-	if (!k && r->n_kinds == REPEATS_KINDS) {
+	if (!k && r->n_kinds == LOG_RATELIMIT_KINDS) {
 		r->n_others++;
 		return false;
 	}
@@ -36,7 +36,7 @@ bool repeats_note(struct repeats *r, uid_t uid, const char *name, const char *de
 	return false;
 }
 
-bool repeats_tick(struct repeats *r, void (*say)(const struct repeat *kind, uint64_t n_more))
+bool log_ratelimit_tick(struct log_ratelimit *r, void (*say)(const struct repeat *kind, uint64_t n_more))
 {
 	unsigned n = 0;
 	for (unsigned i = 0; i < r->n_kinds; i++) {

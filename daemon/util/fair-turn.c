@@ -1,7 +1,7 @@
-/* See hearing.h. */
-#include "util/hearing.h"
+/* See fair-turn.h. */
+#include "util/fair-turn.h"
 
-bool hearing_take(struct hearing *h, uint64_t number, uint64_t *round)
+bool fair_turn_take(struct fair_turn *h, uint64_t number, uint64_t *round)
 {
 	if (h->number != number) {
 		h->number = number;
@@ -11,7 +11,7 @@ bool hearing_take(struct hearing *h, uint64_t number, uint64_t *round)
 	}
 	if (*round == h->round)
 		return false;
-	if (h->spent_ns >= HEARING_NS) {
+	if (h->spent_ns >= FAIR_TURN_NS) {
 		h->passed_over = true;
 		return false;
 	}
@@ -19,7 +19,7 @@ bool hearing_take(struct hearing *h, uint64_t number, uint64_t *round)
 	return true;
 }
 
-void hearing_spend(struct hearing *h, uint64_t ns)
+void fair_turn_spend(struct fair_turn *h, uint64_t ns)
 {
 	h->spent_ns += ns;
 }

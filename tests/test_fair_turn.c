@@ -4,52 +4,52 @@
 #include <stdlib.h>
 
 #include "suite.h"
-#include "util/hearing.h"
+#include "util/fair-turn.h"
 
 enum { N = 40 };
 
 START_TEST(test_a_user_has_its_part_of_a_turn)
 {
 	/* A connection that takes a quarter of the share: four are served in a turn, or as many as there are. */
-	struct hearing user = { 0 };
+	struct fair_turn user = { 0 };
 	uint64_t round[N] = { 0 };
 	unsigned n = 0;
 	for (int i = 0; i < N; i++) {
-		if (hearing_take(&user, 1, &round[i])) {
-			hearing_spend(&user, HEARING_NS / 4);
+		if (fair_turn_take(&user, 1, &round[i])) {
+			fair_turn_spend(&user, FAIR_TURN_NS / 4);
 			n++;
 		}
 	}
 	ck_assert_uint_eq(n, 4);
-	ck_assert(hearing_take(&user, 2, &round[N - 1]));
+	ck_assert(fair_turn_take(&user, 2, &round[N - 1]));
 }
 END_TEST
 
 START_TEST(test_other_users_do_not_wait_for_a_flood)
 {
-	struct hearing flood = { 0 }, other = { 0 };
+	struct fair_turn flood = { 0 }, other = { 0 };
 	uint64_t of_flood = 0, late = 0, mine = 0;
 	for (uint64_t turn = 1; turn < 100; turn++) {
-		ck_assert(hearing_take(&flood, turn, &of_flood));
-		hearing_spend(&flood, 2 * HEARING_NS);
-		ck_assert(hearing_take(&other, turn, &mine));
-		hearing_spend(&other, 1);
+		ck_assert(fair_turn_take(&flood, turn, &of_flood));
+		fair_turn_spend(&flood, 2 * FAIR_TURN_NS);
+		ck_assert(fair_turn_take(&other, turn, &mine));
+		fair_turn_spend(&other, 1);
 	}
-	ck_assert(!hearing_take(&flood, 99, &late));
+	ck_assert(!fair_turn_take(&flood, 99, &late));
 }
 END_TEST
 
 START_TEST(test_no_peer_is_heard_twice_before_all_are_heard_once)
 {
 	/* Always asked in the same order, as the kernel does: the last one is served, too. */
-	struct hearing user = { 0 };
+	struct fair_turn user = { 0 };
 	uint64_t round[N] = { 0 };
 	unsigned heard[N] = { 0 };
 	for (uint64_t turn = 1; turn <= 1000; turn++) {
 		for (int i = 0; i < N; i++) {
-			if (!hearing_take(&user, turn, &round[i]))
+			if (!fair_turn_take(&user, turn, &round[i]))
 				continue;
-			hearing_spend(&user, HEARING_NS / 3);
+			fair_turn_spend(&user, FAIR_TURN_NS / 3);
 			heard[i]++;
 		}
 		for (int i = 0; i < N; i++)
@@ -62,22 +62,22 @@ END_TEST
 START_TEST(test_a_trainer_that_has_left_is_not_waited_for)
 {
 	/* A round ends when its remaining connections have hung up: the others are served again. */
-	struct hearing user = { 0 };
+	struct fair_turn user = { 0 };
 	uint64_t a = 0, b = 0;
-	ck_assert(hearing_take(&user, 1, &a));
-	hearing_spend(&user, HEARING_NS);
-	ck_assert(!hearing_take(&user, 1, &b)); /* and leaves */
+	ck_assert(fair_turn_take(&user, 1, &a));
+	fair_turn_spend(&user, FAIR_TURN_NS);
+	ck_assert(!fair_turn_take(&user, 1, &b)); /* and leaves */
 	unsigned n = 0;
 	for (uint64_t turn = 2; turn < 12; turn++)
-		n += hearing_take(&user, turn, &a);
+		n += fair_turn_take(&user, turn, &a);
 	ck_assert_uint_ge(n, 9);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("hearing");
-	TCase *t = tcase_create("hearing");
+	Suite *s = suite_create("fair turn");
+	TCase *t = tcase_create("fair turn");
 	tcase_add_test(t, test_a_user_has_its_part_of_a_turn);
 	tcase_add_test(t, test_other_users_do_not_wait_for_a_flood);
 	tcase_add_test(t, test_no_peer_is_heard_twice_before_all_are_heard_once);

@@ -37,7 +37,7 @@ struct daemon {
 	struct reports reports;
 	uv_signal_t on_term, on_int, on_hup;
 	uv_check_t audit; /* of the accounts, whenever no client is connected */
-	bool uneven;      /* the audit found a charge */
+	bool unbalanced;  /* the audit found a charge */
 	struct shutdown shutdown;
 	uv_timer_t watchdog, sync;
 	struct pool_task sync_task;
@@ -244,9 +244,9 @@ static void on_watchdog(uv_timer_t *t)
 /* Every charge is stored beside the object it is for; without objects, all accounts must be zero. */
 static void audit(struct daemon *d)
 {
-	if (d->uneven || accounts_are_even(&d->engine.budget.accounts))
+	if (d->unbalanced || accounts_balanced(&d->engine.budget.accounts))
 		return;
-	d->uneven = true; /* changes the exit code, too, so that a test fails */
+	d->unbalanced = true; /* changes the exit code, too, so that a test fails */
 	log_record(LOG_LEVEL_ERROR, "charges-left",
 		   "a user is charged for something that is not there any more; this is a fault of batchd");
 }
@@ -359,7 +359,7 @@ int daemon_run(const struct daemon_params *params)
 	uv_run(&d->engine.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&d->engine.loop);
 	audit(d);
-	bool even = !d->uneven;
+	bool even = !d->unbalanced;
 	reports_finish(&d->reports);
 	budget_finish(&d->engine.budget);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");

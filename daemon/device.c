@@ -221,7 +221,7 @@ static bool begin_way(struct session *s, struct slots *slots, enum gpu_share sha
 		r = device_slab_open(slots, s->engine->gpus, task->uuid, share, &fd, on_device_slab_open, task, why);
 	}
 	if (r) {
-		charge_end(&fd);
+		charge_release(&fd);
 		free(task);
 		drop(s, share, why);
 		return false;

@@ -65,7 +65,7 @@ static int charge_job(struct engine *e, uid_t uid, unsigned n_fds, struct charge
 	r = charge_begin(open_fds, &e->budget.accounts, uid, ACCOUNT_FDS, n_fds);
 	if (r == 0)
 		return 0;
-	charge_end(loader);
+	charge_release(loader);
 	return r < 0 ? r : OVER_FDS;
 }
 
@@ -142,8 +142,8 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 	if (!j)
 		j = job_make(e, r, fds, n_fds, &data, &loader, &open_fds);
 	if (!j) {
-		charge_end(&loader);
-		charge_end(&open_fds);
+		charge_release(&loader);
+		charge_release(&open_fds);
 		return refuse_memory(why);
 	}
 	job_enter(j, s);

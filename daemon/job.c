@@ -69,7 +69,7 @@ static void on_loader_closed(struct loader *l)
 		feed_close(j->feed);
 	j->feed = NULL;
 	j->loader = NULL; /* it is freed when this returns */
-	charge_end(&j->data_bytes);
+	charge_release(&j->data_bytes);
 	uv_close((uv_handle_t *)&j->linger, on_linger_closed);
 }
 
@@ -79,8 +79,8 @@ void job_close(struct job *j)
 		return;
 	assert(!j->sessions);
 	job_move(j, JOB_CLOSING);
-	charge_end(&j->loader_charge);
-	charge_end(&j->fds);
+	charge_release(&j->loader_charge);
+	charge_release(&j->fds);
 	uv_timer_stop(&j->linger);
 	if (j->loader)
 		loader_close(j->loader);
@@ -226,7 +226,7 @@ static bool on_begin_task(struct loader *l, struct charge *place)
 static void on_end_task(struct loader *l, struct charge *place)
 {
 	struct job *j = l->owner;
-	charge_end(place);
+	charge_release(place);
 	admit_waiting(j->engine);
 }
 
@@ -413,7 +413,7 @@ static void opening_done(struct job_task *t)
 	}
 	assert(j->opening == o && j->state == JOB_OPENING && !j->loader);
 	j->opening = NULL;
-	charge_end(&o->place);
+	charge_release(&o->place);
 	admit_waiting(e);
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);

@@ -167,7 +167,7 @@ void opening_run(struct job_task *t)
 void opening_free_recipe(struct opening *o)
 {
 	recipe_finish(&o->recipe);
-	charge_end(&o->memory);
+	charge_release(&o->memory);
 }
 
 void opening_free(uv_handle_t *h)

@@ -126,7 +126,7 @@ void session_ring_open(struct session *s, int *fd)
 		return; /* a user with so little memory left can do without */
 	int r = ring_create(&s->ring, fd);
 	if (r) {
-		charge_end(&s->ring_bytes);
+		charge_release(&s->ring_bytes);
 		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a ring: %s",
 			   (unsigned long long)s->number, strerror(-r));
 		return;
@@ -139,6 +139,6 @@ void session_ring_close(struct session *s)
 	if (!s->ring.page)
 		return;
 	s->engine->budget.slots_bytes -= RING_PAGE_BYTES;
-	charge_end(&s->ring_bytes);
+	charge_release(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

@@ -76,8 +76,8 @@ static void on_orphan_closed(uv_handle_t *h)
 {
 	struct session *s = h->data;
 	close(s->pidfd);
-	charge_end(&s->held);
-	charge_end(&s->fds);
+	charge_release(&s->held);
+	charge_release(&s->fds);
 	forget(s);
 }
 
@@ -300,7 +300,7 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 	}
 	stream = r ? NULL : loader_stream(l, rank);
 	if (!stream) {
-		charge_end(&bytes);
+		charge_release(&bytes);
 		fail(s, CODE(INTERNAL), "", "out of memory");
 		return NULL;
 	}

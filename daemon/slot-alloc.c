@@ -163,7 +163,7 @@ static int begin(struct slot_alloc *a, struct session *s, const char **what)
 		r = charge_begin(&a->fd, &e->budget.accounts, s->uid, ACCOUNT_FDS, 1);
 	}
 	if (r) {
-		charge_end(&a->bytes);
+		charge_release(&a->bytes);
 		free(a);
 		return r;
 	}
@@ -219,7 +219,8 @@ static void take(struct slot_alloc *a)
 		a->slots->n_made += a->n_made;
 		if (a->fix && s)
 			fix(a->slots);
-		charge_end(&a->bytes); /* the bytes move to the slots, in the same account: there is room for them */
+		charge_release(
+			&a->bytes); /* the bytes move to the slots, in the same account: there is room for them */
 		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
 		for (uint32_t i = 0; l && !l->is_async && i < l->streams.n; i++) {
 			if (l->streams.list[i]->slots == a->slots)
@@ -256,8 +257,8 @@ static void on_made(struct job_task *t)
 		end_growing(a->slots, a->result == 0);
 	if (a->result) {
 		e->budget.slots_bytes -= a->charged_bytes;
-		charge_end(&a->bytes);
-		charge_end(&a->fd);
+		charge_release(&a->bytes);
+		charge_release(&a->fd);
 		if (s && a->bonus) {
 			fix(a->slots);
 		} else if (s) {

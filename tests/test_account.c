@@ -22,7 +22,7 @@ START_TEST(test_the_last_unit_is_granted_and_the_next_refused)
 	a.limit[ACCOUNT_FDS] = 15;
 	a.limit_per_user[ACCOUNT_FDS] = 10;
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_FDS, 11), ACCOUNT_E_USER);
-	ck_assert(accounts_are_even(&a));
+	ck_assert(accounts_balanced(&a));
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_FDS, 10), 0);
 	ck_assert_int_eq(charge_grow(&c[0], 1), ACCOUNT_E_USER);
 	ck_assert_uint_eq(account_left(&a, 1, ACCOUNT_FDS), 0);
@@ -32,9 +32,9 @@ START_TEST(test_the_last_unit_is_granted_and_the_next_refused)
 	charge_shrink(&c[0], 1);
 	ck_assert_int_eq(charge_grow(&c[1], 1), 0);
 	ck_assert_uint_eq(a.used[ACCOUNT_FDS], 15);
-	charge_end(&c[0]);
-	charge_end(&c[1]);
-	ck_assert(accounts_are_even(&a));
+	charge_release(&c[0]);
+	charge_release(&c[1]);
+	ck_assert(accounts_balanced(&a));
 }
 END_TEST
 
@@ -47,8 +47,8 @@ START_TEST(test_without_a_limit_everything_is_granted_and_counted)
 	ck_assert_int_eq(charge_grow(&c[0], UINT64_MAX - 5), ACCOUNT_E_USER);
 	ck_assert_uint_eq(account_used(&a, 1, ACCOUNT_SLOT_BYTES), UINT64_MAX / 2);
 	ck_assert_uint_eq(account_used(&a, 2, ACCOUNT_SLOT_BYTES), 0);
-	charge_end(&c[0]);
-	ck_assert(accounts_are_even(&a));
+	charge_release(&c[0]);
+	ck_assert(accounts_balanced(&a));
 }
 END_TEST
 
@@ -61,8 +61,8 @@ START_TEST(test_a_limit_lowered_below_what_is_used_only_refuses_more)
 	ck_assert_int_eq(charge_begin(&c[1], &a, 1, ACCOUNT_SESSIONS, 1), ACCOUNT_E_USER);
 	charge_shrink(&c[0], 5);
 	ck_assert_int_eq(charge_begin(&c[1], &a, 1, ACCOUNT_SESSIONS, 1), 0);
-	charge_end(&c[0]);
-	charge_end(&c[1]);
+	charge_release(&c[0]);
+	charge_release(&c[1]);
 }
 END_TEST
 
@@ -72,11 +72,11 @@ START_TEST(test_a_moved_charge_is_given_back_once)
 	 * nothing. */
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_SESSIONS, 1), 0);
 	charge_move(&c[1], &c[0]);
-	charge_end(&c[0]);
+	charge_release(&c[0]);
 	ck_assert_uint_eq(account_used(&a, 1, ACCOUNT_SESSIONS), 1);
-	charge_end(&c[1]);
-	charge_end(&c[1]);
-	ck_assert(accounts_are_even(&a));
+	charge_release(&c[1]);
+	charge_release(&c[1]);
+	ck_assert(accounts_balanced(&a));
 }
 END_TEST
 

@@ -36,7 +36,7 @@ START_TEST(test_index_batches_are_charged_until_they_are_used_or_dropped)
 	leave(t);
 	teardown(&f);
 	ck_assert_uint_eq(sum, 0);
-	ck_assert(accounts_are_even(&accounts));
+	ck_assert(accounts_balanced(&accounts));
 }
 END_TEST
 

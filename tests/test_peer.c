@@ -122,7 +122,7 @@ static void tear_down(void)
 	server_stop(t.server);
 	ck_assert_int_eq(uv_run(&t.loop, UV_RUN_DEFAULT), 0);
 	ck_assert_int_eq(uv_loop_close(&t.loop), 0);
-	ck_assert(accounts_are_even(&t.accounts));
+	ck_assert(accounts_balanced(&t.accounts));
 	close(t.listen_fd);
 	if (t.client >= 0) {
 		close(t.client);

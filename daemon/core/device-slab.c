@@ -47,7 +47,7 @@ static void on_close(struct slots *s, void (*finished)(struct slots *s, bool los
 	for (unsigned i = 0; i < n; i++) {
 		struct gpu_slab *slab = s->device_slabs[i]->slab;
 		slab->left = s->device_slabs[i]->left;
-		charge_end(&s->device_slabs[i]->fd);
+		charge_release(&s->device_slabs[i]->fd);
 		free(s->device_slabs[i]->copy);
 		free(s->device_slabs[i]);
 		gpu_slab_close(slab, on_slab_closed, s);
@@ -66,7 +66,7 @@ static void remove_device_slab(struct device_slab *m)
 		i++;
 	assert(i < s->n_device_slabs);
 	s->device_slabs[i] = s->device_slabs[--s->n_device_slabs];
-	charge_end(&m->fd);
+	charge_release(&m->fd);
 	free(m->copy);
 	free(m);
 }

@@ -189,7 +189,7 @@ static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct 
 	struct plan_entry *e = find_plan(l, spec->epoch, spec->base);
 	if (plan && bytes->account)
 		plan_take_charge(plan, bytes);
-	charge_end(bytes);
+	charge_release(bytes);
 	if (result) {
 		loader_fail(l, "out of memory for the order of an epoch: %llu bytes",
 			    (unsigned long long)plan_spec_bytes(spec));
@@ -303,7 +303,7 @@ static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool m
 		return;
 	}
 	if (!charge_plan(l, &task->spec, must_be, &task->bytes) || !claim_entry(l, epoch, base)) {
-		charge_end(&task->bytes);
+		charge_release(&task->bytes);
 		if (l->ops->end_task)
 			l->ops->end_task(l, &task->place);
 		free(task);

@@ -128,7 +128,7 @@ void plan_unref(struct plan *p)
 	}
 	free(p->order32);
 	free(p->order64);
-	charge_end(&p->charge);
+	charge_release(&p->charge);
 	free(p);
 }
 

@@ -89,8 +89,8 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 		assert(s->slot[i].n_leases == 0 && s->slot[i].n_copying == 0 && s->slot[i].state != SLOT_FILLING);
 	if (s->charged_bytes)
 		*s->charged_bytes -= (uint64_t)s->n_made * s->layout.slot_bytes;
-	charge_end(&s->bytes);
-	charge_end(&s->fd);
+	charge_release(&s->bytes);
+	charge_release(&s->fd);
 	if (!keep_memory)
 		slab_finish(&s->slab);
 	free(s->slot);

@@ -542,7 +542,7 @@ void stream_finish(struct stream *s)
 	s->consumers = NULL;
 	if (s->charged_bytes)
 		*s->charged_bytes -= s->bytes.amount;
-	charge_end(&s->bytes);
+	charge_release(&s->bytes);
 }
 
 void stream_set_slots(struct stream *s, struct slots *slots)

@@ -80,7 +80,7 @@ static void drop_waiting(struct peer *p)
 	}
 	p->n_out = 0;
 	p->wake_pending = false;
-	charge_end(&p->unread);
+	charge_release(&p->unread);
 }
 
 void peer_close(struct peer *p)
@@ -97,8 +97,8 @@ void peer_close(struct peer *p)
 		shutdown(p->fd, SHUT_RDWR); /* so that the client notices, even while a fork of the daemon holds the
 		                             * socket */
 	p->server->ops->closed(p);
-	charge_end(&p->connection);
-	charge_end(&p->fds);
+	charge_release(&p->connection);
+	charge_release(&p->fds);
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
@@ -638,9 +638,9 @@ bool peer_shares_mounts(const struct peer *p)
 
 static void discard(struct peer *p)
 {
-	charge_end(&p->unread);
-	charge_end(&p->fds);
-	charge_end(&p->connection);
+	charge_release(&p->unread);
+	charge_release(&p->fds);
+	charge_release(&p->connection);
 	if (p->pidfd >= 0)
 		close(p->pidfd);
 	close(p->fd);

@@ -131,7 +131,7 @@ void charge_shrink(struct charge *c, uint64_t amount)
 	unlock(a);
 }
 
-void charge_end(struct charge *c)
+void charge_release(struct charge *c)
 {
 	struct account *x = c->account;
 	if (!x)
@@ -226,7 +226,7 @@ void accounts_each(const struct accounts *a, void (*fn)(void *arg, const struct 
 	unlock(a);
 }
 
-bool accounts_are_even(const struct accounts *a)
+bool accounts_balanced(const struct accounts *a)
 {
 	lock(a);
 	bool even = !a->first;

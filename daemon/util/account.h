@@ -62,7 +62,7 @@ int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_k
 int charge_grow(struct charge *c, uint64_t amount);
 void charge_shrink(struct charge *c, uint64_t amount);
 /* Refunds all of it; c may be zeroed. */
-void charge_end(struct charge *c);
+void charge_release(struct charge *c);
 /* The resource has another owner now: `to` is zeroed or ended, `from` is zeroed afterwards. */
 void charge_move(struct charge *to, struct charge *from);
 
@@ -82,6 +82,6 @@ uint64_t account_memory_limit(const struct accounts *a);
 /* Calls fn for each user with the user's account; fn must not charge. */
 void accounts_each(const struct accounts *a, void (*fn)(void *arg, const struct account *x), void *arg);
 /* Whether no user is charged for anything. */
-bool accounts_are_even(const struct accounts *a);
+bool accounts_balanced(const struct accounts *a);
 
 #endif

@@ -109,8 +109,8 @@ void peer_close(struct peer *p)
 	server->n_peers--;
 	socket_of(p)->peer = NULL;
 	server->ops->closed(p);
-	charge_end(&p->connection);
-	charge_end(&p->fds);
+	charge_release(&p->connection);
+	charge_release(&p->fds);
 	SIM_CHECK(n_closed < sizeof(closed) / sizeof(closed[0]), "too many peers at once");
 	closed[n_closed++] = p;
 }
@@ -132,7 +132,7 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	struct sim_socket *s = socket_of(p);
 	struct sim_trainer *t = sim_trainer_of(s);
 	if (t && t->job)
-		t->job->uneven = true; /* at once: the trainer may read the packet at any time */
+		t->job->unbalanced = true; /* at once: the trainer may read the packet at any time */
 	if (!s->hung_up && !s->dead && !s->lost)
 		push(&s->to_client, &m.base, -1);
 }

@@ -194,7 +194,7 @@ struct sim_job {
 	bool served, resumable, is_known; /* is_known: the length of its epochs is known */
 	bool old_makers, counts; /* they do not look ahead; counts: at an epoch's end they say how many batches it
 	                          * had */
-	bool uneven;             /* a rank may have been at a different position than the others */
+	bool unbalanced;         /* a rank may have been at a different position than the others */
 	unsigned n_makers, n_makers_gone, n_odd_seeks; /* n_odd_seeks: seeks into the middle of an epoch, where not
 	                                                * every producer can begin */
 	unsigned next_plan;

@@ -202,7 +202,7 @@ static void seek(struct sim_trainer *t, struct position to)
 	if (!t->job->own && !t->job->served && to.step >= sim_n_batches(t->job, to.base))
 		return; /* both sides know that nothing is left */
 	t->job->n_odd_seeks += to.step > 0;
-	t->job->uneven |= to.epoch || to.step;
+	t->job->unbalanced |= to.epoch || to.step;
 	t->expect = to;
 	t->began = true;
 	t->waits_for_epoch = false;
@@ -343,10 +343,10 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	/* A producer that cannot look ahead is not asked whether a batch exists while a rank is elsewhere and the
 	 * epoch's length is unknown. The other ranks may then get batches of an incomplete last round. With producers
 	 * that do not count, no last round is certain. */
-	bool blind = j->old_makers && j->uneven && !j->is_known,
+	bool blind = j->old_makers && j->unbalanced && !j->is_known,
 	     rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
 	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) ||
-				(!j->counts && !j->old_makers && j->uneven && b->step + 1 == n));
+				(!j->counts && !j->old_makers && j->unbalanced && b->step + 1 == n));
 	SIM_CHECK(b->last == mark && (mark || rest || b->step < n),
 		  "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch,
 		  (unsigned)n, (unsigned)b->step, b->last ? "" : " and more");
@@ -700,7 +700,7 @@ static bool wait_for_more(struct sim_trainer *t)
 
 static void drop_everything(struct sim_trainer *t)
 {
-	t->job->uneven = true;
+	t->job->unbalanced = true;
 	t->n_held = t->n_hoard = 0;
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
@@ -785,7 +785,7 @@ static void hang_up(struct sim_trainer *t)
 	t->socket->hung_up = true;
 	t->phase = SIM_CLOSED;
 	t->gave_up = true;
-	t->job->uneven = true;
+	t->job->unbalanced = true;
 }
 
 struct sim_trainer *sim_trainer_of(const struct sim_socket *s)

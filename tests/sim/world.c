@@ -309,7 +309,7 @@ static void end_daemon(void)
 	SIM_CHECK(sim_engine.budget.slots_bytes == 0, "%llu bytes are charged at the end",
 		  (unsigned long long)sim_engine.budget.slots_bytes);
 	reports_finish(&reports);
-	SIM_CHECK(accounts_are_even(&sim_engine.budget.accounts), "a user is charged at the end");
+	SIM_CHECK(accounts_balanced(&sim_engine.budget.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
 	if (!sim_engine.stopping)

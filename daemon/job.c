@@ -534,7 +534,7 @@ void job_leave(struct session *s)
 	s->job = NULL;
 	if (s->again && s->state == SESSION_OPENING && j->loader) { /* for example, fenced before it was attached */
 		j->loader->host.n_returned++;
-		if (j->feed && j->feed->maker.n_returning)
+		if (j->feed && j->feed->caps.n_returning)
 			j->loader->host.source->ops->moved(j->loader->host.source);
 	}
 	if (!j->sessions)

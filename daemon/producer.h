@@ -51,7 +51,7 @@ struct producer {
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
 	bool resumable, peeks;
-	struct feed_maker successor; /* state for its next feed, if successor.stands */
+	struct producer_caps successor; /* state for its next feed, if successor.stands */
 	/* For the status and the last log line. */
 	uid_t uid;
 	pid_t pid;

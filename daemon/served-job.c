@@ -160,11 +160,11 @@ static int make_loader(struct job *j, struct producer *p)
 	r = job_make_loader(j, &spec, &recipe);
 	if (r)
 		goto free_spec;
-	struct feed_maker maker = { .resumable = p->resumable, .peeks = p->peeks, .n_batches = p->n_batches };
+	struct producer_caps caps = { .resumable = p->resumable, .peeks = p->peeks, .n_batches = p->n_batches };
 	if (p->successor.stands)
-		maker = p->successor;
+		caps = p->successor;
 	p->successor.stands = false;
-	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
+	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &caps, p->asked + 1, &j->feed);
 	if (r == 0)
 		loader_set_source(j->loader, &j->feed->source);
 	return r; /* the job frees the loader */
@@ -316,7 +316,7 @@ static void on_came(struct producer *p)
 
 /* Its trainers take the batches that were made, and open another job with larger slots, which begins with the batch
  * that the producer keeps, or with that batch's round. So sessions, slabs and GPU memory need no code for growing. */
-static void reopen(struct producer *p, const struct feed_maker *next)
+static void reopen(struct producer *p, const struct producer_caps *next)
 {
 	struct job *j = p->job;
 	char text[256];
@@ -334,7 +334,7 @@ static void reopen(struct producer *p, const struct feed_maker *next)
 static int on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool ours, struct refusal *why)
 {
 	struct job *j = p->job;
-	struct feed_maker next = { 0 };
+	struct producer_caps next = { 0 };
 	if (producer_grow(p, m->need_bytes, why))
 		return REFUSED;
 	if (ours) {
@@ -431,7 +431,7 @@ static struct position next_of_group(const struct session *s)
 	}
 	struct position at = first ? *first : waiting ? *waiting : (struct position){ 0 };
 	bool over = j->feed &&
-		    (feed_is_over(j->feed, &at) || (j->feed->maker.n_batches && at.step >= j->feed->maker.n_batches));
+		    (feed_is_over(j->feed, &at) || (j->feed->caps.n_batches && at.step >= j->feed->caps.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
 }
 

@@ -7,7 +7,7 @@
 #include "packets.h"
 #include "suite.h"
 
-struct maker {
+struct test_producer {
 	int fd, slab[4];
 	uint32_t n_slots;
 	uint64_t slot_bytes;
@@ -29,9 +29,9 @@ static int try_produce(Batchd__Wire__Produce p)
 	return fd;
 }
 
-static struct maker produce_with(Batchd__Wire__Produce p)
+static struct test_producer produce_with(Batchd__Wire__Produce p)
 {
-	struct maker m = { .fd = try_produce(p), .slab = { -1, -1, -1, -1 } };
+	struct test_producer m = { .fd = try_produce(p), .slab = { -1, -1, -1, -1 } };
 	const Batchd__Wire__ServerMessage *a = receive(m.fd, NULL);
 	ck_assert_ptr_nonnull(a);
 	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
@@ -40,7 +40,7 @@ static struct maker produce_with(Batchd__Wire__Produce p)
 }
 
 /* Takes a slab and says that it is mapped; nothing is mapped here, because only messages are checked. */
-static uint32_t take_slab(struct maker *m)
+static uint32_t take_slab(struct test_producer *m)
 {
 	int fd = -1;
 	const Batchd__Wire__ServerMessage *a = receive(m->fd, &fd);
@@ -60,7 +60,7 @@ static uint32_t take_slab(struct maker *m)
 }
 
 /* A Fill, or the cancellation of a Fill. */
-static Batchd__Wire__Fill any_fill(struct maker *m)
+static Batchd__Wire__Fill any_fill(struct test_producer *m)
 {
 	const Batchd__Wire__ServerMessage *a = receive(m->fd, NULL);
 	ck_assert_ptr_nonnull(a);
@@ -70,7 +70,7 @@ static Batchd__Wire__Fill any_fill(struct maker *m)
 	return *a->fill;
 }
 
-static Batchd__Wire__Fill next_fill(struct maker *m)
+static Batchd__Wire__Fill next_fill(struct test_producer *m)
 {
 	Batchd__Wire__Fill f;
 	do
@@ -79,7 +79,7 @@ static Batchd__Wire__Fill next_fill(struct maker *m)
 	return f;
 }
 
-static void expect_fill(struct maker *m, uint64_t number, uint64_t epoch, uint64_t step, bool peek)
+static void expect_fill(struct test_producer *m, uint64_t number, uint64_t epoch, uint64_t step, bool peek)
 {
 	Batchd__Wire__Fill f = next_fill(m);
 	ck_assert_uint_eq(f.fill, number);
@@ -87,7 +87,7 @@ static void expect_fill(struct maker *m, uint64_t number, uint64_t epoch, uint64
 		      (int)number, f.peek ? "a look for" : "for", (int)f.step, (int)f.epoch);
 }
 
-static void answer(struct maker *m, uint64_t fill, uint32_t n_rows, bool end)
+static void answer(struct test_producer *m, uint64_t fill, uint32_t n_rows, bool end)
 {
 	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
 	f.fill = fill;
@@ -96,7 +96,7 @@ static void answer(struct maker *m, uint64_t fill, uint32_t n_rows, bool end)
 	SEND(m->fd, FILLED, filled, &f);
 }
 
-static void answer_end(struct maker *m, uint64_t fill, uint64_t n_batches)
+static void answer_end(struct test_producer *m, uint64_t fill, uint64_t n_batches)
 {
 	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
 	f.fill = fill;
@@ -105,7 +105,7 @@ static void answer_end(struct maker *m, uint64_t fill, uint64_t n_batches)
 	SEND(m->fd, FILLED, filled, &f);
 }
 
-static void answer_skipped(struct maker *m, uint64_t fill)
+static void answer_skipped(struct test_producer *m, uint64_t fill)
 {
 	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
 	f.fill = fill;
@@ -155,7 +155,7 @@ START_TEST(test_a_slab_is_sealed_once_its_producer_has_it)
 {
 	/* Before the trainer is opened: after that no process can map the slab writable, through either descriptor. */
 	start_daemon();
-	struct maker m = produce_with(usual_produce());
+	struct test_producer m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
 	take_slab(&m);
 	struct client c = await_opened(fd);
@@ -173,7 +173,7 @@ START_TEST(test_batches_go_out_in_order_and_free_slots_are_the_limit)
 	/* Three slots: three fills; the fourth comes with the first release. The end is a mark without rows, after
 	 * which the next epoch begins. */
 	start_daemon();
-	struct maker m = produce_with(usual_produce());
+	struct test_producer m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
 	take_slab(&m);
 	struct client c = await_opened(fd);
@@ -208,7 +208,7 @@ START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
 	/* Batch k goes to rank k % 2; neither rank gets a step before both batches of it exist; an odd last batch goes
 	 * to no rank. */
 	start_daemon();
-	struct maker m = produce_with(usual_produce());
+	struct test_producer m = produce_with(usual_produce());
 	struct client c[2];
 	int fd[2];
 	for (int r = 0; r < 2; r++) {
@@ -256,11 +256,11 @@ static Batchd__Wire__Open open_of_rank(int rank)
 
 /* Two ranks of a producer that looks ahead and does not know the length of its epochs; neither rank has a position
  * yet. */
-static struct maker produce_for_two(struct client c[2])
+static struct test_producer produce_for_two(struct client c[2])
 {
 	Batchd__Wire__Produce p = usual_produce();
 	p.peeks = true;
-	struct maker m = produce_with(p);
+	struct test_producer m = produce_with(p);
 	int fd[2];
 	for (int r = 0; r < 2; r++)
 		fd[r] = ask_open(open_of_rank(r));
@@ -271,7 +271,7 @@ static struct maker produce_for_two(struct client c[2])
 	return m;
 }
 
-static void end_with_two(struct maker *m, struct client c[2])
+static void end_with_two(struct test_producer *m, struct client c[2])
 {
 	hang_up(&c[0]);
 	hang_up(&c[1]);
@@ -292,7 +292,7 @@ START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 	 * whether it has them. It has the first, and no second: rank 0's batch of that round goes to no rank. */
 	start_daemon();
 	struct client c[2];
-	struct maker m = produce_for_two(c);
+	struct test_producer m = produce_for_two(c);
 	seek_to(&c[1], 1, 0);
 	seek_to(&c[0], 0, 0);
 	for (uint64_t k = 0; k < 6; k++)
@@ -318,7 +318,7 @@ START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 END_TEST
 
 /* The second rank leaves while the second of every two fills is in progress. */
-static void go_with_fills(struct client *c, struct maker *m, uint64_t n)
+static void go_with_fills(struct client *c, struct test_producer *m, uint64_t n)
 {
 	hang_up(c);
 	*c = (struct client){ .fd = -1, .slab = -1 };
@@ -336,7 +336,7 @@ START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
 	for (int how = MADE; how < N; how++) {
 		start_daemon();
 		struct client c[2];
-		struct maker m = produce_for_two(c);
+		struct test_producer m = produce_for_two(c);
 		for (int r = 0; r < 2; r++)
 			seek_to(&c[r], 0, 0);
 		for (uint64_t k = 0; k < 6; k++)
@@ -366,7 +366,7 @@ START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
 	 * next. */
 	start_daemon();
 	struct client c[2];
-	struct maker m = produce_for_two(c);
+	struct test_producer m = produce_for_two(c);
 	for (int r = 0; r < 2; r++)
 		seek_to(&c[r], 0, 0);
 	for (uint64_t k = 0; k < 6; k++)
@@ -402,7 +402,7 @@ START_TEST(test_a_length_that_proves_wrong_is_not_believed_any_more)
 	p.n_batches = 3;
 	p.resumable = true;
 	struct client c[2];
-	struct maker m = produce_with(p);
+	struct test_producer m = produce_with(p);
 	int fd[2];
 	for (int r = 0; r < 2; r++)
 		fd[r] = ask_open(open_of_rank(r));
@@ -439,7 +439,7 @@ START_TEST(test_a_producer_that_goes_is_an_error_behind_its_batches)
 	 * all the same. */
 	for (int with_words = 0; with_words < 2; with_words++) {
 		start_daemon();
-		struct maker m = produce_with(usual_produce());
+		struct test_producer m = produce_with(usual_produce());
 		int fd = ask_open(served_open());
 		take_slab(&m);
 		struct client c = await_opened(fd);
@@ -476,7 +476,7 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 	 * exists as well, and beyond every limit. */
 	start_daemon();
 	for (int i = 0; i < 10; i++) {
-		struct maker m = produce_with(usual_produce());
+		struct test_producer m = produce_with(usual_produce());
 		int fd = ask_open(served_open());
 		take_slab(&m);
 		struct client c = await_opened(fd);
@@ -537,7 +537,7 @@ START_TEST(test_a_producer_that_needs_room_goes_on_with_another_job)
 	 * producer is asked for the very batch that did not fit, though it cannot begin within an epoch. Its other
 	 * requests are skipped, and do not count. */
 	start_daemon();
-	struct maker m = produce_with(usual_produce());
+	struct test_producer m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
 	take_slab(&m);
 	struct client c = await_opened(fd);
@@ -595,7 +595,7 @@ START_TEST(test_producers_are_limited_and_the_newer_takes_the_name)
 	start_daemon_with(one_producer);
 	Batchd__Wire__Produce p = usual_produce(), q = usual_produce();
 	p.incarnation = 2;
-	struct maker m = produce_with(p);
+	struct test_producer m = produce_with(p);
 	q.name = (char *)"other";
 	int fd = try_produce(q);
 	ck_assert_int_eq(last_words(fd), BATCHD__WIRE__ERROR_CODE__LIMIT);
@@ -610,7 +610,7 @@ START_TEST(test_producers_are_limited_and_the_newer_takes_the_name)
 	fd = try_produce(q);
 	ck_assert_int_eq(last_words(fd), BATCHD__WIRE__ERROR_CODE__LIMIT);
 	close(fd);
-	struct maker newer = produce_with(p);
+	struct test_producer newer = produce_with(p);
 	ck_assert_int_eq(last_words(m.fd), BATCHD__WIRE__ERROR_CODE__FENCED);
 	close(m.fd);
 	close(newer.fd);
@@ -624,7 +624,7 @@ START_TEST(test_a_seek_takes_back_what_was_asked_for)
 	start_daemon();
 	Batchd__Wire__Produce p = usual_produce();
 	p.resumable = true;
-	struct maker m = produce_with(p);
+	struct test_producer m = produce_with(p);
 	int fd = ask_open(served_open());
 	take_slab(&m);
 	struct client c = await_opened(fd);
@@ -681,7 +681,7 @@ START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
 	 * there, or will not come. */
 	for (int comes = 0; comes < 2; comes++) {
 		start_daemon();
-		struct maker m = produce_with(usual_produce());
+		struct test_producer m = produce_with(usual_produce());
 		Batchd__Wire__Open o = shared_open(3);
 		o.world_size = 2;
 		int fd = ask_open(o);
@@ -720,7 +720,7 @@ START_TEST(test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_
 		start_daemon();
 		Batchd__Wire__Produce p = usual_produce();
 		p.resumable = resumable;
-		struct maker m = produce_with(p);
+		struct test_producer m = produce_with(p);
 		int fd = ask_open(shared_open(3));
 		take_slab(&m);
 		struct client a = await_opened(fd), b = join_served(3);
@@ -780,7 +780,7 @@ START_TEST(test_a_latecomer_begins_with_a_batch_that_no_trainer_has_had)
 		start_daemon();
 		Batchd__Wire__Produce p = usual_produce();
 		p.n_batches = n_batches;
-		struct maker m = produce_with(p);
+		struct test_producer m = produce_with(p);
 		Batchd__Wire__Open o = served_open();
 		o.mode = BATCHD__WIRE__MODE__SHARE;
 		o.n_slots = 5;
@@ -853,7 +853,7 @@ START_TEST(test_a_trainer_that_waits_for_the_next_epoch_is_not_where_the_group_i
 	 * asks for the group's next batch gets that batch. */
 	for (int seeks = 0; seeks < 2; seeks++) {
 		start_daemon();
-		struct maker m = produce_with(usual_produce());
+		struct test_producer m = produce_with(usual_produce());
 		int fd = ask_open(shared_open(3));
 		take_slab(&m);
 		struct client a = await_opened(fd), ahead = join_served(3), late = join_served(3);
@@ -886,7 +886,7 @@ START_TEST(test_the_groups_next_batch_is_where_all_of_it_wait)
 	/* The trainers of the first epoch have left, and the remaining one is in a later epoch: a trainer that joins
 	 * begins with that. */
 	start_daemon();
-	struct maker m = produce_with(usual_produce());
+	struct test_producer m = produce_with(usual_produce());
 	int fd = ask_open(shared_open(3));
 	take_slab(&m);
 	struct client a = await_opened(fd), ahead = join_served(3), late = join_served(3);
@@ -916,7 +916,7 @@ START_TEST(test_a_trainer_that_has_not_begun_keeps_no_other_waiting)
 	/* In an open group. A trainer that has opened its loader may do something else for an hour; then it begins
 	 * where the others are. */
 	start_daemon();
-	struct maker m = produce_with(usual_produce());
+	struct test_producer m = produce_with(usual_produce());
 	int fd = ask_open(shared_open(3));
 	take_slab(&m);
 	struct client a = await_opened(fd), idle = join_served(3);

@@ -150,7 +150,7 @@ static bool one_event(void)
 	if (sim_has(SIM_APART) && sim_chance(5))
 		return sim_chance(40) ? somebody_goes_elsewhere() : somebody_joins();
 	if (sim_has(SIM_SERVED) && sim_chance(25))
-		return sim_maker_acts(&sim_makers[sim_below(SIM_MAX_MAKERS)]);
+		return sim_producer_acts(&sim_producers[sim_below(SIM_MAX_PRODUCERS)]);
 	unsigned what = sim_below(1000);
 	if (what < 25)
 		return somebody_joins();
@@ -178,8 +178,8 @@ static bool anybody_gets_on(void)
 	bool any = false;
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
 		any |= sim_trainer_gets_on(&sim_trainers[i]);
-	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++)
-		any |= sim_maker_gets_on(&sim_makers[i]);
+	for (unsigned i = 0; i < SIM_MAX_PRODUCERS; i++)
+		any |= sim_producer_gets_on(&sim_producers[i]);
 	return any;
 }
 
@@ -294,21 +294,21 @@ static void those_who_closed_exit(void)
 		bool in_use = false;
 		for (unsigned k = 0; k < SIM_MAX_TRAINERS; k++)
 			in_use |= sim_trainers[k].pid == sockets[i]->pid && sim_trainers[k].phase != SIM_EXITED;
-		for (unsigned k = 0; k < SIM_MAX_MAKERS; k++)
-			in_use |= sim_makers[k].job && sim_makers[k].socket == sockets[i];
+		for (unsigned k = 0; k < SIM_MAX_PRODUCERS; k++)
+			in_use |= sim_producers[k].job && sim_producers[k].socket == sockets[i];
 		sockets[i]->dead |= !in_use;
 	}
 }
 
-static struct sim_maker *unused_maker(void)
+static struct sim_producer *unused_producer(void)
 {
-	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++) {
-		if (!sim_makers[i].job)
-			return &sim_makers[i];
+	for (unsigned i = 0; i < SIM_MAX_PRODUCERS; i++) {
+		if (!sim_producers[i].job)
+			return &sim_producers[i];
 	}
-	sim_maker_exits(&sim_makers[0]); /* of a job that has another producer, because there are more places than
+	sim_producer_exits(&sim_producers[0]); /* of a job that has another producer, because there are more places than
 	                                  * jobs */
-	return &sim_makers[0];
+	return &sim_producers[0];
 }
 
 /* Stopped trainers continue, trainers that hung up end, expected trainers come: then no trainer holds up another in
@@ -323,15 +323,15 @@ static void put_right(void)
 			sim_trainer_exits(t, false);
 	}
 	those_who_closed_exit();
-	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++) {
-		struct sim_maker *k = &sim_makers[i];
+	for (unsigned i = 0; i < SIM_MAX_PRODUCERS; i++) {
+		struct sim_producer *k = &sim_producers[i];
 		k->stopped = false;
 		if (k->job && (k->misbehaved || !k->socket->peer))
-			sim_maker_exits(k);
+			sim_producer_exits(k);
 	}
 	for (unsigned i = 0; i < sim_n_jobs; i++) {
-		if (sim_jobs[i].served && !sim_maker_is_there(&sim_jobs[i]))
-			sim_maker_starts(unused_maker(), &sim_jobs[i]);
+		if (sim_jobs[i].served && !sim_producer_is_there(&sim_jobs[i]))
+			sim_producer_starts(unused_producer(), &sim_jobs[i]);
 	}
 }
 
@@ -366,8 +366,8 @@ static void everybody_leaves(void)
 		else
 			sim_trainer_exits(t, sim_chance(30));
 	}
-	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++)
-		sim_maker_exits(&sim_makers[i]);
+	for (unsigned i = 0; i < SIM_MAX_PRODUCERS; i++)
+		sim_producer_exits(&sim_producers[i]);
 	those_who_closed_exit();
 }
 

@@ -158,9 +158,9 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 /* A producer's batch is one part; the mark of an epoch's end has no part. */
 static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
 {
-	copy->n_parts = slot->fed_bytes ? 1 : 0;
+	copy->n_parts = slot->payload_bytes ? 1 : 0;
 	copy->part[0].offset = (uint64_t)slot->number * slot->slots->layout.slot_bytes;
-	copy->part[0].bytes = slot->fed_bytes;
+	copy->part[0].bytes = slot->payload_bytes;
 }
 
 /* Dense fields and indices lie close together when the batch is full; for a short batch, copying the gap behind the

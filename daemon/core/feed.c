@@ -11,7 +11,7 @@
 #include "core/loader.h"
 #include "util/container.h"
 
-/* State of a submitted slot; struct slot's `fed`. */
+/* State of a submitted slot; struct slot's `fill_state`. */
 enum { WANTED = 1, ASKED, MADE };
 
 enum { RETURN_MS = 60000 };
@@ -73,15 +73,15 @@ unsigned feed_n_asked(const struct feed *f)
 static void on_submit(struct batch_source *source, struct slot *slot)
 {
 	assert(slot->state == SLOT_FILLING && slot->source == source);
-	slot->fed = WANTED;
-	slot->fed_whole = false;
+	slot->fill_state = WANTED;
+	slot->round_complete = false;
 	kick(feed_of(source));
 }
 
 static void on_cancel(struct batch_source *source, struct slot *slot)
 {
 	struct feed *f = feed_of(source);
-	if (slot->fed == ASKED) { /* the producer may be writing into it: done when the answer arrives */
+	if (slot->fill_state == ASKED) { /* the producer may be writing into it: done when the answer arrives */
 		for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 			if (fill->slot == slot)
 				f->ops->cancel(f, fill->number);
@@ -161,8 +161,8 @@ static void note_end(struct feed *f, uint64_t epoch, uint64_t step)
 static void want_again(struct feed *f, struct slot *slot)
 {
 	supersede(f, slot);
-	slot->fed = WANTED;
-	slot->fed_whole = false;
+	slot->fill_state = WANTED;
+	slot->round_complete = false;
 }
 
 /* The slot holds the mark; the slots after it are for the next epoch. */
@@ -173,9 +173,9 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 		behind->last = false; /* it may have held a mark: of an epoch that is repeated and ends earlier this
 		                       * time */
 	}
-	slot->fed = MADE;
+	slot->fill_state = MADE;
 	slot->n_rows = 0;
-	slot->fed_bytes = 0;
+	slot->payload_bytes = 0;
 	slot->last = true;
 	stream_end_epoch(s, slot);
 }
@@ -186,9 +186,9 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 {
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
-			if (slot->state == SLOT_FILLING && slot->fed == MADE && slot->at.epoch == epoch &&
+			if (slot->state == SLOT_FILLING && slot->fill_state == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < n / world(f))
-				slot->fed_whole = true;
+				slot->round_complete = true;
 		}
 	}
 }
@@ -196,8 +196,8 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 /* Whether a rank has its batch, or is about to get it, while it is not yet known whether the round is whole. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
-	return f->maker.peeks && world(f) > 1 && slot->state == SLOT_FILLING &&
-	       (slot->fed == ASKED || slot->fed == MADE) && !slot->fed_whole && !slot->last;
+	return f->caps.peeks && world(f) > 1 && slot->state == SLOT_FILLING &&
+	       (slot->fill_state == ASKED || slot->fill_state == MADE) && !slot->round_complete && !slot->last;
 }
 
 /* For an epoch of unknown length that has no batch k: any round still held back may be incomplete. Returns the first
@@ -207,7 +207,7 @@ static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint
 	uint64_t step = k / world(f);
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		for (const struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
-			if (is_held_back(f, slot) && slot->fed == MADE && slot->at.epoch == epoch &&
+			if (is_held_back(f, slot) && slot->fill_state == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < step)
 				step = slot->at.step;
 		}
@@ -256,7 +256,7 @@ static bool another_rank_is_elsewhere(const struct feed *f, const struct positio
  * producer announced decides; if all ranks are present, the rest shows by itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
-	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && another_rank_is_elsewhere(f, at);
+	return f->caps.n_batches && at->step >= f->caps.n_batches / world(f) && another_rank_is_elsewhere(f, at);
 }
 
 /* ---- batches that go out ---- */
@@ -271,7 +271,7 @@ static bool find_floor(const struct feed *f, struct position *floor)
 		const struct slot *slot = s->first;
 		if (!s->positioned)
 			continue;
-		while (slot && (slot->state != SLOT_FILLING || (slot->fed == MADE && !is_held_back(f, slot))))
+		while (slot && (slot->state != SLOT_FILLING || (slot->fill_state == MADE && !is_held_back(f, slot))))
 			slot = slot->next;
 		const struct position *at = slot ? &slot->at : &s->next;
 		if (!any || position_compare(at, floor) < 0)
@@ -285,7 +285,8 @@ static struct slot *find_complete(struct feed *f, const struct position *floor)
 {
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
-			if (slot->state == SLOT_FILLING && slot->fed == MADE && position_compare(&slot->at, floor) < 0)
+			if (slot->state == SLOT_FILLING && slot->fill_state == MADE &&
+			    position_compare(&slot->at, floor) < 0)
 				return slot;
 		}
 	}
@@ -327,11 +328,11 @@ static uint32_t n_positioned(const struct feed *f)
  * batch may be made that one of them would miss. */
 static bool awaits_return(struct feed *f)
 {
-	uint32_t n = f->maker.n_returning;
+	uint32_t n = f->caps.n_returning;
 	if (f->loader->host.n_returned < n && n_positioned(f) < n && uv_now(f->kick.loop) < f->return_until_ms)
 		return true;
-	f->maker.n_returning = 0;
-	f->source.goes_back = f->maker.resumable;
+	f->caps.n_returning = 0;
+	f->source.goes_back = f->caps.resumable;
 	return false;
 }
 
@@ -349,7 +350,7 @@ static bool find_turn(struct feed *f, struct turn *t)
 		if (!s->positioned)
 			continue;
 		s->fed = true;
-		while (slot && (slot->state != SLOT_FILLING || slot->fed != WANTED))
+		while (slot && (slot->state != SLOT_FILLING || slot->fill_state != WANTED))
 			slot = slot->next;
 		const struct position *at = slot ? &slot->at : &s->next;
 		if (!t->at || position_compare(at, t->at) < 0) /* lowest rank first among equals */
@@ -367,14 +368,14 @@ static bool goes_on(const struct feed *f, const struct position *to)
 /* Any producer can begin an epoch, at a step of its first round, whose first ranks may have left. */
 static bool is_reachable(const struct feed *f, const struct position *to)
 {
-	return f->maker.resumable || to->step < world(f) || goes_on(f, to);
+	return f->caps.resumable || to->step < world(f) || goes_on(f, to);
 }
 
 /* Whether a pending answer is needed first: it may show that the producer skipped the cancelled batches, or that the
  * peeked batch exists. */
 static bool has_to_wait(const struct feed *f, const struct position *to, bool peek)
 {
-	return f->first && to->step && (peek || !f->maker.resumable) && !goes_on(f, to);
+	return f->first && to->step && (peek || !f->caps.resumable) && !goes_on(f, to);
 }
 
 /* The epoch is begun, possibly again. If it may differ from the last time, no rank gets further batches of the earlier
@@ -382,13 +383,13 @@ static bool has_to_wait(const struct feed *f, const struct position *to, bool pe
 static void begin_epoch(struct feed *f, uint64_t epoch)
 {
 	forget_end(f, epoch);
-	for (struct feed_fill *fill = f->first; fill && !f->maker.resumable; fill = fill->next) {
+	for (struct feed_fill *fill = f->first; fill && !f->caps.resumable; fill = fill->next) {
 		if (!fill->peek || fill->at.epoch != epoch)
 			continue;
 		fill->peek = false;
 		f->ops->cancel(f, fill->number);
 	}
-	for (uint32_t i = 0; i < f->loader->streams.n && !f->maker.resumable; i++) {
+	for (uint32_t i = 0; i < f->loader->streams.n && !f->caps.resumable; i++) {
 		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->at.epoch == epoch && !slot->last)
 				want_again(f, slot);
@@ -431,7 +432,7 @@ static bool ask(struct feed *f, const struct turn *t)
 	if (!fill)
 		return false;
 	fill->slot = t->slot;
-	t->slot->fed = ASKED;
+	t->slot->fill_state = ASKED;
 	f->at.step++;
 	f->ops->fill(f, fill->number, t->stream->number, t->slot, to.epoch, to.step);
 	return true;
@@ -491,7 +492,7 @@ static bool is_over(const struct feed *f, const struct turn *t)
 	struct position to = batch_of(f, t);
 	if (feed_is_over(f, t->at) && (t->at->step > 0 || (f->made_any && t->at->epoch == f->at.epoch)))
 		return true;
-	return is_rest(f, t->at) && !(f->maker.peeks && is_reachable(f, &to));
+	return is_rest(f, t->at) && !(f->caps.peeks && is_reachable(f, &to));
 }
 
 /* False: nothing more can be asked for. */
@@ -527,7 +528,7 @@ static void on_kick(uv_timer_t *timer)
 	publish_complete(f);
 	ask_all(f);
 	uint64_t now = uv_now(f->kick.loop);
-	if (f->maker.n_returning && now < f->return_until_ms && !uv_is_active((uv_handle_t *)timer))
+	if (f->caps.n_returning && now < f->return_until_ms && !uv_is_active((uv_handle_t *)timer))
 		uv_timer_start(timer, on_kick, f->return_until_ms - now, 0);
 	loader_unref(f->loader);
 }
@@ -554,8 +555,8 @@ static void note_progress(struct feed *f, const struct feed_fill *fill, const st
 	}
 	uint64_t n = a->n_batches ? a->n_batches : k;
 	bool is_there = a->outcome == FEED_MADE || a->outcome == FEED_TOO_LARGE;
-	if ((is_there && k >= f->maker.n_batches) || (a->outcome == FEED_END && n < f->maker.n_batches))
-		f->maker.n_batches = 0;
+	if ((is_there && k >= f->caps.n_batches) || (a->outcome == FEED_END && n < f->caps.n_batches))
+		f->caps.n_batches = 0;
 }
 
 static void take(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
@@ -564,11 +565,11 @@ static void take(struct feed *f, const struct feed_fill *fill, const struct feed
 	if (slot && slot->state == SLOT_DROPPED) {
 		loader_source_done(f->loader, slot);
 	} else if (slot && a->outcome == FEED_MADE) {
-		slot->fed = MADE;
+		slot->fill_state = MADE;
 		slot->n_rows = a->n_rows;
-		slot->fed_bytes = a->n_bytes;
+		slot->payload_bytes = a->n_bytes;
 	} else if (slot && (a->outcome == FEED_SKIPPED || a->outcome == FEED_TOO_LARGE)) {
-		slot->fed = WANTED; /* skipped although not cancelled: asked for again */
+		slot->fill_state = WANTED; /* skipped although not cancelled: asked for again */
 	} else if ((slot || fill->peek) && a->outcome == FEED_END) {
 		end_epoch(f, fill->at.epoch, fill->at.step, a->n_batches);
 	}
@@ -595,9 +596,9 @@ int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *ans
 
 /* ---- life ---- */
 
-struct feed_maker feed_successor(const struct feed *f, const struct position *at)
+struct producer_caps feed_successor(const struct feed *f, const struct position *at)
 {
-	struct feed_maker m = f->maker;
+	struct producer_caps m = f->caps;
 	m.stands = true;
 	m.at = (struct position){ .epoch = at->epoch, .step = at->step - at->step % world(f) }; /* its round may be held
 	                                                                                         * back */
@@ -606,23 +607,23 @@ struct feed_maker feed_successor(const struct feed *f, const struct position *at
 }
 
 int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner,
-		const struct feed_maker *maker, uint64_t first_number, struct feed **out)
+		const struct producer_caps *caps, uint64_t first_number, struct feed **out)
 {
 	struct feed *f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
 	f->source.ops = &source_ops;
-	f->source.goes_back = maker->resumable || maker->n_returning;
+	f->source.goes_back = caps->resumable || caps->n_returning;
 	f->ops = ops;
 	f->owner = owner;
 	f->loader = loader;
-	f->maker = *maker;
+	f->caps = *caps;
 	f->next_number = first_number;
 	uv_timer_init(loop, &f->kick);
 	f->kick.data = f;
-	if (maker->stands) {
+	if (caps->stands) {
 		f->made_any = f->reached_any = true;
-		f->at = f->reached = maker->at;
+		f->at = f->reached = caps->at;
 	}
 	f->return_until_ms = uv_now(loop) + RETURN_MS;
 	*out = f;
@@ -654,7 +655,7 @@ void feed_stop(struct feed *f)
 			slot->next = f->dropped;
 			f->dropped = slot;
 		} else if (slot) {
-			slot->fed = WANTED;
+			slot->fill_state = WANTED;
 		}
 	}
 	kick(f);

@@ -50,7 +50,7 @@ struct feed_fill {
 };
 
 /* What a producer has announced about itself. */
-struct feed_maker {
+struct producer_caps {
 	bool resumable;     /* the producer can begin within an epoch */
 	bool peeks;         /* the producer can look ahead */
 	uint64_t n_batches; /* of an epoch, over all ranks; 0: not known. Ignored once it has proved wrong */
@@ -69,7 +69,7 @@ struct feed {
 	const struct feed_ops *ops;
 	void *owner; /* for ops */
 	struct loader *loader;
-	struct feed_maker maker;
+	struct producer_caps caps;
 	uint64_t next_number; /* of a fill */
 	struct feed_fill *first, *last;
 	struct slot *dropped;       /* slots that no producer writes into; completed at the next kick */
@@ -90,7 +90,7 @@ struct feed {
 
 /* first_number: the number of the first fill. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
 int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner,
-		const struct feed_maker *maker, uint64_t first_number, struct feed **out);
+		const struct producer_caps *caps, uint64_t first_number, struct feed **out);
 /* The loader has been closed. The feed frees itself when its timer is closed. */
 void feed_close(struct feed *f);
 /* No more fills: the producer has disconnected. */
@@ -109,7 +109,7 @@ struct feed_answer {
 int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer);
 unsigned feed_n_asked(const struct feed *f);
 /* What a feed that replaces this one needs to know of the producer, which continues with batch `at`. */
-struct feed_maker feed_successor(const struct feed *f, const struct position *at);
+struct producer_caps feed_successor(const struct feed *f, const struct position *at);
 /* Whether that epoch (of a rank, or of the group) is known to have ended before `at`. */
 bool feed_is_over(const struct feed *f, const struct position *at);
 

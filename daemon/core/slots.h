@@ -69,11 +69,11 @@ struct slot {
 	bool last;        /* of its epoch */
 	uint64_t pending; /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
-	uint64_t holders;   /* of a group: a bit per place whose member holds it */
-	uint32_t n_copying; /* device slabs that are reading it */
-	uint64_t fed_bytes; /* of a loader with a feed: how much of the slot its batch takes */
-	uint8_t fed;        /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
-	bool fed_whole;     /* the same: the last batch of its round exists */
+	uint64_t holders;       /* of a group: a bit per place whose member holds it */
+	uint32_t n_copying;     /* device slabs that are reading it */
+	uint64_t payload_bytes; /* of a loader with a feed: how much of the slot its batch takes */
+	uint8_t fill_state;     /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
+	bool round_complete;    /* the same: the last batch of its round exists */
 	/* Workers: */
 	atomic_uint n_replaced;
 	atomic_uint n_unpacked; /* rows not made yet, of a layout with ragged fields */

@@ -10,7 +10,7 @@
  *                                          pages, too
  *     world.c     the daemon around them   and what must always be true of it
  *     trainer.c   trainers                 what they may do, what they must see
- *     maker.c     producers                of served data sets
+ *     producer.c     producers                of served data sets
  *     gpu.c       GPUs                     slabs on them, copies that take time
  *
  * A history depends only on its seed and on the features of its world, and runs in one thread. A new feature rolls dice
@@ -192,10 +192,10 @@ struct sim_job {
 	enum group_policy policy;
 	bool async;                       /* a share group that is not in lockstep */
 	bool served, resumable, is_known; /* is_known: the length of its epochs is known */
-	bool old_makers, counts; /* they do not look ahead; counts: at an epoch's end they say how many batches it
+	bool old_producers, counts; /* they do not look ahead; counts: at an epoch's end they say how many batches it
 	                          * had */
-	bool unbalanced;         /* a rank may have been at a different position than the others */
-	unsigned n_makers, n_makers_gone, n_odd_seeks; /* n_odd_seeks: seeks into the middle of an epoch, where not
+	bool unbalanced;            /* a rank may have been at a different position than the others */
+	unsigned n_producers, n_makers_gone, n_odd_seeks; /* n_odd_seeks: seeks into the middle of an epoch, where not
 	                                                * every producer can begin */
 	unsigned next_plan;
 };
@@ -342,9 +342,9 @@ struct sim_gpu_slab *sim_gpu_send(int fd); /* the same, for a slab sent as a des
 void sim_gpu_close_handle(struct sim_gpu_slab *s);
 extern unsigned sim_gpu_error_percent; /* of copies that fail */
 
-/* ---- producers (maker.c) ---- */
+/* ---- producers (producer.c) ---- */
 
-enum { SIM_MAX_MAKERS = 4, SIM_MAX_FILLS = 256, SIM_MAX_MADE_SLABS = 64 };
+enum { SIM_MAX_PRODUCERS = 4, SIM_MAX_FILLS = 256, SIM_MAX_MADE_SLABS = 64 };
 
 struct sim_made_slab {
 	struct sim_slab *slab; /* a reference */
@@ -359,7 +359,7 @@ struct sim_fill {
 	bool cancelled, written, peek;
 };
 
-struct sim_maker {
+struct sim_producer {
 	struct sim_job *job; /* NULL: unused */
 	struct sim_socket *socket;
 	pid_t pid;
@@ -373,13 +373,13 @@ struct sim_maker {
 	struct sim_fill fill[SIM_MAX_FILLS]; /* oldest first */
 };
 
-extern struct sim_maker sim_makers[SIM_MAX_MAKERS];
+extern struct sim_producer sim_producers[SIM_MAX_PRODUCERS];
 
-bool sim_maker_acts(struct sim_maker *k);
-bool sim_maker_gets_on(struct sim_maker *k);
-void sim_maker_starts(struct sim_maker *k, struct sim_job *j);
-void sim_maker_exits(struct sim_maker *k);
-bool sim_maker_is_there(const struct sim_job *j);
+bool sim_producer_acts(struct sim_producer *k);
+bool sim_producer_gets_on(struct sim_producer *k);
+void sim_producer_starts(struct sim_producer *k, struct sim_job *j);
+void sim_producer_exits(struct sim_producer *k);
+bool sim_producer_is_there(const struct sim_job *j);
 /* Batches of an epoch, of all ranks together; rows of a batch; the stamp that its bytes hold. */
 uint64_t sim_epoch_length(const struct sim_job *j, uint64_t epoch);
 uint32_t sim_made_rows(uint64_t epoch, uint64_t step);

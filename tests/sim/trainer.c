@@ -343,10 +343,10 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	/* A producer that cannot look ahead is not asked whether a batch exists while a rank is elsewhere and the
 	 * epoch's length is unknown. The other ranks may then get batches of an incomplete last round. With producers
 	 * that do not count, no last round is certain. */
-	bool blind = j->old_makers && j->unbalanced && !j->is_known,
+	bool blind = j->old_producers && j->unbalanced && !j->is_known,
 	     rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
 	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) ||
-				(!j->counts && !j->old_makers && j->unbalanced && b->step + 1 == n));
+				(!j->counts && !j->old_producers && j->unbalanced && b->step + 1 == n));
 	SIM_CHECK(b->last == mark && (mark || rest || b->step < n),
 		  "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch,
 		  (unsigned)n, (unsigned)b->step, b->last ? "" : " and more");

@@ -2,9 +2,9 @@
  * make; and their deaths. See sim.h. */
 #include "sim.h"
 
-struct sim_maker sim_makers[SIM_MAX_MAKERS];
+struct sim_producer sim_producers[SIM_MAX_PRODUCERS];
 
-#define NUMBER(k) ((unsigned)((k) - sim_makers))
+#define NUMBER(k) ((unsigned)((k) - sim_producers))
 
 #define SAY(k, BODY, field, pointer) \
 	do { \
@@ -33,15 +33,15 @@ uint64_t sim_made_index(uint64_t epoch, uint64_t step)
 
 /* ---- life ---- */
 
-void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
+void sim_producer_starts(struct sim_producer *k, struct sim_job *j)
 {
 	static pid_t last_pid = 6000000;
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;
-	*k = (struct sim_maker){ .job = j, .pid = ++last_pid };
+	*k = (struct sim_producer){ .job = j, .pid = ++last_pid };
 	k->socket = sim_connect(k->pid, j->uid);
 	h.version = WIRE_VERSION;
-	h.program = (char *)"maker";
+	h.program = (char *)"producer";
 	SAY(k, HELLO, hello, &h);
 	p.name = j->name;
 	p.slot_bytes = SIM_ROW_BYTES;
@@ -49,14 +49,14 @@ void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
 	p.id = 1;
 	p.incarnation = j->incarnation;
 	p.resumable = j->resumable;
-	p.peeks = !j->old_makers;
+	p.peeks = !j->old_producers;
 	p.n_batches = j->is_known ? sim_epoch_length(j, 0) : 0;
 	SAY(k, PRODUCE, produce, &p);
-	j->n_makers_gone += j->n_makers++ > 0; /* or a new producer replaces it now */
-	sim_trace("maker %u: serves %s%s", NUMBER(k), j->name, j->resumable ? ", resumable" : "");
+	j->n_makers_gone += j->n_producers++ > 0; /* or a new producer replaces it now */
+	sim_trace("producer %u: serves %s%s", NUMBER(k), j->name, j->resumable ? ", resumable" : "");
 }
 
-void sim_maker_exits(struct sim_maker *k)
+void sim_producer_exits(struct sim_producer *k)
 {
 	if (!k->job)
 		return;
@@ -68,10 +68,10 @@ void sim_maker_exits(struct sim_maker *k)
 	k->n_fills = k->n_slabs = 0;
 }
 
-bool sim_maker_is_there(const struct sim_job *j)
+bool sim_producer_is_there(const struct sim_job *j)
 {
-	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++) {
-		const struct sim_maker *k = &sim_makers[i];
+	for (unsigned i = 0; i < SIM_MAX_PRODUCERS; i++) {
+		const struct sim_producer *k = &sim_producers[i];
 		if (k->job == j && k->socket->peer && !k->socket->hung_up && !k->misbehaved)
 			return true;
 	}
@@ -80,13 +80,13 @@ bool sim_maker_is_there(const struct sim_job *j)
 
 /* ---- what the daemon tells a producer ---- */
 
-static void see_slab(struct sim_maker *k, const Batchd__Wire__Producing *m, struct sim_packet *packet)
+static void see_slab(struct sim_producer *k, const Batchd__Wire__Producing *m, struct sim_packet *packet)
 {
 	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
 	if (!m->slab)
 		return;
-	SIM_CHECK(packet->slab && !packet->slab->sealed, "maker %u: a slab that it cannot map", NUMBER(k));
-	SIM_CHECK(k->n_slabs < SIM_MAX_MADE_SLABS, "maker %u: too many slabs", NUMBER(k));
+	SIM_CHECK(packet->slab && !packet->slab->sealed, "producer %u: a slab that it cannot map", NUMBER(k));
+	SIM_CHECK(k->n_slabs < SIM_MAX_MADE_SLABS, "producer %u: too many slabs", NUMBER(k));
 	k->slab[k->n_slabs++] = (struct sim_made_slab){ .slab = packet->slab,
 							.number = m->slab,
 							.slot_bytes = m->slot_bytes,
@@ -97,7 +97,7 @@ static void see_slab(struct sim_maker *k, const Batchd__Wire__Producing *m, stru
 	SAY(k, FILLED, filled, &f);
 }
 
-static void see_fill(struct sim_maker *k, const Batchd__Wire__Fill *m)
+static void see_fill(struct sim_producer *k, const Batchd__Wire__Fill *m)
 {
 	for (unsigned i = 0; m->cancel && i < k->n_fills; i++) {
 		if (k->fill[i].number == m->fill)
@@ -105,16 +105,16 @@ static void see_fill(struct sim_maker *k, const Batchd__Wire__Fill *m)
 	}
 	if (m->cancel)
 		return;
-	SIM_CHECK(k->n_fills < SIM_MAX_FILLS, "maker %u: more fills than slots", NUMBER(k));
-	SIM_CHECK(m->fill == ++k->n_asked, "maker %u: fill %u comes after %u", NUMBER(k), (unsigned)m->fill,
+	SIM_CHECK(k->n_fills < SIM_MAX_FILLS, "producer %u: more fills than slots", NUMBER(k));
+	SIM_CHECK(m->fill == ++k->n_asked, "producer %u: fill %u comes after %u", NUMBER(k), (unsigned)m->fill,
 		  (unsigned)k->n_asked - 1);
 	struct sim_made_slab *slab = NULL;
 	for (unsigned i = 0; i < k->n_slabs; i++) {
 		if (k->slab[i].number == m->slab)
 			slab = &k->slab[i];
 	}
-	SIM_CHECK(!m->peek || (!k->job->old_makers && !k->job->share), "maker %u: is to look ahead", NUMBER(k));
-	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "maker %u: a fill for a slot that it does not have",
+	SIM_CHECK(!m->peek || (!k->job->old_producers && !k->job->share), "producer %u: is to look ahead", NUMBER(k));
+	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "producer %u: a fill for a slot that it does not have",
 		  NUMBER(k));
 	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill,
 						   .epoch = m->epoch,
@@ -126,7 +126,7 @@ static void see_fill(struct sim_maker *k, const Batchd__Wire__Fill *m)
 						   .peek = m->peek };
 }
 
-static bool read_one(struct sim_maker *k)
+static bool read_one(struct sim_producer *k)
 {
 	static struct wire_arena arena;
 	const Batchd__Wire__ServerMessage *m;
@@ -135,7 +135,7 @@ static bool read_one(struct sim_maker *k)
 	if (!packet && k->socket->peer)
 		return false;
 	if (!packet) {
-		sim_maker_exits(k);
+		sim_producer_exits(k);
 		return true;
 	}
 	wire_arena_init(&arena);
@@ -150,7 +150,8 @@ static bool read_one(struct sim_maker *k)
 				  m->error->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
 				  (k->misbehaved && m->error->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL) ||
 				  (k->misbehaved && m->error->code == BATCHD__WIRE__ERROR_CODE__INVALID),
-			  "maker %u: refused with %s: %s", NUMBER(k), wire_code_name(m->error->code), m->error->text);
+			  "producer %u: refused with %s: %s", NUMBER(k), wire_code_name(m->error->code),
+			  m->error->text);
 	sim_packet_free(packet);
 	return true;
 }
@@ -158,18 +159,18 @@ static bool read_one(struct sim_maker *k)
 /* ---- what a producer does ---- */
 
 /* No other process may have that memory, whatever happened to the fill. */
-static void write_batch(const struct sim_maker *k, struct sim_fill *f)
+static void write_batch(const struct sim_producer *k, struct sim_fill *f)
 {
 	uint64_t stamp[2];
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
 		SIM_CHECK(!sim_trainer_holds(&sim_trainers[i], f->slab, f->slot),
-			  "maker %u writes into slot %u, which trainer %u holds", NUMBER(k), f->slot, i);
+			  "producer %u writes into slot %u, which trainer %u holds", NUMBER(k), f->slot, i);
 	sim_stamp(sim_made_index(f->epoch, f->step), stamp);
 	memcpy(f->slab->base + f->slot * f->slot_bytes, stamp, sizeof(stamp));
 	f->written = true;
 }
 
-static void answer(struct sim_maker *k, uint64_t number, uint32_t n_rows, bool end, bool skipped, uint64_t n_batches)
+static void answer(struct sim_producer *k, uint64_t number, uint32_t n_rows, bool end, bool skipped, uint64_t n_batches)
 {
 	Batchd__Wire__Filled m = BATCHD__WIRE__FILLED__INIT;
 	m.fill = number;
@@ -180,13 +181,13 @@ static void answer(struct sim_maker *k, uint64_t number, uint32_t n_rows, bool e
 	SAY(k, FILLED, filled, &m);
 }
 
-static bool is_begin(const struct sim_maker *k, const struct sim_fill *f)
+static bool is_begin(const struct sim_producer *k, const struct sim_fill *f)
 {
 	return f->step < (k->job->share ? 1 : k->job->world_size);
 }
 
 /* The batch is not made, but later batches may be. */
-static void pass_over(struct sim_maker *k, const struct sim_fill *f)
+static void pass_over(struct sim_producer *k, const struct sim_fill *f)
 {
 	if (!is_begin(k, f))
 		return;
@@ -195,13 +196,13 @@ static void pass_over(struct sim_maker *k, const struct sim_fill *f)
 }
 
 /* Whether the producer may have to seek. */
-static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
+static void go_to(struct sim_producer *k, const struct sim_fill *f, bool end)
 {
 	bool goes_on = f->epoch == k->at_epoch && f->step >= k->at_step,
 	     begins = is_begin(k, f) || (k->passes_over && k->passed_epoch == f->epoch);
 	k->passes_over = false;
 	SIM_CHECK(k->job->resumable || goes_on || begins,
-		  "maker %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step,
+		  "producer %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step,
 		  (unsigned)f->epoch);
 	k->at_epoch = f->epoch;
 	k->at_step = f->step + (!end && !f->peek); /* it still has a batch that it only peeked at */
@@ -209,20 +210,20 @@ static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
 
 /* ---- batches that do not fit ---- */
 
-static bool is_too_small(const struct sim_maker *k, const struct sim_fill *f)
+static bool is_too_small(const struct sim_producer *k, const struct sim_fill *f)
 {
 	return k->keeps && f->room_bytes < k->least_bytes;
 }
 
 /* The producer has made this batch already, so it does not need to seek for it. */
-static bool is_kept(const struct sim_maker *k, const struct sim_fill *f)
+static bool is_kept(const struct sim_producer *k, const struct sim_fill *f)
 {
 	uint64_t n_before = k->job->share ? 0 : k->job->world_size - 1;
 	return k->keeps && f->epoch == k->kept_epoch && f->step <= k->kept_step && f->step + n_before >= k->kept_step;
 }
 
 /* Makes the batch and finds that it needs more room. */
-static bool outgrows(struct sim_maker *k, struct sim_fill *f)
+static bool outgrows(struct sim_producer *k, struct sim_fill *f)
 {
 	Batchd__Wire__Filled m = BATCHD__WIRE__FILLED__INIT;
 	if (!sim_has(SIM_GROWS) || k->keeps || k->n_slabs > SIM_MAX_MADE_SLABS / 2 || !sim_chance(6))
@@ -232,7 +233,7 @@ static bool outgrows(struct sim_maker *k, struct sim_fill *f)
 	k->kept_step = f->step;
 	k->least_bytes = m.need_bytes = f->room_bytes + 1;
 	m.fill = f->number;
-	sim_trace("maker %u: batch %u of epoch %u needs %u bytes", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch,
+	sim_trace("producer %u: batch %u of epoch %u needs %u bytes", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch,
 		  (unsigned)m.need_bytes);
 	SAY(k, FILLED, filled, &m);
 	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
@@ -240,7 +241,7 @@ static bool outgrows(struct sim_maker *k, struct sim_fill *f)
 }
 
 /* Starts or finishes the oldest fill. */
-static bool work(struct sim_maker *k)
+static bool work(struct sim_producer *k)
 {
 	struct sim_fill *f = &k->fill[0];
 	if (!k->n_fills)
@@ -271,20 +272,20 @@ static bool work(struct sim_maker *k)
 	return true;
 }
 
-static void end_with_last_words(struct sim_maker *k)
+static void end_with_last_words(struct sim_producer *k)
 {
 	Batchd__Wire__ProducerEnd m = BATCHD__WIRE__PRODUCER_END__INIT;
 	m.text = (char *)"Traceback: nothing left";
-	sim_trace("maker %u: ends", NUMBER(k));
+	sim_trace("producer %u: ends", NUMBER(k));
 	SAY(k, PRODUCER_END, producer_end, &m);
-	sim_maker_exits(k);
+	sim_producer_exits(k);
 }
 
-static void misbehave(struct sim_maker *k)
+static void misbehave(struct sim_producer *k)
 {
 	k->misbehaved = true;
 	k->job->n_makers_gone++;
-	sim_trace("maker %u: misbehaves", NUMBER(k));
+	sim_trace("producer %u: misbehaves", NUMBER(k));
 	if (sim_chance(50))
 		/* a fill that is not in transit either */
 		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false, 0);
@@ -294,23 +295,23 @@ static void misbehave(struct sim_maker *k)
 		answer(k, 1, 0, false, false, 0);
 }
 
-static bool begin_another(struct sim_maker *k)
+static bool begin_another(struct sim_producer *k)
 {
 	struct sim_job *j = &sim_jobs[sim_below(sim_n_jobs)];
-	if (!j->served || (sim_maker_is_there(j) && !sim_chance(4)))
+	if (!j->served || (sim_producer_is_there(j) && !sim_chance(4)))
 		return false;
-	sim_maker_starts(k, j);
+	sim_producer_starts(k, j);
 	return true;
 }
 
-bool sim_maker_acts(struct sim_maker *k)
+bool sim_producer_acts(struct sim_producer *k)
 {
 	unsigned what = sim_below(1000);
 	if (!k->job)
 		return begin_another(k);
 	if (what < 4) {
-		sim_trace("maker %u: is killed", NUMBER(k));
-		sim_maker_exits(k);
+		sim_trace("producer %u: is killed", NUMBER(k));
+		sim_producer_exits(k);
 		return true;
 	}
 	if (k->stopped) {
@@ -328,7 +329,7 @@ bool sim_maker_acts(struct sim_maker *k)
 	return true;
 }
 
-bool sim_maker_gets_on(struct sim_maker *k)
+bool sim_producer_gets_on(struct sim_producer *k)
 {
 	return k->job && !k->stopped && (read_one(k) || (k->job && !k->misbehaved && work(k)));
 }

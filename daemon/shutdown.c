@@ -13,14 +13,14 @@
 
 enum {
 	GPU_GRACE_S = 3, /* for trainers to close the memory that they have open on a GPU */
-	GPU_PATIENCE_S = 10,
+	GPU_TIMEOUT_S = 10,
 };
 
 void shutdown_init(struct shutdown *s)
 {
 	uv_timer_init(&s->engine->loop, &s->idle);
-	uv_timer_init(&s->engine->loop, &s->grace);
-	s->idle.data = s->grace.data = s;
+	uv_timer_init(&s->engine->loop, &s->shutdown_timer);
+	s->idle.data = s->shutdown_timer.data = s;
 }
 
 /* ---- the last steps ---- */
@@ -31,23 +31,23 @@ static void on_gpus_closed(void *arg)
 	assert(!s->engine->pool && !s->engine->jobs && !s->engine->sessions);
 	s->engine->gpus = NULL;
 	uv_close((uv_handle_t *)&s->idle, NULL);
-	uv_close((uv_handle_t *)&s->grace, NULL);
+	uv_close((uv_handle_t *)&s->shutdown_timer, NULL);
 	s->finished(s);
 }
 
 /* A driver whose GPU is lost may never return; only the end of the process frees its memory. */
-static void on_patience_over(uv_timer_t *t)
+static void on_shutdown_timer(uv_timer_t *t)
 {
 	const struct shutdown *s = t->data;
 	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it",
-		   GPU_PATIENCE_S);
+		   GPU_TIMEOUT_S);
 	_exit(s->exit_code ? s->exit_code : EXIT_GPU);
 }
 
 static void on_pool_closed(void *arg)
 {
 	struct shutdown *s = arg;
-	uv_timer_start(&s->grace, on_patience_over, GPU_PATIENCE_S * 1000, 0);
+	uv_timer_start(&s->shutdown_timer, on_shutdown_timer, GPU_TIMEOUT_S * 1000, 0);
 	gpus_close(s->engine->gpus, on_gpus_closed, s);
 }
 
@@ -115,7 +115,7 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 	uv_timer_stop(&s->idle);
 	uv_timer_stop(&e->stall);
 	/* Started before anything ends: the last session, or job, may begin the next step. */
-	uv_timer_start(&s->grace, on_grace_over, GPU_GRACE_S * 1000, 0);
+	uv_timer_start(&s->shutdown_timer, on_grace_over, GPU_GRACE_S * 1000, 0);
 	tell_clients(s);
 	for (struct job *j = e->jobs, *next; j; j = next) {
 		next = j->next;

@@ -18,9 +18,9 @@ enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h: only a new process can use
 struct shutdown {
 	struct engine *engine; /* borrowed, and so is the server */
 	struct server *server;
-	uv_timer_t idle;  /* runs while there is no session */
-	uv_timer_t grace; /* for trainers that have memory on a GPU open, then for the GPUs' threads */
-	bool syncing;     /* set by the caller: an I/O thread works for it, and shutdown_go_on will be called */
+	uv_timer_t idle;           /* runs while there is no session */
+	uv_timer_t shutdown_timer; /* for trainers that have memory on a GPU open, then for the GPUs' threads */
+	bool syncing; /* set by the caller: an I/O thread works for it, and shutdown_go_on will be called */
 	int exit_code;
 	void (*finished)(struct shutdown *s); /* only the caller's own handles are left in the loop */
 };

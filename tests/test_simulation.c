@@ -244,7 +244,7 @@ static void restart_daemon(void)
 				;
 	}
 	wind_down();
-	sim_patience_is_over(); /* a stopped trainer has sent nothing */
+	sim_shutdown_timer(); /* a stopped trainer has sent nothing */
 	wind_down();
 	SIM_CHECK(sim_daemon_is_gone(), "a daemon that stops does not end");
 	sim_another_daemon();

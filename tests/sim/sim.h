@@ -212,7 +212,7 @@ void sim_stop_daemon(void);
 /* Ends the daemon's process. Its state is torn down as for a daemon that stops, but no client is notified. */
 void sim_kill_daemon(void);
 /* A stopping daemon stops waiting for clients that have GPU memory open. */
-void sim_patience_is_over(void);
+void sim_shutdown_timer(void);
 bool sim_daemon_is_gone(void);
 void sim_another_daemon(void);
 /* The bytes of a row of this sample. */

@@ -162,10 +162,10 @@ void sim_kill_daemon(void)
 	for (struct peer *p = sim_server.peers; p; p = p->next)
 		((struct sim_socket *)sim_fd_thing(p->fd))->lost = true;
 	sim_stop_daemon();
-	sim_patience_is_over();
+	sim_shutdown_timer();
 }
 
-void sim_patience_is_over(void)
+void sim_shutdown_timer(void)
 {
 	if (sim_engine.pool) /* otherwise it waits only for the threads of its GPUs */
 		sim_held_timer_fires();
@@ -288,7 +288,7 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 	sim_server = (struct server){ .ops = &session_peer_ops, .owner = e, .version = "simulated" };
 	ending = (struct shutdown){ .engine = e, .server = &sim_server, .finished = on_finished };
 	shutdown_init(&ending);
-	sim_timer_hold(&ending.grace);
+	sim_timer_hold(&ending.shutdown_timer);
 	finished = false;
 	uv_timer_init(&e->loop, &e->stall);
 	e->stall.data = e;

@@ -39,22 +39,22 @@ static void cell_ms(struct table *t, double ms)
 		table_cell(t, ms >= 100 ? "%.0f" : "%#.3g", ms);
 }
 
-void bench_add_row(struct bench *b, const char *name, struct tally *t)
+void bench_add_row(struct bench *b, const char *name, struct bench_stats *t)
 {
 	char bytes[32];
 
 	table_cell(b->rows, "%s%s", name, t->partial && t != &b->total ? " (part)" : "");
 	table_cell(b->rows, "%" PRIu64, t->images);
 	cell(b->rows, 2, t->seconds);
-	cell(b->rows, 0, tally_images_per_s(t));
+	cell(b->rows, 0, bench_stats_images_per_s(t));
 	table_cell(b->rows, "%s/s",
 		   t->seconds > 0 ? size_format((uint64_t)((double)t->bytes / t->seconds), bytes, sizeof bytes) : "-");
 	cell(b->rows, 0, t->decoded);
-	cell_ms(b->rows, tally_daemon_cpu_ms(t) + tally_trainer_cpu_ms(t));
-	cell_ms(b->rows, tally_daemon_cpu_ms(t));
-	cell_ms(b->rows, tally_trainer_cpu_ms(t));
-	cell(b->rows, 2, tally_wait_ms(t, 0.5));
-	cell(b->rows, 2, tally_wait_ms(t, 0.99));
+	cell_ms(b->rows, bench_stats_daemon_cpu_ms(t) + bench_stats_trainer_cpu_ms(t));
+	cell_ms(b->rows, bench_stats_daemon_cpu_ms(t));
+	cell_ms(b->rows, bench_stats_trainer_cpu_ms(t));
+	cell(b->rows, 2, bench_stats_wait_ms(t, 0.5));
+	cell(b->rows, 2, bench_stats_wait_ms(t, 0.99));
 	cell(b->rows, 1, (double)t->first_ns / 1e6);
 }
 
@@ -93,13 +93,13 @@ static const char *served(const struct bench *b, const char *key, const char *as
 int bench_print_json(struct bench *b)
 {
 	const json_t *daemon = json_object_get(b->status, "daemon"), *workers = json_object_get(b->status, "workers");
-	json_t *trainers = json_array(), *total = tally_json(&b->total);
+	json_t *trainers = json_array(), *total = bench_stats_json(&b->total);
 	double slowest_ms = 0;
 	char model[256];
 
 	cpu_model(model, sizeof model);
 	for (unsigned i = 0; i < b->n_trainers; i++) {
-		json_t *one = tally_json(&b->by_trainer[i]);
+		json_t *one = bench_stats_json(&b->by_trainer[i]);
 
 		/* The daemon's numbers do not belong to one trainer. */
 		json_object_del(one, "decoded");
@@ -133,15 +133,15 @@ static void print_trainers(struct bench *b)
 		">TRAINER|>BATCHES|>IMAGES|>IMAGES/S|>CPU US/BATCH|>WAIT P50 MS|>P99|>FIRST CALL TO FIRST BATCH MS");
 
 	for (unsigned i = 0; i < b->n_trainers; i++) {
-		struct tally *one = &b->by_trainer[i];
+		struct bench_stats *one = &b->by_trainer[i];
 
 		table_cell(t, "%u", i);
 		table_cell(t, "%" PRIu64, one->batches);
 		table_cell(t, "%" PRIu64, one->images);
-		cell(t, 0, tally_images_per_s(one));
+		cell(t, 0, bench_stats_images_per_s(one));
 		cell(t, 1, one->batches ? (double)one->trainer_cpu_ns / 1e3 / (double)one->batches : NAN);
-		cell(t, 2, tally_wait_ms(one, 0.5));
-		cell(t, 2, tally_wait_ms(one, 0.99));
+		cell(t, 2, bench_stats_wait_ms(one, 0.5));
+		cell(t, 2, bench_stats_wait_ms(one, 0.99));
 		cell(t, 1, first_call_ms(b, i));
 	}
 	table_print(t, 0);

@@ -124,17 +124,17 @@ static void note_opened(struct bench *b)
 }
 
 /* Adds the answers of the trainers for one epoch. */
-static bool collect(struct bench *b, struct tally *epoch)
+static bool collect(struct bench *b, struct bench_stats *epoch)
 {
 	bool fine = true;
 
 	for (unsigned i = 0; i < b->n_trainers; i++) {
-		struct tally one;
+		struct bench_stats one;
 
-		tally_init(&one);
-		fine = fine && tally_add(&one, b->trainers[i].answer) && tally_append(&b->by_trainer[i], &one) &&
-		       tally_add(epoch, b->trainers[i].answer);
-		tally_finish(&one);
+		bench_stats_init(&one);
+		fine = fine && bench_stats_add(&one, b->trainers[i].answer) &&
+		       bench_stats_append(&b->by_trainer[i], &one) && bench_stats_add(epoch, b->trainers[i].answer);
+		bench_stats_finish(&one);
 	}
 	return fine;
 }
@@ -143,7 +143,7 @@ static int run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool
 {
 	struct usage before, after;
 	struct progress progress;
-	struct tally t;
+	struct bench_stats t;
 	json_t *entry;
 	char name[24];
 	int code = ask(b, &before);
@@ -159,17 +159,17 @@ static int run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool
 		code = ask(b, &after);
 	if (code != CTL_OK)
 		return code;
-	tally_init(&t);
+	bench_stats_init(&t);
 	t.daemon_cpu_s = after.cpu_s - before.cpu_s;
 	t.decoded = after.decoded - before.decoded;
-	if (!collect(b, &t) || !tally_append(&b->total, &t))
+	if (!collect(b, &t) || !bench_stats_append(&b->total, &t))
 		code = CTL_FAILED;
 	bench_add_row(b, name, &t);
-	entry = tally_json(&t);
+	entry = bench_stats_json(&t);
 	json_object_set_new(entry, "epoch", json_integer((json_int_t)epoch));
 	json_array_append_new(b->epoch_list, entry);
 	*ended = t.partial;
-	tally_finish(&t);
+	bench_stats_finish(&t);
 	return code;
 }
 
@@ -210,9 +210,9 @@ static int prepare(struct bench *b)
 	b->rows = table_create(
 		">EPOCH|>IMAGES|>SECONDS|>IMAGES/S|>BYTES/S|>DECODED|>CPU MS/IMAGE|>DAEMON|>TRAINERS|>WAIT P50 MS|>P99|"
 		">FIRST MS");
-	tally_init(&b->total);
+	bench_stats_init(&b->total);
 	for (unsigned i = 0; i < MAX_TRAINERS; i++)
-		tally_init(&b->by_trainer[i]);
+		bench_stats_init(&b->by_trainer[i]);
 	if (!b->spec || !b->epoch_list || !b->rows) {
 		ctl_complain("bench", "not enough memory");
 		return CTL_FAILED;
@@ -250,8 +250,8 @@ static int bench(struct bench *b)
 static void finish(struct bench *b)
 {
 	for (unsigned i = 0; i < MAX_TRAINERS; i++)
-		tally_finish(&b->by_trainer[i]);
-	tally_finish(&b->total);
+		bench_stats_finish(&b->by_trainer[i]);
+	bench_stats_finish(&b->total);
 	table_destroy(b->rows);
 	json_decref(b->epoch_list);
 	json_decref(b->status);

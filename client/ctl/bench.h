@@ -8,7 +8,7 @@
 
 #include "private-daemon.h"
 #include "table.h"
-#include "tally.h"
+#include "bench-stats.h"
 #include "trainer.h"
 
 enum { MAX_TRAINERS = 256 };
@@ -22,7 +22,7 @@ struct bench {
 	char *spec, job[64];
 	struct private_daemon daemon;
 	struct trainer trainers[MAX_TRAINERS];
-	struct tally total, by_trainer[MAX_TRAINERS];
+	struct bench_stats total, by_trainer[MAX_TRAINERS];
 	uint64_t open_ns[MAX_TRAINERS];
 	uint64_t n_samples;
 	json_t *epoch_list, *status; /* status: the daemon's, after the last epoch */
@@ -37,7 +37,7 @@ extern const char *const bench_dtypes[], *const bench_layouts[], *const bench_mo
 double bench_number(const json_t *o, const char *key);
 
 /* A row of b->rows: an epoch, or everything. */
-void bench_add_row(struct bench *b, const char *name, struct tally *t);
+void bench_add_row(struct bench *b, const char *name, struct bench_stats *t);
 
 /* Exit codes. */
 int bench_print_json(struct bench *b);

@@ -11,9 +11,9 @@
 
 #include "core/plan.h"
 #include "ctl.h"
-#include "local.h"
+#include "local-dataset.h"
 #include "options.h"
-#include "sheet.h"
+#include "contact-sheet.h"
 
 struct preview {
 	const char *path, *out, *transform, *indices;
@@ -29,7 +29,7 @@ struct preview {
 	struct file_bytes file;
 	void *row;
 	uint8_t *rgb; /* row as a picture */
-	struct sheet *sheet;
+	struct contact_sheet *sheet;
 	json_t *bad;
 	json_t *samples; /* of each picture: its other fields */
 };
@@ -188,12 +188,12 @@ static int draw_one(struct preview *p, uint32_t i)
 		return r;
 	if (r == 0) {
 		pipeline_picture(p->pipeline, p->row, p->rgb);
-		sheet_put(p->sheet, i, p->rgb);
+		contact_sheet_put(p->sheet, i, p->rgb);
 	} else {
-		sheet_put_text(p->sheet, i, why);
+		contact_sheet_put_text(p->sheet, i, why);
 		note_bad(p, index, name, why);
 	}
-	sheet_caption(p->sheet, i, class ? class : first, second);
+	contact_sheet_caption(p->sheet, i, class ? class : first, second);
 	return 0;
 }
 
@@ -223,7 +223,7 @@ static int open_sheet(struct preview *p)
 		p->columns = p->n;
 	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path, p->transform, p->seed,
 		 p->epoch);
-	p->sheet = sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
+	p->sheet = contact_sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
 	p->row = malloc(pipeline_row_bytes(p->pipeline) + 64);
 	p->rgb = malloc((size_t)p->width * p->height * 3);
 	p->decoder = decoder_create(&decode_limits_default);
@@ -248,7 +248,7 @@ static json_t *indices_json(const struct preview *p)
 
 static int report(struct preview *p)
 {
-	int r = sheet_write(p->sheet, p->out);
+	int r = contact_sheet_write(p->sheet, p->out);
 
 	if (r < 0) {
 		ctl_complain("preview", "cannot write '%s': %s", p->out, strerror(-r));
@@ -289,7 +289,7 @@ static int preview(struct preview *p)
 
 static void finish(struct preview *p)
 {
-	sheet_destroy(p->sheet);
+	contact_sheet_destroy(p->sheet);
 	json_decref(p->bad);
 	json_decref(p->samples);
 	pipeline_worker_destroy(p->worker);

@@ -14,10 +14,10 @@
 
 #include <jpeglib.h>
 
-#include "crew.h"
+#include "parallel-for.h"
 #include "ctl.h"
 #include "options.h"
-#include "scene.h"
+#include "synth-image.h"
 #include "util/size.h"
 
 struct sample_data {
@@ -49,7 +49,7 @@ static void painter_end(void *arg, void *own)
 
 /* libjpeg's own error handler prints and calls exit(), also when memory is short; no other error is possible while
  * writing to memory. */
-static void compress(const struct scene *s, uint8_t **bytes, unsigned long *n_bytes)
+static void compress(const struct synth_image *s, uint8_t **bytes, unsigned long *n_bytes)
 {
 	struct jpeg_compress_struct c;
 	struct jpeg_error_mgr errors;
@@ -110,17 +110,17 @@ static int make_picture(void *arg, void *own, uint64_t i)
 	struct sample_data *d = arg;
 	unsigned c = (unsigned)(i / d->per_class);
 	uint64_t number = i % d->per_class;
-	struct scene scene;
+	struct synth_image image;
 	struct paths paths;
 	char class[64];
 	uint8_t *bytes = NULL;
 	unsigned long n_bytes = 0;
-	int r = scene_paint(own, d->seed, c, number, d->width, d->height, &scene);
+	int r = synth_image_paint(own, d->seed, c, number, d->width, d->height, &image);
 
 	if (r < 0)
 		return r;
-	compress(&scene, &bytes, &n_bytes);
-	scene_class_name(c, class, sizeof class);
+	compress(&image, &bytes, &n_bytes);
+	synth_image_class_name(c, class, sizeof class);
 	snprintf(paths.name, sizeof paths.name, "%s/%s/%05" PRIu64 ".jpg", d->dir, class, number);
 	snprintf(paths.partial, sizeof paths.partial, "%s.partial", paths.name);
 	r = save(&paths, bytes, n_bytes);
@@ -172,7 +172,7 @@ static bool prepare(const struct sample_data *d)
 		return false;
 	}
 	for (unsigned c = 0; c < d->n_classes; c++) {
-		scene_class_name(c, class, sizeof class);
+		synth_image_class_name(c, class, sizeof class);
 		snprintf(path, sizeof path, "%s/%s", d->dir, class);
 		if (!make_directory(path))
 			return false;
@@ -189,10 +189,10 @@ static bool parse_size(struct sample_data *d)
 	x = strchr(copy, 'x');
 	if (x)
 		*x = 0;
-	if (!x || strlen(d->size) >= sizeof copy || !options_number(copy, 32, SCENE_MAX_SIDE_PX / 2, &w) ||
-	    !options_number(x + 1, 32, SCENE_MAX_SIDE_PX / 2, &h)) {
+	if (!x || strlen(d->size) >= sizeof copy || !options_number(copy, 32, SYNTH_IMAGE_MAX_SIDE_PX / 2, &w) ||
+	    !options_number(x + 1, 32, SYNTH_IMAGE_MAX_SIDE_PX / 2, &h)) {
 		ctl_complain("sample-data", "--size wants WIDTHxHEIGHT in pixels, each from 32 to %d, not '%s'",
-			     SCENE_MAX_SIDE_PX / 2, d->size);
+			     SYNTH_IMAGE_MAX_SIDE_PX / 2, d->size);
 		return false;
 	}
 	d->width = (uint32_t)w;
@@ -219,8 +219,8 @@ int sample_data_main(int argc, char **argv)
 {
 	struct sample_data d = { .n_classes = 4, .per_class = 50, .size = "500x375", .jobs = ctl_n_cpus() };
 	const struct option_spec specs[] = {
-		{ "classes", OPTION_NUMBER, &d.n_classes, "N", "classes, 1 to 32 (default 4)", 1, SCENE_MAX_CLASSES,
-		  NULL },
+		{ "classes", OPTION_NUMBER, &d.n_classes, "N", "classes, 1 to 32 (default 4)", 1,
+		  SYNTH_IMAGE_MAX_CLASSES, NULL },
 		{ "per-class", OPTION_NUMBER, &d.per_class, "N", "pictures in each (default 50)", 1, 100000, NULL },
 		{ "seed", OPTION_NUMBER, &d.seed, "N", "another seed, other pictures (default 0)", 0, INT64_MAX, NULL },
 		{ "size", OPTION_TEXT, &d.size, "WxH", "pixels, around which sizes vary (default 500x375)", 0, 0,
@@ -246,13 +246,13 @@ int sample_data_main(int argc, char **argv)
 		return CTL_FAILED;
 	progress_begin(&progress, progress_style_for(d.json, d.quiet), "sample-data", "pictures",
 		       d.n_classes * d.per_class);
-	r = crew_run(&(struct crew_job){ .n = d.n_classes * d.per_class,
-					 .n_threads = (unsigned)d.jobs,
-					 .begin = painter_begin,
-					 .end = painter_end,
-					 .work = make_picture,
-					 .arg = &d },
-		     &progress);
+	r = parallel_for(&(struct parallel_job){ .n = d.n_classes * d.per_class,
+						 .n_threads = (unsigned)d.jobs,
+						 .begin = painter_begin,
+						 .end = painter_end,
+						 .work = make_picture,
+						 .arg = &d },
+			 &progress);
 	progress_end(&progress);
 	if (r == -ENOMEM)
 		ctl_complain("sample-data", "not enough memory");

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crew.h"
+#include "parallel-for.h"
 #include "ctl.h"
-#include "local.h"
+#include "local-dataset.h"
 #include "options.h"
 
 enum { CHUNK_BYTES = 4 << 20 };
@@ -232,13 +232,13 @@ static int verify_all(struct verify *v)
 		prepare_arrays(v);
 	progress_begin(&progress, progress_style_for(v->json, v->quiet), "verify", images ? "files" : "parts",
 		       images ? v->n : (v->n + v->chunk - 1) / v->chunk);
-	r = crew_run(&(struct crew_job){ .n = progress.total,
-					 .n_threads = (unsigned)v->jobs,
-					 .begin = reader_begin,
-					 .end = reader_end,
-					 .work = images ? verify_image : verify_rows,
-					 .arg = v },
-		     &progress);
+	r = parallel_for(&(struct parallel_job){ .n = progress.total,
+						 .n_threads = (unsigned)v->jobs,
+						 .begin = reader_begin,
+						 .end = reader_end,
+						 .work = images ? verify_image : verify_rows,
+						 .arg = v },
+			 &progress);
 	seconds = (double)(progress_now_ns() - progress.begun_ns) / 1e9;
 	progress_end(&progress);
 	if (r < 0) {

@@ -1,6 +1,6 @@
 /* A data set that batchctl opens itself, with the rights of its user and without a daemon. */
-#ifndef BATCHCTL_LOCAL_H
-#define BATCHCTL_LOCAL_H
+#ifndef BATCHCTL_LOCAL_DATASET_H
+#define BATCHCTL_LOCAL_DATASET_H
 
 #include "data/dataset.h"
 #include "progress.h"

@@ -5,7 +5,7 @@
  * photographs. To a model: the class is a shape (and beyond the first eight classes its filling) that appears anywhere,
  * turned and scaled; its colour leans towards one hue per class, so that even a model too small to see shapes learns
  * something within an epoch or two. */
-#include "scene.h"
+#include "synth-image.h"
 
 #include <errno.h>
 #include <math.h>
@@ -81,7 +81,7 @@ static int reserve(struct painter *p, size_t n_px)
 	return 0;
 }
 
-void scene_class_name(unsigned c, char *buf, unsigned long size)
+void synth_image_class_name(unsigned c, char *buf, unsigned long size)
 {
 	if (c < N_SHAPES)
 		snprintf(buf, size, "%s", shape_names[c]);
@@ -124,7 +124,7 @@ static void draw_levels(struct dice *d, int32_t *levels, uint32_t width, uint32_
 static void add_octave(struct dice *d, int16_t *field, uint32_t width, uint32_t height, uint32_t wavelength,
 		       int amplitude)
 {
-	int32_t rows[2][SCENE_MAX_SIDE_PX], *above = rows[0], *below = rows[1];
+	int32_t rows[2][SYNTH_IMAGE_MAX_SIDE_PX], *above = rows[0], *below = rows[1];
 	int weight[256];
 
 	for (uint32_t i = 0; i < wavelength; i++) {
@@ -276,7 +276,7 @@ static void compose(struct painter *p, struct dice *d, unsigned c, uint32_t widt
 	struct colour to = from_hsv(dice_range(d, 0, 359), dice_range(d, 20, 110), dice_range(d, 60, 200));
 	int tilt = dice_range(d, 0, 100); /* percent of the gradient that goes downwards */
 
-	uint32_t across[SCENE_MAX_SIDE_PX];
+	uint32_t across[SYNTH_IMAGE_MAX_SIDE_PX];
 
 	for (uint32_t x = 0; x < width; x++)
 		across[x] = x * (uint32_t)(100 - tilt) * 256 / width;
@@ -298,8 +298,8 @@ static void compose(struct painter *p, struct dice *d, unsigned c, uint32_t widt
 	}
 }
 
-int scene_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, uint32_t width, uint32_t height,
-		struct scene *out)
+int synth_image_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, uint32_t width, uint32_t height,
+		      struct synth_image *out)
 {
 	struct dice d = { .state = seed };
 	int scale, strength;

@@ -2,15 +2,15 @@
  *
  * The calling thread does no work: it wakes ten times a second to draw, so that a slow file delays the work but not the
  * display. */
-#include "crew.h"
+#include "parallel-for.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
-struct crew {
-	const struct crew_job *job;
+struct parallel {
+	const struct parallel_job *job;
 	atomic_uint_fast64_t next, done;
 	atomic_int error;     /* of the first thread that failed */
 	pthread_mutex_t lock; /* guards n_running */
@@ -18,23 +18,23 @@ struct crew {
 	unsigned n_running;
 };
 
-static void fail(struct crew *c, int error)
+static void fail(struct parallel *c, int error)
 {
 	int none = 0;
 
 	atomic_compare_exchange_strong(&c->error, &none, error);
 }
 
-static bool stopped(struct crew *c)
+static bool stopped(struct parallel *c)
 {
 	if (c->job->cancel && atomic_load(c->job->cancel))
 		fail(c, -ECANCELED);
 	return atomic_load(&c->error) != 0;
 }
 
-static void run_member(struct crew *c)
+static void run_member(struct parallel *c)
 {
-	const struct crew_job *job = c->job;
+	const struct parallel_job *job = c->job;
 	void *own = job->begin(job->arg);
 	uint64_t i;
 	int r = own ? 0 : -ENOMEM;
@@ -51,7 +51,7 @@ static void run_member(struct crew *c)
 
 static void *member_main(void *arg)
 {
-	struct crew *c = arg;
+	struct parallel *c = arg;
 
 	run_member(c);
 	pthread_mutex_lock(&c->lock);
@@ -61,7 +61,7 @@ static void *member_main(void *arg)
 	return NULL;
 }
 
-static void watch(struct crew *c, struct progress *progress)
+static void watch(struct parallel *c, struct progress *progress)
 {
 	pthread_mutex_lock(&c->lock);
 	while (c->n_running) {
@@ -77,9 +77,9 @@ static void watch(struct crew *c, struct progress *progress)
 	pthread_mutex_unlock(&c->lock);
 }
 
-int crew_run(const struct crew_job *job, struct progress *progress)
+int parallel_for(const struct parallel_job *job, struct progress *progress)
 {
-	struct crew c = { .job = job, .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct parallel c = { .job = job, .lock = PTHREAD_MUTEX_INITIALIZER };
 	pthread_t *threads = calloc(job->n_threads, sizeof *threads);
 	pthread_condattr_t monotonic;
 	unsigned n = 0;

@@ -1,5 +1,5 @@
 /* Opening uses the daemon's own code, so batchctl's findings about a data set are what the daemon would find. */
-#include "local.h"
+#include "local-dataset.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * Those fonts hold ISO-8859-2. Class names are UTF-8, so they are converted, and a character that the font lacks
  * becomes the nearest one that iconv knows or '?': a sheet with a question mark is better than none. */
-#include "sheet.h"
+#include "contact-sheet.h"
 
 #include <errno.h>
 #include <gd.h>
@@ -25,27 +25,27 @@ enum {
 /* 0xRRGGBB, gd's true colour */
 enum { PAPER = 0xffffff, INK = 0x202020, FAINT = 0x707070, HOLE = 0xe8e8e8, ALARM = 0xb02020 };
 
-struct sheet {
+struct contact_sheet {
 	gdImagePtr canvas;
 	uint32_t columns, width, height, scale;
 };
 
-static uint64_t cell_width(const struct sheet *s)
+static uint64_t cell_width(const struct contact_sheet *s)
 {
 	return (uint64_t)s->width * s->scale + GAP;
 }
 
-static uint64_t cell_height(const struct sheet *s)
+static uint64_t cell_height(const struct contact_sheet *s)
 {
 	return (uint64_t)s->height * s->scale + CAPTION + GAP;
 }
 
-static int left(const struct sheet *s, uint32_t i)
+static int left(const struct contact_sheet *s, uint32_t i)
 {
 	return (int)(GAP + i % s->columns * cell_width(s));
 }
 
-static int top(const struct sheet *s, uint32_t i)
+static int top(const struct contact_sheet *s, uint32_t i)
 {
 	return (int)(TITLE + i / s->columns * cell_height(s));
 }
@@ -75,7 +75,7 @@ static void to_font(const char *utf8, char *out, size_t size)
 }
 
 /* width: pixels available for the text. */
-static void draw_text(const struct sheet *s, int x, int y, uint64_t width, const char *utf8, int colour)
+static void draw_text(const struct contact_sheet *s, int x, int y, uint64_t width, const char *utf8, int colour)
 {
 	gdFontPtr font = gdFontGetSmall();
 	char text[MAX_TEXT];
@@ -89,9 +89,10 @@ static void draw_text(const struct sheet *s, int x, int y, uint64_t width, const
 	gdImageString(s->canvas, font, x, y, (unsigned char *)text, colour);
 }
 
-struct sheet *sheet_create(const char *title, uint32_t n, uint32_t columns, uint32_t width, uint32_t height)
+struct contact_sheet *contact_sheet_create(const char *title, uint32_t n, uint32_t columns, uint32_t width,
+					   uint32_t height)
 {
-	struct sheet *s = calloc(1, sizeof *s);
+	struct contact_sheet *s = calloc(1, sizeof *s);
 	uint64_t w, h;
 
 	if (!s)
@@ -113,7 +114,7 @@ struct sheet *sheet_create(const char *title, uint32_t n, uint32_t columns, uint
 	return s;
 }
 
-void sheet_destroy(struct sheet *s)
+void contact_sheet_destroy(struct contact_sheet *s)
 {
 	if (!s)
 		return;
@@ -121,7 +122,7 @@ void sheet_destroy(struct sheet *s)
 	free(s);
 }
 
-void sheet_put(struct sheet *s, uint32_t i, const uint8_t *rgb)
+void contact_sheet_put(struct contact_sheet *s, uint32_t i, const uint8_t *rgb)
 {
 	int x0 = left(s, i), y0 = top(s, i);
 
@@ -136,7 +137,7 @@ void sheet_put(struct sheet *s, uint32_t i, const uint8_t *rgb)
 	}
 }
 
-void sheet_put_text(struct sheet *s, uint32_t i, const char *text)
+void contact_sheet_put_text(struct contact_sheet *s, uint32_t i, const char *text)
 {
 	int x = left(s, i), y = top(s, i);
 	uint64_t width = (uint64_t)s->width * s->scale;
@@ -160,7 +161,7 @@ void sheet_put_text(struct sheet *s, uint32_t i, const char *text)
 	}
 }
 
-void sheet_caption(struct sheet *s, uint32_t i, const char *first, const char *second)
+void contact_sheet_caption(struct contact_sheet *s, uint32_t i, const char *first, const char *second)
 {
 	int x = left(s, i), y = top(s, i) + (int)(s->height * s->scale) + 1;
 	uint64_t width = (uint64_t)s->width * s->scale;
@@ -169,7 +170,7 @@ void sheet_caption(struct sheet *s, uint32_t i, const char *first, const char *s
 	draw_text(s, x, y + LINE, width, second, FAINT);
 }
 
-static int write_png(const struct sheet *s, FILE *file)
+static int write_png(const struct contact_sheet *s, FILE *file)
 {
 	int n_bytes = 0;
 	void *png = gdImagePngPtr(s->canvas, &n_bytes);
@@ -184,7 +185,7 @@ static int write_png(const struct sheet *s, FILE *file)
 	return r;
 }
 
-int sheet_write(const struct sheet *s, const char *path)
+int contact_sheet_write(const struct contact_sheet *s, const char *path)
 {
 	char *partial;
 	FILE *file;

@@ -1,16 +1,16 @@
 /* Sums, and quantiles from all values rather than from buckets: an epoch has at most some ten thousand batches. */
-#include "tally.h"
+#include "bench-stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-void tally_init(struct tally *t)
+void bench_stats_init(struct bench_stats *t)
 {
-	*t = (struct tally){ .daemon_cpu_s = NAN, .decoded = NAN };
+	*t = (struct bench_stats){ .daemon_cpu_s = NAN, .decoded = NAN };
 }
 
-void tally_finish(struct tally *t)
+void bench_stats_finish(struct bench_stats *t)
 {
 	free(t->waits_ns);
 	t->waits_ns = NULL;
@@ -23,7 +23,7 @@ static uint64_t integer(const json_t *o, const char *key)
 }
 
 /* Room for n more waits; NULL when memory is short. */
-static uint64_t *extend(struct tally *t, size_t n)
+static uint64_t *extend(struct bench_stats *t, size_t n)
 {
 	uint64_t *grown = realloc(t->waits_ns, (t->n_waits + n + 1) * sizeof *grown);
 	uint64_t *room;
@@ -36,7 +36,7 @@ static uint64_t *extend(struct tally *t, size_t n)
 	return room;
 }
 
-bool tally_add(struct tally *t, const json_t *answer)
+bool bench_stats_add(struct bench_stats *t, const json_t *answer)
 {
 	const json_t *waits = json_object_get(answer, "waits_ns");
 	uint64_t begun = integer(answer, "begun_ns"), ended = integer(answer, "ended_ns"),
@@ -70,7 +70,7 @@ static double sum_known(double so_far, double more, bool begun)
 	return begun ? so_far + more : more;
 }
 
-bool tally_append(struct tally *t, const struct tally *later)
+bool bench_stats_append(struct bench_stats *t, const struct bench_stats *later)
 {
 	bool begun = t->batches > 0;
 	uint64_t *room = extend(t, later->n_waits);
@@ -95,17 +95,17 @@ bool tally_append(struct tally *t, const struct tally *later)
 	return true;
 }
 
-double tally_images_per_s(const struct tally *t)
+double bench_stats_images_per_s(const struct bench_stats *t)
 {
 	return t->seconds > 0 ? (double)t->images / t->seconds : NAN;
 }
 
-double tally_daemon_cpu_ms(const struct tally *t)
+double bench_stats_daemon_cpu_ms(const struct bench_stats *t)
 {
 	return t->images ? t->daemon_cpu_s * 1e3 / (double)t->images : NAN;
 }
 
-double tally_trainer_cpu_ms(const struct tally *t)
+double bench_stats_trainer_cpu_ms(const struct bench_stats *t)
 {
 	return t->images ? (double)t->trainer_cpu_ns / 1e6 / (double)t->images : NAN;
 }
@@ -117,7 +117,7 @@ static int ascending(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-double tally_wait_ms(struct tally *t, double quantile)
+double bench_stats_wait_ms(struct bench_stats *t, double quantile)
 {
 	if (!t->n_waits)
 		return NAN;
@@ -130,18 +130,18 @@ static json_t *real_or_null(double v)
 	return isnan(v) ? json_null() : json_real(v);
 }
 
-json_t *tally_json(struct tally *t)
+json_t *bench_stats_json(struct bench_stats *t)
 {
-	double daemon = tally_daemon_cpu_ms(t), trainers = tally_trainer_cpu_ms(t);
+	double daemon = bench_stats_daemon_cpu_ms(t), trainers = bench_stats_trainer_cpu_ms(t);
 
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:b}", "images",
 			 (json_int_t)t->images, "bytes", (json_int_t)t->bytes, "batches", (json_int_t)t->batches,
 			 "padding", (json_int_t)t->padding, "replaced", (json_int_t)t->replaced, "seconds", t->seconds,
-			 "images_per_s", real_or_null(tally_images_per_s(t)), "bytes_per_s",
+			 "images_per_s", real_or_null(bench_stats_images_per_s(t)), "bytes_per_s",
 			 real_or_null(t->seconds > 0 ? (double)t->bytes / t->seconds : NAN), "cpu_ms_per_image",
 			 real_or_null(daemon + trainers), "daemon_cpu_ms_per_image", real_or_null(daemon),
 			 "trainer_cpu_ms_per_image", real_or_null(trainers), "decoded", real_or_null(t->decoded),
-			 "wait_p50_ms", real_or_null(tally_wait_ms(t, 0.5)), "wait_p99_ms",
-			 real_or_null(tally_wait_ms(t, 0.99)), "first_batch_ms", (double)t->first_ns / 1e6, "partial",
-			 t->partial);
+			 "wait_p50_ms", real_or_null(bench_stats_wait_ms(t, 0.5)), "wait_p99_ms",
+			 real_or_null(bench_stats_wait_ms(t, 0.99)), "first_batch_ms", (double)t->first_ns / 1e6,
+			 "partial", t->partial);
 }

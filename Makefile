@@ -193,7 +193,7 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 
 ##@ Test
 
-.PHONY: check check-broken check-c check-layers check-python check-asan check-tsan fuzz soak tests
+.PHONY: check check-faults check-c check-layers check-python check-asan check-tsan fuzz soak tests
 # Targets that install, build and then run something build on all processors, unless -j says otherwise.
 BUILDING = $(MAKE) -s --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 check: setup ## Installs what is missing, builds, runs all tests; ends with what was skipped and Check's and pytest's totals
@@ -201,7 +201,7 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with what
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
-tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/broken.so
+tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/faultinject.so
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
 UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
 # T="stream pool" picks programs, T=stream:seek the tests of one whose names contain "seek".
@@ -220,8 +220,8 @@ soak: setup ## Endurance: trainers and daemons killed a thousand times, a day's 
 	@$(BUILDING) all tests
 	@$(MAKE) -s --no-print-directory venv
 	@tests/soak/run $(BUILD) $(ARGS)
-check-broken: all tests venv ## Python tests with interrupted, partial and refused system calls; BROKEN="eintr=8,short=4,again=8"
-	@BROKEN=$${BROKEN:-eintr=8,short=4,again=8} LD_PRELOAD=$(abspath $(BUILD))/tests/broken.so tests/run-python $(BUILD) $(ARGS)
+check-faults: all tests venv ## Python tests with interrupted, partial and refused system calls; FAULTS="eintr=8,short=4,again=8"
+	@FAULTS=$${FAULTS:-eintr=8,short=4,again=8} LD_PRELOAD=$(abspath $(BUILD))/tests/faultinject.so tests/run-python $(BUILD) $(ARGS)
 fuzz: ## Fuzz targets, FUZZ_TIME=10 seconds or FUZZ_RUNS=1000000 each; needs clang (build-fuzz/)
 	@tests/setup/packages --with fuzz
 	@$(MAKE) -s --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
@@ -244,7 +244,7 @@ SIMULATION := $(BUILD)/tests/test_simulation.o $(call objects,$(wildcard tests/s
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libdaemon.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
 # For LD_PRELOAD, into programs with or without sanitizers.
-$(BUILD)/tests/broken.so: tests/shim/broken.c
+$(BUILD)/tests/faultinject.so: tests/shim/faultinject.c
 	@mkdir -p $(@D)
 	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
 $(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap

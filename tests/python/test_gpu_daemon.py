@@ -153,7 +153,7 @@ def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, ba
 def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, full):
     """The first trainer of the job, without a GPU, has 4 slots, and 12 more are being made, slowly; the second has all
     slots on its GPU, or as many as there are."""
-    gpu_daemon(env={"BROKEN": f"populate=1500,full={full}", "LD_PRELOAD": str(BUILD / "tests" / "broken.so")})
+    gpu_daemon(env={"FAULTS": f"populate=1500,full={full}", "LD_PRELOAD": str(BUILD / "tests" / "faultinject.so")})
     with batchd.DataLoader(
         DATA,
         batch_size=400,

@@ -1,7 +1,7 @@
 /* A library for LD_PRELOAD that makes system calls as unpleasant as the manual allows: interrupted, short transfers,
  * EAGAIN. A program that passes without it has to pass with it.
  *
- *     BROKEN="eintr=8,short=4,again=8,seed=1" LD_PRELOAD=build/tests/broken.so program
+ *     FAULTS="eintr=8,short=4,again=8,seed=1" LD_PRELOAD=build/tests/faultinject.so program
  *
  *     eintr      one in N calls that may block fails with EINTR, without any effect
  *     short      one in N transfers to or from files stops early, often after one byte
@@ -13,7 +13,7 @@
  *
  * Only calls of this build's own programs and libraries (and of libuv for them) are broken: compilers, shells, the
  * interpreter and torch are not ours to fix. Calls that libc makes internally (stdio, opendir) are not seen. Counts are
- * written to the file $BROKEN_COUNTS at exit, if it is set, so that a test can check that faults happened. */
+ * written to the file $FAULTS_COUNTS at exit, if it is set, so that a test can check that faults happened. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void find_build(void);
 
 __attribute__((constructor)) static void begin(void)
 {
-	const char *text = getenv("BROKEN");
+	const char *text = getenv("FAULTS");
 	eintr = setting(text, "eintr=", 0);
 	shorter = setting(text, "short=", 0);
 	again = setting(text, "again=", 0);
@@ -66,7 +66,7 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-	const char *name = getenv("BROKEN_COUNTS");
+	const char *name = getenv("FAULTS_COUNTS");
 	int fd = name ? open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
 	if (fd < 0)
 		return;
@@ -89,7 +89,7 @@ static void find_build(void)
 		program_base = own.dli_fbase;
 	if (!dladdr((const void *)(uintptr_t)find_build, &self) || !realpath(self.dli_fname, build_folder))
 		return;
-	for (int up = 0; up < 2 && (end = strrchr(build_folder, '/')); up++) /* BUILD/tests/broken.so */
+	for (int up = 0; up < 2 && (end = strrchr(build_folder, '/')); up++) /* BUILD/tests/faultinject.so */
 		end[up == 0 ? 0 : 1] = '\0';
 }
 

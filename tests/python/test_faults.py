@@ -1,7 +1,7 @@
-"""System calls that are interrupted, transfer less than requested, or return EAGAIN (tests/shim/broken.c): programs
+"""System calls that are interrupted, transfer less than requested, or return EAGAIN (tests/shim/faultinject.c): programs
 that pass without these faults pass with them.
 
-`make check-broken` runs the whole Python suite that way; here are the C programs about sockets and files, and trainers
+`make check-faults` runs the whole Python suite that way; here are the C programs about sockets and files, and trainers
 with a daemon.
 """
 
@@ -14,12 +14,12 @@ import pytest
 from conftest import BUILD
 from test_end_to_end import Trainer, epoch_script, rows_of
 
-SHIM = BUILD / "tests" / "broken.so"
+SHIM = BUILD / "tests" / "faultinject.so"
 PROGRAMS = ["test_daemon", "test_batches", "test_cache", "test_index", "test_hostile"]
 
 
 def broken(settings, counts):
-    return {"LD_PRELOAD": str(SHIM), "BROKEN": settings, "BROKEN_COUNTS": str(counts)}
+    return {"LD_PRELOAD": str(SHIM), "FAULTS": settings, "FAULTS_COUNTS": str(counts)}
 
 
 @pytest.fixture(autouse=True)

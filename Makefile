@@ -259,7 +259,7 @@ $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/lib
 $(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/arrays.o $(BUILD)/client/names.o $(BUILD)/client/error.o # not in the library by name
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
-# The driver double, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
+# The fake driver, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
 $(FAKECUDA): VISIBILITY := default
 $(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
@@ -290,9 +290,9 @@ bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FF
 .PHONY: check-gpu bench-gpu gpu-programs
 # What these two run on a GPU: no C tests, whose building takes longer than all of this.
 gpu-programs: all $(GPU_TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/tools/gpu-trainer
-check-gpu: ## All GPU checks: on the driver double, and on a GPU if there is one (nothing is installed; .deps/ may hold libraries)
+check-gpu: ## All GPU checks: on the fake driver, and on a GPU if there is one (nothing is installed; .deps/ may hold libraries)
 	@tests/gpu/check $(BUILD) $(ARGS)
-bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so. Both with ARGS=--double: every step, on the driver double
+bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so. Both with ARGS=--fake: every step, on the fake driver
 	@tests/gpu/bench $(BUILD) $(ARGS)
 
 ##@ Install

@@ -1,4 +1,4 @@
-/* Compares batchd's declarations of the driver's functions, and the double's, with NVIDIA's: a wrong number or type of
+/* Compares batchd's declarations of the driver's functions, and the fake driver's, with NVIDIA's: a wrong number or type of
  * parameters would otherwise show on a GPU only. */
 #ifndef BATCHD_TESTS_CUDA_DECLARATIONS_H
 #define BATCHD_TESTS_CUDA_DECLARATIONS_H

@@ -1,4 +1,4 @@
-/* The driver double in a test's own process: loads it, reads its counters and violations, and runs a thread that may
+/* The fake driver in a test's own process: loads it, reads its counters and violations, and runs a thread that may
  * use CUDA beside batchd's own threads, to read device memory. */
 #ifndef BATCHD_TESTS_CUDA_DOUBLE_H
 #define BATCHD_TESTS_CUDA_DOUBLE_H
@@ -34,7 +34,7 @@ static inline const char *double_path(const char *file)
 static inline void double_find(void *library, void *member, const char *name)
 {
 	void *fn = dlsym(library, name);
-	ck_assert_msg(fn != NULL, "the double has no %s", name);
+	ck_assert_msg(fn != NULL, "the fake driver has no %s", name);
 	memcpy(member, &fn, sizeof(fn));
 }
 

@@ -1,4 +1,4 @@
-/* The double, loaded into a test's own process as batchd does, with all its calls by name; and the beginning and the
+/* The fake driver, loaded into a test's own process as batchd does, with all its calls by name; and the beginning and the
  * end of most of its tests. */
 #ifndef BATCHD_TESTS_FAKECUDA_SUITE_H
 #define BATCHD_TESTS_FAKECUDA_SUITE_H
@@ -35,7 +35,7 @@ static inline void find(void *member, const char *name)
 {
 	void *fn = dlsym(cu.library, name);
 
-	ck_assert_msg(fn, "the double has no %s", name);
+	ck_assert_msg(fn, "the fake driver has no %s", name);
 	memcpy(member, &fn, sizeof fn);
 }
 

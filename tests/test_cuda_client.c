@@ -1,4 +1,4 @@
-/* libbatchd's path to a GPU, on the driver double, with a whole daemon in another process: every number equals the CPU
+/* libbatchd's path to a GPU, on the fake driver, with a whole daemon in another process: every number equals the CPU
  * path's, slots come back when the trainer's work is complete and not before, tensors outlive their loader, and errors
  * say what is not possible. */
 #include <check.h>
@@ -40,7 +40,7 @@ static struct batchd_info info;
 static struct batchd_batch batch;
 static char err[4096], pictures[128], reason[1024];
 
-/* ---- the double, as the trainer's own CUDA ---- */
+/* ---- the fake driver, as the trainer's own CUDA ---- */
 
 static struct cuda_driver cu;
 static struct cuda_context *context;
@@ -1024,7 +1024,7 @@ START_TEST(test_a_destroyed_stream_costs_its_leases_a_wait)
 	}
 	ck_assert_uint_gt(counter("cuCtxSynchronize"), waits);
 	expected_violations = counter("violations");
-	ck_assert_uint_gt(expected_violations, before); /* the double has noticed that the stream was gone */
+	ck_assert_uint_gt(expected_violations, before); /* the fake driver has noticed that the stream was gone */
 }
 END_TEST
 

@@ -65,7 +65,7 @@ static void find(void *library, const char *name, void *to)
 	void *f = dlsym(library, name);
 
 	if (!f)
-		wrong("the double has no", name);
+		wrong("the fake driver has no", name);
 	memcpy(to, &f, sizeof f);
 }
 
@@ -88,7 +88,7 @@ static void begin_cuda(const char *personality)
 	if (cu.init(0) || cu.primary_ctx_retain(&context, 0) || cu.ctx_set_current(context) ||
 	    cu.stream_create_with_priority(&stream, CUDA_STREAM_NON_BLOCKING, 0) ||
 	    cu.mem_alloc(&tensor, BATCH * SIDE * SIDE * 3 * 4))
-		wrong("the double", "does not work");
+		wrong("the fake driver", "does not work");
 }
 
 /* One kind of use of a batch, given back or kept. Returns a code. */
@@ -171,7 +171,7 @@ static void fail_one(const char *name, unsigned nth, int error)
 	snprintf(rule, sizeof rule, "%s:%u=%d", name, nth, error);
 	failing = rule;
 	if (!inject(rule))
-		wrong("the double does not know", name);
+		wrong("the fake driver does not know", name);
 	r = life(text);
 	inject(NULL);
 	if (r < 0 && !strstr(text, cuda_error_name(&cu, error)) && !strstr(text, "no memory of the loader's GPU"))
@@ -189,7 +189,7 @@ static void fail_one(const char *name, unsigned nth, int error)
 
 /* ---- in the test ---- */
 
-/* "cuMemAlloc" of "cuMemAlloc_v2": the double's names of calls. */
+/* "cuMemAlloc" of "cuMemAlloc_v2": the fake driver's names of calls. */
 static void short_name(const char *symbol, char out[64])
 {
 	char *version;

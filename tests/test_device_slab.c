@@ -1,4 +1,4 @@
-/* Streams whose batches are mirrored on GPUs, on the driver double: a trainer on a GPU is notified of a batch when its
+/* Streams whose batches are mirrored on GPUs, on the fake driver: a trainer on a GPU is notified of a batch when its
  * bytes are there, other trainers at once; a slot that a GPU still reads is not filled again, whatever happens to its
  * batch. */
 #include <check.h>

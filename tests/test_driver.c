@@ -138,7 +138,7 @@ END_TEST
 
 START_TEST(test_functions_are_declared_as_nvidia_does)
 {
-	/* Every call that we use and every call that the double has: as many parameters, of the same types. Without a
+	/* Every call that we use and every call that the fake driver has: as many parameters, of the same types. Without a
 	 * toolkit there is nothing to compare with. */
 	const char *ours = cuda_declarations_wrong(), *doubles = fakecuda_declarations_wrong();
 

@@ -1,4 +1,4 @@
-/* Tests of the driver double itself: whether it enforces its rules. Every test runs in a process of its own (Check
+/* Tests of the fake driver itself: whether it enforces its rules. Every test runs in a process of its own (Check
  * forks), which loads the library as batchd does. Tests that need two processes are in test_fakecuda_ipc.c. */
 #include "fakecuda-suite.h"
 

@@ -1,4 +1,4 @@
-/* The driver double between processes: memory and events by handle, memory by descriptor, with dying processes and
+/* The fake driver between processes: memory and events by handle, memory by descriptor, with dying processes and
  * processes without permission. */
 #include "fakecuda-suite.h"
 

@@ -1,6 +1,6 @@
 /* Descriptors of the daemon's memory on a GPU, and clients of another user that try to use up the daemon's descriptors:
  * clients that do not read the answers, that hang up and ask again, or that hand everything back. Against the whole
- * daemon, on the driver double. */
+ * daemon, on the fake driver. */
 #include <dirent.h>
 #include <grp.h>
 #include <sys/mman.h>
@@ -16,7 +16,7 @@ static struct cuda_uuid uuid;
 
 /* ---- fixture ---- */
 
-/* The double must not be loaded in the process that the daemon is forked from. */
+/* The fake driver must not be loaded in the process that the daemon is forked from. */
 static void find_uuid(void)
 {
 	int line[2], status;
@@ -54,7 +54,7 @@ static void setup(void)
 	ck_assert_int_eq(chmod(path, 0666), 0);
 }
 
-/* The double keeps a descriptor of its own for each piece of memory beside the daemon's; a driver does not. */
+/* The fake driver keeps a descriptor of its own for each piece of memory beside the daemon's; a driver does not. */
 static unsigned n_daemon_fds(void)
 {
 	char name[64], to[64];

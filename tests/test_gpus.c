@@ -1,4 +1,4 @@
-/* GPUs, on the driver double: copied bytes arrive, errors are explained in words, and whatever call fails, nothing is
+/* GPUs, on the fake driver: copied bytes arrive, errors are explained in words, and whatever call fails, nothing is
  * left behind. */
 #include <check.h>
 #include <errno.h>
@@ -220,7 +220,7 @@ END_TEST
 
 START_TEST(test_copies_are_told_of_when_every_byte_is_there)
 {
-	/* 200 batches through four slots; the double reads sources late and scribbles over destinations first. A slot
+	/* 200 batches through four slots; the fake driver reads sources late and scribbles over destinations first. A slot
 	 * is overwritten only after its copy. */
 	struct copying c[N_SLOTS] = { 0 };
 	share = (enum gpu_share)_i;
@@ -365,7 +365,7 @@ END_TEST
 
 START_TEST(test_a_copy_from_two_pieces_is_cut_between_them)
 {
-	/* The double refuses a source that lies in two registrations, as drivers may. */
+	/* The fake driver refuses a source that lies in two registrations, as drivers may. */
 	enum { PIECE = 128 << 20, AROUND = 8192 };
 	size_t slot = 300u << 20;
 	struct copying c = { .copy = { .n_parts = 1, .part = { { PIECE - AROUND / 2, AROUND } }, .done = on_copied } };
@@ -808,7 +808,7 @@ static const char *const call_names[] = {
 #undef X
 };
 
-/* "cuMemAlloc" of "cuMemAlloc_v2": the double's names of calls. */
+/* "cuMemAlloc" of "cuMemAlloc_v2": the fake driver's names of calls. */
 static void short_name(const char *symbol, char out[64])
 {
 	snprintf(out, 64, "%s", symbol);

@@ -1,7 +1,7 @@
 /* The finishing step of a batch that lies on the GPU: uint8 pixels as the daemon wrote them (NHWC) become float16,
  * bfloat16, float32 or uint8 in either layout, with ToTensor and Normalize, on their way into the trainer's own tensor.
  *
- * The same source is compiled as CUDA (convert.cu) and as C: the tests and the driver double run the C loop below.
+ * The same source is compiled as CUDA (convert.cu) and as C: the tests and the fake driver run the C loop below.
  * float32 results equal, bit for bit, those of the daemon's own finisher (daemon/image/convert.c): ((v / 255) - mean) /
  * std with every operation rounded. Reciprocals of twice the precision are used where they reproduce all 256 values of
  * every channel, true divisions elsewhere. float16 and bfloat16 are these values, rounded to nearest even. */

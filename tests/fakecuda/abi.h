@@ -1,4 +1,4 @@
-/* The part of the CUDA driver's binary interface that the double implements: types, constants, and a list that has
+/* The part of the CUDA driver's binary interface that the fake driver implements: types, constants, and a list that has
  * every exported function once. The prototypes, cuGetProcAddress and the call counters are made from that list. Written
  * from the documentation of CUDA 13.0; needs no toolkit. */
 #ifndef BATCHD_TESTS_FAKECUDA_ABI_H

@@ -266,7 +266,7 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 	if (!r)
 		r = size > 0 ? valid(device) : CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		snprintf(name, (size_t)size, "Driver Double %d%s", fake.devices[device].physical,
+		snprintf(name, (size_t)size, "Fake GPU %d%s", fake.devices[device].physical,
 			 settings.mig ? " MIG 1g" : "");
 	return call_end(&c, r);
 }

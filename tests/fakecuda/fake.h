@@ -1,4 +1,4 @@
-/* Internals of the double. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device
+/* Internals of the fake driver. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device
  * memory is a memfd, mapped twice: once without any access, which is the device pointer, and once readable and writable
  * elsewhere, which only streams touch. Its last page is a header that other processes share (struct block). So it needs
  * no name, and a killed process leaves nothing behind. */
@@ -83,7 +83,7 @@ struct registration {
 	char *base;
 	size_t n_bytes;
 	unsigned flags;
-	bool ours; /* cuMemHostAlloc: the double owns the pages */
+	bool ours; /* cuMemHostAlloc: the fake driver owns the pages */
 	bool read_only;
 };
 

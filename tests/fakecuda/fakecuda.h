@@ -1,4 +1,4 @@
-/* Controls of the driver double beyond CUDA's own calls, for tests. A test finds them with dlsym in the library that
+/* Controls of the fake driver beyond CUDA's own calls, for tests. A test finds them with dlsym in the library that
  * $BATCHD_LIBCUDA names. README.md in this folder lists the environment variables that control other processes. Any
  * thread. */
 #ifndef BATCHD_TESTS_FAKECUDA_H

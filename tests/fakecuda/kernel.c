@@ -1,4 +1,4 @@
-/* Modules and kernels. The double cannot run GPU code, so a kernel is found by name among those written for the host
+/* Modules and kernels. The fake driver cannot run GPU code, so a kernel is found by name among those written for the host
  * (kernels.c). It runs on the stream's thread, on the memory behind the pointers it was given. */
 #include <stdio.h>
 #include <stdlib.h>

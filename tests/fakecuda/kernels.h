@@ -1,4 +1,4 @@
-/* The kernels that exist on the double. */
+/* The kernels that exist on the fake driver. */
 #ifndef BATCHD_TESTS_FAKECUDA_KERNELS_H
 #define BATCHD_TESTS_FAKECUDA_KERNELS_H
 

@@ -121,7 +121,7 @@ uint64_t fakecuda_counter(const char *name)
 	return n;
 }
 
-/* Descriptors of device memory that no object of the double keeps: exported or received, and not closed. */
+/* Descriptors of device memory that no object of the fake driver keeps: exported or received, and not closed. */
 static unsigned stray_fds(void)
 {
 	unsigned n = 0, kept = vmm_n_fds();

@@ -2,7 +2,7 @@
 results.json and results.svg are rewritten after each, so that earlier results stay if a measurement hangs. A part for
 which the time is too short is named there.
 
---double: small sizes on the driver double, to check that all of it runs; the numbers mean nothing and are written
+--fake: small sizes on the fake driver, to check that all of it runs; the numbers mean nothing and are written
 elsewhere.
 """
 
@@ -38,7 +38,7 @@ NOBODY = 65534
 
 class Bench:
     def __init__(self, options):
-        self.build, self.gpu, self.double = pathlib.Path(options.build), options.gpu, options.double
+        self.build, self.gpu, self.fake = pathlib.Path(options.build), options.gpu, options.double
         self.out = pathlib.Path(options.out)
         self.work = pathlib.Path(options.work or self.build / "gpu")
         self.work.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ class Bench:
             "PATH": f"{self.build}{os.pathsep}{os.environ['PATH']}",
         }
         self.env.pop("BATCHD_LIBCUDA", None)
-        if self.double:
+        if self.fake:
             self.env |= {
                 "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"),
                 "FAKECUDA_QUIET": "1",
@@ -262,11 +262,11 @@ class Bench:
         """Pictures as rows of a .npy file in the page cache: the daemon only copies them, and leaves the processors to
         the trainer."""
         if not (self.work / "rows-y.npy").exists():
-            write_rows(self.work, 64 if self.double else N_ROWS)
+            write_rows(self.work, 64 if self.fake else N_ROWS)
         return f"npy:{self.work}/rows-x.npy,{self.work}/rows-y.npy"
 
     def random(self):
-        return f"random:length={'2000' if self.double else '2000000'},shape=224x224x3,dtype=uint8,classes=1000"
+        return f"random:length={'2000' if self.fake else '2000000'},shape=224x224x3,dtype=uint8,classes=1000"
 
     # ---- measurements ----
 
@@ -281,7 +281,7 @@ class Bench:
         self.times("Attaching, stage by stage", lines, f"{how}: ")
 
     def copies_and_kernels(self):
-        found = self.run([self.tool("measure"), *(["--small"] if self.double else [])], 120)
+        found = self.run([self.tool("measure"), *(["--small"] if self.fake else [])], 120)
         self.take("Copies and the finishing kernel", found)
         if "daemon of driver" in found:
             value = found["daemon of driver"][0]
@@ -316,10 +316,10 @@ class Bench:
         group = "Copies to the GPU by kind of pages, slots of 38.5 MB"
         huge = 2 << 20
         with contextlib.ExitStack() as stack:
-            if not self.double and os.geteuid() == 0:
+            if not self.fake and os.geteuid() == 0:
                 stack.enter_context(self.setting(facts.THP / "shmem_enabled", "advise"))
                 stack.enter_context(self.setting("/proc/sys/vm/nr_hugepages", str(-(-17 * 256 * PICTURE // huge))))
-            argv = [self.tool("h2d"), *(["--small"] if self.double else [])]
+            argv = [self.tool("h2d"), *(["--small"] if self.fake else [])]
             found = self.run(argv, 60, errors=True)
         self.take(group, found)
         best = lambda kind: max(
@@ -352,7 +352,7 @@ class Bench:
         """The time from "copy done" to "trainer can launch" is a part of the time of a tiny batch from the release of
         its slot to the return of batchd_next. The same in host memory has all of it except the copy and the GPU's
         thread."""
-        group, n = "From copy done to the trainer", "20" if self.double else "3000"
+        group, n = "From copy done to the trainer", "20" if self.fake else "3000"
         with self.daemon() as d:
             cpu = self.run([self.tool("cycle"), "cpu", n], 60, BATCHD_SOCKET=d.socket)
             gpu, handover = self.cycle_on_gpu(d, n)
@@ -412,12 +412,12 @@ class Bench:
     def slow_down(self, name, kernel, *daemon_args, **env):
         """The same kernel alone and with batches, in turn, after a warm-up that raises the clocks; every launch
         counts."""
-        ms, steps, warm = ("1", "10", "2") if self.double else ("5", "200", "200")
+        ms, steps, warm = ("1", "10", "2") if self.fake else ("5", "200", "200")
         with self.daemon(*daemon_args, env=env) as d:
             common = ["--kernel", kernel, "--warm", warm]
             rounds = str(int(d.step(60, *common, "--steps", "5", "--ms", ms).get("rounds", (0, ""))[0]) or 1000)
             alone, streamed = [], []
-            for i in range(1 if self.double else 3):
+            for i in range(1 if self.fake else 3):
                 alone.append(d.step(30, *common, "--steps", steps, "--rounds", rounds))
                 streamed.append(
                     d.step(
@@ -430,7 +430,7 @@ class Bench:
                         "--dataset",
                         self.rows_of_file(),
                         "--batch",
-                        "16" if self.double else "256",
+                        "16" if self.fake else "256",
                         "--job",
                         f"slow-{i}",
                         "--rank",
@@ -499,22 +499,22 @@ class Bench:
     def attach_beside(self):
         """The worst step of one trainer while another attaches with gigabytes to pin."""
         group = "One trainer while another attaches"
-        slots, batch = ("3", "16") if self.double else ("64", "256")
+        slots, batch = ("3", "16") if self.fake else ("64", "256")
         with self.daemon() as d:
             args = [
                 "--dataset",
                 self.rows_of_file(),
                 "--batch",
-                "16" if self.double else "64",
+                "16" if self.fake else "64",
                 "--rank",
                 0,
                 "--world",
                 1,
                 "--warm",
-                2 if self.double else 100,
+                2 if self.fake else 100,
             ]
             for name, disturbed in (("undisturbed", False), ("while another attaches", True)):
-                t = d.start(*args, "--job", f"beside-{disturbed}", "--ms", 1, "--steps", 30 if self.double else 2000)
+                t = d.start(*args, "--job", f"beside-{disturbed}", "--ms", 1, "--steps", 30 if self.fake else 2000)
                 if disturbed:
                     self.until_attached(t)
                 other = (
@@ -580,12 +580,12 @@ class Bench:
         """With a control daemon of its own, in a folder of its own: other users of the GPU, and its compute mode, are
         not affected."""
         control = shutil.which("nvidia-cuda-mps-control")
-        if not control and not self.double:
+        if not control and not self.fake:
             self.note("MPS: nvidia-cuda-mps-control is not installed")
             return
         with tempfile.TemporaryDirectory(prefix="batchd-mps-") as folder, contextlib.ExitStack() as stack:
             env = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-            if self.double:
+            if self.fake:
                 env["FAKECUDA_PERSONALITY"] = "exclusive,mps"
             else:
                 server = subprocess.Popen(
@@ -622,7 +622,7 @@ class Bench:
         try:
             import torch
 
-            if not self.double and not torch.cuda.is_available():
+            if not self.fake and not torch.cuda.is_available():
                 raise ImportError("torch sees no GPU")
         except ImportError as e:
             self.note(f"no real training step, no comparison with DataLoader: {e}")
@@ -644,7 +644,7 @@ class Bench:
     def one_trainer(self, name, daemon, dataset):
         """As fast as batches come; the path that they took is part of the heading."""
         with daemon as d:
-            steps, batch = ("10", "16") if self.double else ("300", "256")
+            steps, batch = ("10", "16") if self.fake else ("300", "256")
             found = d.step(
                 60,
                 "--steps",
@@ -679,7 +679,7 @@ class Bench:
         """As fast as batches come: one trainer alone, then 2 and 4 that share each batch."""
         for n in (1, 2, 4):
             with self.daemon() as d:
-                steps, batch = (10, 16) if self.double else (300, 256)
+                steps, batch = (10, 16) if self.fake else (300, 256)
                 args = [
                     "--steps",
                     steps,
@@ -768,7 +768,7 @@ class Bench:
                 "--dataset",
                 self.random(),
                 "--batch",
-                16 if self.double else 256,
+                16 if self.fake else 256,
                 "--job",
                 "memory",
                 "--rank",
@@ -824,7 +824,7 @@ class Bench:
                     "--classes",
                     "10",
                     "--per-class",
-                    "20" if self.double else "200",
+                    "20" if self.fake else "200",
                 ],
                 env=self.env,
                 check=True,
@@ -833,7 +833,7 @@ class Bench:
                 timeout=120,
             )
         self.rows_of_file()
-        seconds, workers = ("0.3", "2") if self.double else ("5", str(os.cpu_count()))
+        seconds, workers = ("0.3", "2") if self.fake else ("5", str(os.cpu_count()))
         for what, group in (
             (
                 "arrays",
@@ -857,11 +857,11 @@ class Bench:
             self.take(group, {f"{what}: {k}": v for k, v in found.items()})
 
     def conformance(self):
-        """The questions about the driver, and where the double is wrong: from the last `make check-gpu` on this machine
+        """The questions about the driver, and where the fake driver is wrong: from the last `make check-gpu` on this machine
         if it got that far, otherwise run now."""
-        md, double, real = (
+        md, fake, real = (
             self.work / "conformance.md",
-            self.work / "conformance.double",
+            self.work / "conformance.fake",
             self.work / "conformance.real",
         )
         here = f"{facts.contents('/proc/sys/kernel/random/boot_id')} {self.gpu}"
@@ -891,7 +891,7 @@ class Bench:
                     except subprocess.TimeoutExpired:
                         self.note(f"conformance: {path.name} took too long")
         subprocess.run(
-            [sys.executable, str(REPO / "tests/gpu/compare"), str(double), str(real), str(md)],
+            [sys.executable, str(REPO / "tests/gpu/compare"), str(fake), str(real), str(md)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
@@ -908,8 +908,8 @@ class Bench:
             "",
         ]
         lines += facts.lines(self.facts) + [""]
-        if self.double:
-            lines += ["**On the driver double: the numbers mean nothing.**", ""]
+        if self.fake:
+            lines += ["**On the fake driver: the numbers mean nothing.**", ""]
         if self.skipped:
             lines += [f"**Not measured, as there was no time left: {', '.join(self.skipped)}.**", ""]
         lines += ["![rates](results.svg)", ""]
@@ -927,10 +927,10 @@ class Bench:
             lines += ["", "## What did not work", ""] + [f"- {n}" for n in self.notes]
         md = self.work / "conformance.md"
         if md.exists():
-            lines += ["", "## The driver double against this driver", "", md.read_text().rstrip()]
+            lines += ["", "## The fake driver against this driver", "", md.read_text().rstrip()]
         rows = [dict(zip(("group", "what", "value", "unit"), r)) for r in self.rows]
         claims = [dict(zip(("what", "wanted", "measured", "met"), c)) for c in self.claims]
-        outcomes = verdict.run_of(self.work / "conformance.double", self.work / "conformance.real")
+        outcomes = verdict.run_of(self.work / "conformance.fake", self.work / "conformance.real")
         outcomes.rows, outcomes.claims = {row["what"]: row for row in rows}, claims
         lines += ["", "## Verdict", "", *verdict.table(outcomes)]
         self.out.mkdir(parents=True, exist_ok=True)
@@ -939,7 +939,7 @@ class Bench:
             json.dumps(
                 {
                     "gpu": self.gpu,
-                    "double": self.double,
+                    "fake": self.fake,
                     "when": time.strftime("%Y-%m-%dT%H:%M:%S"),
                     "processor": facts.processor(),
                     "processors": os.cpu_count(),
@@ -1030,7 +1030,7 @@ def main():
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--work", help="folder for what is made on the way, and where check-gpu has left its outcomes")
-    parser.add_argument("--double", action="store_true")
+    parser.add_argument("--fake", action="store_true")
     parser.add_argument("--seconds", type=float, default=570)
     parser.add_argument("--without", action="append", default=[], metavar="PART")
     options = parser.parse_args()
@@ -1076,7 +1076,7 @@ def main():
         "\n".join(
             verdict.table(
                 verdict.run_of(
-                    bench.work / "conformance.double", bench.work / "conformance.real", bench.out / "results.json"
+                    bench.work / "conformance.fake", bench.work / "conformance.real", bench.out / "results.json"
                 )
             )
         )

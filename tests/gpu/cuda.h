@@ -1,4 +1,4 @@
-/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the double's
+/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the fake driver's
  * own list (tests/fakecuda/abi.h), which is of CUDA 13: an older driver lacks some of its names. */
 #ifndef BATCHD_TESTS_GPU_CUDA_H
 #define BATCHD_TESTS_GPU_CUDA_H
@@ -17,7 +17,7 @@ extern struct cuda cu;
 /* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call that the library lacks returns CUDA_ERROR_NOT_FOUND. */
 const char *cuda_load(void);
 bool cuda_lacks(const char *symbol);
-/* On the double: fakecuda_gate. */
+/* On the fake driver: fakecuda_gate. */
 void cuda_gate(bool open);
 const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
 

@@ -4,7 +4,7 @@
  * one with transparent huge pages and in one of huge pages (hugetlb), each with 1, 2, 4 and 16 copies in flight, and
  * the time to pin each; and in the memory of each NUMA node. Lines "NAME<tab>VALUE<tab>UNIT". A kind that this machine
  * does not offer is left out, with a line on standard error; bench.py says how to get all of them. --small: sizes for
- * the driver double. */
+ * the fake driver. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * One line each, "NAME<tab>VALUE<tab>UNIT". Copies: the driver alone from page-locked memory, the daemon's GPU thread
  * (daemon/cuda/gpus.h) from a memfd slab, and the driver from pageable memory, all of the same size and in this order
  * twice, the better one of each. The finishing kernel against a copy on the device, by bytes read and written. The time
- * from a copy's end to the loop. --small: sizes for the driver double, where the numbers mean nothing. */
+ * from a copy's end to the loop. --small: sizes for the fake driver, where the numbers mean nothing. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 	MUST(cu.cuModuleGetFunction(&fma_kernel, module, "conformance_fma"));
 	MUST(cu.cuModuleGetFunction(&copy_kernel, module, "conformance_copy"));
 	MUST(cu.cuMemAlloc_v2(&scratch, 2 << 20));
-	if (getenv("BATCHD_LIBCUDA")) /* the driver double: see bench.py */
+	if (getenv("BATCHD_LIBCUDA")) /* the fake driver: see bench.py */
 		memory_bytes = 4 << 20;
 	if (by_memory) {
 		MUST(cu.cuMemAlloc_v2(&memory_to, memory_bytes));

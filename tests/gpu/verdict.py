@@ -14,7 +14,7 @@ from outcomes import Outcomes, compared, read
 
 
 class Run:
-    """One run: the conformance program's lines on the double and on the driver, bench.py's rows and claims. Any may be empty."""
+    """One run: the conformance program's lines on the fake driver and on the driver, bench.py's rows and claims. Any may be empty."""
 
     def __init__(self, double=None, real=None, rows=(), claims=()):
         self.outcomes = Outcomes(real or {})
@@ -269,7 +269,7 @@ ASSUMPTIONS = (
         row_at_least("memfd pages, of the rate of cuMemHostAlloc", 95, "%"),
     ),
     Assumption(
-        "the double has the driver's error codes where NVIDIA documents none",
+        "the fake driver has the driver's error codes where NVIDIA documents none",
         "none that code depends on",
         'check-gpu, "double and driver the same"',
         codes_differ,

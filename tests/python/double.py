@@ -1,4 +1,4 @@
-"""A daemon and trainers as processes of their own on the driver double (tests/fakecuda), and the double's reports about
+"""A daemon and trainers as processes of their own on the fake driver (tests/fakecuda), and the fake driver's reports about
 them. With BATCHD_GPU_TESTS=real on the real driver."""
 
 import os
@@ -40,7 +40,7 @@ def make_rows(folder):
 
 
 class Place:
-    """A folder with a daemon of its own on the double, and the reports of its processes. Its trainers are
+    """A folder with a daemon of its own on the fake driver, and the reports of its processes. Its trainers are
     tests/gpu/trainer.c."""
 
     def __init__(self, folder, daemon_env=None, trainer_env=None, args=(), build=BUILD):
@@ -104,7 +104,7 @@ class Place:
         return report
 
     def assert_clean(self, n_ended=None):
-        """On the double: no process broke a rule or left anything behind, and the expected number of trainers came to
+        """On the fake driver: no process broke a rule or left anything behind, and the expected number of trainers came to
         their end."""
         if REAL:
             return
@@ -139,7 +139,7 @@ class DaemonOnDouble(Daemon):
 
 
 class Report:
-    """The double's report about a process. ended: it came to its end, so leaks and counts are in the report."""
+    """The fake driver's report about a process. ended: it came to its end, so leaks and counts are in the report."""
 
     def __init__(self, path):
         self.text = pathlib.Path(path).read_text()

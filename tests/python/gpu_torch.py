@@ -1,4 +1,4 @@
-"""torch with a GPU, as far as batchd.DataLoader uses it, over the driver double: real torch for everything except
+"""torch with a GPU, as far as batchd.DataLoader uses it, over the fake driver: real torch for everything except
 memory, streams and DLPack's import.
 
 For programs that a test starts, with $BATCHD_LIBCUDA set: `use()` makes batchd use it, `done()` at the end looks for

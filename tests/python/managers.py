@@ -5,7 +5,7 @@ Both: start() listens and starts nothing; the first connection starts batchd. ad
 to explain an unexpected number; restart(); reload(); stop(). watchdog_s: the time without a ping after which batchd is
 killed.
 
-The double implements the parts that the unit relies on: socket activation, READY and WATCHDOG messages,
+The fake driver implements the parts that the unit relies on: socket activation, READY and WATCHDOG messages,
 Restart=on-failure."""
 
 import fcntl

@@ -1,7 +1,7 @@
-"""Batches on a GPU, daemon and trainers as processes of their own, on the driver double (tests/fakecuda).
+"""Batches on a GPU, daemon and trainers as processes of their own, on the fake driver (tests/fakecuda).
 
 The trainers are tests/gpu/trainer.c: C programs that take batches in every way that libbatchd offers, at random, and
-check every byte. The double reports every process that breaks CUDA's rules, and leftovers at a process's end. With
+check every byte. The fake driver reports every process that breaks CUDA's rules, and leftovers at a process's end. With
 BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no double run on the real
 driver.
 """
@@ -23,11 +23,11 @@ DOUBLE = BUILD / "libfakecuda.so"
 CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"  # as the Makefile decides it
 pytestmark = [
     pytest.mark.skipif(
-        not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"
+        not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the fake driver and its trainer"
     ),
     pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
 ]
-on_double = pytest.mark.skipif(REAL, reason="only the double can be told to do this")
+on_double = pytest.mark.skipif(REAL, reason="only the fake driver can be told to do this")
 on_gpu = pytest.mark.skipif(not REAL, reason="needs a GPU: make check-gpu")
 
 
@@ -233,12 +233,12 @@ def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
         assert code == 0 and last.startswith("end 24 batches by IPC"), (last, err, place.daemon.output())
 
 
-# ---- the double against itself ----
+# ---- the fake driver against itself ----
 
 
 @on_double
 def test_conformance_on_the_double(build, tmp_path):
-    """The double's behaviour is recorded; tests/gpu/check compares the same lines with those of a real driver."""
+    """The fake driver's behaviour is recorded; tests/gpu/check compares the same lines with those of a real driver."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     out = subprocess.run(
         [str(build / "tests" / "gpu" / "conformance")],

@@ -1,4 +1,4 @@
-"""Fields of batches on a GPU, on the driver double: arrays of one shape come there, texts and lists stay in host
+"""Fields of batches on a GPU, on the fake driver: arrays of one shape come there, texts and lists stay in host
 memory."""
 
 import pytest
@@ -24,7 +24,7 @@ CHECK = """
     for options in OPTIONS:
         on_gpu, is_torchs = rows("cuda", **options)
         assert len(on_gpu) == len(of_cpu) == 7
-        # The double's own tensors are on its GPU; real torch's are in host memory.
+        # The fake driver's own tensors are on its GPU; real torch's are in host memory.
         assert not any(is_torchs[k] for k in ("data", "label", "x", "id")), is_torchs
         for (got, n), (expected, m) in zip(on_gpu, of_cpu):
             assert (n == m).all() and list(got) == list(expected)

@@ -1,4 +1,4 @@
-"""device="cuda" in Python, with the complete daemon and C library, on the driver double; gpu_torch.py replaces torch
+"""device="cuda" in Python, with the complete daemon and C library, on the fake driver; gpu_torch.py replaces torch
 where it touches a GPU."""
 
 import os
@@ -45,11 +45,11 @@ gpu_torch.use()
 
 @pytest.fixture
 def run(build, make_daemon, samples, monkeypatch):
-    """Runs a program against a daemon that has the double's GPU; it must succeed."""
+    """Runs a program against a daemon that has the fake driver's GPU; it must succeed."""
     double = build / "libfakecuda.so"
     if not double.exists():
         pytest.skip(f"{double} is not built")
-    monkeypatch.setenv("BATCHD_LIBCUDA", str(double))
+    monkeypatch.setenv("BATCHD_LIBCUDA", str(fake))
 
     def run(program, personality=None):
         if personality:

@@ -1,4 +1,4 @@
-"""batchctl doctor on the driver double's personalities: its findings, its advice, and its exit code."""
+"""batchctl doctor on the fake driver's personalities: its findings, its advice, and its exit code."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_a_healthy_gpu(doctor):
     gpu = about(doctor(personality="read-only-register"), "GPU 0")
     assert [s for s, _ in gpu] == ["ok"] * 3
     assert (
-        "Driver Double" in gpu[0][1]
+        "Fake GPU" in gpu[0][1]
         and "GPU-" in gpu[0][1]
         and "can be pinned" in gpu[1][1]
         and "CUDA IPC" in gpu[2][1]

@@ -16,7 +16,7 @@ PROGRAM = BUILD / "batchctl"
 
 @pytest.fixture
 def place(public):  # noqa: F811
-    """A folder that any user can reach, with batchctl and the double in it, and the environment that both need."""
+    """A folder that any user can reach, with batchctl and the fake driver in it, and the environment that both need."""
     if not (BUILD / "libfakecuda.so").exists():
         pytest.skip("make tests builds libfakecuda.so")
     for name in ("batchctl", "libfakecuda.so"):
@@ -58,7 +58,7 @@ class Place:
 
 
 class Running:
-    """A daemon on the double for any user; at its end nothing may be left on the GPU."""
+    """A daemon on the fake driver for any user; at its end nothing may be left on the GPU."""
 
     def __init__(self, folder, config, env):
         self._folder, self._daemon = (

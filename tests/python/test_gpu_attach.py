@@ -1,5 +1,5 @@
 """The cost for other trainers of the same user when a trainer first wants its batches on a GPU, and what stays there
-after all have left. On the driver double."""
+after all have left. On the fake driver."""
 
 import re
 import time

@@ -1,5 +1,5 @@
 """The parts of `make check-gpu` and `make bench-gpu` (tests/gpu), without a GPU: how answers are read and judged, how
-time is divided, and both as a whole with the driver double in place of the GPU."""
+time is divided, and both as a whole with the fake driver in place of the GPU."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ CONFORMANCE = BUILD / "tests" / "gpu" / "conformance"
 DOUBLE = BUILD / "libfakecuda.so"
 needs_programs = pytest.mark.skipif(
     not (CONFORMANCE.exists() and DOUBLE.exists()),
-    reason="needs `make tests`: the conformance program and the driver double",
+    reason="needs `make tests`: the conformance program and the fake driver",
 )
 needs_kernel = pytest.mark.skipif(
     (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() != "1",
@@ -366,7 +366,7 @@ def test_a_holder_has_a_context_until_its_input_ends(tmp_path):
 @needs_programs
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users: needs root")
 def test_strangers_are_tried_in_every_relation(tmp_path):
-    """On the double each relation is tried, also with an exporter that is not root, and gives the double's answer: no
+    """On the fake driver each relation is tried, also with an exporter that is not root, and gives the fake driver's answer: no
     legacy handle for another user or PID namespace."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     out = subprocess.run(
@@ -425,7 +425,7 @@ def test_what_is_carried_leads_nowhere_else(tmp_path):
 
 
 def run_script(name, folder, *args, **env):
-    """check or bench on the double, with the programs of this build; returns its status and output. No process of it
+    """check or bench on the fake driver, with the programs of this build; returns its status and output. No process of it
     may be left."""
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as short:  # sockets lie in it, whose paths have a limit
         os.chmod(short, 0o755)  # a daemon of another user has its socket there
@@ -441,7 +441,7 @@ def run_script(name, folder, *args, **env):
             | env
         )
         p = subprocess.run(
-            [str(GPU / name), str(BUILD), "--double", *args],
+            [str(GPU / name), str(BUILD), "--fake", *args],
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -473,7 +473,7 @@ pytest_whole = pytest.mark.skipif(
 @needs_kernel
 @pytest_whole
 def test_check_gpu_runs_through_on_the_double(tmp_path):
-    """Every step succeeds or says why it is skipped, and the verdict answers what the double can answer."""
+    """Every step succeeds or says why it is skipped, and the verdict answers what the fake driver can answer."""
     status, said = run_script("check", tmp_path)
     assert (
         status == 0 and "All of it is as it should be" in said and "FAILED" not in said and "NOT RUN" not in said
@@ -514,7 +514,7 @@ def test_bench_gpu_runs_through_on_the_double(tmp_path):
     results = (tmp_path / "out" / "RESULTS.md").read_text()
     assert status == 0 and "NOT RUN" not in said, said
     assert results.index("- attribute 113, ") < results.index("## ") and results.index("## Verdict") > results.index(
-        "## The driver double against this driver"
+        "## The fake driver against this driver"
     )
     for what in (
         "host to device, daemon's GPU thread",

@@ -1,7 +1,7 @@
-"""Batches on a GPU with real processes, on the driver double: the daemon, trainers that compare every byte, kills in
+"""Batches on a GPU with real processes, on the fake driver: the daemon, trainers that compare every byte, kills in
 the middle, failing GPUs.
 
-The double reports at each process's end its violations and leaks (tests/fakecuda/README.md)."""
+The fake driver reports at each process's end its violations and leaks (tests/fakecuda/README.md)."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ DATA = "random:length=4000,shape=3x32x32,dtype=uint8"
 
 @pytest.fixture
 def double(monkeypatch, tmp_path):
-    """The double for every process of the test; in the daemon only its GPU thread may call it. Afterwards every process
+    """The fake driver for every process of the test; in the daemon only its GPU thread may call it. Afterwards every process
     that ended without a signal has a clean report."""
     if not TRAINER.exists() or not (BUILD / "libfakecuda.so").exists():
         pytest.skip("make tests builds gpu-trainer and libfakecuda.so")
@@ -100,7 +100,7 @@ def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
     until("a trainer has attached", lambda: status(batchctl)["gpus"])
     gpu = status(batchctl)["gpus"][0]
     assert (
-        gpu["name"].startswith("Driver Double")
+        gpu["name"].startswith("Fake GPU")
         and re.fullmatch("GPU-[0-9a-f-]{36}", gpu["uuid"])
         and gpu["state"] == "in use"
     )
@@ -258,7 +258,7 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
         ({"FAKECUDA_PERSONALITY": "no-ipc"}, [], "cannot be shared"),
         ({"FAKECUDA_VERSION": "12040"}, [], "version 12.4"),
         ({}, ["--gpu-memory", "off"], "gpu_memory is off"),
-        ({}, ["--gpu-memory", "2MiB"], "no room on Driver Double"),
+        ({}, ["--gpu-memory", "2MiB"], "no room on Fake GPU"),
         (
             {"FAKECUDA_FAIL": "cuDeviceGetUuid:*=2"},
             [],
@@ -423,7 +423,7 @@ def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
     assert output[-1].startswith("60 batches, "), output
     last = finish(start(20))[-1]
     assert last.startswith(
-        "20 batches, copy, the daemon's copies to Driver Double 0 fail (CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync)"
+        "20 batches, copy, the daemon's copies to Fake GPU 0 fail (CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync)"
     ), last
     assert not double.violations()
 

@@ -1,4 +1,4 @@
-"""The daemon that a trainer starts, on a machine with two of the driver double's GPUs: it serves every trainer,
+"""The daemon that a trainer starts, on a machine with two of the fake driver's GPUs: it serves every trainer,
 whatever the first one's environment is."""
 
 import json

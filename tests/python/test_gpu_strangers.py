@@ -1,7 +1,7 @@
 """Batches on a GPU between processes that CUDA IPC does not connect: other users, other namespaces. The daemon's memory
 comes as a descriptor (cuda-vmm-fd).
 
-On the driver double (tests/fakecuda), whose reports list violations and leaks; daemon and trainers are processes of
+On the fake driver (tests/fakecuda), whose reports list violations and leaks; daemon and trainers are processes of
 their own.
 """
 
@@ -27,10 +27,10 @@ DOUBLE = BUILD / "libfakecuda.so"
 CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"
 pytestmark = [
     pytest.mark.skipif(
-        not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"
+        not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the fake driver and its trainer"
     ),
     pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
-    pytest.mark.skipif(REAL, reason="only the double can be told to do this"),
+    pytest.mark.skipif(REAL, reason="only the fake driver can be told to do this"),
     pytest.mark.skipif(os.geteuid() != 0, reason="becoming other users and making namespaces takes root"),
     pytest.mark.skipif(
         not (shutil.which("setpriv") and shutil.which("unshare")), reason="setpriv and unshare are not installed"
@@ -227,7 +227,7 @@ def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side)
         (
             {"FAKECUDA_PERSONALITY": "no-vmm"},
             {},
-            "CUDA IPC works between processes of one user only; by a descriptor: memory of Driver Double 0 cannot be shared by a descriptor",
+            "CUDA IPC works between processes of one user only; by a descriptor: memory of Fake GPU 0 cannot be shared by a descriptor",
         ),
         (
             {},
@@ -235,7 +235,7 @@ def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side)
             "CUDA IPC works between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory",
         ),
         ({"FAKECUDA_VERSION": "12040"}, {}, "memory is shared between equal ones only"),
-        ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Driver Double 0 has no "),
+        ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Fake GPU 0 has no "),
         (
             {},
             {"FAKECUDA_FAIL": "cuMemImportFromShareableHandle:*=800"},

@@ -60,7 +60,7 @@ def test_a_trainer_that_wants_a_gpu_is_refused_in_words(make_daemon):
 
 
 def test_a_daemon_that_sees_none_tells_its_trainers(make_daemon, monkeypatch):
-    """The trainer's GPU is the double's; the daemon's driver is NVIDIA's. The trainer copies by itself and knows
+    """The trainer's GPU is the fake driver's; the daemon's driver is NVIDIA's. The trainer copies by itself and knows
     why."""
     daemon = make_daemon()
     monkeypatch.setenv("BATCHD_LIBCUDA", str(BUILD / "libfakecuda.so"))

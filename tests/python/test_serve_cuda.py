@@ -1,4 +1,4 @@
-"""Batches of batchd.serve on a GPU, on the driver double: the same as on the CPU, through the path of other loaders."""
+"""Batches of batchd.serve on a GPU, on the fake driver: the same as on the CPU, through the path of other loaders."""
 
 import json
 import os
@@ -61,11 +61,11 @@ gpu_torch.done()
 
 @pytest.fixture
 def daemon(build, make_daemon, monkeypatch, tmp_path):
-    """A daemon on the double; only its GPU thread may call CUDA."""
+    """A daemon on the fake driver; only its GPU thread may call CUDA."""
     double = build / "libfakecuda.so"
     if not double.exists():
         pytest.skip(f"{double} is not built")
-    monkeypatch.setenv("BATCHD_LIBCUDA", str(double))
+    monkeypatch.setenv("BATCHD_LIBCUDA", str(fake))
     monkeypatch.setenv("FAKECUDA_DIR", str(tmp_path))
     monkeypatch.setenv("FAKECUDA_REPORT", str(tmp_path / "report"))
     with monkeypatch.context() as m:

@@ -1,4 +1,4 @@
-"""On the driver double, every CUDA call of a daemon and its trainers ends in an error: the first of its kind, the
+"""On the fake driver, every CUDA call of a daemon and its trainers ends in an error: the first of its kind, the
 second, the last, or each of them. Some errors are temporary (out of memory, an invalid value, an unknown error), and
 one ends the process's use of the GPU.
 
@@ -101,7 +101,7 @@ def judge(kind, result, call, error):
 
 
 def books(place, call, error):
-    """The double's reports of all processes. Resources that a call could not free are left over, and may disturb
+    """The fake driver's reports of all processes. Resources that a call could not free are left over, and may disturb
     later calls; nothing of a lost GPU is freed."""
     reports = (
         []
@@ -146,7 +146,7 @@ def in_daemon(args, folder, kind, call, which, error):
     if after[0] or not (
         refused
         or kind.arrives(after[1])
-        or after[1].startswith(f"end {BATCHES} batches by copy: the daemon's copies to Driver Double 0 fail")
+        or after[1].startswith(f"end {BATCHES} batches by copy: the daemon's copies to Fake GPU 0 fail")
     ):
         wrong.append(f"the next trainer: {said(after)}")
     wrong += books(place, call, error)

@@ -1,6 +1,6 @@
 /* A trainer that checks everything: it compares each batch on its GPU with the same batch in host memory, holds it for
  * a while, and compares it again before it gives the batch back. For tests with real processes, on a GPU or on the
- * driver double ($BATCHD_LIBCUDA).
+ * fake driver ($BATCHD_LIBCUDA).
  *
  *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N]
  *               [--epoch E] [--device D] [--reconnect-ms N] [--stay] [--progress]

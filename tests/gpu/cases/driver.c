@@ -25,7 +25,7 @@ const struct attribute attributes[] = { { 16, "multiprocessors" },
 					{ 134, "NUMA node" } };
 const size_t n_attributes = sizeof attributes / sizeof *attributes;
 
-/* The driver must have all names that batchd uses; of the double's names, which are of CUDA 13, an older driver lacks
+/* The driver must have all names that batchd uses; of the fake driver's names, which are of CUDA 13, an older driver lacks
  * the later ones. */
 static void names(void)
 {
@@ -48,8 +48,8 @@ static void names(void)
 	FAKECUDA_API(X)
 #undef X
 	exact("every name that batchd needs", needed);
-	exact("every name of the double's that is as old", expected);
-	open_of("names of the double's that came later", later);
+	exact("every name of the fake driver's that is as old", expected);
+	open_of("names of the fake driver's that came later", later);
 }
 
 void case_driver(void)

@@ -1,4 +1,4 @@
-/* Tests the behaviour of the driver: the same calls on whichever driver is loaded, the double or the real one, and a
+/* Tests the behaviour of the driver: the same calls on whichever driver is loaded, the fake driver or the real one, and a
  * line for each:
  *
  *     exact NAME = OUTCOME    documented, or batchd relies on it: must be the same on both

@@ -1,4 +1,4 @@
-/* Hearing: how the time of one turn of the loop is shared among users, and a user's share among that user's
+/* How the time of one turn of the loop is shared among users, and a user's share among that user's
  * connections.
  *
  * In a turn all connections of a user together are heard for FAIR_TURN_NS. Connections that had to wait come first in the

@@ -44,7 +44,7 @@ static bool array_bytes(uint32_t dtype, uint32_t n_dims, const uint64_t *shape, 
 	return *bytes <= SIZE_MAX / 4;
 }
 
-static uint64_t aligned(uint64_t n)
+static uint64_t client_arrays_aligned(uint64_t n)
 {
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -62,7 +62,7 @@ size_t arrays_size(const struct batchd_array *a, uint32_t n, size_t n_text)
 		return 0;
 	for (uint32_t i = 0; i < n; i++) {
 		if (!array_bytes((uint32_t)a[i].dtype, a[i].n_dims, a[i].shape, &bytes) ||
-		    __builtin_add_overflow(aligned(at), bytes, &at))
+		    __builtin_add_overflow(client_arrays_aligned(at), bytes, &at))
 			return 0;
 	}
 	return at <= SIZE_MAX / 2 ? (size_t)at : 0;
@@ -88,7 +88,7 @@ int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n
 	head->n_arrays = n;
 	head->n_text = (uint32_t)n_text;
 	for (uint32_t i = 0; i < n; i++) {
-		at = aligned(at);
+		at = client_arrays_aligned(at);
 		array_bytes((uint32_t)a[i].dtype, a[i].n_dims, a[i].shape, &bytes);
 		entry[i] = (struct entry){
 			.offset = at, .n_bytes = bytes, .dtype = (uint32_t)a[i].dtype, .n_dims = a[i].n_dims

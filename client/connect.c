@@ -27,7 +27,7 @@
 
 enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5, REFUSED_MS = 10 };
 
-static int dial(const char *address)
+static int connect_dial(const char *address)
 {
 	struct sockaddr_un sun;
 	struct timeval patience = { .tv_sec = CONNECT_SECONDS }, forever = { 0 }, second = { .tv_sec = 1 };
@@ -59,7 +59,7 @@ static int dial_checked(const char *address, bool own)
 {
 	int r = own ? address_check(address) : 0;
 
-	return r < 0 ? r : dial(address);
+	return r < 0 ? r : connect_dial(address);
 }
 
 /* told_by: the argument or variable that named the address. */
@@ -72,7 +72,7 @@ static int connect_given(struct connection *c, const char *address, const char *
 		return fault_set(f, BATCHD_E_INVALID, "the socket's path %s is longer than %zu bytes", address,
 				 sizeof c->address - 1);
 	strcpy(c->address, address);
-	r = dial(address);
+	r = connect_dial(address);
 	if (r == -ENOENT || r == -ECONNREFUSED)
 		return fault_set(
 			f, BATCHD_E_CONNECT,
@@ -148,7 +148,7 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	r = address_own(c->address);
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "$XDG_RUNTIME_DIR is too long for a socket's path");
-	c->socket = start_daemon(c->address, dial, f);
+	c->socket = start_daemon(c->address, connect_dial, f);
 	return c->socket < 0 ? f->code : 0;
 }
 
@@ -168,7 +168,7 @@ static int use_another(struct connection *c, bool autostart, struct fault *f)
 	c->socket = dial_checked(c->address, true);
 	if (c->socket < 0 && autostart) {
 		snprintf(c->notice, sizeof c->notice, "%.500s; until then a daemon of the user's own is used", f->text);
-		c->socket = start_daemon(c->address, dial, own);
+		c->socket = start_daemon(c->address, connect_dial, own);
 	}
 	if (own->code) {
 		size_t n = strlen(f->text);
@@ -225,7 +225,7 @@ static bool find_log(const char *address, char log[START_LOG_BYTES])
 	return *log && access(log, F_OK) == 0;
 }
 
-static int gone(const struct connection *c, struct fault *f)
+static int connect_gone(const struct connection *c, struct fault *f)
 {
 	char log[START_LOG_BYTES];
 
@@ -245,7 +245,7 @@ static int gone(const struct connection *c, struct fault *f)
 }
 
 /* The wire's first codes are this library's, negated; for later codes those numbers were taken. */
-static int code_of(Batchd__Wire__ErrorCode code)
+static int connect_code_of(Batchd__Wire__ErrorCode code)
 {
 	if (code == BATCHD__WIRE__ERROR_CODE__GPU_LOST)
 		return BATCHD_E_GPU;
@@ -258,7 +258,7 @@ static int code_of(Batchd__Wire__ErrorCode code)
 
 static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 {
-	int code = code_of(e->code);
+	int code = connect_code_of(e->code);
 	const char *text = *e->text ? e->text : wire_code_name(e->code);
 
 	if (code == BATCHD_E_VERSION)
@@ -289,7 +289,7 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 				 "batchd at %s sent a packet that is too large or has too many descriptors",
 				 c->address);
 	if (r < 0)
-		return gone(c, f);
+		return connect_gone(c, f);
 	if (wire_unpack_server(&c->arena, c->bytes, n_bytes, msg, &why) < 0 || !wire_server_fds_ok(*msg, n_fds)) {
 		wire_close_fds(got, n_fds);
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent nonsense: %s", c->address,
@@ -320,7 +320,7 @@ int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const 
 	}
 }
 
-static double seconds(void)
+static double connect_seconds(void)
 {
 	struct timespec t;
 
@@ -328,12 +328,12 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int greet(struct connection *c, const char *program, struct fault *f)
+static int connect_greet(struct connection *c, const char *program, struct fault *f)
 {
 	Batchd__Wire__Hello hello = BATCHD__WIRE__HELLO__INIT;
 	const Batchd__Wire__ServerMessage *answer;
 	char name[WIRE_MAX_PROGRAM + 1];
-	double deadline = seconds() + HELLO_SECONDS;
+	double deadline = connect_seconds() + HELLO_SECONDS;
 	int r;
 
 	snprintf(name, sizeof name, "%s", program ? program : program_invocation_short_name);
@@ -344,7 +344,7 @@ static int greet(struct connection *c, const char *program, struct fault *f)
 	if (connection_send(c, WIRE_CLIENT(HELLO, hello, &hello), NULL, 0) < 0)
 		return connection_lost(c, f);
 	while ((r = connection_recv(c, 0, &answer, NULL, f)) == BATCHD_AGAIN)
-		if (seconds() > deadline)
+		if (connect_seconds() > deadline)
 			return fault_set(f, BATCHD_E_CONNECT, "batchd at %s does not answer", c->address);
 	if (r < 0)
 		return r;
@@ -370,12 +370,12 @@ int connection_open(struct connection *c, const char *address, bool autostart, c
 	wire_arena_init(&c->arena);
 	r = find_daemon(c, address, autostart, f);
 	if (r == 0)
-		r = greet(c, program, f);
+		r = connect_greet(c, program, f);
 	if (r == BATCHD_E_VERSION && !named) {
 		connection_close(c);
 		r = use_another(c, autostart, f);
 		if (r == 0)
-			r = greet(c, program, f);
+			r = connect_greet(c, program, f);
 	}
 	if (r < 0)
 		connection_close(c);

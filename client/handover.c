@@ -20,7 +20,7 @@ enum { LOOK_NS = 1000000000 }; /* also the socket's receive time-out */
 
 /* ---- through the ring ---- */
 
-static int nonsense(struct link *k, const char *what, struct fault *f)
+static int handover_nonsense(struct link *k, const char *what, struct fault *f)
 {
 	return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s", k->connection.address,
 			 what);
@@ -37,11 +37,11 @@ static int take_entry(struct link *k, struct ready *out, struct fault *f)
 	if (r == -EAGAIN)
 		return BATCHD_AGAIN;
 	if (r < 0)
-		return nonsense(k, "an impossible position or length", f);
+		return handover_nonsense(k, "an impossible position or length", f);
 	if (wire_unpack_server(&k->connection.arena, k->connection.bytes, n, &m, &why) < 0)
-		return nonsense(k, why, f);
+		return handover_nonsense(k, why, f);
 	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return nonsense(k, wire_server_name(m), f);
+		return handover_nonsense(k, wire_server_name(m), f);
 	*out = link_ready_from(m->batch);
 	if (ring_wake_daemon_taken(&k->ring)) {
 		pthread_mutex_lock(k->host.lock);

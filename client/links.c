@@ -23,7 +23,7 @@ struct link *links_retire(struct batchd_loader *l, struct link *old)
 }
 
 /* Removes a link from the list of retired links. */
-static void forget(struct batchd_loader *l, struct link *over)
+static void links_forget(struct batchd_loader *l, struct link *over)
 {
 	struct link **at = &l->retired;
 
@@ -39,7 +39,7 @@ bool links_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 	if (!k || !link_release(k, slot, generation & LINK_GENERATIONS))
 		return false;
 	if (k != l->link && !k->n_leased) {
-		forget(l, k);
+		links_forget(l, k);
 		link_destroy(k);
 	}
 	return true;

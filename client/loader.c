@@ -56,7 +56,7 @@ static void free_options(struct batchd_options *o)
 }
 
 /* No batch is on loan any more, no call is in progress, and no link is retired. */
-static void destroy(struct batchd_loader *l)
+static void client_loader_destroy(struct batchd_loader *l)
 {
 	struct link *link;
 	bool referenced;
@@ -125,7 +125,7 @@ void loader_reap(void)
 		if (loader_is_foreign(l))
 			continue; /* the parent's; its objects must not be touched here */
 		if (is_done(l))
-			destroy(l);
+			client_loader_destroy(l);
 		else
 			keep_closed(l);
 	}
@@ -152,14 +152,14 @@ static void end_on_gpu(struct batchd_loader *l)
 			nanosleep(&pause, NULL);
 	} while (pending && clock_now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
 	if (is_done(l))
-		destroy(l);
+		client_loader_destroy(l);
 	else
 		keep_closed(l);
 }
 
 /* ---- calls ---- */
 
-static bool is_over(const struct batchd_loader *l)
+static bool client_loader_is_over(const struct batchd_loader *l)
 {
 	return !l->n_calls && l->link->n_leased == 0 && !l->retired;
 }
@@ -173,7 +173,7 @@ static bool is_on_gpu(const struct batchd_loader *l)
 /* Whether the caller must destroy the loader: true once. Under the lock. Loaders with a GPU end in end_on_gpu. */
 static bool ends_now(struct batchd_loader *l)
 {
-	if (!l->closed || l->ended || is_on_gpu(l) || !is_over(l))
+	if (!l->closed || l->ended || is_on_gpu(l) || !client_loader_is_over(l))
 		return false;
 	l->ended = true;
 	return true;
@@ -208,7 +208,7 @@ static bool end_call(struct batchd_loader *l)
 		connection_close(&l->link->connection); /* batchd_close has shut it down */
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		destroy(l);
+		client_loader_destroy(l);
 	if (ends_on_gpu)
 		end_on_gpu(l);
 	else if (closed && on_gpu)
@@ -324,7 +324,7 @@ void batchd_close(struct batchd_loader *l)
 	l->ended |= ends_on_gpu;
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		destroy(l);
+		client_loader_destroy(l);
 	if (ends_on_gpu)
 		end_on_gpu(l);
 }
@@ -341,7 +341,7 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 	last = released && ends_now(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		destroy(l);
+		client_loader_destroy(l);
 	if (on_gpu)
 		loader_reap();
 	return released ? 0 : BATCHD_E_INVALID;
@@ -413,7 +413,7 @@ void batchd_options_init(struct batchd_options *o)
 	};
 }
 
-static struct batchd_loader *create(const struct batchd_options *o, uint64_t born_ns)
+static struct batchd_loader *client_loader_create(const struct batchd_options *o, uint64_t born_ns)
 {
 	struct batchd_loader *l = calloc(1, sizeof *l);
 	pthread_mutexattr_t recursive;
@@ -436,10 +436,10 @@ static struct batchd_loader *create(const struct batchd_options *o, uint64_t bor
 }
 
 /* One attempt. address as for open_link. */
-static int open_once(const struct batchd_options *o, uint64_t born_ns, char *address, struct batchd_loader **out,
-		     struct fault *f)
+static int client_loader_open_once(const struct batchd_options *o, uint64_t born_ns, char *address,
+				   struct batchd_loader **out, struct fault *f)
 {
-	struct batchd_loader *l = create(o, born_ns);
+	struct batchd_loader *l = client_loader_create(o, born_ns);
 	struct link *link;
 	int r;
 
@@ -450,7 +450,7 @@ static int open_once(const struct batchd_options *o, uint64_t born_ns, char *add
 	if (r == 0)
 		r = open_link(l, o, false, address, &link, f);
 	if (r < 0) {
-		destroy(l);
+		client_loader_destroy(l);
 		return r;
 	}
 	l->served = link->info.served;
@@ -538,7 +538,7 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 	do {
 		choose_address(&away, &o, address);
 		away.began_ns = clock_now_ns();
-		r = open_once(&o, away.began_ns, address, out, &f);
+		r = client_loader_open_once(&o, away.began_ns, address, out, &f);
 		if (r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN)
 			note_seen(&away, address, &f);
 	} while (r < 0 && waits_for_return(&o, r, &away, &f));

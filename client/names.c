@@ -30,7 +30,7 @@ static bool skip_string(struct scan *s)
 }
 
 /* Everything up to a comma or closing bracket at this depth. */
-static bool skip_value(struct scan *s)
+static bool names_skip_value(struct scan *s)
 {
 	unsigned depth = 0;
 
@@ -74,14 +74,14 @@ int names_find(const char *text, size_t n_text, const char *name)
 		const char *key = s.at;
 		bool same;
 
-		if (!skip_value(&s))
+		if (!names_skip_value(&s))
 			return -1;
 		same = (size_t)(s.at - key) == n_name + 2 && key[0] == '"' && memcmp(key + 1, name, n_name) == 0;
 		if (!skip_text(&s, ","))
 			return -1;
 		if (same)
 			return array_number(s);
-		if (!skip_value(&s) || !skip_text(&s, "]"))
+		if (!names_skip_value(&s) || !skip_text(&s, "]"))
 			return -1;
 		skip_text(&s, ",");
 	}

@@ -13,7 +13,7 @@
 enum { LOOK_MS = 1, SIGNAL_MS = 100 };
 
 /* How long to wait for a batch before the slots are checked again; 0 when the caller's timeout has passed. */
-static int patience(bool more, int timeout_ms, uint64_t waited_ns)
+static int next_patience(bool more, int timeout_ms, uint64_t waited_ns)
 {
 	uint64_t ms = waited_ns / 1000000, most = timeout_ms == BATCHD_UNTIL_SIGNAL ? SIGNAL_MS : (uint64_t)timeout_ms;
 
@@ -35,7 +35,7 @@ static void take_back(struct batchd_loader *l, const struct ready *b)
 	pthread_mutex_unlock(&l->lock);
 }
 
-static int deliver(struct batchd_loader *l, struct batchd_batch *b)
+static int next_deliver(struct batchd_loader *l, struct batchd_batch *b)
 {
 	struct link *k = l->link;
 	struct ready lent = { .slot = b->slot,
@@ -67,11 +67,11 @@ static int next_on_gpu(struct batchd_loader *l, struct batchd_batch *b, int time
 		if (r < 0)
 			return r;
 		reconnect_part(l);
-		wait_ms = patience(more, timeout_ms, clock_now_ns() - began);
+		wait_ms = next_patience(more, timeout_ms, clock_now_ns() - began);
 		r = stream_next(l, &full, wait_ms, began);
 	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
 	if (r == BATCHD_OK)
-		r = deliver(l, &full);
+		r = next_deliver(l, &full);
 	if (r == BATCHD_OK) {
 		full.size_bytes = b->size_bytes;
 		memcpy(b, &full, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);

@@ -176,7 +176,7 @@ static int await_opened(struct link *k, const struct batchd_options *o, const Ba
 }
 
 /* Whether `count` items of `size` fit between offset and the slot's end. */
-static bool fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
+static bool open_fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
 {
 	uint64_t n;
 
@@ -194,8 +194,8 @@ static int check_opened(struct link *k, const Batchd__Wire__Opened *m, uint32_t 
 		what = "a kind of memory that this library cannot map";
 	else if (m->n_slots < 1 || m->n_slots > MAX_SLOTS || m->window < 1 || m->window > m->n_slots)
 		what = "an impossible number of slots";
-	else if (!fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) ||
-		 !fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)
+	else if (!open_fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) ||
+		 !open_fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)
 		what = "slots that are too small for a batch";
 	else if (m->world_size < 1 || m->n_samples > INT64_MAX)
 		what = "impossible numbers";
@@ -302,7 +302,7 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 
 /* ---- open ---- */
 
-static char *copy_text(const char *text, bool *failed)
+static char *open_copy_text(const char *text, bool *failed)
 {
 	char *copy = text ? strdup(text) : NULL;
 
@@ -328,11 +328,11 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 	job_init(&l->job, o, s);
 	l->options = *o;
 	l->options.job = NULL; /* it is in l->job */
-	l->options.device = copy_text(device, &failed);
-	l->options.socket = copy_text(o->socket, &failed);
-	l->options.dataset = copy_text(s->reopen ? s->reopen : s->dataset, &failed);
-	l->options.transform = copy_text(o->transform, &failed);
-	l->options.program = copy_text(o->program, &failed);
+	l->options.device = open_copy_text(device, &failed);
+	l->options.socket = open_copy_text(o->socket, &failed);
+	l->options.dataset = open_copy_text(s->reopen ? s->reopen : s->dataset, &failed);
+	l->options.transform = open_copy_text(o->transform, &failed);
+	l->options.program = open_copy_text(o->program, &failed);
 	l->options.fields = copy_fields(l, o);
 	return failed ? fault_set(f, BATCHD_E_NOMEM, "out of memory") : 0;
 }

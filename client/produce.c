@@ -82,38 +82,38 @@ void batchd_produce_options_init(struct batchd_produce_options *o)
 	*o = (struct batchd_produce_options){ .size_bytes = sizeof *o, .autostart = 1 };
 }
 
-static int check(const struct batchd_producer *p)
+static int produce_check(const struct batchd_producer *p)
 {
 	return p->generation != process_generation() ? BATCHD_E_FORKED : p->fault.code;
 }
 
-static int misuse(struct batchd_producer *p, const char *text)
+static int produce_misuse(struct batchd_producer *p, const char *text)
 {
 	fault_set(&p->fault, BATCHD_E_INVALID, "%s", text);
 	p->fault.code = 0;
 	return BATCHD_E_INVALID;
 }
 
-static int say(struct batchd_producer *p, Batchd__Wire__ClientMessage *m)
+static int produce_say(struct batchd_producer *p, Batchd__Wire__ClientMessage *m)
 {
 	return connection_send(&p->connection, m, NULL, 0) < 0 ? connection_lost(&p->connection, &p->fault) : 0;
 }
 
 static int send_filled(struct batchd_producer *p, const Batchd__Wire__Filled *body)
 {
-	return say(p, WIRE_CLIENT(FILLED, filled, (Batchd__Wire__Filled *)body));
+	return produce_say(p, WIRE_CLIENT(FILLED, filled, (Batchd__Wire__Filled *)body));
 }
 
 /* ---- slabs ---- */
 
-static void unmap(struct made_slab *s)
+static void produce_unmap(struct made_slab *s)
 {
 	munmap(s->base, s->bytes);
 	free(s->content);
 	free(s);
 }
 
-static bool is_in_use(const struct batchd_producer *p, const struct made_slab *s)
+static bool produce_is_in_use(const struct batchd_producer *p, const struct made_slab *s)
 {
 	for (const struct fill *f = p->first; f; f = f->next)
 		if (f->slab == s)
@@ -126,16 +126,16 @@ static void unmap_replaced(struct batchd_producer *p)
 	for (struct made_slab **at = &p->slabs; *at;) {
 		struct made_slab *s = *at;
 
-		if (s->replaced && !is_in_use(p, s)) {
+		if (s->replaced && !produce_is_in_use(p, s)) {
 			*at = s->next;
-			unmap(s);
+			produce_unmap(s);
 		} else {
 			at = &s->next;
 		}
 	}
 }
 
-static int map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int fd)
+static int produce_map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int fd)
 {
 	struct made_slab *s = calloc(1, sizeof *s);
 	struct stat st;
@@ -180,7 +180,7 @@ static int map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int 
 static int on_slab(struct batchd_producer *p, const Batchd__Wire__Producing *m, int fd)
 {
 	Batchd__Wire__Filled mapped = BATCHD__WIRE__FILLED__INIT;
-	int r = map(p, m, fd);
+	int r = produce_map(p, m, fd);
 
 	close(fd);
 	if (r < 0)
@@ -192,7 +192,7 @@ static int on_slab(struct batchd_producer *p, const Batchd__Wire__Producing *m, 
 
 /* ---- fills ---- */
 
-static int on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
+static int produce_on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
 {
 	struct made_slab *slab = m->peek ? NULL : p->slabs;
 	struct fill *f;
@@ -222,7 +222,7 @@ static int on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
 static int on_packet(struct batchd_producer *p, const Batchd__Wire__ServerMessage *m, int fd)
 {
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
-		return on_fill(p, m->fill);
+		return produce_on_fill(p, m->fill);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING && fd >= 0)
 		return on_slab(p, m->producing, fd);
 	if (fd >= 0)
@@ -231,7 +231,7 @@ static int on_packet(struct batchd_producer *p, const Batchd__Wire__ServerMessag
 			 wire_server_name(m));
 }
 
-static int receive(struct batchd_producer *p, int flags)
+static int produce_receive(struct batchd_producer *p, int flags)
 {
 	const Batchd__Wire__ServerMessage *m;
 	int fds[CONNECTION_FDS], r = connection_recv(&p->connection, flags, &m, fds, &p->fault);
@@ -245,12 +245,12 @@ static int receive(struct batchd_producer *p, int flags)
 }
 
 /* Reads everything that has arrived. 0 or a code. */
-static int drain(struct batchd_producer *p)
+static int produce_drain(struct batchd_producer *p)
 {
 	int r;
 
 	do
-		r = receive(p, MSG_DONTWAIT);
+		r = produce_receive(p, MSG_DONTWAIT);
 	while (r == 0);
 	return r == BATCHD_AGAIN ? 0 : r;
 }
@@ -263,21 +263,21 @@ static int receive_within(struct batchd_producer *p, int timeout_ms)
 
 	if (timeout_ms < 0) {
 		do
-			r = receive(p, 0);
+			r = produce_receive(p, 0);
 		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
 		return r;
 	}
-	r = receive(p, MSG_DONTWAIT);
+	r = produce_receive(p, MSG_DONTWAIT);
 	while (r == BATCHD_AGAIN && (now = clock_now_ns()) < deadline) {
 		struct pollfd fd = { .fd = p->connection.socket, .events = POLLIN };
 
 		poll(&fd, 1, (int)((deadline - now + 999999) / 1000000));
-		r = receive(p, MSG_DONTWAIT);
+		r = produce_receive(p, MSG_DONTWAIT);
 	}
 	return r;
 }
 
-static struct fill *pop(struct batchd_producer *p)
+static struct fill *produce_pop(struct batchd_producer *p)
 {
 	struct fill *f = p->first;
 
@@ -287,7 +287,7 @@ static struct fill *pop(struct batchd_producer *p)
 }
 
 /* body has everything except the number. */
-static int answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
+static int produce_answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
 {
 	body->fill = f->number;
 	if (p->current == f)
@@ -296,7 +296,7 @@ static int answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Fille
 	return send_filled(p, body);
 }
 
-static char *slot_of(const struct batchd_producer *p, const struct fill *f)
+static char *produce_slot_of(const struct batchd_producer *p, const struct fill *f)
 {
 	return f->outside || !f->slab ? p->ahead.bytes : f->slab->base + f->slot * f->slab->slot_bytes;
 }
@@ -351,12 +351,12 @@ static int answer_made(struct batchd_producer *p, struct fill *f, const struct c
 	struct content made = *c;
 
 	if (f->slab) {
-		memcpy(slot_of(p, f), bytes, (size_t)made.n_bytes);
+		memcpy(produce_slot_of(p, f), bytes, (size_t)made.n_bytes);
 		f->slab->content[f->slot] = made;
 	}
 	body.n_rows = made.n_rows;
 	body.n_bytes = made.n_bytes;
-	return answer(p, f, &body);
+	return produce_answer(p, f, &body);
 }
 
 /* The batch in `ahead` does not fit; requests for slots as small have to wait, too. */
@@ -369,7 +369,7 @@ static int answer_too_large(struct batchd_producer *p, struct fill *f)
 	p->kept_from = f->step > n_before ? f->step - n_before : 0;
 	p->kept_to = f->step;
 	body.need_bytes = p->ahead.n_bytes;
-	return answer(p, f, &body);
+	return produce_answer(p, f, &body);
 }
 
 static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
@@ -406,11 +406,11 @@ static int answer_at_once(struct batchd_producer *p)
 		const struct content *kept = find_kept(p, p->first, &bytes);
 
 		if (p->first->cancelled || is_too_small(p, p->first))
-			r = answer(p, pop(p), &skipped);
+			r = produce_answer(p, produce_pop(p), &skipped);
 		else if (is_ahead(p, p->first))
-			r = answer_from_ahead(p, pop(p));
+			r = answer_from_ahead(p, produce_pop(p));
 		else if (kept && kept->n_bytes <= p->first->slab->room_bytes)
-			r = answer_made(p, pop(p), kept, bytes);
+			r = answer_made(p, produce_pop(p), kept, bytes);
 		else
 			break;
 	}
@@ -421,7 +421,7 @@ static int answer_at_once(struct batchd_producer *p)
 static void hand_out(struct batchd_producer *p)
 {
 	forget_ahead(p);
-	p->current = pop(p);
+	p->current = produce_pop(p);
 	if (p->current->slab)
 		p->current->slab->content[p->current->slot].n_rows = 0;
 	unmap_replaced(p);
@@ -429,13 +429,13 @@ static void hand_out(struct batchd_producer *p)
 
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int timeout_ms)
 {
-	int r = check(p);
+	int r = produce_check(p);
 
 	if (r < 0)
 		return r;
 	if (p->current)
-		return misuse(p, "batchd_produce_next: the last fill was not answered");
-	r = drain(p);
+		return produce_misuse(p, "batchd_produce_next: the last fill was not answered");
+	r = produce_drain(p);
 	if (r == 0)
 		r = answer_at_once(p);
 	while (r == 0 && !p->first) {
@@ -457,12 +457,12 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 {
 	struct fill *f;
 	size_t size;
-	int r = check(p);
+	int r = produce_check(p);
 
 	if (r < 0)
 		return r;
 	if (!p->current)
-		return misuse(p, "batchd_produce_lay: there is no fill to be answered");
+		return produce_misuse(p, "batchd_produce_lay: there is no fill to be answered");
 	f = p->current;
 	size = arrays_size(arrays, n, n_text);
 	f->n_bytes = 0;
@@ -470,19 +470,19 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 	if (f->outside && size)
 		r = make_room_ahead(p, f, size);
 	if (r == 0)
-		r = arrays_lay(slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text, n_text,
-			       &p->fault);
+		r = arrays_lay(produce_slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text,
+			       n_text, &p->fault);
 	f->n_bytes = r == 0 ? size : 0;
 	p->fault.code = 0; /* the producer may tell its trainers */
 	return r;
 }
 
 /* The fill that was handed out, or NULL with an error code in *r. */
-static struct fill *current(struct batchd_producer *p, int *r)
+static struct fill *produce_current(struct batchd_producer *p, int *r)
 {
-	*r = check(p);
+	*r = produce_check(p);
 	if (*r == 0 && !p->current)
-		*r = misuse(p, "there is no fill to be answered");
+		*r = produce_misuse(p, "there is no fill to be answered");
 	return *r == 0 ? p->current : NULL;
 }
 
@@ -490,12 +490,12 @@ int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)
 {
 	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
 	int r;
-	struct fill *f = current(p, &r);
+	struct fill *f = produce_current(p, &r);
 
 	if (!f)
 		return r;
 	if (!n_rows)
-		return misuse(p, "batchd_produce_filled: a batch has at least one row");
+		return produce_misuse(p, "batchd_produce_filled: a batch has at least one row");
 	if (f->outside) {
 		p->ahead.n_bytes = f->n_bytes;
 		p->ahead.n_rows = n_rows;
@@ -508,24 +508,24 @@ int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)
 		f->slab->content[f->slot] = (struct content){ f->epoch, f->step, f->n_bytes, n_rows };
 	body.n_rows = n_rows;
 	body.n_bytes = f->n_bytes;
-	return answer(p, f, &body);
+	return produce_answer(p, f, &body);
 }
 
 int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches)
 {
 	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
 	int r;
-	struct fill *f = current(p, &r);
+	struct fill *f = produce_current(p, &r);
 
 	if (!f)
 		return r;
 	if (n_batches > f->step)
-		return misuse(
+		return produce_misuse(
 			p,
 			"batchd_produce_end_epoch_at: there are as many batches as the one that was asked for, at most");
 	body.end = true;
 	body.n_batches = n_batches;
-	return answer(p, f, &body);
+	return produce_answer(p, f, &body);
 }
 
 int batchd_produce_end_epoch(struct batchd_producer *p)
@@ -557,7 +557,7 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	body.incarnation = o->incarnation;
 	body.resumable = !!o->resumable;
 	body.peeks = true;
-	r = say(p, WIRE_CLIENT(PRODUCE, produce, &body));
+	r = produce_say(p, WIRE_CLIENT(PRODUCE, produce, &body));
 	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, fds, &p->fault)) == BATCHD_AGAIN)
 		r = 0;
 	if (r == 0 &&
@@ -569,7 +569,7 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	return r;
 }
 
-static int check_options(const struct batchd_produce_options *o, struct fault *f)
+static int produce_check_options(const struct batchd_produce_options *o, struct fault *f)
 {
 	if (!o->name || !*o->name || !wire_text_ok(o->name, strlen(o->name), WIRE_MAX_PRODUCER))
 		return fault_set(f, BATCHD_E_INVALID, "a producer's name has 1 to %d bytes of printable UTF-8",
@@ -580,12 +580,12 @@ static int check_options(const struct batchd_produce_options *o, struct fault *f
 	return 0;
 }
 
-static void destroy(struct batchd_producer *p)
+static void produce_destroy(struct batchd_producer *p)
 {
 	struct fill *f;
 
 	connection_close(&p->connection);
-	while ((f = pop(p)))
+	while ((f = produce_pop(p)))
 		free(f);
 	free(p->current);
 	forget_ahead(p);
@@ -593,7 +593,7 @@ static void destroy(struct batchd_producer *p)
 		struct made_slab *s = p->slabs;
 
 		p->slabs = s->next;
-		unmap(s);
+		produce_unmap(s);
 	}
 	free(p);
 }
@@ -634,12 +634,12 @@ int batchd_produce_open(const struct batchd_produce_options *given, struct batch
 	p->connection.socket = -1;
 	p->generation = process_generation();
 	p->room_bytes = o.slot_bytes;
-	r = check_options(&o, &p->fault);
+	r = produce_check_options(&o, &p->fault);
 	if (r == 0)
 		r = connect_patiently(p, &o);
 	if (r < 0) {
 		fault_give(&p->fault, err, err_size);
-		destroy(p);
+		produce_destroy(p);
 		return r;
 	}
 	*out = p;
@@ -664,7 +664,7 @@ void batchd_produce_close(struct batchd_producer *p, const char *why)
 		m.producer_end = &body;
 		connection_send(&p->connection, &m, NULL, 0);
 	}
-	destroy(p);
+	produce_destroy(p);
 }
 
 const char *batchd_produce_error(const struct batchd_producer *p)

@@ -130,7 +130,7 @@ static int check_same(const struct batchd_loader *l, struct link *fresh, struct 
 }
 
 /* Called while another connection is opened: whether to give up. */
-static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+static int reconnect_on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
 {
 	const struct batchd_loader *l = arg;
 	const struct batchd_options *o = &l->options;
@@ -147,7 +147,7 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 	bool same = waited_ms < l->options.reconnect_ms / CONNECTION_SAME_SHARE;
 	int r;
 
-	o.on_progress = on_progress;
+	o.on_progress = reconnect_on_progress;
 	o.progress_arg = l;
 	if (same)
 		strcpy(address, l->link->connection.address);

@@ -7,12 +7,12 @@
 #include "reconnect.h"
 #include "token.h"
 
-static uint64_t consumers(const struct batchd_loader *l)
+static uint64_t resume_consumers(const struct batchd_loader *l)
 {
 	return l->share ? 1 : l->link->info.world_size;
 }
 
-static void describe(const struct batchd_loader *l, struct token *t)
+static void resume_describe(const struct batchd_loader *l, struct token *t)
 {
 	*t = (struct token){
 		.content_id = l->link->content_id,
@@ -20,7 +20,7 @@ static void describe(const struct batchd_loader *l, struct token *t)
 		.pipeline_id = l->link->pipeline_id,
 		.seed = l->options.seed,
 		.batch_size = l->link->info.batch_size,
-		.consumers = consumers(l),
+		.consumers = resume_consumers(l),
 		.shuffle = l->options.shuffle,
 		.own_batches = l->own_batches,
 	};
@@ -40,7 +40,7 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(lock); /* a reconnect in another thread changes these fields */
 	if (!l->closed)
-		describe(l, &t);
+		resume_describe(l, &t);
 	closed = l->closed;
 	pthread_mutex_unlock(lock);
 	if (closed)
@@ -66,7 +66,7 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 
 /* ---- resuming ---- */
 
-static int refuse(struct batchd_loader *l, const char *what, uint64_t then, uint64_t now)
+static int resume_refuse(struct batchd_loader *l, const char *what, uint64_t then, uint64_t now)
 {
 	fault_set(&l->fault, 0, "the state was saved with %s=%llu, this loader has %s=%llu: the order differs", what,
 		  (unsigned long long)then, what, (unsigned long long)now);
@@ -103,13 +103,13 @@ static int refuse_data(struct batchd_loader *l, const struct token *t)
 static int check_token(struct batchd_loader *l, const struct token *t)
 {
 	if (t->own_batches != l->own_batches)
-		return refuse(l, "own_batches", t->own_batches, l->own_batches);
+		return resume_refuse(l, "own_batches", t->own_batches, l->own_batches);
 	if (t->content_id != l->link->content_id)
 		return refuse_data(l, t);
 	if (!t->own_batches && t->seed != l->options.seed)
-		return refuse(l, "seed", t->seed, l->options.seed);
+		return resume_refuse(l, "seed", t->seed, l->options.seed);
 	if (!t->own_batches && t->shuffle != !!l->options.shuffle)
-		return refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
+		return resume_refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
 	if (!t->own_batches && t->base > l->link->info.n_samples) {
 		fault_set(&l->fault, 0, "the token is damaged: it stands beyond the end of the data set");
 		return BATCHD_E_INVALID;
@@ -126,15 +126,15 @@ static int check_token(struct batchd_loader *l, const struct token *t)
  * before, the skipped steps take numbers up to the token's position. */
 static uint64_t own_base(const struct batchd_loader *l, const struct token *t)
 {
-	uint64_t then = t->batch_size * t->consumers, now = l->link->info.batch_size * consumers(l);
+	uint64_t then = t->batch_size * t->consumers, now = l->link->info.batch_size * resume_consumers(l);
 
 	return now < then ? t->base + t->next * (then - now) : t->base;
 }
 
 /* The same position, counted in this loader's batches and trainers. */
-static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
+static void resume_convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
 {
-	bool same = l->served || (t->batch_size == l->link->info.batch_size && t->consumers == consumers(l));
+	bool same = l->served || (t->batch_size == l->link->info.batch_size && t->consumers == resume_consumers(l));
 
 	p->n_given = t->n_given;
 	p->ended = t->last;
@@ -156,14 +156,15 @@ static int deal_out_again(struct batchd_loader *l, struct token *t)
 {
 	uint64_t n = t->next * t->consumers;
 
-	if (n % consumers(l)) {
+	if (n % resume_consumers(l)) {
 		fault_set(
 			&l->fault, 0,
 			"the state is behind batch %llu of its epoch, where %llu ranks cannot go on: they have had a multiple of %llu",
-			(unsigned long long)n, (unsigned long long)consumers(l), (unsigned long long)consumers(l));
+			(unsigned long long)n, (unsigned long long)resume_consumers(l),
+			(unsigned long long)resume_consumers(l));
 		return BATCHD_E_INVALID;
 	}
-	t->next = n / consumers(l);
+	t->next = n / resume_consumers(l);
 	return 0;
 }
 
@@ -185,7 +186,7 @@ static int resume(struct batchd_loader *l, const char *token, struct batchd_posi
 		r = deal_out_again(l, &t);
 	if (r < 0)
 		return r;
-	convert(l, &t, &full);
+	resume_convert(l, &t, &full);
 	l->n_given = full.n_given;
 	l->resumed = full;
 	if (!l->streaming) { /* a token that is taken now has the same position */

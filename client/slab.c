@@ -95,7 +95,7 @@ static bool make_writable(const void *address)
 }
 
 /* Dies of the signal as without a handler: a fault repeats by itself on return, a sent signal is sent again. */
-static void die(int sig, bool sent)
+static void client_slab_die(int sig, bool sent)
 {
 	struct sigaction fatal = { .sa_handler = SIG_DFL };
 
@@ -114,7 +114,7 @@ static void call_before(int sig, siginfo_t *info, void *context, bool sent)
 	if (sa->sa_handler == SIG_IGN && sent)
 		return;
 	if (sa->sa_handler == SIG_DFL || sa->sa_handler == SIG_IGN) {
-		die(sig, sent);
+		client_slab_die(sig, sent);
 		return;
 	}
 	sigemptyset(&mask);
@@ -147,7 +147,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-static void install(void)
+static void client_slab_install(void)
 {
 	struct sigaction ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK }, now;
 	unsigned n = atomic_load(&n_before);
@@ -166,14 +166,14 @@ void slab_guard(const struct slab *s)
 	if (s->writable)
 		return;
 	process_lock();
-	install();
+	client_slab_install();
 	process_unlock();
 }
 
 /* ---- mapping ---- */
 
 /* An unused struct slab, from the list or new at its head. NULL when memory is short. */
-static struct slab *claim(void)
+static struct slab *client_slab_claim(void)
 {
 	struct slab *s;
 
@@ -193,7 +193,7 @@ static struct slab *claim(void)
 	return s;
 }
 
-static void unclaim(struct slab *s)
+static void client_slab_unclaim(struct slab *s)
 {
 	process_lock();
 	s->used = false;
@@ -232,7 +232,7 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	r = check_fd(fd, n_bytes, f);
 	if (r < 0)
 		return r;
-	s = claim();
+	s = client_slab_claim();
 	if (!s)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	s->state = calloc(n_slots, sizeof *s->state);
@@ -241,7 +241,7 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 		if (base != MAP_FAILED)
 			munmap(base, n_bytes);
 		free(s->state);
-		unclaim(s);
+		client_slab_unclaim(s);
 		return fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", n_bytes, strerror(errno));
 	}
 	s->bytes = n_bytes;
@@ -318,5 +318,5 @@ void slab_destroy(struct slab *s)
 	atomic_store(&s->base, NULL);
 	free(s->state);
 	s->state = NULL;
-	unclaim(s);
+	client_slab_unclaim(s);
 }

@@ -17,7 +17,7 @@
 
 /* Absolute and without symbolic links, so that all ranks send the same. "~/" is expanded, as no shell does it after a
  * colon. */
-static int resolve(const char *path, char out[PATH_MAX], struct fault *f)
+static int source_resolve(const char *path, char out[PATH_MAX], struct fault *f)
 {
 	char home_path[PATH_MAX];
 	const char *home = getenv("HOME");
@@ -65,10 +65,10 @@ static int set_dataset(struct source *s, struct fault *f, const char *kind, cons
 	return 0;
 }
 
-static int open_folder(struct source *s, const char *path, struct fault *f)
+static int source_open_folder(struct source *s, const char *path, struct fault *f)
 {
 	char dir[PATH_MAX];
-	int r = resolve(path, dir, f);
+	int r = source_resolve(path, dir, f);
 
 	if (r == 0)
 		r = add_fd(s, dir, true, f);
@@ -94,7 +94,7 @@ static int add_text(struct source *s, const char *text, struct fault *f)
 	return 0;
 }
 
-static int open_list(struct source *s, const char *given, struct fault *f)
+static int source_open_list(struct source *s, const char *given, struct fault *f)
 {
 	char list[PATH_MAX], dir[PATH_MAX], path[PATH_MAX];
 	const char *fields = field_list(given);
@@ -102,7 +102,7 @@ static int open_list(struct source *s, const char *given, struct fault *f)
 
 	if (snprintf(path, sizeof path, "%.*s", fields ? (int)(fields - given) : -1, given) >= (int)sizeof path)
 		return fault_set(f, BATCHD_E_INVALID, "files: the path is too long");
-	r = resolve(path, list, f);
+	r = source_resolve(path, list, f);
 
 	if (r == 0)
 		r = add_fd(s, list, false, f);
@@ -123,7 +123,7 @@ struct list {
 	size_t n_bytes;
 };
 
-static int list_add(struct list *l, struct fault *f, const char *part)
+static int source_list_add(struct list *l, struct fault *f, const char *part)
 {
 	int n = snprintf(l->text + l->n_bytes, sizeof l->text - l->n_bytes, "%s%s", l->n_bytes ? "," : "", part);
 
@@ -134,7 +134,7 @@ static int list_add(struct list *l, struct fault *f, const char *part)
 	return 0;
 }
 
-static int add_file(struct source *s, const char *path, struct fault *f)
+static int source_add_file(struct source *s, const char *path, struct fault *f)
 {
 	if (s->n_fds == WIRE_MAX_FDS)
 		return fault_set(f, BATCHD_E_INVALID,
@@ -170,22 +170,22 @@ static int add_tokens(struct source *s, struct list *l, const char *given, struc
 	size_t n = strlen(given);
 	bool is_index = n > 4 && strcmp(given + n - 4, ".idx") == 0;
 	bool is_pair = !is_index && find_index(given, index);
-	int r = resolve(is_pair ? index : given, path, f);
+	int r = source_resolve(is_pair ? index : given, path, f);
 
 	if (r == 0)
-		r = list_add(l, f, path);
+		r = source_list_add(l, f, path);
 	if (r == 0)
-		r = add_file(s, path, f);
+		r = source_add_file(s, path, f);
 	if (r < 0 || (!is_index && !is_pair))
 		return r;
 	memcpy(path + strlen(path) - 4, ".bin", 4);
-	return add_file(s, path, f);
+	return source_add_file(s, path, f);
 }
 
 typedef int add_part_fn(struct source *s, struct list *l, const char *part, struct fault *f);
 
 /* A path, or a pattern of the shell's: its matches in the order of their names. */
-static int add_matches(struct source *s, struct list *l, const char *part, add_part_fn *add, struct fault *f)
+static int source_add_matches(struct source *s, struct list *l, const char *part, add_part_fn *add, struct fault *f)
 {
 	struct stat st;
 	glob_t found;
@@ -203,7 +203,7 @@ static int add_matches(struct source *s, struct list *l, const char *part, add_p
 
 static int add_token_files(struct source *s, struct list *l, const char *part, struct fault *f)
 {
-	return add_matches(s, l, part, add_tokens, f);
+	return source_add_matches(s, l, part, add_tokens, f);
 }
 
 static bool is_option(const char *part, const char *const *options)
@@ -224,7 +224,7 @@ static int open_list_of(struct source *s, const char *kind, const char *text, co
 	int r = copy && l ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 
 	while (r == 0 && (part = strsep(&at, ",")))
-		r = options && is_option(part, options) ? list_add(l, f, part) : add(s, l, part, f);
+		r = options && is_option(part, options) ? source_list_add(l, f, part) : add(s, l, part, f);
 	if (r == 0)
 		r = set_dataset(s, f, kind, l->text);
 	free(copy);
@@ -254,15 +254,15 @@ static int add_array(struct source *s, struct list *l, const char *part, struct 
 {
 	char text[PATH_MAX + 256], path[PATH_MAX];
 	const char *equals = find_name(part);
-	int r = resolve(equals ? equals + 1 : part, path, f);
+	int r = source_resolve(equals ? equals + 1 : part, path, f);
 
 	if (r < 0)
 		return r;
 	if (snprintf(text, sizeof text, "%.*s%s", equals ? (int)(equals + 1 - part) : 0, part, path) >=
 	    (int)sizeof text)
 		return fault_set(f, BATCHD_E_INVALID, "npy: %.64s...: the name is too long", part);
-	r = list_add(l, f, text);
-	return r < 0 ? r : add_file(s, path, f);
+	r = source_list_add(l, f, text);
+	return r < 0 ? r : source_add_file(s, path, f);
 }
 
 static int open_arrays(struct source *s, const char *text, struct fault *f)
@@ -271,30 +271,30 @@ static int open_arrays(struct source *s, const char *text, struct fault *f)
 }
 
 /* Files alone, in order, or patterns of the shell's for them. */
-static int add_plain(struct source *s, struct list *l, const char *part, struct fault *f)
+static int source_add_plain(struct source *s, struct list *l, const char *part, struct fault *f)
 {
 	char path[PATH_MAX];
-	int r = resolve(part, path, f);
+	int r = source_resolve(part, path, f);
 
 	if (r == 0)
-		r = list_add(l, f, path);
-	return r < 0 ? r : add_file(s, path, f);
+		r = source_list_add(l, f, path);
+	return r < 0 ? r : source_add_file(s, path, f);
 }
 
 static int add_records(struct source *s, struct list *l, const char *part, struct fault *f)
 {
-	return add_matches(s, l, part, add_plain, f);
+	return source_add_matches(s, l, part, source_add_plain, f);
 }
 
 static int open_idx(struct source *s, const char *text, struct fault *f)
 {
-	return open_list_of(s, "idx", text, NULL, add_plain, f);
+	return open_list_of(s, "idx", text, NULL, source_add_plain, f);
 }
 
 static int open_npz(struct source *s, const char *path, struct fault *f)
 {
 	char file[PATH_MAX];
-	int r = resolve(path, file, f);
+	int r = source_resolve(path, file, f);
 
 	if (r == 0)
 		r = add_fd(s, file, false, f);
@@ -327,7 +327,7 @@ static int add_memory(struct source *s, struct list *l, const char *part, struct
 		return fault_set(f, BATCHD_E_INVALID, "memory: %.64s: %s", part, strerror(errno));
 	s->fds[s->n_fds++] = fd;
 	snprintf(name, sizeof name, "%.*s", (int)(equals - part), part);
-	return list_add(l, f, name);
+	return source_list_add(l, f, name);
 }
 
 static int open_memory(struct source *s, const char *text, struct fault *f)
@@ -359,10 +359,10 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 			n--;
 		if (snprintf(given, sizeof given, "%.*s", (int)n, n ? pattern : ".") >= (int)sizeof given)
 			return fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", pattern);
-		r = resolve(n ? given : ".", root, f);
+		r = source_resolve(n ? given : ".", root, f);
 		text = pattern + n;
 	} else {
-		r = resolve(pattern, root, f);
+		r = source_resolve(pattern, root, f);
 		text = "";
 		if (r == 0 && (stat(root, &st) < 0 || !S_ISDIR(st.st_mode))) {
 			rest = strrchr(root, '/');
@@ -470,9 +470,9 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, npy:FILE[,FILE], "
 			"tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
-		r = open_folder(s, dataset + 12, f);
+		r = source_open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)
-		r = open_list(s, dataset + 6, f);
+		r = source_open_list(s, dataset + 6, f);
 	else if (strncmp(dataset, "npy:", 4) == 0)
 		r = open_arrays(s, dataset + 4, f);
 	else if (strncmp(dataset, "tar:", 4) == 0)

@@ -78,7 +78,7 @@ static bool find_in_path(char out[PATH_MAX])
 	return false;
 }
 
-static int find_program(char out[PATH_MAX], struct fault *f)
+static int start_find_program(char out[PATH_MAX], struct fault *f)
 {
 	const char *given = secure_getenv("BATCHD_DAEMON");
 
@@ -115,7 +115,7 @@ static int refuse_directory(const char *dir, struct fault *f)
 }
 
 /* The socket's directory, created if necessary; it must be this user's, and only this user may write to it. */
-static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], struct fault *f)
+static int start_make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], struct fault *f)
 {
 	strcpy(dir, address);
 	*strrchr(dir, '/') = '\0';
@@ -176,7 +176,7 @@ static int take_lock(const char *dir, struct fault *f)
 /* ---- the process ---- */
 
 /* Spawns the shell with the daemon's standard error in the log and the shell's output in a pipe. 0 or an errno. */
-static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
+static int start_spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -223,7 +223,7 @@ static int run_in_background(const char *program, const char *address, const cha
 
 	if (pipe2(output, O_CLOEXEC) < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(errno));
-	r = spawn(argv, log, output, &shell);
+	r = start_spawn(argv, log, output, &shell);
 	close(output[1]);
 	if (r == 0) {
 		ssize_t n;
@@ -287,11 +287,11 @@ int start_daemon(const char *address, start_dial dial, struct fault *f)
 	pid_t daemon = 0;
 	int lock, r;
 
-	r = find_program(program, f);
+	r = start_find_program(program, f);
 	if (r == 0)
 		r = find_config(config, f);
 	if (r == 0)
-		r = make_directory(address, dir, f);
+		r = start_make_directory(address, dir, f);
 	if (r < 0)
 		return r;
 	lock = take_lock(dir, f);

@@ -46,8 +46,8 @@ struct writer {
 	size_t size, used; /* used > size: it did not fit */
 };
 
-static void put(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct writer *w, const char *fmt, ...)
+static void token_put(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void token_put(struct writer *w, const char *fmt, ...)
 {
 	va_list args;
 
@@ -60,7 +60,7 @@ static void put(struct writer *w, const char *fmt, ...)
 static void put_text(struct writer *w, const char *text)
 {
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++)
-		put(w, isalnum(*p) || strchr("/._-:,", *p) ? "%c" : "%%%02x", *p);
+		token_put(w, isalnum(*p) || strchr("/._-:,", *p) ? "%c" : "%%%02x", *p);
 }
 
 static void put_base64(struct writer *w, const uint8_t *bytes, size_t n)
@@ -70,7 +70,7 @@ static void put_base64(struct writer *w, const uint8_t *bytes, size_t n)
 			     (i + 2 < n ? bytes[i + 2] : 0);
 
 		for (unsigned k = 0; k < 4 && i + k <= n; k++)
-			put(w, "%c", digits64[v >> (18 - 6 * k) & 63]);
+			token_put(w, "%c", digits64[v >> (18 - 6 * k) & 63]);
 	}
 }
 
@@ -78,18 +78,19 @@ int token_write(const struct token *t, char *buf, size_t size)
 {
 	struct writer w = { .buf = buf, .size = size };
 
-	put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id, t->n_samples,
-	    t->pipeline_id);
-	put(&w, " seed=%" PRIu64 " shuffle=%d own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle,
-	    t->own_batches, t->batch_size, t->consumers);
-	put(&w, " epoch=%" PRIu64 " base=%" PRIu64 " next=%" PRIu64 " last=%d given=%" PRIu64 " order=%016" PRIx64,
-	    t->epoch, t->base, t->next, t->last, t->n_given, t->order);
-	put(&w, " source=");
+	token_put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id,
+		  t->n_samples, t->pipeline_id);
+	token_put(&w, " seed=%" PRIu64 " shuffle=%d own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle,
+		  t->own_batches, t->batch_size, t->consumers);
+	token_put(&w,
+		  " epoch=%" PRIu64 " base=%" PRIu64 " next=%" PRIu64 " last=%d given=%" PRIu64 " order=%016" PRIx64,
+		  t->epoch, t->base, t->next, t->last, t->n_given, t->order);
+	token_put(&w, " source=");
 	put_text(&w, t->source);
-	put(&w, " fingerprint=");
+	token_put(&w, " fingerprint=");
 	put_base64(&w, t->fingerprint, t->n_fingerprint_bytes);
 	if (w.used < w.size)
-		put(&w, " sum=%016" PRIx64, hash_bytes(buf, w.used));
+		token_put(&w, " sum=%016" PRIx64, hash_bytes(buf, w.used));
 	return w.used < size ? 0 : BATCHD_E_INVALID;
 }
 

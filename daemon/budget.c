@@ -42,7 +42,7 @@ static uint64_t total_bytes(const struct config *c)
 
 /* A quarter is working memory, but at least enough for a usual photograph. That minimum comes on top of the budget.
  * Buffers of that size come and go with samples, so malloc must not keep them. */
-static void split(struct budget *b)
+static void budget_split(struct budget *b)
 {
 	uint64_t part = b->total_bytes / WORK_PART;
 	b->work_bytes = part > WORK_LEAST_BYTES ? part : WORK_LEAST_BYTES;
@@ -75,7 +75,7 @@ static int start_cache(struct budget *b, const struct config *c)
 int budget_init(struct budget *b, const struct config *c)
 {
 	b->total_bytes = total_bytes(c);
-	split(b);
+	budget_split(b);
 	return start_cache(b, c);
 }
 
@@ -138,7 +138,7 @@ uint64_t budget_used(const struct budget *b)
 	return accounts_memory_used(&b->accounts) + budget_cache_bytes(b);
 }
 
-static uint64_t take(uint64_t *left_bytes, uint64_t want_bytes)
+static uint64_t budget_take(uint64_t *left_bytes, uint64_t want_bytes)
 {
 	uint64_t got = want_bytes < *left_bytes ? want_bytes : *left_bytes;
 	*left_bytes -= got;
@@ -149,9 +149,9 @@ void budget_balance(struct budget *b)
 {
 	uint64_t used = accounts_memory_used(&b->accounts);
 	uint64_t left = b->bytes > used ? b->bytes - used : 0;
-	cache_set_budget(b->cache, CACHE_CHECKPOINTS, take(&left, b->index_bytes));
-	cache_set_budget(b->cache, CACHE_FILE, take(&left, b->file_bytes));
-	cache_set_budget(b->cache, CACHE_DECODED, take(&left, b->decoded_bytes));
+	cache_set_budget(b->cache, CACHE_CHECKPOINTS, budget_take(&left, b->index_bytes));
+	cache_set_budget(b->cache, CACHE_FILE, budget_take(&left, b->file_bytes));
+	cache_set_budget(b->cache, CACHE_DECODED, budget_take(&left, b->decoded_bytes));
 }
 
 int budget_charge_data(struct budget *b, uid_t uid, struct charge *c, uint64_t bytes)

@@ -18,13 +18,13 @@ struct comparison {
 	char text[1024];
 };
 
-static void run(struct job_task *t)
+static void compare_run(struct job_task *t)
 {
 	struct comparison *c = container_of(t, struct comparison, task);
 	dataset_compare(c->dataset, c->fingerprint, c->n_bytes, c->old_n, c->text, sizeof(c->text));
 }
 
-static void done(struct job_task *t)
+static void compare_done(struct job_task *t)
 {
 	struct comparison *c = container_of(t, struct comparison, task);
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
@@ -44,7 +44,7 @@ int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct re
 	struct comparison *c = calloc(1, sizeof(*c));
 	if (!c)
 		return refuse_memory(why);
-	*c = (struct comparison){ .task = { .run = run, .done = done, .lets_linger = true },
+	*c = (struct comparison){ .task = { .run = compare_run, .done = compare_done, .lets_linger = true },
 				  .dataset = dataset_ref(s->job->loader->recipe.dataset),
 				  .old_n = m->n_samples,
 				  .n_bytes = m->fingerprint.len };

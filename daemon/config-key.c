@@ -162,12 +162,12 @@ static int fail_value(const struct key *k, const char *text, struct config_error
 
 /* ---- values ---- */
 
-static void *member(const struct config *c, const struct key *k)
+static void *config_key_member(const struct config *c, const struct key *k)
 {
 	return (char *)c + k->offset;
 }
 
-static bool is_word(const char *text, const char *word)
+static bool config_key_is_word(const char *text, const char *word)
 {
 	return strcmp(text, word) == 0;
 }
@@ -177,15 +177,15 @@ static int value_parse(const struct key *k, const char *text, uint64_t *value)
 {
 	int e;
 
-	if ((k->kind == KIND_COUNT_AUTO || k->kind == KIND_SIZE_AUTO) && is_word(text, "auto")) {
+	if ((k->kind == KIND_COUNT_AUTO || k->kind == KIND_SIZE_AUTO) && config_key_is_word(text, "auto")) {
 		*value = 0;
 		return 0;
 	}
-	if (k->kind == KIND_CACHE && (is_word(text, "auto") || is_word(text, "off"))) {
-		*value = is_word(text, "auto") ? CONFIG_AUTO : 0;
+	if (k->kind == KIND_CACHE && (config_key_is_word(text, "auto") || config_key_is_word(text, "off"))) {
+		*value = config_key_is_word(text, "auto") ? CONFIG_AUTO : 0;
 		return 0;
 	}
-	if (k->kind == KIND_DURATION_NEVER && is_word(text, "never")) {
+	if (k->kind == KIND_DURATION_NEVER && config_key_is_word(text, "never")) {
 		*value = CONFIG_NEVER;
 		return 0;
 	}
@@ -200,9 +200,11 @@ static int value_parse(const struct key *k, const char *text, uint64_t *value)
 
 static int switch_parse(const char *text, enum config_switch *value)
 {
-	if (!is_word(text, "auto") && !is_word(text, "on") && !is_word(text, "off"))
+	if (!config_key_is_word(text, "auto") && !config_key_is_word(text, "on") && !config_key_is_word(text, "off"))
 		return -EINVAL;
-	*value = is_word(text, "on") ? CONFIG_ON : is_word(text, "off") ? CONFIG_OFF : CONFIG_SWITCH_AUTO;
+	*value = config_key_is_word(text, "on")    ? CONFIG_ON
+		 : config_key_is_word(text, "off") ? CONFIG_OFF
+						   : CONFIG_SWITCH_AUTO;
 	return 0;
 }
 
@@ -228,36 +230,36 @@ int key_set(struct config *c, const struct key *k, const char *text, struct conf
 
 	switch (k->kind) {
 	case KIND_PATH:
-		return set_path(k, member(c, k), text, err);
+		return set_path(k, config_key_member(c, k), text, err);
 	case KIND_GROUP:
-		e = group_parse(text, member(c, k));
+		e = group_parse(text, config_key_member(c, k));
 		break;
 	case KIND_SHARE:
-		e = share_parse(text, member(c, k));
+		e = share_parse(text, config_key_member(c, k));
 		break;
 	case KIND_LEVEL:
-		e = log_level_parse(text, member(c, k));
+		e = log_level_parse(text, config_key_member(c, k));
 		break;
 	case KIND_SWITCH:
-		e = switch_parse(text, member(c, k));
+		e = switch_parse(text, config_key_member(c, k));
 		break;
 	case KIND_MODE:
 		e = mode_parse(text, &mode);
 		if (e == 0 && (mode & 0600) != 0600) /* its owner must reach it */
 			e = -ERANGE;
 		if (e == 0)
-			*(mode_t *)member(c, k) = mode;
+			*(mode_t *)config_key_member(c, k) = mode;
 		break;
 	case KIND_COUNT:
 	case KIND_COUNT_AUTO:
 		e = value_parse(k, text, &value);
 		if (e == 0)
-			*(uint32_t *)member(c, k) = (uint32_t)value; /* the table's maxima fit */
+			*(uint32_t *)config_key_member(c, k) = (uint32_t)value; /* the table's maxima fit */
 		break;
 	default:
 		e = value_parse(k, text, &value);
 		if (e == 0)
-			*(uint64_t *)member(c, k) = value;
+			*(uint64_t *)config_key_member(c, k) = value;
 		break;
 	}
 	return e == -ENOMEM ? e : e < 0 ? fail_value(k, text, err) : 0;
@@ -266,10 +268,10 @@ int key_set(struct config *c, const struct key *k, const char *text, struct conf
 void key_finish(struct config *c, const struct key *k)
 {
 	if (k->kind == KIND_PATH)
-		free(*(char **)member(c, k));
+		free(*(char **)config_key_member(c, k));
 }
 
-static bool same_text(const char *a, const char *b)
+static bool config_key_same_text(const char *a, const char *b)
 {
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
@@ -278,22 +280,23 @@ bool key_same(const struct key *k, const struct config *a, const struct config *
 {
 	switch (k->kind) {
 	case KIND_PATH:
-		return same_text(*(char **)member(a, k), *(char **)member(b, k));
+		return config_key_same_text(*(char **)config_key_member(a, k), *(char **)config_key_member(b, k));
 	case KIND_MODE:
-		return *(mode_t *)member(a, k) == *(mode_t *)member(b, k);
+		return *(mode_t *)config_key_member(a, k) == *(mode_t *)config_key_member(b, k);
 	case KIND_GROUP:
-		return *(gid_t *)member(a, k) == *(gid_t *)member(b, k);
+		return *(gid_t *)config_key_member(a, k) == *(gid_t *)config_key_member(b, k);
 	case KIND_COUNT:
 	case KIND_COUNT_AUTO:
-		return *(uint32_t *)member(a, k) == *(uint32_t *)member(b, k);
+		return *(uint32_t *)config_key_member(a, k) == *(uint32_t *)config_key_member(b, k);
 	case KIND_LEVEL:
-		return *(enum log_level *)member(a, k) == *(enum log_level *)member(b, k);
+		return *(enum log_level *)config_key_member(a, k) == *(enum log_level *)config_key_member(b, k);
 	case KIND_SWITCH:
-		return *(enum config_switch *)member(a, k) == *(enum config_switch *)member(b, k);
+		return *(enum config_switch *)config_key_member(a, k) == *(enum config_switch *)config_key_member(b, k);
 	case KIND_SHARE:
-		return memcmp(member(a, k), member(b, k), sizeof(double)) == 0; /* both parsed in the same way, so equal
+		return memcmp(config_key_member(a, k), config_key_member(b, k), sizeof(double)) ==
+		       0; /* both parsed in the same way, so equal
 		                                                                 * values have equal bits */
 	default:
-		return *(uint64_t *)member(a, k) == *(uint64_t *)member(b, k);
+		return *(uint64_t *)config_key_member(a, k) == *(uint64_t *)config_key_member(b, k);
 	}
 }

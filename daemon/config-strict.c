@@ -44,8 +44,9 @@ struct field {
 	read_fn read;
 };
 
-static int fail_at(struct reader *r, size_t line0, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int fail_at(struct reader *r, size_t line0, const char *fmt, ...)
+static int config_strict_fail_at(struct reader *r, size_t line0, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static int config_strict_fail_at(struct reader *r, size_t line0, const char *fmt, ...)
 {
 	char what[480];
 	va_list args;
@@ -56,7 +57,7 @@ static int fail_at(struct reader *r, size_t line0, const char *fmt, ...)
 	snprintf(r->err->text, sizeof r->err->text, "%.120s:%zu: %s", r->file->path, line0 + 1, what);
 	return -EINVAL;
 }
-#define fail(r, ...) fail_at(r, (r)->event.start_mark.line, __VA_ARGS__)
+#define fail(r, ...) config_strict_fail_at(r, (r)->event.start_mark.line, __VA_ARGS__)
 
 static bool has_anchor(const yaml_event_t *e)
 {
@@ -94,13 +95,13 @@ static int fail_yaml(struct reader *r)
 	memset(&r->event, 0, sizeof r->event);
 	if (r->parser.error == YAML_MEMORY_ERROR)
 		return -ENOMEM;
-	return fail_at(r, problem_line0(r), "not valid YAML: %s%s%s",
-		       r->parser.problem ? r->parser.problem : "cannot be read", r->parser.context ? ", " : "",
-		       r->parser.context ? r->parser.context : "");
+	return config_strict_fail_at(r, problem_line0(r), "not valid YAML: %s%s%s",
+				     r->parser.problem ? r->parser.problem : "cannot be read",
+				     r->parser.context ? ", " : "", r->parser.context ? r->parser.context : "");
 }
 
 /* Replaces r->event by the next one. */
-static int next(struct reader *r)
+static int config_strict_next(struct reader *r)
 {
 	yaml_event_delete(&r->event);
 	if (!yaml_parser_parse(&r->parser, &r->event))
@@ -172,7 +173,7 @@ static int read_json_list(struct reader *r, const char *where, unsigned depth, j
 	json_t *item;
 	int e;
 
-	while ((e = next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT) {
+	while ((e = config_strict_next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT) {
 		if ((e = read_json(r, where, depth + 1, &item)) < 0)
 			return e;
 		if (json_array_append_new(list, item) < 0)
@@ -186,7 +187,7 @@ static int read_json_object(struct reader *r, const char *where, unsigned depth,
 	json_t *item;
 	int e;
 
-	while ((e = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT) {
+	while ((e = config_strict_next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT) {
 		if (r->event.type != YAML_SCALAR_EVENT)
 			return fail(r, "%s: expected a key, found %s", where, event_kind(&r->event));
 		if (json_object_get(object, scalar(r)))
@@ -196,7 +197,7 @@ static int read_json_object(struct reader *r, const char *where, unsigned depth,
 
 		if (!key)
 			return -ENOMEM;
-		if ((e = next(r)) == 0 && (e = read_json(r, where, depth + 1, &item)) == 0 &&
+		if ((e = config_strict_next(r)) == 0 && (e = read_json(r, where, depth + 1, &item)) == 0 &&
 		    json_object_set_new(object, key, item) < 0)
 			e = -ENOMEM;
 		free(key);
@@ -246,7 +247,7 @@ static int fail_scalar(struct reader *r, const char *where)
 }
 
 /* value: struct text. */
-static int read_text(struct reader *r, void *value, const char *where, unsigned line)
+static int config_strict_read_text(struct reader *r, void *value, const char *where, unsigned line)
 {
 	struct text *t = value;
 
@@ -266,7 +267,7 @@ static int read_transform(struct reader *r, void *value, const char *where, unsi
 	if (is_nothing(&r->event))
 		return fail(r, "%s: found nothing; expected a pipeline's name or a list of operations", where);
 	if (r->event.type == YAML_SCALAR_EVENT)
-		return read_text(r, value, where, line);
+		return config_strict_read_text(r, value, where, line);
 	if ((e = read_json(r, where, 0, &json)) < 0)
 		return e;
 	*t = (struct text){ json_dumps(json, JSON_COMPACT), line };
@@ -278,7 +279,7 @@ static int read_transform(struct reader *r, void *value, const char *where, unsi
 
 /* A zeroed entry at the end, or NULL. It counts at once, so that config_file_finish frees it even if it stays
  * incomplete. */
-static void *list_add(struct text_list *list, size_t entry_bytes)
+static void *config_strict_list_add(struct text_list *list, size_t entry_bytes)
 {
 	if (list->n == list->capacity) {
 		uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
@@ -293,20 +294,20 @@ static void *list_add(struct text_list *list, size_t entry_bytes)
 	return (char *)list->entries + list->n++ * entry_bytes;
 }
 
-static int read_list(struct reader *r, struct text_list *list, size_t entry_bytes, unsigned max, read_fn read_entry,
-		     const char *where)
+static int config_strict_read_list(struct reader *r, struct text_list *list, size_t entry_bytes, unsigned max,
+				   read_fn read_entry, const char *where)
 {
 	char below[WHERE_BYTES];
 	int e;
 
 	if (r->event.type != YAML_SEQUENCE_START_EVENT)
 		return fail(r, "%s: found %s; expected a list", where, event_kind(&r->event));
-	while ((e = next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT) {
+	while ((e = config_strict_next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT) {
 		if (list->n >= max)
 			return fail(r, "%s: more than %u entries", where, max);
 		snprintf(below, sizeof below, "%s[%u]", where, list->n);
 
-		void *entry = list_add(list, entry_bytes);
+		void *entry = config_strict_list_add(list, entry_bytes);
 
 		e = entry ? read_entry(r, entry, below, event_line(r)) : -ENOMEM;
 		if (e < 0)
@@ -350,13 +351,13 @@ static const struct field *find_field(const struct field *fields, const char *wo
 }
 
 /* Skips the value of an unknown key, however deep it is. */
-static int skip_value(struct reader *r)
+static int config_strict_skip_value(struct reader *r)
 {
 	unsigned depth = 0;
 	int e;
 
 	do {
-		if ((e = next(r)) < 0)
+		if ((e = config_strict_next(r)) < 0)
 			return e;
 		depth += r->event.type == YAML_MAPPING_START_EVENT || r->event.type == YAML_SEQUENCE_START_EVENT;
 		depth -= r->event.type == YAML_MAPPING_END_EVENT || r->event.type == YAML_SEQUENCE_END_EVENT;
@@ -396,7 +397,7 @@ static int refuse_key(struct reader *r, const struct field *fields, const char *
 	hint_keys(fields, where, scalar(r), hint, sizeof hint);
 	e = fail(r, "unknown key '%s%s%.60s'%s", where, *where ? "." : "", scalar(r), hint);
 	e = config_go_on(e, r->err);
-	return e < 0 ? e : skip_value(r);
+	return e < 0 ? e : config_strict_skip_value(r);
 }
 
 /* lines: where each of `fields` was given; 0: not yet. */
@@ -420,9 +421,10 @@ static int read_key(struct reader *r, const struct field *fields, void *mapping,
 	if (*given)
 		return fail(r, "%s: given twice; it was already in line %u", below, *given);
 	*given = line;
-	if ((e = next(r)) < 0)
+	if ((e = config_strict_next(r)) < 0)
 		return e;
-	return field ? field->read(r, (char *)mapping + field->offset, below, line) : read_text(r, value, below, line);
+	return field ? field->read(r, (char *)mapping + field->offset, below, line)
+		     : config_strict_read_text(r, value, below, line);
 }
 
 static int read_mapping(struct reader *r, const struct field *fields, void *mapping, const char *where)
@@ -433,12 +435,12 @@ static int read_mapping(struct reader *r, const struct field *fields, void *mapp
 
 	if (r->event.type != YAML_MAPPING_START_EVENT)
 		return fail(r, "%s: found %s; expected keys and values", where, event_kind(&r->event));
-	while ((e = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
+	while ((e = config_strict_next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
 		if ((e = read_key(r, fields, mapping, where, lines)) < 0)
 			return e;
 	for (unsigned i = 0; e == 0 && fields[i].key; i++)
 		if (fields[i].required && !lines[i])
-			return fail_at(r, first_line0, "%s: '%s' is missing", where, fields[i].key);
+			return config_strict_fail_at(r, first_line0, "%s: '%s' is missing", where, fields[i].key);
 	return e;
 }
 
@@ -447,11 +449,11 @@ static int read_mapping(struct reader *r, const struct field *fields, void *mapp
 static int read_users(struct reader *r, void *list, const char *where, unsigned line)
 {
 	(void)line;
-	return read_list(r, list, sizeof(struct text), CONFIG_MAX_NAMES, read_text, where);
+	return config_strict_read_list(r, list, sizeof(struct text), CONFIG_MAX_NAMES, config_strict_read_text, where);
 }
 
 static const struct field pipeline_fields[] = {
-	{ "name", true, offsetof(struct pipeline_text, name), read_text },
+	{ "name", true, offsetof(struct pipeline_text, name), config_strict_read_text },
 	{ "transform", true, offsetof(struct pipeline_text, transform), read_transform },
 	{ .key = NULL },
 };
@@ -465,12 +467,13 @@ static int read_pipeline(struct reader *r, void *pipeline, const char *where, un
 static int read_pipelines(struct reader *r, void *list, const char *where, unsigned line)
 {
 	(void)line;
-	return read_list(r, list, sizeof(struct pipeline_text), CONFIG_MAX_PIPELINES, read_pipeline, where);
+	return config_strict_read_list(r, list, sizeof(struct pipeline_text), CONFIG_MAX_PIPELINES, read_pipeline,
+				       where);
 }
 
 static const struct field dataset_fields[MAX_FIELDS + 1] = {
-	{ "name", true, offsetof(struct dataset_text, name), read_text },
-	{ "source", true, offsetof(struct dataset_text, source), read_text },
+	{ "name", true, offsetof(struct dataset_text, name), config_strict_read_text },
+	{ "source", true, offsetof(struct dataset_text, source), config_strict_read_text },
 	{ "transform", false, offsetof(struct dataset_text, transform), read_transform },
 	{ "users", false, offsetof(struct dataset_text, users), read_users },
 	{ "groups", false, offsetof(struct dataset_text, groups), read_users },
@@ -485,7 +488,7 @@ static int read_dataset(struct reader *r, void *dataset, const char *where, unsi
 static int read_datasets(struct reader *r, void *list, const char *where, unsigned line)
 {
 	(void)line;
-	return read_list(r, list, sizeof(struct dataset_text), CONFIG_MAX_DATASETS, read_dataset, where);
+	return config_strict_read_list(r, list, sizeof(struct dataset_text), CONFIG_MAX_DATASETS, read_dataset, where);
 }
 
 /* Keys of config_keys, as "cache.jpeg" is. */
@@ -512,17 +515,19 @@ static int read_document(struct reader *r)
 {
 	int e;
 
-	if ((e = next(r)) < 0 || (e = next(r)) < 0) /* stream start; document start or stream end */
+	if ((e = config_strict_next(r)) < 0 ||
+	    (e = config_strict_next(r)) < 0) /* stream start; document start or stream end */
 		return e;
 	if (r->event.type == YAML_STREAM_END_EVENT) /* only comments */
 		return 0;
-	if ((e = next(r)) < 0)
+	if ((e = config_strict_next(r)) < 0)
 		return e;
 	if (is_nothing(&r->event)) /* only "---" */
 		return 0;
 	if (r->event.type != YAML_MAPPING_START_EVENT)
 		return fail(r, "found %s; expected keys and values, such as 'workers: 4'", event_kind(&r->event));
-	if ((e = read_mapping(r, root_fields, r->file, "")) < 0 || (e = next(r)) < 0 || (e = next(r)) < 0)
+	if ((e = read_mapping(r, root_fields, r->file, "")) < 0 || (e = config_strict_next(r)) < 0 ||
+	    (e = config_strict_next(r)) < 0)
 		return e;
 	if (r->event.type != YAML_STREAM_END_EVENT)
 		return fail(r, "a second document begins here; a configuration is one");

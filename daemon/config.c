@@ -18,8 +18,8 @@ enum { MAX_DATASET_NAME = 64 };
 
 /* ---- messages ---- */
 
-static int fail(struct config_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int fail(struct config_error *err, const char *fmt, ...)
+static int config_fail(struct config_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int config_fail(struct config_error *err, const char *fmt, ...)
 {
 	va_list args;
 
@@ -34,10 +34,10 @@ static int fail_in(const struct config_file *f, unsigned line, struct config_err
 {
 	struct config_error inner = *err;
 
-	return fail(err, "%.120s:%u: %.500s", f->path, line, inner.text);
+	return config_fail(err, "%.120s:%u: %.500s", f->path, line, inner.text);
 }
 
-static bool is_word(const char *text, const char *word)
+static bool config_is_word(const char *text, const char *word)
 {
 	return strcmp(text, word) == 0;
 }
@@ -48,7 +48,7 @@ int config_set(struct config *c, const char *key, const char *text, struct confi
 {
 	const struct key *k = key_find(key);
 
-	return k ? key_set(c, k, text, err) : fail(err, "unknown key '%.60s'", key);
+	return k ? key_set(c, k, text, err) : config_fail(err, "unknown key '%.60s'", key);
 }
 
 int config_defaults(struct config *c)
@@ -70,14 +70,14 @@ int config_defaults(struct config *c)
 /* ---- names and sources ---- */
 
 /* Only letters, digits and . _ -: a name must not look like "kind:place", and must be safe in shells and logs. */
-static int check_name(const char *where, const char *name, struct config_error *err)
+static int config_check_name(const char *where, const char *name, struct config_error *err)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 	size_t n = strlen(name);
 
 	if (n == 0 || n > MAX_DATASET_NAME || strspn(name, allowed) != n)
-		return fail(err, "%s: '%.80s' is not a name; expected 1 to %d letters, digits, '.', '_' or '-'", where,
-			    name, MAX_DATASET_NAME);
+		return config_fail(err, "%s: '%.80s' is not a name; expected 1 to %d letters, digits, '.', '_' or '-'",
+				   where, name, MAX_DATASET_NAME);
 	return 0;
 }
 
@@ -86,11 +86,12 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 {
 	if (paths[0] != '/')
 		return false;
-	for (const char *comma = strchr(paths, ','); is_word(kind, "npy") && comma; comma = strchr(comma + 1, ','))
+	for (const char *comma = strchr(paths, ','); config_is_word(kind, "npy") && comma;
+	     comma = strchr(comma + 1, ','))
 		if (comma[1] != '/')
 			return false;
-	for (const char *next = strstr(paths, "::"); (is_word(kind, "tar") || is_word(kind, "mds")) && next;
-	     next = strstr(next + 2, "::"))
+	for (const char *next = strstr(paths, "::");
+	     (config_is_word(kind, "tar") || config_is_word(kind, "mds")) && next; next = strstr(next + 2, "::"))
 		if (next[2] != '/')
 			return false;
 	return true;
@@ -104,13 +105,13 @@ static int check_source(const char *where, const char *source, struct config_err
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
 		if (strncmp(source, kinds[i], (size_t)(colon - source)) != 0 || kinds[i][colon - source])
 			continue;
-		if (is_word(kinds[i], "random") || (is_word(kinds[i], "serve") && colon[1]) ||
+		if (config_is_word(kinds[i], "random") || (config_is_word(kinds[i], "serve") && colon[1]) ||
 		    paths_are_absolute(kinds[i], colon + 1))
 			return 0;
-		return fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train", where,
-			    source, kinds[i]);
+		return config_fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train",
+				   where, source, kinds[i]);
 	}
-	return fail(
+	return config_fail(
 		err,
 		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, npy:FILE[,FILE], random:... or serve:NAME",
 		where, source);
@@ -124,13 +125,13 @@ static int check_transform(const char *where, const char *text, struct config_er
 
 	if (e == 0)
 		pipeline_destroy(p);
-	return e == -EINVAL ? fail(err, "%s: %s", where, why.text) : e;
+	return e == -EINVAL ? config_fail(err, "%s: %s", where, why.text) : e;
 }
 
 const char *config_pipeline(const struct config *c, const char *name)
 {
 	for (uint32_t i = 0; i < c->n_pipelines; i++)
-		if (is_word(c->pipelines[i].name, name))
+		if (config_is_word(c->pipelines[i].name, name))
 			return c->pipelines[i].transform;
 	return NULL;
 }
@@ -138,7 +139,7 @@ const char *config_pipeline(const struct config *c, const char *name)
 static struct config_dataset *dataset_find(const struct config *c, const char *name)
 {
 	for (uint32_t i = 0; i < c->n_datasets; i++)
-		if (is_word(c->datasets[i].name, name))
+		if (config_is_word(c->datasets[i].name, name))
 			return &c->datasets[i];
 	return NULL;
 }
@@ -188,7 +189,7 @@ static struct config_dataset *dataset_add(struct config *c)
 int config_set_dataset(struct config *c, const char *name, const char *source, struct config_error *err)
 {
 	char where[96];
-	int e = check_name("dataset", name, err);
+	int e = config_check_name("dataset", name, err);
 
 	snprintf(where, sizeof where, "dataset %s", name);
 	if (e < 0 || (e = check_source(where, source, err)) < 0)
@@ -219,12 +220,12 @@ static int load_pipeline(const struct config_file *f, uint32_t i, struct config 
 	snprintf(name_at, sizeof name_at, "pipelines[%u].name", i);
 	snprintf(transform_at, sizeof transform_at, "pipelines[%u].transform", i);
 
-	int e = check_name(name_at, name, err);
+	int e = config_check_name(name_at, name, err);
 
-	if (e == 0 && (is_word(name, "train224") || is_word(name, "val224")))
-		e = fail(err, "%s: '%s' is built in; choose another name", name_at, name);
+	if (e == 0 && (config_is_word(name, "train224") || config_is_word(name, "val224")))
+		e = config_fail(err, "%s: '%s' is built in; choose another name", name_at, name);
 	if (e == 0 && config_pipeline(c, name))
-		e = fail(err, "%s: '%s' is given twice", name_at, name);
+		e = config_fail(err, "%s: '%s' is given twice", name_at, name);
 	if (e < 0)
 		return fail_in(f, text->name.line, err);
 	e = check_transform(transform_at, transform, err);
@@ -271,10 +272,10 @@ static int load_ids(const struct config_file *f, const char *list_at, const stru
 			return e;
 		snprintf(at, sizeof at, "%s[%u]", list_at, i);
 		if (e == -ENOENT)
-			fail(err, "%s: this machine does not know '%.80s'; expected a name or a number", at,
-			     names[i].text);
+			config_fail(err, "%s: this machine does not know '%.80s'; expected a name or a number", at,
+				    names[i].text);
 		else if (e < 0)
-			fail(err, "%s: '%.80s' cannot be looked up: %s", at, names[i].text, strerror(-e));
+			config_fail(err, "%s: '%.80s' cannot be looked up: %s", at, names[i].text, strerror(-e));
 		if (e < 0)
 			return fail_in(f, names[i].line, err);
 	}
@@ -289,12 +290,12 @@ static int check_dataset_name(const struct config_file *f, uint32_t i, struct co
 
 	snprintf(at, sizeof at, "datasets[%u].name", i);
 
-	int e = check_name(at, name, err);
+	int e = config_check_name(at, name, err);
 
 	for (uint32_t j = 0; e == 0 && j < i; j++)
-		if (is_word(datasets[j].name.text, name))
-			e = fail(err, "%s: '%s' is already the name of the data set in line %u", at, name,
-				 datasets[j].name.line);
+		if (config_is_word(datasets[j].name.text, name))
+			e = config_fail(err, "%s: '%s' is already the name of the data set in line %u", at, name,
+					datasets[j].name.line);
 	return e < 0 ? fail_in(f, datasets[i].name.line, err) : 0;
 }
 
@@ -378,7 +379,7 @@ int config_parse(const char *path, const char *bytes, size_t n_bytes, struct con
 	if (e == 0 && err->n_mistakes)
 		e = -EINVAL;
 	if (e == -ENOMEM)
-		fail(err, "%.120s: out of memory while reading it", path);
+		config_fail(err, "%.120s: out of memory while reading it", path);
 	config_file_finish(&f);
 	if (e < 0) {
 		config_error_one_line(err);
@@ -402,7 +403,7 @@ int config_load(const char *path, struct config *c, struct config_error *err)
 
 /* ---- differences ---- */
 
-static bool same_text(const char *a, const char *b)
+static bool config_same_text(const char *a, const char *b)
 {
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
@@ -412,8 +413,8 @@ static bool same_pipelines(const struct config *a, const struct config *b)
 	if (a->n_pipelines != b->n_pipelines)
 		return false;
 	for (uint32_t i = 0; i < a->n_pipelines; i++)
-		if (!same_text(a->pipelines[i].name, b->pipelines[i].name) ||
-		    !same_text(a->pipelines[i].transform, b->pipelines[i].transform))
+		if (!config_same_text(a->pipelines[i].name, b->pipelines[i].name) ||
+		    !config_same_text(a->pipelines[i].transform, b->pipelines[i].transform))
 			return false;
 	return true;
 }
@@ -430,8 +431,9 @@ static bool same_datasets(const struct config *a, const struct config *b)
 	for (uint32_t i = 0; i < a->n_datasets; i++) {
 		const struct config_dataset *x = &a->datasets[i], *y = &b->datasets[i];
 
-		if (!same_text(x->name, y->name) || !same_text(x->source, y->source) ||
-		    !same_text(x->transform, y->transform) || !same_ids(x->users, x->n_users, y->users, y->n_users) ||
+		if (!config_same_text(x->name, y->name) || !config_same_text(x->source, y->source) ||
+		    !config_same_text(x->transform, y->transform) ||
+		    !same_ids(x->users, x->n_users, y->users, y->n_users) ||
 		    !same_ids(x->groups, x->n_groups, y->groups, y->n_groups))
 			return false;
 	}

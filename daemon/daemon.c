@@ -127,7 +127,7 @@ static void on_finished(struct shutdown *shutdown)
 	uv_walk(&shutdown->engine->loop, close_handle, NULL);
 }
 
-static void on_ended(struct engine *e)
+static void daemon_on_ended(struct engine *e)
 {
 	shutdown_go_on(&daemon_of(e)->shutdown);
 }
@@ -192,19 +192,19 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 }
 
 /* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them. */
-static struct daemon *syncing(struct pool_task *t)
+static struct daemon *daemon_syncing(struct pool_task *t)
 {
 	return container_of(t, struct daemon, sync_task);
 }
 
 static void sync_run(struct pool_task *t)
 {
-	cache_sync(syncing(t)->engine.budget.cache);
+	cache_sync(daemon_syncing(t)->engine.budget.cache);
 }
 
 static void sync_done(struct pool_task *t)
 {
-	struct shutdown *shutdown = &syncing(t)->shutdown;
+	struct shutdown *shutdown = &daemon_syncing(t)->shutdown;
 	shutdown->syncing = false;
 	shutdown_go_on(shutdown);
 }
@@ -242,7 +242,7 @@ static void on_watchdog(uv_timer_t *t)
 }
 
 /* Every charge is stored beside the object it is for; without objects, all accounts must be zero. */
-static void audit(struct daemon *d)
+static void daemon_audit(struct daemon *d)
 {
 	if (d->unbalanced || accounts_balanced(&d->engine.budget.accounts))
 		return;
@@ -257,7 +257,7 @@ static void on_audit(uv_check_t *check)
 	struct daemon *d = check->data;
 	const struct engine *e = &d->engine;
 	if (!e->sessions && !e->jobs && !d->server.peers && !e->budget.slots_bytes)
-		audit(d);
+		daemon_audit(d);
 }
 
 /* ---- the beginning ---- */
@@ -316,7 +316,7 @@ static int start_server(struct daemon *d)
 			   e, e->version);
 }
 
-static int start(struct daemon *d)
+static int daemon_start(struct daemon *d)
 {
 	struct engine *e = &d->engine;
 	int r = uv_loop_init(&e->loop);
@@ -340,13 +340,13 @@ int daemon_run(const struct daemon_params *params)
 				     .reports = &d->reports,
 				     .job_ops = &session_job_ops,
 				     .on_activity = on_activity,
-				     .on_ended = on_ended,
+				     .on_ended = daemon_on_ended,
 				     .version = DAEMON_VERSION,
 				     .socket_path = params->socket_path,
 				     .config_path = params->config_path,
 				     .started_ns = uv_hrtime() };
 	signal(SIGPIPE, SIG_IGN);
-	int r = start(d);
+	int r = daemon_start(d);
 	if (r) {
 		log_record(LOG_LEVEL_ERROR, "start-failed", "cannot start: %s", uv_strerror(r));
 		free(d);
@@ -358,7 +358,7 @@ int daemon_run(const struct daemon_params *params)
 	notify_ready("serving");
 	uv_run(&d->engine.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&d->engine.loop);
-	audit(d);
+	daemon_audit(d);
 	bool even = !d->unbalanced;
 	reports_finish(&d->reports);
 	budget_finish(&d->engine.budget);

@@ -35,8 +35,8 @@ struct device_task {
 
 /* ---- the wish ---- */
 
-static void give_up(struct session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void give_up(struct session *s, const char *fmt, ...)
+static void device_give_up(struct session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void device_give_up(struct session *s, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -57,14 +57,14 @@ static const char *reason_of(const struct device *d, char text[GPU_REASON_BYTES]
 }
 
 /* Rules out one way; after the last one the wish is given up. */
-static void drop(struct session *s, enum gpu_share share, const char *why)
+static void device_drop(struct session *s, enum gpu_share share, const char *why)
 {
 	struct device *d = &s->device;
 	char text[GPU_REASON_BYTES];
 	d->shares &= ~(1u << share);
 	snprintf(d->refused[share], sizeof(d->refused[share]), "%s", why);
 	if (!d->shares && d->wanted)
-		give_up(s, "%s", reason_of(d, text));
+		device_give_up(s, "%s", reason_of(d, text));
 }
 
 static bool same_driver(struct session *s)
@@ -72,7 +72,8 @@ static bool same_driver(struct session *s)
 	uint32_t ours = (uint32_t)gpus_driver_version(s->engine->gpus), theirs = s->device.driver_version;
 	if (!ours || !theirs || ours == theirs)
 		return true;
-	give_up(s,
+	device_give_up(
+		s,
 		"the trainer uses the CUDA driver of version %u.%u and the daemon that of version %u.%u; memory is shared between equal ones only",
 		theirs / 1000, theirs % 1000 / 10, ours / 1000, ours % 1000 / 10);
 	return false;
@@ -118,11 +119,12 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 		return;
 	const char *obstacle = find_obstacle(s, open, text);
 	if (obstacle)
-		drop(s, GPU_SHARE_IPC, obstacle);
+		device_drop(s, GPU_SHARE_IPC, obstacle);
 	else if (!(open->device_kinds & 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC))
-		drop(s, GPU_SHARE_IPC, "the trainer's process cannot map memory by CUDA IPC");
+		device_drop(s, GPU_SHARE_IPC, "the trainer's process cannot map memory by CUDA IPC");
 	if (!(open->device_kinds & 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD))
-		drop(s, GPU_SHARE_FD, "the trainer's GPU or driver cannot map memory that comes as a descriptor");
+		device_drop(s, GPU_SHARE_FD,
+			    "the trainer's GPU or driver cannot map memory that comes as a descriptor");
 }
 
 /* ---- the device slab ---- */
@@ -137,7 +139,7 @@ static bool best_way(const struct device *d, enum gpu_share *share)
 
 /* The device slab that the session can use, open or being opened: the better kind if there are both. An existing slab
  * is better than a second one, which would take the same amount of GPU memory again. */
-static struct device_slab *find(const struct session *s, const struct slots *slots)
+static struct device_slab *device_find(const struct session *s, const struct slots *slots)
 {
 	const struct device *d = &s->device;
 	enum gpu_share best;
@@ -149,7 +151,7 @@ static struct device_slab *find(const struct session *s, const struct slots *slo
 }
 
 /* Whether a session waits for the slab that this task opens. */
-static bool waits_for(const struct session *s, const struct device_task *task)
+static bool device_waits_for(const struct session *s, const struct device_task *task)
 {
 	return s->state == SESSION_OPENING && s->peer && s->device.wanted && s->device.shares & 1u << task->share &&
 	       !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
@@ -160,7 +162,7 @@ static void not_opened(struct session *s, enum gpu_share share, int result, cons
 {
 	struct refusal why;
 	if (result != GPU_E_UNPINNED && result != GPU_E_LOST) {
-		drop(s, share, text);
+		device_drop(s, share, text);
 		return;
 	}
 	bool lost = result == GPU_E_LOST;
@@ -173,14 +175,14 @@ static void refuse_waiting(const struct device_task *task)
 {
 	struct job *j = task->task.job;
 	for (struct session *s = j->sessions; s;) {
-		bool waits = waits_for(s, task);
+		bool waits = device_waits_for(s, task);
 		if (waits)
 			not_opened(s, task->share, task->result, task->why);
 		s = waits ? j->sessions : s->next_in_job;
 	}
 }
 
-static void done(struct job_task *t)
+static void device_done(struct job_task *t)
 {
 	struct device_task *task = container_of(t, struct device_task, task);
 	if (task->result && t->job->state == JOB_READY)
@@ -216,21 +218,21 @@ static bool begin_way(struct session *s, struct slots *slots, enum gpu_share sha
 	struct charge fd = { 0 };
 	int r = task ? charge_fd(s, share, &fd, why) : -ENOMEM;
 	if (r == 0) {
-		*task = (struct device_task){ .task = { .done = done }, .slots = slots, .share = share };
+		*task = (struct device_task){ .task = { .done = device_done }, .slots = slots, .share = share };
 		memcpy(task->uuid, s->device.uuid, sizeof(task->uuid));
 		r = device_slab_open(slots, s->engine->gpus, task->uuid, share, &fd, on_device_slab_open, task, why);
 	}
 	if (r) {
 		charge_release(&fd);
 		free(task);
-		drop(s, share, why);
+		device_drop(s, share, why);
 		return false;
 	}
 	job_task_begin(&task->task, s->job);
 	return true;
 }
 
-static bool begin(struct session *s, struct slots *slots)
+static bool device_begin(struct session *s, struct slots *slots)
 {
 	enum gpu_share share;
 	while (best_way(&s->device, &share)) {
@@ -261,10 +263,10 @@ bool device_ready(struct session *s, struct slots *slots)
 {
 	if (s->device.wanted && slots->growing)
 		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
-	struct device_slab *m = find(s, slots);
+	struct device_slab *m = device_find(s, slots);
 	if (m && m->slab) {
 		same_driver(s); /* the daemon may have learnt its own driver version meanwhile */
-	} else if (m || (s->device.wanted && begin(s, slots))) {
+	} else if (m || (s->device.wanted && device_begin(s, slots))) {
 		tell_progress(s);
 		return false;
 	}
@@ -273,7 +275,7 @@ bool device_ready(struct session *s, struct slots *slots)
 
 void device_attach(struct session *s)
 {
-	s->consumer.device_slab = find(s, s->consumer.slots);
+	s->consumer.device_slab = device_find(s, s->consumer.slots);
 }
 
 void device_forgo(struct session *s, const char *text)
@@ -281,7 +283,7 @@ void device_forgo(struct session *s, const char *text)
 	if (!*text || !s->consumer.device_slab || s->consumer.seek)
 		return;
 	s->consumer.device_slab = NULL; /* it lives as long as the slots; later sessions may use it */
-	give_up(s, "on the trainer's side: %s", text);
+	device_give_up(s, "on the trainer's side: %s", text);
 }
 
 void device_describe(struct session *s, Batchd__Wire__Opened *o)

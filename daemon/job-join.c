@@ -21,7 +21,7 @@ static struct job *find_job(struct engine *e, uid_t uid, const char *name)
 
 /* Uses only dev and inode, which the kernel knows without asking a file system that may hang. Data without descriptors
  * counts as trusted: it is no client's file, or its path is allowed only to trusted clients. */
-static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
+static void job_join_identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
 {
 	*out = (struct data_identity){ .trusted = trusted || !n_fds, .n = n_fds };
 	for (unsigned i = 0; i < n_fds; i++) {
@@ -111,7 +111,7 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 	struct data_identity data;
 	/* Memory of which the text tells the content is the same data in whichever memfd it comes. */
 	bool named = !strncmp(r->spec.dataset, "memory:id=", strlen("memory:id="));
-	identify(fds, named ? 0 : n_fds, r->access.trusted, &data);
+	job_join_identify(fds, named ? 0 : n_fds, r->access.trusted, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
 		fence_all(j, &r->spec, &data);
 		j = find_job(e, r->spec.uid, r->spec.job);

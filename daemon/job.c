@@ -287,7 +287,7 @@ void job_task_end(struct job_task *t)
 		job_close(j);
 }
 
-static void run_task(struct pool_task *p)
+static void daemon_job_run_task(struct pool_task *p)
 {
 	struct job_task *t = container_of(p, struct job_task, pool_task);
 	t->run(t);
@@ -300,7 +300,7 @@ static void end_task(struct pool_task *p)
 
 void job_task_run(struct job_task *t)
 {
-	t->pool_task = (struct pool_task){ .run = run_task, .done = end_task };
+	t->pool_task = (struct pool_task){ .run = daemon_job_run_task, .done = end_task };
 	pool_run_task(t->job->engine->pool, &t->pool_task);
 }
 

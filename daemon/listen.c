@@ -23,8 +23,8 @@
 
 enum { LOCK_ATTEMPTS = 100 };
 
-static int fail(struct listen_error *err, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int fail(struct listen_error *err, int error, const char *fmt, ...)
+static int listen_fail(struct listen_error *err, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int listen_fail(struct listen_error *err, int error, const char *fmt, ...)
 {
 	va_list args;
 
@@ -38,7 +38,7 @@ static int fail_errno(struct listen_error *err, const char *doing, const char *p
 {
 	int error = errno;
 
-	return fail(err, error, "%s: cannot %s: %s", path, doing, strerror(error));
+	return listen_fail(err, error, "%s: cannot %s: %s", path, doing, strerror(error));
 }
 
 /* ---- the directory ---- */
@@ -67,18 +67,18 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 	if (lstat(dir, &st) < 0)
 		return errno == ENOENT ? 0 : fail_errno(err, "look at it", dir); /* just removed: lock_once finds out */
 	if (!S_ISDIR(st.st_mode))
-		return fail(err, ENOTDIR, "%s: is not a directory, or a symbolic link; name the real one with --socket",
-			    dir);
+		return listen_fail(err, ENOTDIR,
+				   "%s: is not a directory, or a symbolic link; name the real one with --socket", dir);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return fail(err, EPERM,
-			    "%s: belongs to user %u, so a socket there would not be safe; run batchd as that "
-			    "user, remove it, or choose another with --socket",
-			    dir, (unsigned)st.st_uid);
+		return listen_fail(err, EPERM,
+				   "%s: belongs to user %u, so a socket there would not be safe; run batchd as that "
+				   "user, remove it, or choose another with --socket",
+				   dir, (unsigned)st.st_uid);
 	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
-		return fail(err, EPERM,
-			    "%s: others may write to it, so a socket there would not be safe; "
-			    "chmod go-w it or choose another with --socket",
-			    dir);
+		return listen_fail(err, EPERM,
+				   "%s: others may write to it, so a socket there would not be safe; "
+				   "chmod go-w it or choose another with --socket",
+				   dir);
 	return 0;
 }
 
@@ -106,12 +106,12 @@ static int lock_file(int fd, const struct listener *l, const char *path, struct 
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return fail(err, EINVAL, "%s: is not a regular file; remove it", path);
+		return listen_fail(err, EINVAL, "%s: is not a regular file; remove it", path);
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return 0;
 	if (errno == EWOULDBLOCK)
-		return fail(err, EADDRINUSE, "%s: another batchd is running there; stop it, or choose another --socket",
-			    l->path);
+		return listen_fail(err, EADDRINUSE,
+				   "%s: another batchd is running there; stop it, or choose another --socket", l->path);
 	return fail_errno(err, "lock it", path);
 }
 
@@ -127,7 +127,7 @@ static int lock_once(struct listener *l, struct listen_error *err)
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0)
-		return errno == ELOOP ? fail(err, ELOOP, "%s: is a symbolic link; remove it", path)
+		return errno == ELOOP ? listen_fail(err, ELOOP, "%s: is a symbolic link; remove it", path)
 				      : fail_errno(err, "open the lock", path);
 
 	int r = lock_file(fd, l, path, err);
@@ -150,7 +150,7 @@ static int lock_acquire(struct listener *l, struct listen_error *err)
 		if (r != 0)
 			return r < 0 ? r : 0;
 	}
-	return fail(err, EADDRINUSE, "%s: daemons start and stop there all the time", l->path);
+	return listen_fail(err, EADDRINUSE, "%s: daemons start and stop there all the time", l->path);
 }
 
 /* ---- the socket ---- */
@@ -163,10 +163,11 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *sa, st
 	if (lstat(l->path, &st) < 0)
 		return errno == ENOENT ? 0 : fail_errno(err, "look at it", l->path);
 	if (S_ISLNK(st.st_mode))
-		return fail(err, ELOOP, "%s: is a symbolic link; remove it, or choose another --socket", l->path);
+		return listen_fail(err, ELOOP, "%s: is a symbolic link; remove it, or choose another --socket",
+				   l->path);
 	if (!S_ISSOCK(st.st_mode))
-		return fail(err, EEXIST, "%s: exists and is not a socket; remove it, or choose another --socket",
-			    l->path);
+		return listen_fail(err, EEXIST, "%s: exists and is not a socket; remove it, or choose another --socket",
+				   l->path);
 
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -177,10 +178,10 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *sa, st
 
 	close(fd);
 	if (!dead)
-		return fail(err, EADDRINUSE,
-			    "%s: something else serves there (systemd, perhaps); "
-			    "use that, stop it, or choose another --socket",
-			    l->path);
+		return listen_fail(err, EADDRINUSE,
+				   "%s: something else serves there (systemd, perhaps); "
+				   "use that, stop it, or choose another --socket",
+				   l->path);
 	return unlink(l->path) < 0 && errno != ENOENT ? fail_errno(err, "remove the dead socket", l->path) : 0;
 }
 
@@ -223,10 +224,10 @@ int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group
 {
 	*l = LISTENER_CLOSED;
 	if (path[0] != '/')
-		return fail(err, EINVAL, "%.200s: is not an absolute path", path);
+		return listen_fail(err, EINVAL, "%.200s: is not an absolute path", path);
 	if (strlen(path) >= sizeof l->path)
-		return fail(err, ENAMETOOLONG, "%.200s: is too long for a socket; at most %zu bytes", path,
-			    sizeof l->path - 1);
+		return listen_fail(err, ENAMETOOLONG, "%.200s: is too long for a socket; at most %zu bytes", path,
+				   sizeof l->path - 1);
 	memcpy(l->path, path, strlen(path) + 1);
 
 	int r = lock_acquire(l, err);
@@ -248,14 +249,15 @@ int listener_adopt(struct listener *l, struct listen_error *err)
 	if (n == 0)
 		return 0;
 	if (n != 1)
-		return fail(err, EINVAL, "the service manager passed %s; expected one socket (systemd/batchd.socket)",
-			    n < 0 ? "descriptors that make no sense" : "more than one socket");
+		return listen_fail(err, EINVAL,
+				   "the service manager passed %s; expected one socket (systemd/batchd.socket)",
+				   n < 0 ? "descriptors that make no sense" : "more than one socket");
 	if (getsockopt(NOTIFY_FIRST_FD, SOL_SOCKET, SO_TYPE, &type, &type_size) < 0 || type != SOCK_SEQPACKET ||
 	    getsockopt(NOTIFY_FIRST_FD, SOL_SOCKET, SO_ACCEPTCONN, &listening, &listening_size) < 0 || !listening ||
 	    getsockname(NOTIFY_FIRST_FD, (struct sockaddr *)&sa, &sa_size) < 0 || sa.sun_family != AF_UNIX)
-		return fail(err, EINVAL,
-			    "the service manager passed something else than a listening unix socket; "
-			    "its unit needs ListenSequentialPacket= and Accept=no");
+		return listen_fail(err, EINVAL,
+				   "the service manager passed something else than a listening unix socket; "
+				   "its unit needs ListenSequentialPacket= and Accept=no");
 	if (fcntl(NOTIFY_FIRST_FD, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
 		return fail_errno(err, "make it non-blocking", "the service manager's socket");
 	l->fd = NOTIFY_FIRST_FD;

@@ -21,7 +21,7 @@
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h; RestartPreventExitStatus= in the unit */
 
 /* Reports the error in the log and in `systemctl status`. */
-static int give_up(const char *event, const char *text, int exit_code)
+static int main_give_up(const char *event, const char *text, int exit_code)
 {
 	log_record(LOG_LEVEL_ERROR, event, "%s", text);
 	notify_status(text);
@@ -35,7 +35,7 @@ static int redirect_log(const char *path)
 
 	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) {
 		snprintf(text, sizeof text, "--log: %.300s cannot be opened: %s", path, strerror(errno));
-		return give_up("log-failed", text, EXIT_CONFIG);
+		return main_give_up("log-failed", text, EXIT_CONFIG);
 	}
 	close(fd);
 	return 0;
@@ -78,14 +78,14 @@ static int open_listener(struct listener *l, const struct config *c)
 	int r = listener_adopt(l, &err);
 
 	if (r == 0 && !c->socket && address_own(own) < 0)
-		return give_up("listen-failed", "$XDG_RUNTIME_DIR is too long for a socket; choose one with --socket",
-			       EXIT_CONFIG);
+		return main_give_up("listen-failed",
+				    "$XDG_RUNTIME_DIR is too long for a socket; choose one with --socket", EXIT_CONFIG);
 	if (r == 0)
 		r = listener_open(l, c->socket ? c->socket : own, c->socket_mode, c->socket_group, &err);
 	else if (r > 0 && c->socket && strcmp(c->socket, l->path) != 0)
 		log_record(LOG_LEVEL_WARNING, "socket-ignored",
 			   "listening where systemd does (%s), not at the configured %s", l->path, c->socket);
-	return r < 0 ? give_up("listen-failed", err.text, EXIT_FAILURE) : 0;
+	return r < 0 ? main_give_up("listen-failed", err.text, EXIT_FAILURE) : 0;
 }
 
 /* Every trainer costs descriptors; the default soft limit is low because of programs that use select(). */
@@ -147,7 +147,7 @@ static int open_listener_whole(const struct config *c)
 	return exit_code;
 }
 
-static int serve(struct options *o, struct config *c)
+static int main_serve(struct options *o, struct config *c)
 {
 	handle_early_signals();
 
@@ -178,7 +178,7 @@ static void on_mistake(const char *text)
 }
 
 /* A place may appear later, with a network file system: reported, but not an error of the configuration. */
-static void look_for(const struct config_dataset *d)
+static void main_look_for(const struct config_dataset *d)
 {
 	const char *colon = strchr(d->source, ':'), *path = colon ? colon + 1 : "";
 	bool several = strncmp(d->source, "npy:", 4) == 0;
@@ -195,7 +195,7 @@ static void look_for(const struct config_dataset *d)
 	}
 }
 
-static int check(struct options *o)
+static int main_check(struct options *o)
 {
 	struct config_error err = { .on_mistake = on_mistake };
 	const char *path = options_config_path(o);
@@ -208,14 +208,14 @@ static int check(struct options *o)
 		return EXIT_CONFIG;
 	}
 	for (uint32_t i = 0; i < c.n_datasets; i++)
-		look_for(&c.datasets[i]);
+		main_look_for(&c.datasets[i]);
 	printf("%s: valid; %u data set%s, %u pipeline%s\n", path ? path : "defaults", c.n_datasets,
 	       c.n_datasets == 1 ? "" : "s", c.n_pipelines, c.n_pipelines == 1 ? "" : "s");
 	config_finish(&c);
 	return EXIT_SUCCESS;
 }
 
-static int run(struct options *o)
+static int main_run(struct options *o)
 {
 	struct config_error err = { .text = "" };
 	struct config config;
@@ -224,12 +224,12 @@ static int run(struct options *o)
 	if (o->log_path && (exit_code = redirect_log(o->log_path)) != 0)
 		return exit_code;
 	if (o->check_config)
-		return check(o);
+		return main_check(o);
 	if (load_config(o, &config, &err) < 0)
-		return give_up("config-invalid", err.text, EXIT_CONFIG);
+		return main_give_up("config-invalid", err.text, EXIT_CONFIG);
 	log_set_level(config.log_level);
 	raise_file_limit();
-	exit_code = serve(o, &config);
+	exit_code = main_serve(o, &config);
 	config_finish(&config);
 	return exit_code;
 }
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
 	int exit_code = EXIT_FAILURE;
 
 	if (r == 0)
-		exit_code = run(&options);
+		exit_code = main_run(&options);
 	else if (r == OPTIONS_E_DONE)
 		exit_code = EXIT_SUCCESS;
 	else if (r == OPTIONS_E_USAGE)

@@ -73,7 +73,7 @@ static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
 	return true;
 }
 
-static void open_pipeline(struct opening *o, const struct loader_spec *spec)
+static void opening_open_pipeline(struct opening *o, const struct loader_spec *spec)
 {
 	struct pipeline_error err;
 	const struct dataset *ds = o->recipe.dataset;
@@ -150,7 +150,7 @@ static void open_source(struct opening *o)
 	if (dataset_n(o->recipe.dataset) == 0)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
 	else if (!lacks_fields(o, spec) && !refuses_kinds(o, spec))
-		open_pipeline(o, spec);
+		opening_open_pipeline(o, spec);
 }
 
 void opening_run(struct job_task *t)

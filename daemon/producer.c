@@ -16,7 +16,7 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-static void tell(struct producer *p, Batchd__Wire__ServerMessage *m, const int *fd)
+static void producer_tell(struct producer *p, Batchd__Wire__ServerMessage *m, const int *fd)
 {
 	if (p->session->peer)
 		peer_send(p->session->peer, m, fd, fd ? 1 : 0);
@@ -24,7 +24,7 @@ static void tell(struct producer *p, Batchd__Wire__ServerMessage *m, const int *
 
 void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
 {
-	tell(p, WIRE_SERVER(FILL, fill, (Batchd__Wire__Fill *)body), NULL);
+	producer_tell(p, WIRE_SERVER(FILL, fill, (Batchd__Wire__Fill *)body), NULL);
 }
 
 /* ---- states ---- */
@@ -32,7 +32,7 @@ void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
 enum producer_state { PRODUCER_IDLE, PRODUCER_FEEDING, PRODUCER_GONE };
 
 /* A producer's state follows from whether it has a job. */
-static void note_move(const struct producer *p, enum producer_state to, const struct job *j)
+static void producer_note_move(const struct producer *p, enum producer_state to, const struct job *j)
 {
 	static const char *const names[] = { "idle", "feeding", "gone" };
 	enum producer_state from = p->job ? PRODUCER_FEEDING : PRODUCER_IDLE;
@@ -44,7 +44,7 @@ static void note_move(const struct producer *p, enum producer_state to, const st
 void producer_bind(struct producer *p, struct job *j)
 {
 	assert(!p->job != !j); /* one job at a time */
-	note_move(p, j ? PRODUCER_FEEDING : PRODUCER_IDLE, j);
+	producer_note_move(p, j ? PRODUCER_FEEDING : PRODUCER_IDLE, j);
 	p->job = j;
 }
 
@@ -87,13 +87,13 @@ int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struc
 	body.room_bytes = p->slot_bytes;
 	body.rank = o->rank;
 	body.world_size = world_size;
-	tell(p, WIRE_SERVER(PRODUCING, producing, &body), &slots->slab.writable_fd);
+	producer_tell(p, WIRE_SERVER(PRODUCING, producing, &body), &slots->slab.writable_fd);
 	return 0;
 }
 
 /* The producer has mapped the oldest slab on offer: from now on no other process may map it writable, and trainers may
  * have it. */
-static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
+static int producer_on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 {
 	struct offer *o = p->offers;
 	if (!o || o->slots->slab_number != slab) {
@@ -112,7 +112,7 @@ static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 
 /* ---- names ---- */
 
-static struct producer *find(struct engine *e, uid_t uid, const char *name)
+static struct producer *producer_find(struct engine *e, uid_t uid, const char *name)
 {
 	struct producer *p = e->producers;
 	while (p && (p->uid != uid || strcmp(p->name, name)))
@@ -122,10 +122,10 @@ static struct producer *find(struct engine *e, uid_t uid, const char *name)
 
 bool producer_exists(const struct engine *e, uid_t uid, const char *name)
 {
-	return find((struct engine *)e, uid, name) != NULL;
+	return producer_find((struct engine *)e, uid, name) != NULL;
 }
 
-static unsigned count(const struct engine *e)
+static unsigned producer_count(const struct engine *e)
 {
 	unsigned n = 0;
 	for (const struct producer *p = e->producers; p; p = p->next)
@@ -136,14 +136,14 @@ static unsigned count(const struct engine *e)
 /* ---- the end of a producer ---- */
 
 /* The trainers that it feeds get the batches that were made, and the reason why there are no more. */
-static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
+static void producer_end_feeding(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
 {
 	struct engine *e = p->session->engine;
 	list_remove(&e->producers, p, next);
 	assert(p->session->producer == p);
 	producer_drop_offers(p);
 	p->session->producer = NULL;
-	note_move(p, PRODUCER_GONE, NULL);
+	producer_note_move(p, PRODUCER_GONE, NULL);
 	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
 	if (p->job)
 		p->ops->ended(p, code, text);
@@ -161,7 +161,7 @@ static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const cha
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	end(p, code, text);
+	producer_end_feeding(p, code, text);
 }
 
 static const char *where(const struct producer *p, char *buf, size_t size)
@@ -197,7 +197,7 @@ int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struc
 /* ---- batches that do not fit ---- */
 
 /* Leaves room for later batches, too, because the trainers must reopen each time. */
-static uint64_t larger(const struct producer *p, uint64_t need, uint64_t most)
+static uint64_t producer_larger(const struct producer *p, uint64_t need, uint64_t most)
 {
 	uint64_t wanted = need < p->slot_bytes * 2 ? p->slot_bytes * 2 : need + need / 4;
 	return wanted < most ? wanted : most;
@@ -210,7 +210,7 @@ int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why)
 		log_record(LOG_LEVEL_INFO, "producer-grows",
 			   "producer %s (pid %d): a batch takes %llu bytes, its slots have %llu", p->name, (int)p->pid,
 			   (unsigned long long)need_bytes, (unsigned long long)p->slot_bytes);
-		p->slot_bytes = larger(p, need_bytes, most);
+		p->slot_bytes = producer_larger(p, need_bytes, most);
 		return 0;
 	}
 	refuse(why, CODE(LIMIT), "batch_bytes",
@@ -222,7 +222,7 @@ int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why)
 
 /* ---- messages ---- */
 
-static void replace(struct producer *old, const struct session *by, bool resumable)
+static void producer_replace(struct producer *old, const struct session *by, bool resumable)
 {
 	struct session *s = old->session;
 	struct refusal why;
@@ -239,7 +239,7 @@ static void replace(struct producer *old, const struct session *by, bool resumab
 static int check_produce(const struct session *s, const Batchd__Wire__Produce *m, struct refusal *why)
 {
 	const struct engine *e = s->engine;
-	const struct producer *old = find(s->engine, s->uid, m->name);
+	const struct producer *old = producer_find(s->engine, s->uid, m->name);
 	if (!m->slot_bytes || m->slot_bytes > e->config->limits.batch_bytes)
 		return refuse(
 			why, CODE(LIMIT), "slot_bytes",
@@ -247,7 +247,7 @@ static int check_produce(const struct session *s, const Batchd__Wire__Produce *m
 			(unsigned long long)m->slot_bytes, (unsigned long long)e->config->limits.batch_bytes);
 	if (old && old->incarnation > m->incarnation)
 		return refuse(why, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
-	if (!old && count(e) >= e->config->limits.producers)
+	if (!old && producer_count(e) >= e->config->limits.producers)
 		return refuse(why, CODE(LIMIT), "producers",
 			      "the daemon has as many producers as limits.producers in its configuration allows");
 	return 0;
@@ -259,7 +259,7 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 	struct engine *e = s->engine;
 	if (check_produce(s, m, why))
 		return REFUSED;
-	struct producer *p = calloc(1, sizeof(*p)), *old = find(e, s->uid, m->name);
+	struct producer *p = calloc(1, sizeof(*p)), *old = producer_find(e, s->uid, m->name);
 	if (!p)
 		return refuse_memory(why);
 	*p = (struct producer){ .session = s,
@@ -277,14 +277,14 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 				.created_ns = uv_hrtime() };
 	snprintf(p->name, sizeof(p->name), "%s", m->name);
 	if (old)
-		replace(old, s, m->resumable);
+		producer_replace(old, s, m->resumable);
 	s->producer = p;
 	list_push(&e->producers, p, next);
 	e->on_activity(e);
 	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid,
 		   (unsigned)s->uid, p->name);
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
-	tell(p, WIRE_SERVER(PRODUCING, producing, &body), NULL);
+	producer_tell(p, WIRE_SERVER(PRODUCING, producing, &body), NULL);
 	if (s->producer == p) /* it may have ended during the call */
 		ops->came(p);
 	return 0;
@@ -323,5 +323,5 @@ int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct 
 {
 	if (!s->producer)
 		return refuse(why, CODE(PROTOCOL), NULL, "Filled before Produce");
-	return m->fill ? on_answer(s->producer, m, why) : on_mapped(s->producer, m->slab, why);
+	return m->fill ? on_answer(s->producer, m, why) : producer_on_mapped(s->producer, m->slab, why);
 }

@@ -36,7 +36,7 @@ static struct packed_message *make_packed(const char *text, size_t n, bool more)
 	return packed_message_make(WIRE_SERVER(STATUS, status, &status));
 }
 
-static void pack(struct report *r, const char *text)
+static void report_pack(struct report *r, const char *text)
 {
 	size_t left = strlen(text), n = (left + WIRE_MAX_STATUS - 1) / WIRE_MAX_STATUS;
 	r->messages = calloc(n, sizeof(struct packed_message *));
@@ -69,7 +69,7 @@ static bool may_make(struct report *r)
 }
 
 /* The viewer's report, or the one whose viewer has not asked for longest. */
-static struct report *find(struct reports *all, uid_t viewer)
+static struct report *report_find(struct reports *all, uid_t viewer)
 {
 	struct report *r = all->of;
 	for (struct report *other = all->of; other < all->of + REPORT_USERS; other++) {
@@ -85,7 +85,7 @@ static struct report *find(struct reports *all, uid_t viewer)
 
 const struct report *report_get(struct engine *e, uid_t viewer)
 {
-	struct report *r = find(e->reports, viewer == geteuid() ? 0 : viewer);
+	struct report *r = report_find(e->reports, viewer == geteuid() ? 0 : viewer);
 	r->asked = ++e->reports->n_asked;
 	if (r->n && !may_make(r))
 		return r;
@@ -93,7 +93,7 @@ const struct report *report_get(struct engine *e, uid_t viewer)
 	char *text = status_json(e, r->viewer);
 	report_finish(r);
 	if (text)
-		pack(r, text);
+		report_pack(r, text);
 	free(text);
 	r->spent_ns += thread_ns() - began;
 	return r->n ? r : NULL;

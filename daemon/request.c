@@ -57,8 +57,9 @@ static const char *default_transform(const char *source)
 }
 
 /* The data set's source and transform, from the configuration where it has them. */
-static int resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-		   unsigned n_fds, const char **source, const char **transform, bool *configured, struct refusal *err)
+static int request_resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
+			   unsigned n_fds, const char **source, const char **transform, bool *configured,
+			   struct refusal *err)
 {
 	const struct config_dataset *d = config_dataset(config, open->dataset);
 	*configured = d != NULL;
@@ -192,7 +193,7 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 	return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int request_by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -206,7 +207,7 @@ static int list_fields(const Batchd__Wire__Open *o, char list[WIRE_MAX_FIELDS * 
 	char *at = list;
 	for (size_t i = 0; i < o->n_field; i++)
 		names[i] = o->field[i];
-	qsort(names, o->n_field, sizeof(names[0]), by_name);
+	qsort(names, o->n_field, sizeof(names[0]), request_by_name);
 	for (size_t i = 0; i < o->n_field; i++) {
 		if (!field_name_is_valid(names[i]))
 			return refuse(
@@ -231,7 +232,7 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 	*err = (struct refusal){ .code = INVALID, .field = "" };
 	int r = check_numbers(config, o, err);
 	if (r == 0)
-		r = resolve(config, o, who, n_fds, &source, &transform, &configured, err);
+		r = request_resolve(config, o, who, n_fds, &source, &transform, &configured, err);
 	if (r)
 		return r;
 	set_access(&out->access, who, configured);

@@ -18,12 +18,12 @@
 
 enum { FIRST_TICK_MS = 100, TICK_MS = 1000 };
 
-static void leave(struct job *j);
+static void served_job_leave(struct job *j);
 
 /* ---- fills ---- */
 
-static void on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
-		    uint64_t step)
+static void served_job_on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
+			       uint64_t step)
 {
 	struct job *j = f->owner;
 	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
@@ -53,7 +53,7 @@ static void on_peek(struct feed *f, uint64_t number, uint64_t epoch, uint64_t st
 	producer_fill(j->producer, &fill);
 }
 
-static void on_cancel(struct feed *f, uint64_t number)
+static void served_job_on_cancel(struct feed *f, uint64_t number)
 {
 	struct job *j = f->owner;
 	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
@@ -82,7 +82,9 @@ static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
 	fail_job(j, CODE(PRODUCER), text);
 }
 
-static const struct feed_ops feed_ops = { .fill = on_fill, .peek = on_peek, .cancel = on_cancel, .cannot = on_cannot };
+static const struct feed_ops feed_ops = {
+	.fill = served_job_on_fill, .peek = on_peek, .cancel = served_job_on_cancel, .cannot = on_cannot
+};
 
 /* ---- slabs ---- */
 
@@ -115,7 +117,7 @@ static bool is_wanted(const struct job *j, uint32_t rank)
 	return false;
 }
 
-static void on_mapped(struct producer *p, uint32_t rank, struct slots *slots, bool sealed)
+static void served_job_on_mapped(struct producer *p, uint32_t rank, struct slots *slots, bool sealed)
 {
 	struct job *j = p->job;
 	assert(j->producer == p && j->loader);
@@ -189,7 +191,7 @@ static void start_feeding(struct job *j, struct producer *p)
 	}
 	job_move(j, JOB_READY);
 	j->producer = p;
-	j->on_closing = leave;
+	j->on_closing = served_job_leave;
 	producer_bind(p, j);
 	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid,
 		   j->spec.job);
@@ -225,7 +227,7 @@ static void tell_waiting(struct session *s, uint64_t now)
 	peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &body), NULL, 0);
 }
 
-static void give_up(struct session *s)
+static void served_job_give_up(struct session *s)
 {
 	struct refusal why;
 	refuse(&why, CODE(PRODUCER), "producer",
@@ -269,7 +271,7 @@ static void on_tick(uv_timer_t *t)
 		if (!s->peer)
 			continue;
 		if (now >= s->producer_deadline_ns)
-			give_up(s); /* the last one ends the job, too, but does not free its memory */
+			served_job_give_up(s); /* the last one ends the job, too, but does not free its memory */
 		else
 			tell_waiting(s, now);
 	}
@@ -316,7 +318,7 @@ static void on_came(struct producer *p)
 
 /* Its trainers take the batches that were made, and open another job with larger slots, which begins with the batch
  * that the producer keeps, or with that batch's round. So sessions, slabs and GPU memory need no code for growing. */
-static void reopen(struct producer *p, const struct producer_caps *next)
+static void served_job_reopen(struct producer *p, const struct producer_caps *next)
 {
 	struct job *j = p->job;
 	char text[256];
@@ -342,7 +344,7 @@ static int on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool 
 		feed_answered(j->feed, m->fill, &(struct feed_answer){ .outcome = FEED_TOO_LARGE });
 	}
 	if (p->job && p->job == j) /* else its last trainer has left meanwhile */
-		reopen(p, &next);
+		served_job_reopen(p, &next);
 	return 0;
 }
 
@@ -393,11 +395,11 @@ static void on_gone(struct producer *p, Batchd__Wire__ErrorCode code, const char
 }
 
 const struct producer_ops served_job_producer_ops = {
-	.came = on_came, .mapped = on_mapped, .answered = on_answered, .ended = on_gone
+	.came = on_came, .mapped = served_job_on_mapped, .answered = on_answered, .ended = on_gone
 };
 
 /* The job is closing. */
-static void leave(struct job *j)
+static void served_job_leave(struct job *j)
 {
 	if (!j->producer)
 		return;

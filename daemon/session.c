@@ -36,7 +36,7 @@ enum { PRODUCER_WAIT_MS = 60000 };
 
 enum { SESSION_ENDED = SESSION_DRAINING + 1 };
 
-static void note_move(const struct session *s, unsigned to)
+static void session_note_move(const struct session *s, unsigned to)
 {
 	static const char *const names[] = { "greeted", "opening", "attached", "orphaned", "draining", "ended" };
 	log_record(LOG_LEVEL_DEBUG, "session", "session %llu (pid %d): %s -> %s%s%s", (unsigned long long)s->number,
@@ -55,18 +55,18 @@ static void session_move(struct session *s, enum session_state to)
 		[SESSION_DRAINING] = { [SESSION_ORPHANED] = true },
 	};
 	assert(allowed[s->state][to]);
-	note_move(s, to);
+	session_note_move(s, to);
 	s->state = to;
 }
 
 /* ---- ending ---- */
 
-static void forget(struct session *s)
+static void session_forget(struct session *s)
 {
 	struct engine *e = s->engine;
 	list_remove(&e->sessions, s, next);
 	assert(!s->job && !s->producer && !s->peer && !s->slot_alloc && !s->comparison && !s->ring.page);
-	note_move(s, SESSION_ENDED);
+	session_note_move(s, SESSION_ENDED);
 	free(s);
 	e->on_activity(e);
 	e->on_ended(e);
@@ -78,7 +78,7 @@ static void on_orphan_closed(uv_handle_t *h)
 	close(s->pidfd);
 	charge_release(&s->held);
 	charge_release(&s->fds);
-	forget(s);
+	session_forget(s);
 }
 
 static void orphan_ends(struct session *s)
@@ -88,7 +88,7 @@ static void orphan_ends(struct session *s)
 	uv_close((uv_handle_t *)&s->exit_poll, on_orphan_closed);
 }
 
-static void on_process_exit(uv_poll_t *poll, int status, int events)
+static void session_on_process_exit(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
 	(void)events;
@@ -129,12 +129,12 @@ static bool become_orphan(struct session *s, struct peer *p)
 	charge_move(&s->fds, &p->fds);
 	s->exit_poll.data = s;
 	session_move(s, SESSION_ORPHANED);
-	uv_poll_start(&s->exit_poll, UV_READABLE, on_process_exit);
+	uv_poll_start(&s->exit_poll, UV_READABLE, session_on_process_exit);
 	return true;
 }
 
 /* The session gets no more batches. */
-static void part(struct session *s)
+static void session_end_delivery(struct session *s)
 {
 	session_ring_collect(s); /* takes in its last releases */
 	session_ring_close(s);
@@ -144,32 +144,32 @@ static void part(struct session *s)
 	job_leave(s);
 }
 
-static void dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char *text)
+static void session_dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char *text)
 {
 	peer_half_close(s->peer, code, NULL, "%s", text);
-	part(s);
+	session_end_delivery(s);
 	session_move(s, SESSION_DRAINING);
 }
 
-static void fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+static void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
 	if (s->peer)
 		peer_fail(s->peer, code, field, "%s", text);
 }
 
 /* For calls with an outcome: tells the client if it is a refusal. */
-static void note(struct session *s, int r, const struct refusal *why)
+static void session_note(struct session *s, int r, const struct refusal *why)
 {
 	if (r == REFUSED)
-		fail(s, why->code, why->field, why->text);
+		session_fail(s, why->code, why->field, why->text);
 }
 
-static void on_ended(struct session *s, const struct refusal *why)
+static void session_on_ended(struct session *s, const struct refusal *why)
 {
 	if (why->code == CODE(REOPEN) && s->peer && s->state == SESSION_ATTACHED)
-		dismiss(s, CODE(REOPEN), why->text);
+		session_dismiss(s, CODE(REOPEN), why->text);
 	else
-		fail(s, why->code, why->field, why->text);
+		session_fail(s, why->code, why->field, why->text);
 }
 
 void session_drain(struct session *s)
@@ -179,7 +179,7 @@ void session_drain(struct session *s)
 	if (stays) {
 		char text[256];
 		snprintf(text, sizeof(text), "batchd at %s is stopping", s->engine->socket_path);
-		dismiss(s, CODE(SHUTDOWN), text);
+		session_dismiss(s, CODE(SHUTDOWN), text);
 	} else if (p) {
 		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->engine->socket_path);
 	}
@@ -195,26 +195,26 @@ static void on_peer_closed(struct peer *p)
 	producer_on_closed(s);
 	job_task_forget(&s->slot_alloc);
 	if (s->state != SESSION_DRAINING)
-		part(s);
+		session_end_delivery(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.device_slab;
 	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s",
 		   (unsigned long long)s->number, s->program, (int)s->pid, holds ? " while it holds batches" : "");
 	if (holds && become_orphan(s, p))
 		return;
 	loader_finish_consumer(&s->consumer);
-	forget(s);
+	session_forget(s);
 }
 
 /* ---- opening ---- */
 
 static void send_opened(struct session *s);
-static void advance(struct session *s);
+static void session_advance_opening(struct session *s);
 
-static void attach(struct session *s, uint32_t rank)
+static void session_attach(struct session *s, uint32_t rank)
 {
 	int r = loader_attach(s->job->loader, &s->consumer, rank);
 	if (r) {
-		fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
+		session_fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
 		return;
 	}
 	session_move(s, SESSION_ATTACHED);
@@ -250,7 +250,7 @@ static void tell_fenced(struct session *loser, const struct session *winner, uin
 		"a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
 		"different ranks or jobs",
 		winner->program, (int)winner->pid, rank);
-	fail(loser, CODE(FENCED), "rank", text);
+	session_fail(loser, CODE(FENCED), "rank", text);
 }
 
 /* Orders two sessions that claim one rank. If either reconnects, the trainer that was started later is newer, however
@@ -293,15 +293,15 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 		return stream;
 	int r = charge_begin(&bytes, &e->budget.accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
 	if (r > 0) {
-		fail(s, CODE(LIMIT), "memory_per_user",
-		     "no memory for another rank of this job: this user has all it may have "
-		     "(limits.memory_per_user in the daemon's configuration)");
+		session_fail(s, CODE(LIMIT), "memory_per_user",
+			     "no memory for another rank of this job: this user has all it may have "
+			     "(limits.memory_per_user in the daemon's configuration)");
 		return NULL;
 	}
 	stream = r ? NULL : loader_stream(l, rank);
 	if (!stream) {
 		charge_release(&bytes);
-		fail(s, CODE(INTERNAL), "", "out of memory");
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
 		return NULL;
 	}
 	e->budget.slots_bytes += bytes.amount;
@@ -314,20 +314,20 @@ static void request_slots(struct session *s)
 {
 	struct refusal why;
 	int r = slot_alloc_request(s, &why);
-	note(s, r, &why);
+	session_note(s, r, &why);
 	if (r == SLOT_ALLOC_THERE)
-		advance(s);
+		session_advance_opening(s);
 }
 
 /* Does the next possible step of opening. */
-static void advance(struct session *s)
+static void session_advance_opening(struct session *s)
 {
 	struct job *j = s->job;
 	if (s->state != SESSION_OPENING || s->slot_alloc || !s->peer || !j || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
-		fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
-		     j->loader ? j->loader->error : "out of memory");
+		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
+			     j->loader ? j->loader->error : "out of memory");
 		return;
 	}
 	struct loader *l = j->loader;
@@ -340,7 +340,7 @@ static void advance(struct session *s)
 		snprintf(text, sizeof(text), "every place of this share job is taken: %u trainers at most%s",
 			 l->is_async ? l->group.n_places : l->spec.world_size,
 			 l->spec.world_size > 1 ? " (world_size)" : "");
-		fail(s, CODE(LIMIT), "world_size", text);
+		session_fail(s, CODE(LIMIT), "world_size", text);
 		return;
 	}
 	s->consumer.rank = (uint32_t)rank;
@@ -357,7 +357,7 @@ static void advance(struct session *s)
 	    (l->is_async && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
 		request_slots(s);
 	else if (device_ready(s, stream->slots))
-		attach(s, (uint32_t)rank);
+		session_attach(s, (uint32_t)rank);
 }
 
 /* The wire's own structs for an Opened message. */
@@ -458,7 +458,7 @@ static void note_apart(struct session *s, bool apart)
 		   (unsigned long long)s->number, s->program, (int)s->pid, s->job->spec.job);
 }
 
-static int publish(struct consumer *c, const struct slot *slot)
+static int session_publish(struct consumer *c, const struct slot *slot)
 {
 	struct session *s = container_of(c, struct session, consumer);
 	if (!s->peer)
@@ -490,17 +490,18 @@ static int publish(struct consumer *c, const struct slot *slot)
 	return p->failing || p->closing ? -EPIPE : 0;
 }
 
-static void on_device_slab_failed(struct consumer *c, const char *why)
+static void session_on_device_slab_failed(struct consumer *c, const char *why)
 {
 	struct session *s = container_of(c, struct session, consumer);
 	char text[GPU_REASON_BYTES + 64];
 	snprintf(text, sizeof(text), "a batch could not be copied to the GPU: %s; open again", why);
-	fail(s, CODE(GPU_LOST), "", text);
+	session_fail(s, CODE(GPU_LOST), "", text);
 }
 
-static const struct consumer_ops packet_ops = { .publish = publish, .device_slab_failed = on_device_slab_failed };
-static const struct consumer_ops ring_ops = { .publish = publish,
-					      .device_slab_failed = on_device_slab_failed,
+static const struct consumer_ops packet_ops = { .publish = session_publish,
+						.device_slab_failed = session_on_device_slab_failed };
+static const struct consumer_ops ring_ops = { .publish = session_publish,
+					      .device_slab_failed = session_on_device_slab_failed,
 					      .look = session_ring_look,
 					      .arm = session_ring_arm };
 
@@ -508,19 +509,22 @@ static const struct consumer_ops ring_ops = { .publish = publish,
 
 /* Starts to watch the session's process, before anything is made for it. False: that is impossible, and the client has
  * been told. Only the end of its process ends a trainer's leases, so a client is refused if its end cannot be seen. */
-static bool identify(struct session *s)
+static bool session_identify(struct session *s)
 {
 	int r = peer_identify(s->peer);
 	if (r) {
-		fail(s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL,
-		     r == -ENOMEM ? "out of memory"
-				  : "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
+		session_fail(
+			s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL,
+			r == -ENOMEM
+				? "out of memory"
+				: "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
 		return false;
 	}
 	if (s->peer->pidfd < 0) {
-		fail(s, CODE(ACCESS), NULL,
-		     "batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
-		     "is older than 6.5; run batchd in the same or a parent namespace");
+		session_fail(
+			s, CODE(ACCESS), NULL,
+			"batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
+			"is older than 6.5; run batchd in the same or a parent namespace");
 		return false;
 	}
 	return true;
@@ -529,10 +533,10 @@ static bool identify(struct session *s)
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
 	if (s->state != SESSION_GREETED || s->producer) {
-		fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
+		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
 		return;
 	}
-	if (!identify(s))
+	if (!session_identify(s))
 		return;
 	struct requester who = { .uid = s->uid,
 				 .gids = s->peer->gids,
@@ -548,7 +552,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		named.dataset = served;
 	}
 	if (request_make(s->engine->config, &named, &who, n_fds, &r, &why)) {
-		note(s, REFUSED, &why);
+		session_note(s, REFUSED, &why);
 		return;
 	}
 	s->wanted_rank = r.rank;
@@ -561,28 +565,28 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
 	int refused = job_join(s->engine, s, &r, fds, n_fds, &why);
 	request_finish(&r);
-	note(s, refused, &why);
+	session_note(s, refused, &why);
 	if (refused)
 		return;
 	session_move(s, SESSION_OPENING);
 	if (s->job->served && s->job->state == JOB_OPENING)
 		served_job_await(s->job);
 	else
-		advance(s);
+		session_advance_opening(s);
 }
 
 static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 {
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
-		fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
 	uint64_t most =
 		INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
 	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
 	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
-		fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
+		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}
 	device_forgo(s, m->no_device);
@@ -600,7 +604,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 			once ? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
 			       "begin with a later epoch, or join=\"next\""
 			     : "give all of them world_size, so that they wait for each other, or begin with a later epoch");
-		fail(s, CODE(BEHIND), "epoch", text);
+		session_fail(s, CODE(BEHIND), "epoch", text);
 	} else if (r == STREAM_E_ELSEWHERE) {
 		snprintf(
 			text, sizeof(text),
@@ -608,7 +612,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 			"them from the states of one moment, or begin with a whole epoch",
 			(unsigned long long)to.epoch, (unsigned long long)to.base, l->spec.job,
 			(unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
-		fail(s, CODE(MISMATCH), "base_sample", text);
+		session_fail(s, CODE(MISMATCH), "base_sample", text);
 	}
 }
 
@@ -616,18 +620,19 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 {
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
-		fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
 	device_forgo(s, m->no_device);
 	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
 		job_note_moved(s->job);
 		struct refusal why;
-		note(s, served_job_on_join(s, m, &why), &why);
+		session_note(s, served_job_on_join(s, m, &why), &why);
 		return;
 	}
 	if (!l->is_async || l->spec.world_size > 1) {
-		fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
+		session_fail(s, CODE(INVALID), "join",
+			     "join goes with an open share group: mode share and no world_size");
 		return;
 	}
 	struct position at;
@@ -647,7 +652,7 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 {
 	struct loader *l = s->job->loader;
 	if (!l->spec.own_batches) {
-		fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");
+		session_fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");
 		return;
 	}
 	for (size_t i = 0; i < m->n_index; i++) {
@@ -656,26 +661,26 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 		char text[160];
 		snprintf(text, sizeof(text), "batch_sampler gave sample %llu; the data set has %llu",
 			 (unsigned long long)m->index[i], (unsigned long long)dataset_n(l->recipe.dataset));
-		fail(s, CODE(INVALID), "batch_sampler", text);
+		session_fail(s, CODE(INVALID), "batch_sampler", text);
 		return;
 	}
 	int r = stream_push(&s->consumer, m->seek, m->step, m->index, (uint32_t)m->n_index, m->more);
 	if (r == STREAM_E_INVALID)
-		fail(s, CODE(PROTOCOL), "batch_sampler",
-		     "index batches out of order, too many ahead, empty or larger than batch_size");
+		session_fail(s, CODE(PROTOCOL), "batch_sampler",
+			     "index batches out of order, too many ahead, empty or larger than batch_size");
 	else if (r == STREAM_E_LIMIT)
-		fail(s, CODE(LIMIT), "memory_per_user",
-		     "no memory for more index batches: this user has all it may have "
-		     "(limits.memory_per_user in the daemon's configuration)");
+		session_fail(s, CODE(LIMIT), "memory_per_user",
+			     "no memory for more index batches: this user has all it may have "
+			     "(limits.memory_per_user in the daemon's configuration)");
 	else if (r)
-		fail(s, CODE(INTERNAL), "", "out of memory");
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
 }
 
 static void on_release(struct session *s, const Batchd__Wire__Release *m)
 {
 	control_note_release(s, m);
 	if (stream_release(&s->consumer, m->slot, m->generation))
-		fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
+		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
 }
 
 static void on_classes(struct session *s, uint32_t first)
@@ -703,17 +708,17 @@ static void on_status(struct session *s)
 	if (s->peer->eof)
 		return;
 	if (s->peer->n_out) { /* or its unread answers would fill the daemon's memory */
-		fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
+		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;
 	}
 	const struct report *r = report_get(s->engine, s->uid);
 	if (!r)
-		fail(s, CODE(INTERNAL), NULL, "out of memory");
+		session_fail(s, CODE(INTERNAL), NULL, "out of memory");
 	for (unsigned i = 0; r && i < r->n; i++)
 		peer_send_packed(s->peer, r->messages[i]);
 }
 
-static void on_close(struct session *s)
+static void session_on_close(struct session *s)
 {
 	struct peer *p = s->peer;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
@@ -726,15 +731,15 @@ static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
 {
 	struct refusal why;
 	if (s->producer || s->state != SESSION_GREETED)
-		fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
-	else if (identify(s))
-		note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
+		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
+	else if (session_identify(s))
+		session_note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
 }
 
 static void on_filled(struct session *s, const Batchd__Wire__Filled *m)
 {
 	struct refusal why;
-	note(s, producer_on_filled(s, m, &why), &why);
+	session_note(s, producer_on_filled(s, m, &why), &why);
 }
 
 static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
@@ -742,7 +747,7 @@ static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *
 	struct refusal why;
 	struct peer *p = s->peer;
 	int r = producer_on_end(s, m, &why);
-	note(s, r, &why);
+	session_note(s, r, &why);
 	if (r == 0)
 		peer_close(p);
 }
@@ -750,7 +755,7 @@ static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *
 static void on_compare(struct session *s, const Batchd__Wire__Compare *m)
 {
 	struct refusal why;
-	note(s, session_compare(s, m, &why), &why);
+	session_note(s, session_compare(s, m, &why), &why);
 }
 
 static struct session *create_session(struct engine *e, struct peer *p)
@@ -772,7 +777,7 @@ static struct session *create_session(struct engine *e, struct peer *p)
 	return s;
 }
 
-static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int *fds, unsigned n_fds)
+static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int *fds, unsigned n_fds)
 {
 	struct session *s = p->session;
 	if (!s)
@@ -795,7 +800,7 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
 		on_status(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
-		on_close(s);
+		session_on_close(s);
 	else if (!attached)
 		peer_fail(p, CODE(PROTOCOL), NULL, "%s before Opened", wire_client_name(m));
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK)
@@ -816,5 +821,5 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		on_classes(s, m->classes->first);
 }
 
-const struct job_ops session_job_ops = { .advance = advance, .ended = on_ended };
-const struct peer_ops session_peer_ops = { .message = on_message, .closed = on_peer_closed };
+const struct job_ops session_job_ops = { .advance = session_advance_opening, .ended = session_on_ended };
+const struct peer_ops session_peer_ops = { .message = session_on_message, .closed = on_peer_closed };

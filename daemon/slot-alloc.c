@@ -139,7 +139,7 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 
 static void on_made(struct job_task *t);
 
-static void run(struct job_task *t)
+static void slot_alloc_run(struct job_task *t)
 {
 	struct slot_alloc *a = container_of(t, struct slot_alloc, task);
 	if (a->more)
@@ -152,10 +152,10 @@ static void run(struct job_task *t)
 
 /* Charges the memory and sends the task to an I/O thread; frees it on failure. 0, negative errno, or ACCOUNT_E_ with
  * the name of the scarce resource. */
-static int begin(struct slot_alloc *a, struct session *s, const char **what)
+static int slot_alloc_begin(struct slot_alloc *a, struct session *s, const char **what)
 {
 	struct engine *e = s->engine;
-	a->task = (struct job_task){ .run = run, .done = on_made };
+	a->task = (struct job_task){ .run = slot_alloc_run, .done = on_made };
 	*what = "memory_per_user";
 	int r = charge_begin(&a->bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
 	if (r == 0 && !a->more) {
@@ -196,13 +196,13 @@ static void make_plenty(struct session *s, struct slots *slots)
 		*a = (struct slot_alloc){
 			.slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true
 		};
-	slots->growing = a && begin(a, s, &what) == 0;
+	slots->growing = a && slot_alloc_begin(a, s, &what) == 0;
 	if (!slots->growing)
 		end_growing(slots, false);
 }
 
 /* No more slots will be made. */
-static void fix(struct slots *slots)
+static void slot_alloc_fix(struct slots *slots)
 {
 	assert(!slots->growing && slots->n_made <= slots->n);
 	slots->n = slots->n_made;
@@ -210,7 +210,7 @@ static void fix(struct slots *slots)
 }
 
 /* The memory is there: hands it to the stream, or the group. */
-static void take(struct slot_alloc *a)
+static void slot_alloc_take(struct slot_alloc *a)
 {
 	struct session *s = a->task.session;
 	struct job *j = a->task.job;
@@ -218,7 +218,7 @@ static void take(struct slot_alloc *a)
 	if (a->more) {
 		a->slots->n_made += a->n_made;
 		if (a->fix && s)
-			fix(a->slots);
+			slot_alloc_fix(a->slots);
 		charge_release(
 			&a->bytes); /* the bytes move to the slots, in the same account: there is room for them */
 		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
@@ -260,7 +260,7 @@ static void on_made(struct job_task *t)
 		charge_release(&a->bytes);
 		charge_release(&a->fd);
 		if (s && a->bonus) {
-			fix(a->slots);
+			slot_alloc_fix(a->slots);
 		} else if (s) {
 			struct refusal why;
 			refuse(&why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s",
@@ -268,7 +268,7 @@ static void on_made(struct job_task *t)
 			e->job_ops->ended(s, &why);
 		}
 	} else {
-		take(a);
+		slot_alloc_take(a);
 	}
 	if (a->more)
 		slots_unref(a->slots);
@@ -301,7 +301,7 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 	if (fixes)
 		n = fixed_slots(e, l, more, n);
 	if (more && n == 0) {
-		fix(more);
+		slot_alloc_fix(more);
 		return SLOT_ALLOC_THERE;
 	}
 	struct slot_alloc *a = calloc(1, sizeof(*a));
@@ -319,7 +319,7 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 					  .fix = fixes,
 					  .bonus = fixes && more && !least,
 					  .charged_bytes = n * l->layout.slot_bytes };
-		r = begin(a, s, &what);
+		r = slot_alloc_begin(a, s, &what);
 	}
 	if (r < 0)
 		return refuse_memory(why);

@@ -30,7 +30,7 @@
 
 enum { LOOKS = 8, MIN_LOOK_MS = 20, MAX_LOOK_MS = 15000, IDLE_PERCENT = 1 };
 
-static double seconds(uint64_t ns)
+static double stall_seconds(uint64_t ns)
 {
 	return (double)ns / 1e9;
 }
@@ -68,7 +68,7 @@ static struct process_state look_at(pid_t pid)
 
 /* Batches taken out of the ring or, without a ring, sent; and batches given back. Any change means that the trainer
  * makes progress. */
-static uint64_t progress(const struct session *s)
+static uint64_t stall_progress(const struct session *s)
 {
 	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek;
 }
@@ -80,7 +80,7 @@ static bool has_batches(const struct session *s)
 }
 
 /* How many batches b is ahead of a; 0 when it is not, or when that is unknown. */
-static uint64_t ahead(const struct session *a, const struct session *b)
+static uint64_t stall_ahead(const struct session *a, const struct session *b)
 {
 	const struct position *p = &a->consumer.cursor, *q = &b->consumer.cursor;
 	if (!b->consumer.positioned || p->base != q->base || q->epoch < p->epoch)
@@ -115,7 +115,7 @@ static const struct session *find_ahead(const struct session *s, uint64_t *by)
 	const struct session *best = NULL;
 	*by = 0;
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
-		uint64_t n = o != s && o->state == SESSION_ATTACHED ? ahead(s, o) : 0;
+		uint64_t n = o != s && o->state == SESSION_ATTACHED ? stall_ahead(s, o) : 0;
 		if (n > *by) {
 			*by = n;
 			best = o;
@@ -163,8 +163,8 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 
 /* ---- telling ---- */
 
-static void tell(struct peer *p, const struct session *s, Batchd__Wire__NoticeKind kind, const char *text,
-		 double since_s)
+static void stall_send_notice(struct peer *p, const struct session *s, Batchd__Wire__NoticeKind kind, const char *text,
+			      double since_s)
 {
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
 	n.kind = kind;
@@ -180,19 +180,19 @@ static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, 
 		next = o->next_in_job;
 		/* A trainer that leaves its packets unread is stuck itself, and gets no more of them. */
 		if (o != s && o->state == SESSION_ATTACHED && o->peer && !o->peer->n_out && !o->stall.is_on)
-			tell(o->peer, s, kind, text, since_s);
+			stall_send_notice(o->peer, s, kind, text, since_s);
 	}
 }
 
 /* The job may run on other machines, too, where the same process id exists. */
-static void describe(const struct session *s, uint64_t idle_ns, char *text, size_t size)
+static void stall_describe(const struct session *s, uint64_t idle_ns, char *text, size_t size)
 {
 	struct utsname node;
 	if (uname(&node) < 0)
 		strcpy(node.nodename, "?");
 	snprintf(text, size,
 		 "stalled: rank %u of job %s (%s, pid %d on node %s) has taken no batch for %.0f s and holds %u: %s",
-		 s->consumer.rank, s->job->spec.job, s->program, (int)s->pid, node.nodename, seconds(idle_ns),
+		 s->consumer.rank, s->job->spec.job, s->program, (int)s->pid, node.nodename, stall_seconds(idle_ns),
 		 s->consumer.n_leases, s->stall.why);
 }
 
@@ -201,9 +201,9 @@ static void begin_spell(struct session *s, uint64_t idle_ns)
 	char text[640];
 	assert(s->state == SESSION_ATTACHED && s->job && !s->stall.is_on);
 	s->stall.is_on = true;
-	describe(s, idle_ns, text, sizeof(text));
+	stall_describe(s, idle_ns, text, sizeof(text));
 	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);
-	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(idle_ns));
+	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, stall_seconds(idle_ns));
 	s->consumer.stalled = true;
 	if (s->consumer.group)
 		group_pump(s->consumer.group);
@@ -217,8 +217,9 @@ void stall_tell(const struct session *newcomer)
 		struct peer *p = newcomer->peer;
 		if (s == newcomer || !s->stall.is_on || !p || p->closing)
 			continue;
-		describe(s, now - s->stall.active_ns, text, sizeof(text));
-		tell(p, s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(now - s->stall.active_ns));
+		stall_describe(s, now - s->stall.active_ns, text, sizeof(text));
+		stall_send_notice(p, s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text,
+				  stall_seconds(now - s->stall.active_ns));
 	}
 }
 
@@ -227,7 +228,7 @@ static void end_spell(struct session *s, const char *how)
 	char text[256];
 	s->stall.is_on = s->consumer.stalled = false;
 	snprintf(text, sizeof(text), "rank %u of job %s (pid %d) %s after %.0f s", s->consumer.rank, s->job->spec.job,
-		 (int)s->pid, how, seconds(uv_hrtime() - s->stall.active_ns));
+		 (int)s->pid, how, stall_seconds(uv_hrtime() - s->stall.active_ns));
 	log_record(LOG_LEVEL_NOTICE, "goes-on", "session %" PRIu64 ": %s", s->number, text);
 	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON, text, 0);
 }
@@ -241,24 +242,24 @@ void stall_forget(struct session *s)
 
 /* ---- looking ---- */
 
-static void note_progress(struct session *s, uint64_t now)
+static void stall_note_progress(struct session *s, uint64_t now)
 {
 	if (s->stall.is_on)
 		end_spell(s, "goes on");
-	s->stall.progress = progress(s);
+	s->stall.progress = stall_progress(s);
 	s->stall.active_ns = now;
 	s->stall.seen = false;
 }
 
-static void look(struct session *s, uint64_t now, uint64_t after_ns)
+static void stall_look(struct session *s, uint64_t now, uint64_t after_ns)
 {
 	/* Not only a look at its ring: a caller that takes releases out must also use the freed slots, because the
 	 * trainer expects a reaction. */
 	stream_wake(&s->consumer);
 	if (!s->peer || s->peer->failing)
 		return;
-	if (!has_batches(s) || progress(s) != s->stall.progress || !s->stall.active_ns) {
-		note_progress(s, now);
+	if (!has_batches(s) || stall_progress(s) != s->stall.progress || !s->stall.active_ns) {
+		stall_note_progress(s, now);
 		return;
 	}
 	if (!s->stall.seen) { /* its processor time counts from here on */
@@ -282,7 +283,7 @@ static void on_timer(uv_timer_t *t)
 	for (struct session *s = e->sessions, *next; s; s = next) {
 		next = s->next;
 		if (s->state == SESSION_ATTACHED && s->job && s->peer)
-			look(s, now, after_ns);
+			stall_look(s, now, after_ns);
 	}
 	stall_watch(e); /* a reload may have changed the interval */
 }

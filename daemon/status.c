@@ -24,19 +24,19 @@ static bool may_see(uid_t viewer, uid_t owner)
 	return viewer == 0 || viewer == owner;
 }
 
-static double seconds(uint64_t ns)
+static double daemon_status_seconds(uint64_t ns)
 {
 	return (double)ns / 1e9;
 }
 
-static void set(json_t *object, const char *key, json_t *value)
+static void daemon_status_set(json_t *object, const char *key, json_t *value)
 {
 	json_object_set_new(object, key, value);
 }
 
 static void set_int(json_t *object, const char *key, uint64_t value)
 {
-	set(object, key, json_integer((json_int_t)value));
+	daemon_status_set(object, key, json_integer((json_int_t)value));
 }
 
 /* File names are bytes and JSON is UTF-8: invalid bytes become '?'. */
@@ -51,7 +51,7 @@ static void set_text(json_t *object, const char *key, const char *value)
 		copy[n] = '\0';
 		text = json_string(copy);
 	}
-	set(object, key, text);
+	daemon_status_set(object, key, text);
 }
 
 static uint64_t rss_bytes(void)
@@ -98,10 +98,10 @@ static json_t *daemon_part(const struct engine *e)
 	set_text(o, "version", e->version);
 	set_int(o, "pid", (uint64_t)getpid());
 	set_int(o, "uid", (uint64_t)geteuid());
-	set(o, "namespaces", namespaces_part());
+	daemon_status_set(o, "namespaces", namespaces_part());
 	set_driver(o, gpus_driver_version(e->gpus)); /* "0.0": none is in use */
-	set(o, "uptime_s", json_real(seconds(uv_hrtime() - e->started_ns)));
-	set(o, "cpu_s", json_real(cpu_seconds()));
+	daemon_status_set(o, "uptime_s", json_real(daemon_status_seconds(uv_hrtime() - e->started_ns)));
+	daemon_status_set(o, "cpu_s", json_real(cpu_seconds()));
 	set_text(o, "socket", e->socket_path ? e->socket_path : "");
 	set_text(o, "config", e->config_path ? e->config_path : "");
 	set_int(o, "rss_bytes", rss_bytes());
@@ -221,7 +221,8 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	set_int(o, "held", held);
 	set_int(o, "window", n.window);
 	/* The oldest batch keeps its slot until these ranks have had it. */
-	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
+	daemon_status_set(o, "waits_for_ranks",
+			  n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
 	const char *waiting = !s->positioned ? "a trainer to begin"
 			      : n.full && n.making == 0 && untaken
 				      ? "trainers to take batches: the trainer is the slow part"
@@ -275,8 +276,8 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	set_int(o, "world_size", spec->world_size);
 	if (spec->share)
 		set_text(o, "policy", group_policy_name(spec->policy));
-	set(o, "shuffle", json_boolean(spec->shuffle));
-	set(o, "drop_last", json_boolean(spec->drop_last));
+	daemon_status_set(o, "shuffle", json_boolean(spec->shuffle));
+	daemon_status_set(o, "drop_last", json_boolean(spec->drop_last));
 	set_int(o, "seed", spec->seed);
 	set_int(o, "uid", spec->uid);
 	set_int(o, "sessions", j->n_sessions);
@@ -287,11 +288,11 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	char id[32];
 	/* The loader's id is a hash of hidden values, which a reader could guess and try. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
-	double age = seconds(uv_hrtime() - l->created_ns);
+	double age = daemon_status_seconds(uv_hrtime() - l->created_ns);
 	uint64_t made = atomic_load(&l->host.source->n_made);
 	set_text(o, "id", id);
 	set_text(o, "dtype", l->layout.n_fields ? dtype_name(l->fields[0].dtype) : "");
-	set(o, "fields", fields_part(l));
+	daemon_status_set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
 	uint64_t batches, rows;
@@ -303,10 +304,10 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		set_int(o, "batches_skipped", l->group.n_skipped);
 		set_int(o, "trainers_detached", l->group.n_detached);
 	}
-	set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
+	daemon_status_set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
 	set_int(o, "n_bad", badlist_count(&l->rows.bad));
 	if (all)
-		set(o, "bad", bad_part(&l->rows.bad));
+		daemon_status_set(o, "bad", bad_part(&l->rows.bad));
 	if (all && l->failed)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
@@ -314,7 +315,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		if (l->streams.list[i]->slots && (!l->is_async || l->streams.list[i]->n_members))
 			json_array_append_new(streams, stream_part(j, l->streams.list[i]));
 	}
-	set(o, "streams", streams);
+	daemon_status_set(o, "streams", streams);
 	return o;
 }
 
@@ -323,8 +324,8 @@ static json_t *handover_part(const struct latency *l)
 {
 	json_t *o = json_object();
 	set_int(o, "batches", l->n); /* recent ones */
-	set(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
-	set(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
+	daemon_status_set(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
+	daemon_status_set(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
 	return o;
 }
 
@@ -343,22 +344,22 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	set_text(o, "state", states[s->state]);
 	set_int(o, "ready", n_untaken(s));
 	set_int(o, "held", s->consumer.n_leases - n_untaken(s));
-	set(o, "waiting", json_boolean(s->consumer.waiting));
+	daemon_status_set(o, "waiting", json_boolean(s->consumer.waiting));
 	if (s->consumer.device_slab) {
 		char uuid[GPU_UUID_TEXT_BYTES];
 		gpu_uuid_format(s->consumer.device_slab->uuid, uuid);
 		set_text(o, "gpu", uuid);
 		set_text(o, "transport", gpu_share_names[s->consumer.device_slab->share]);
-		set(o, "gpu_handover", handover_part(&s->consumer.device_slab->handover));
+		daemon_status_set(o, "gpu_handover", handover_part(&s->consumer.device_slab->handover));
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);
-	set(o, "wait_s", json_real(seconds(s->wait_ns)));
-	set(o, "connected_s", json_real(seconds(uv_hrtime() - s->connected_ns)));
+	daemon_status_set(o, "wait_s", json_real(daemon_status_seconds(s->wait_ns)));
+	daemon_status_set(o, "connected_s", json_real(daemon_status_seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", s->consumer.n_published);
-	set(o, "stalled", json_boolean(s->stall.is_on));
+	daemon_status_set(o, "stalled", json_boolean(s->stall.is_on));
 	if (s->stall.is_on) {
-		set(o, "stalled_s", json_real(seconds(uv_hrtime() - s->stall.active_ns)));
+		daemon_status_set(o, "stalled_s", json_real(daemon_status_seconds(uv_hrtime() - s->stall.active_ns)));
 		if (all)
 			set_text(o, "stalled_why", s->stall.why);
 	}
@@ -368,7 +369,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		set_int(o, "behind", group_n_behind(&s->consumer)); /* batches, behind the first trainer of its
 		                                                     * cohort */
 		set_int(o, "skipped", s->consumer.n_skipped);
-		set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
+		daemon_status_set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
 		if (s->consumer.waits_for_epoch)
 			set_int(o, "waits_for_epoch", s->consumer.cursor.epoch); /* until its group gets there */
 	}
@@ -388,7 +389,7 @@ static const char *producer_waits_for(const struct producer *p)
 static json_t *producer_part(const struct producer *p, uid_t viewer)
 {
 	json_t *o = json_object();
-	double age = seconds(uv_hrtime() - p->created_ns);
+	double age = daemon_status_seconds(uv_hrtime() - p->created_ns);
 	if (may_see(viewer, p->uid)) {
 		set_text(o, "name", p->name);
 		set_text(o, "program", p->session->program);
@@ -402,11 +403,11 @@ static json_t *producer_part(const struct producer *p, uid_t viewer)
 	set_int(o, "batches_per_epoch", p->n_batches);
 	set_int(o, "batches", p->n_made);
 	set_int(o, "rows", p->rows_made);
-	set(o, "batches_per_s", json_real(age > 0 ? (double)p->n_made / age : 0));
+	daemon_status_set(o, "batches_per_s", json_real(age > 0 ? (double)p->n_made / age : 0));
 	set_int(o, "asked", p->asked - p->answered);
 	set_int(o, "slot_bytes", p->slot_bytes);
-	set(o, "resumable", json_boolean(p->resumable));
-	set(o, "connected_s", json_real(age));
+	daemon_status_set(o, "resumable", json_boolean(p->resumable));
+	daemon_status_set(o, "connected_s", json_real(age));
 	set_text(o, "waiting_for", producer_waits_for(p));
 	return o;
 }
@@ -471,18 +472,18 @@ static json_t *gpu_part(const struct gpu_stats *g)
 	set_text(o, "uuid", uuid);
 	set_driver(o, g->driver_version);
 	set_text(o, "state", g->lost ? "lost" : g->context ? "in use" : "not in use");
-	set(o, "context", json_boolean(g->context));
+	daemon_status_set(o, "context", json_boolean(g->context));
 	set_int(o, "slabs", g->n_slabs);
 	set_int(o, "slab_bytes", g->slab_bytes);
 	set_int(o, "budget_bytes", g->budget_bytes);
 	set_int(o, "pinned_bytes", g->pinned_bytes);
 	set_int(o, "copies_in_flight", g->in_flight);
 	set_int(o, "pageable_copies", g->n_pageable);
-	set(o, "copies", copies_part(g));
+	daemon_status_set(o, "copies", copies_part(g));
 	set_int(o, "errors", g->n_errors);
 	set_text(o, "last_error", g->last_error);
 	set_text(o, "not_pinned", g->pin_note);
-	set(o, "numa_node", json_integer(g->numa_node));
+	daemon_status_set(o, "numa_node", json_integer(g->numa_node));
 	set_text(o, "numa_error", g->numa_error ? strerror(g->numa_error) : "");
 	return o;
 }
@@ -540,24 +541,24 @@ static json_t *users_part(const struct engine *e)
 char *status_json(struct engine *e, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
-	set(root, "daemon", daemon_part(e));
-	set(root, "workers", workers_part(e));
-	set(root, "memory", memory_part(e));
-	set(root, "cache", cache_part(e));
-	set(root, "gpus", gpus_part(e));
+	daemon_status_set(root, "daemon", daemon_part(e));
+	daemon_status_set(root, "workers", workers_part(e));
+	daemon_status_set(root, "memory", memory_part(e));
+	daemon_status_set(root, "cache", cache_part(e));
+	daemon_status_set(root, "gpus", gpus_part(e));
 	for (const struct job *j = e->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j, viewer));
 	for (const struct session *s = e->sessions; s; s = s->next) {
 		if (s->state != SESSION_GREETED)
 			json_array_append_new(sessions, session_part(s, viewer));
 	}
-	set(root, "loaders", loaders);
-	set(root, "sessions", sessions);
-	set(root, "users", users_part(e));
+	daemon_status_set(root, "loaders", loaders);
+	daemon_status_set(root, "sessions", sessions);
+	daemon_status_set(root, "users", users_part(e));
 	for (const struct producer *p = e->producers; p; p = p->next)
 		json_array_append_new(producers, producer_part(p, viewer));
-	set(root, "producers", producers);
-	set(root, "limits", limits_part(e));
+	daemon_status_set(root, "producers", producers);
+	daemon_status_set(root, "limits", limits_part(e));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	return text;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int fit(int written)
+static int address_fit(int written)
 {
 	return written < 0 || written >= ADDRESS_MAX_BYTES ? -ENAMETOOLONG : 0;
 }
@@ -31,8 +31,8 @@ int address_own(char buf[ADDRESS_MAX_BYTES])
 	const char *runtime = runtime_directory();
 
 	if (runtime)
-		return fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s/batchd/socket", runtime));
-	return fit(snprintf(buf, ADDRESS_MAX_BYTES, "/tmp/batchd-%u/socket", (unsigned)geteuid()));
+		return address_fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s/batchd/socket", runtime));
+	return address_fit(snprintf(buf, ADDRESS_MAX_BYTES, "/tmp/batchd-%u/socket", (unsigned)geteuid()));
 }
 
 int address_own_beside(int version, char buf[ADDRESS_MAX_BYTES])
@@ -40,7 +40,7 @@ int address_own_beside(int version, char buf[ADDRESS_MAX_BYTES])
 	char own[ADDRESS_MAX_BYTES];
 	int r = address_own(own);
 
-	return r < 0 ? r : fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s.%d", own, version));
+	return r < 0 ? r : address_fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s.%d", own, version));
 }
 
 int address_candidate(unsigned i, char buf[ADDRESS_MAX_BYTES])
@@ -48,11 +48,11 @@ int address_candidate(unsigned i, char buf[ADDRESS_MAX_BYTES])
 	const char *given = secure_getenv(ADDRESS_VARIABLE);
 
 	if (given && given[0])
-		return i == 0 ? fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", given)) : -ENOENT;
+		return i == 0 ? address_fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", given)) : -ENOENT;
 	if (i == 0)
 		return address_own(buf);
 	if (i == 1)
-		return fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", ADDRESS_SYSTEM));
+		return address_fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", ADDRESS_SYSTEM));
 	return -ENOENT;
 }
 
@@ -60,7 +60,7 @@ int address_check(const char *path)
 {
 	char dir[ADDRESS_MAX_BYTES];
 	struct stat st;
-	int r = fit(snprintf(dir, sizeof dir, "%s", path));
+	int r = address_fit(snprintf(dir, sizeof dir, "%s", path));
 
 	if (r < 0)
 		return r;

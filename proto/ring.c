@@ -21,7 +21,7 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "atomics are shared between processes"
 
 /* ---- the page ---- */
 
-static int map(struct ring *r, int fd)
+static int ring_map_page(struct ring *r, int fd)
 {
 	void *page = mmap(NULL, RING_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -48,7 +48,7 @@ int ring_create(struct ring *r, int *fd)
 	    fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		result = -errno;
 	else
-		result = map(r, *fd);
+		result = ring_map_page(r, *fd);
 	if (result < 0) {
 		close(*fd);
 		*fd = -1;
@@ -65,7 +65,7 @@ int ring_map(struct ring *r, int fd)
 	*r = (struct ring){ 0 };
 	if (seals < 0 || (seals & needed) != needed || fstat(fd, &st) < 0 || st.st_size != RING_PAGE_BYTES)
 		return -EPROTO;
-	return map(r, fd);
+	return ring_map_page(r, fd);
 }
 
 void ring_unmap(struct ring *r)
@@ -77,14 +77,14 @@ void ring_unmap(struct ring *r)
 
 /* ---- one entry ---- */
 
-static unsigned char *entry(const struct ring_end *e)
+static unsigned char *ring_entry(const struct ring_end *e)
 {
 	return e->entries + (size_t)(e->at % RING_ENTRIES) * e->entry_bytes;
 }
 
 /* Returns n, the entries between the two ends, where the other end is at `there`; at least `least` and at most `most`
  * of them. Positions only grow, so a position that moves back gives too many entries, or too few. */
-static uint32_t check(struct ring_end *e, uint32_t there, uint32_t n, uint32_t least, uint32_t most)
+static uint32_t ring_check(struct ring_end *e, uint32_t there, uint32_t n, uint32_t least, uint32_t most)
 {
 	if (e->broken || n < least || n > most) {
 		e->broken = true;
@@ -98,7 +98,7 @@ uint32_t ring_untaken(struct ring_end *e)
 {
 	uint32_t taken = atomic_load(&e->lane->taken);
 
-	return check(e, taken, e->at - taken, 0, e->at - e->seen);
+	return ring_check(e, taken, e->at - taken, 0, e->at - e->seen);
 }
 
 uint32_t ring_peek_untaken(const struct ring_end *e)
@@ -112,7 +112,7 @@ uint32_t ring_waiting_entries(struct ring_end *e)
 {
 	uint32_t produced = atomic_load(&e->lane->produced);
 
-	return check(e, produced, produced - e->at, e->seen - e->at, RING_ENTRIES);
+	return ring_check(e, produced, produced - e->at, e->seen - e->at, RING_ENTRIES);
 }
 
 int ring_put(struct ring_end *e, const ProtobufCMessage *m)
@@ -128,8 +128,8 @@ int ring_put(struct ring_end *e, const ProtobufCMessage *m)
 	if (untaken == RING_ENTRIES)
 		return -EAGAIN;
 	n = (uint32_t)protobuf_c_message_pack(m, bytes);
-	memcpy(entry(e), &n, sizeof n);
-	memcpy(entry(e) + sizeof n, bytes, n);
+	memcpy(ring_entry(e), &n, sizeof n);
+	memcpy(ring_entry(e) + sizeof n, bytes, n);
 	atomic_store(&e->lane->produced, ++e->at);
 	return 0;
 }
@@ -142,10 +142,10 @@ int ring_take(struct ring_end *e, void *buf, size_t *n_bytes)
 		return -EPROTO;
 	if (there == 0)
 		return -EAGAIN;
-	n = *(volatile const uint32_t *)(const void *)entry(e); /* read once: the other side may change it */
+	n = *(volatile const uint32_t *)(const void *)ring_entry(e); /* read once: the other side may change it */
 	if (n == 0 || n > e->entry_bytes - sizeof n)
 		return -EPROTO;
-	memcpy(buf, entry(e) + sizeof n, n);
+	memcpy(buf, ring_entry(e) + sizeof n, n);
 	*n_bytes = n;
 	atomic_store(&e->lane->taken, ++e->at);
 	return 0;
@@ -179,7 +179,7 @@ void ring_arm(struct ring *r, uint32_t wake_at)
 }
 
 /* How many entries of a lane wait, for a reader that is at neither end. */
-static uint32_t between(const struct ring_lane *l)
+static uint32_t ring_between(const struct ring_lane *l)
 {
 	uint32_t taken = atomic_load(&l->taken);
 
@@ -188,12 +188,12 @@ static uint32_t between(const struct ring_lane *l)
 
 bool ring_wake_daemon_taken(struct ring *r)
 {
-	return atomic_load(&r->page->wake_at) && between(&r->page->batches) == 0 &&
+	return atomic_load(&r->page->wake_at) && ring_between(&r->page->batches) == 0 &&
 	       atomic_exchange(&r->page->wake_at, 0) != 0;
 }
 
 bool ring_wake_daemon_released(struct ring *r)
 {
 	uint32_t wake_at = atomic_load(&r->page->wake_at);
-	return wake_at && between(&r->page->releases) >= wake_at && atomic_exchange(&r->page->wake_at, 0) != 0;
+	return wake_at && ring_between(&r->page->releases) >= wake_at && atomic_exchange(&r->page->wake_at, 0) != 0;
 }

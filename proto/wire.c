@@ -47,7 +47,7 @@ static void *on_alloc(void *arena, size_t size)
 	return wire_arena_alloc(arena, size);
 }
 
-static void on_free(void *arena, void *memory)
+static void wire_on_free(void *arena, void *memory)
 {
 	(void)arena; /* the next unpack frees everything at once */
 	(void)memory;
@@ -55,7 +55,7 @@ static void on_free(void *arena, void *memory)
 
 void wire_arena_init(struct wire_arena *a)
 {
-	a->allocator = (ProtobufCAllocator){ .alloc = on_alloc, .free = on_free, .allocator_data = a };
+	a->allocator = (ProtobufCAllocator){ .alloc = on_alloc, .free = wire_on_free, .allocator_data = a };
 	arena_reset(a);
 }
 
@@ -427,8 +427,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 }
 
 /* The part of unpacking that both unpackers share, before they look at the body. */
-static void *unpack(struct wire_arena *a, const ProtobufCMessageDescriptor *type, const void *bytes, size_t n_bytes,
-		    const char **why)
+static void *wire_unpack(struct wire_arena *a, const ProtobufCMessageDescriptor *type, const void *bytes,
+			 size_t n_bytes, const char **why)
 {
 	void *m;
 
@@ -448,7 +448,8 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, 
 		       const char **why)
 {
 	const char *wrong = NULL;
-	Batchd__Wire__ClientMessage *m = unpack(a, &batchd__wire__client_message__descriptor, bytes, n_bytes, &wrong);
+	Batchd__Wire__ClientMessage *m =
+		wire_unpack(a, &batchd__wire__client_message__descriptor, bytes, n_bytes, &wrong);
 
 	if (m)
 		wrong = check_client(a, m);
@@ -462,7 +463,8 @@ int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, 
 		       const char **why)
 {
 	const char *wrong = NULL;
-	Batchd__Wire__ServerMessage *m = unpack(a, &batchd__wire__server_message__descriptor, bytes, n_bytes, &wrong);
+	Batchd__Wire__ServerMessage *m =
+		wire_unpack(a, &batchd__wire__server_message__descriptor, bytes, n_bytes, &wrong);
 
 	if (m)
 		wrong = check_server(a, m);

@@ -33,7 +33,7 @@ static const struct subcommand *find(const char *name)
 }
 
 /* How many letters have to be changed, added or left out (Levenshtein). */
-static unsigned distance(const char *a, const char *b)
+static unsigned batchctl_distance(const char *a, const char *b)
 {
 	unsigned row[32];
 	size_t n = strlen(b) < 31 ? strlen(b) : 31;
@@ -58,13 +58,13 @@ static unsigned distance(const char *a, const char *b)
 	return row[n];
 }
 
-static int refuse(const char *name)
+static int batchctl_refuse(const char *name)
 {
 	const char *meant = NULL;
 	unsigned nearest = 3; /* a larger distance means another word */
 
 	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
-		unsigned d = subcommands[i].summary ? distance(name, subcommands[i].name) : nearest;
+		unsigned d = subcommands[i].summary ? batchctl_distance(name, subcommands[i].name) : nearest;
 
 		if (subcommands[i].summary && strlen(name) > 2 && !strncmp(name, subcommands[i].name, strlen(name)))
 			d = 0; /* a prefix */
@@ -81,7 +81,7 @@ static int refuse(const char *name)
 	return CTL_USAGE;
 }
 
-static int help(void)
+static int batchctl_help(void)
 {
 	puts("batchctl COMMAND [OPTIONS]\n");
 	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
@@ -92,7 +92,7 @@ static int help(void)
 	return ctl_flush(NULL);
 }
 
-static int version(void)
+static int batchctl_version(void)
 {
 	puts("batchctl " BATCHD_VERSION);
 	return ctl_flush(NULL);
@@ -106,7 +106,7 @@ static int help_on(const char *name)
 	char *argv[] = { text_name, flag, NULL };
 
 	if (!s || !s->summary)
-		return refuse(name);
+		return batchctl_refuse(name);
 	snprintf(text_name, sizeof text_name, "%s", name);
 	return s->run(2, argv);
 }
@@ -122,13 +122,13 @@ int main(int argc, char **argv)
 		return CTL_USAGE;
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return help();
+		return batchctl_help();
 	if (!strcmp(argv[1], "--version"))
-		return version();
+		return batchctl_version();
 	if (!strcmp(argv[1], "help"))
-		return argc < 3 ? help() : help_on(argv[2]);
+		return argc < 3 ? batchctl_help() : help_on(argv[2]);
 	s = find(argv[1]);
 	if (!s)
-		return refuse(argv[1]);
+		return batchctl_refuse(argv[1]);
 	return s->run(argc - 1, argv + 1);
 }

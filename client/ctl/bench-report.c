@@ -21,7 +21,7 @@ double bench_number(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-static void cell(struct table *t, int decimals, double value)
+static void bench_report_cell(struct table *t, int decimals, double value)
 {
 	char text[64];
 
@@ -45,17 +45,17 @@ void bench_add_row(struct bench *b, const char *name, struct bench_stats *t)
 
 	table_cell(b->rows, "%s%s", name, t->partial && t != &b->total ? " (part)" : "");
 	table_cell(b->rows, "%" PRIu64, t->images);
-	cell(b->rows, 2, t->seconds);
-	cell(b->rows, 0, bench_stats_images_per_s(t));
+	bench_report_cell(b->rows, 2, t->seconds);
+	bench_report_cell(b->rows, 0, bench_stats_images_per_s(t));
 	table_cell(b->rows, "%s/s",
 		   t->seconds > 0 ? size_format((uint64_t)((double)t->bytes / t->seconds), bytes, sizeof bytes) : "-");
-	cell(b->rows, 0, t->decoded);
+	bench_report_cell(b->rows, 0, t->decoded);
 	cell_ms(b->rows, bench_stats_daemon_cpu_ms(t) + bench_stats_trainer_cpu_ms(t));
 	cell_ms(b->rows, bench_stats_daemon_cpu_ms(t));
 	cell_ms(b->rows, bench_stats_trainer_cpu_ms(t));
-	cell(b->rows, 2, bench_stats_wait_ms(t, 0.5));
-	cell(b->rows, 2, bench_stats_wait_ms(t, 0.99));
-	cell(b->rows, 1, (double)t->first_ns / 1e6);
+	bench_report_cell(b->rows, 2, bench_stats_wait_ms(t, 0.5));
+	bench_report_cell(b->rows, 2, bench_stats_wait_ms(t, 0.99));
+	bench_report_cell(b->rows, 1, (double)t->first_ns / 1e6);
 }
 
 static void cpu_model(char *buf, size_t size)
@@ -138,11 +138,11 @@ static void print_trainers(struct bench *b)
 		table_cell(t, "%u", i);
 		table_cell(t, "%" PRIu64, one->batches);
 		table_cell(t, "%" PRIu64, one->images);
-		cell(t, 0, bench_stats_images_per_s(one));
-		cell(t, 1, one->batches ? (double)one->trainer_cpu_ns / 1e3 / (double)one->batches : NAN);
-		cell(t, 2, bench_stats_wait_ms(one, 0.5));
-		cell(t, 2, bench_stats_wait_ms(one, 0.99));
-		cell(t, 1, first_call_ms(b, i));
+		bench_report_cell(t, 0, bench_stats_images_per_s(one));
+		bench_report_cell(t, 1, one->batches ? (double)one->trainer_cpu_ns / 1e3 / (double)one->batches : NAN);
+		bench_report_cell(t, 2, bench_stats_wait_ms(one, 0.5));
+		bench_report_cell(t, 2, bench_stats_wait_ms(one, 0.99));
+		bench_report_cell(t, 1, first_call_ms(b, i));
 	}
 	table_print(t, 0);
 	table_destroy(t);

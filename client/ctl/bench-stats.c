@@ -17,13 +17,13 @@ void bench_stats_finish(struct bench_stats *t)
 	t->n_waits = 0;
 }
 
-static uint64_t integer(const json_t *o, const char *key)
+static uint64_t bench_stats_integer(const json_t *o, const char *key)
 {
 	return (uint64_t)json_integer_value(json_object_get(o, key));
 }
 
 /* Room for n more waits; NULL when memory is short. */
-static uint64_t *extend(struct bench_stats *t, size_t n)
+static uint64_t *bench_stats_extend(struct bench_stats *t, size_t n)
 {
 	uint64_t *grown = realloc(t->waits_ns, (t->n_waits + n + 1) * sizeof *grown);
 	uint64_t *room;
@@ -39,21 +39,21 @@ static uint64_t *extend(struct bench_stats *t, size_t n)
 bool bench_stats_add(struct bench_stats *t, const json_t *answer)
 {
 	const json_t *waits = json_object_get(answer, "waits_ns");
-	uint64_t begun = integer(answer, "begun_ns"), ended = integer(answer, "ended_ns"),
-		 first = integer(answer, "first_ns");
+	uint64_t begun = bench_stats_integer(answer, "begun_ns"), ended = bench_stats_integer(answer, "ended_ns"),
+		 first = bench_stats_integer(answer, "first_ns");
 	size_t n = json_array_size(waits);
-	uint64_t *room = extend(t, n);
+	uint64_t *room = bench_stats_extend(t, n);
 
 	if (!room)
 		return false;
 	for (size_t i = 0; i < n; i++)
 		room[i] = (uint64_t)json_integer_value(json_array_get(waits, i));
-	t->images += integer(answer, "images");
-	t->bytes += integer(answer, "bytes");
-	t->batches += integer(answer, "batches");
-	t->padding += integer(answer, "padding");
-	t->replaced += integer(answer, "replaced");
-	t->trainer_cpu_ns += integer(answer, "cpu_ns");
+	t->images += bench_stats_integer(answer, "images");
+	t->bytes += bench_stats_integer(answer, "bytes");
+	t->batches += bench_stats_integer(answer, "batches");
+	t->padding += bench_stats_integer(answer, "padding");
+	t->replaced += bench_stats_integer(answer, "replaced");
+	t->trainer_cpu_ns += bench_stats_integer(answer, "cpu_ns");
 	if (!t->begun_ns || begun < t->begun_ns)
 		t->begun_ns = begun;
 	if (ended > t->ended_ns)
@@ -73,7 +73,7 @@ static double sum_known(double so_far, double more, bool begun)
 bool bench_stats_append(struct bench_stats *t, const struct bench_stats *later)
 {
 	bool begun = t->batches > 0;
-	uint64_t *room = extend(t, later->n_waits);
+	uint64_t *room = bench_stats_extend(t, later->n_waits);
 
 	if (!room)
 		return false;
@@ -110,7 +110,7 @@ double bench_stats_trainer_cpu_ms(const struct bench_stats *t)
 	return t->images ? (double)t->trainer_cpu_ns / 1e6 / (double)t->images : NAN;
 }
 
-static int ascending(const void *a, const void *b)
+static int bench_stats_ascending(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
 
@@ -121,7 +121,7 @@ double bench_stats_wait_ms(struct bench_stats *t, double quantile)
 {
 	if (!t->n_waits)
 		return NAN;
-	qsort(t->waits_ns, t->n_waits, sizeof *t->waits_ns, ascending);
+	qsort(t->waits_ns, t->n_waits, sizeof *t->waits_ns, bench_stats_ascending);
 	return (double)t->waits_ns[(size_t)ceil(quantile * (double)t->n_waits) - 1] / 1e6;
 }
 

@@ -35,7 +35,7 @@ struct epoch {
 };
 
 /* Sends a line to bench. False when bench is gone. */
-static bool tell(json_t *event)
+static bool bench_trainer_tell(json_t *event)
 {
 	bool sent = event && json_dumpf(event, stdout, JSON_COMPACT) == 0;
 
@@ -44,10 +44,10 @@ static bool tell(json_t *event)
 	return fflush(stdout) == 0 && sent;
 }
 
-static int fail(int code, const char *text)
+static int bench_trainer_fail(int code, const char *text)
 {
-	tell(json_pack("{s:s, s:i, s:o}", "event", "error", "code", code, "text",
-		       ctl_json_text(*text ? text : batchd_code_name(code))));
+	bench_trainer_tell(json_pack("{s:s, s:i, s:o}", "event", "error", "code", code, "text",
+				     ctl_json_text(*text ? text : batchd_code_name(code))));
 	return CTL_FAILED;
 }
 
@@ -59,16 +59,16 @@ static int on_opening(void *arg, const char *phase, uint64_t done, uint64_t tota
 	if (!*phase || now - t->told_ns < TELL_NS)
 		return 0;
 	t->told_ns = now;
-	return !tell(json_pack("{s:s, s:s, s:I, s:I}", "event", "opening", "phase", phase, "done", (json_int_t)done,
-			       "total", (json_int_t)total));
+	return !bench_trainer_tell(json_pack("{s:s, s:s, s:I, s:I}", "event", "opening", "phase", phase, "done",
+					     (json_int_t)done, "total", (json_int_t)total));
 }
 
-static uint32_t integer(const json_t *config, const char *key)
+static uint32_t bench_trainer_integer(const json_t *config, const char *key)
 {
 	return (uint32_t)json_integer_value(json_object_get(config, key));
 }
 
-static int open_loader(struct bench_trainer *t, const json_t *config)
+static int bench_trainer_open_loader(struct bench_trainer *t, const json_t *config)
 {
 	uint64_t begun = progress_now_ns();
 	struct batchd_options o;
@@ -81,14 +81,14 @@ static int open_loader(struct bench_trainer *t, const json_t *config)
 	o.dataset = json_string_value(json_object_get(config, "dataset"));
 	o.transform = json_string_value(json_object_get(config, "transform"));
 	o.job = json_string_value(json_object_get(config, "job"));
-	o.dtype = (enum batchd_dtype)integer(config, "dtype");
-	o.layout = (enum batchd_layout)integer(config, "layout");
-	o.mode = (enum batchd_mode)integer(config, "mode");
-	o.batch_size = integer(config, "batch_size");
-	o.rank = (int32_t)integer(config, "rank");
-	o.world_size = integer(config, "world_size");
-	o.num_workers = integer(config, "num_workers");
-	o.n_slots = integer(config, "n_slots");
+	o.dtype = (enum batchd_dtype)bench_trainer_integer(config, "dtype");
+	o.layout = (enum batchd_layout)bench_trainer_integer(config, "layout");
+	o.mode = (enum batchd_mode)bench_trainer_integer(config, "mode");
+	o.batch_size = bench_trainer_integer(config, "batch_size");
+	o.rank = (int32_t)bench_trainer_integer(config, "rank");
+	o.world_size = bench_trainer_integer(config, "world_size");
+	o.num_workers = bench_trainer_integer(config, "num_workers");
+	o.n_slots = bench_trainer_integer(config, "n_slots");
 	o.seed = (uint64_t)json_integer_value(json_object_get(config, "seed"));
 	o.shuffle = 1;
 	o.autostart = 0;
@@ -97,7 +97,7 @@ static int open_loader(struct bench_trainer *t, const json_t *config)
 	o.progress_arg = t;
 	r = batchd_open(&o, &t->loader, err, sizeof err);
 	if (r < 0)
-		return fail(r, err);
+		return bench_trainer_fail(r, err);
 	t->open_ns = progress_now_ns() - begun;
 	t->info.size_bytes = sizeof t->info;
 	batchd_get_info(t->loader, &t->info);
@@ -117,7 +117,7 @@ static uint64_t own_cpu_ns(void)
 	       ((uint64_t)u.ru_utime.tv_usec + (uint64_t)u.ru_stime.tv_usec) * 1000u;
 }
 
-static void touch(const void *data, size_t n_bytes)
+static void bench_trainer_touch(const void *data, size_t n_bytes)
 {
 	const uint64_t *words = data; /* a slot begins at a page */
 	uint64_t sum = 0;
@@ -143,7 +143,7 @@ static bool note_wait(struct epoch *e, uint64_t ns)
 }
 
 /* Takes one batch's numbers. False: no memory for them, or bench is gone. */
-static bool take(struct bench_trainer *t, struct epoch *e, const struct batchd_batch *b)
+static bool bench_trainer_take(struct bench_trainer *t, struct epoch *e, const struct batchd_batch *b)
 {
 	uint64_t now = progress_now_ns();
 	bool fine = true;
@@ -153,13 +153,14 @@ static bool take(struct bench_trainer *t, struct epoch *e, const struct batchd_b
 	else
 		e->first_ns = now;
 	if (t->touch)
-		touch(b->data, b->n_rows * t->row_bytes);
+		bench_trainer_touch(b->data, b->n_rows * t->row_bytes);
 	e->images += b->n_rows;
 	e->n_padding += b->n_padding;
 	e->n_replaced += b->n_replaced;
 	if (fine && now - t->told_ns >= TELL_NS) {
 		t->told_ns = now;
-		fine = tell(json_pack("{s:s, s:I}", "event", "progress", "images", (json_int_t)e->images));
+		fine = bench_trainer_tell(
+			json_pack("{s:s, s:I}", "event", "progress", "images", (json_int_t)e->images));
 	}
 	return fine;
 }
@@ -175,7 +176,7 @@ static int until_ms(uint64_t until_ns)
 }
 
 /* 0 or a batchd code. */
-static int run_epoch(struct bench_trainer *t, struct epoch *e, uint64_t epoch, uint64_t until_ns)
+static int bench_trainer_run_epoch(struct bench_trainer *t, struct epoch *e, uint64_t epoch, uint64_t until_ns)
 {
 	struct batchd_batch b = { .size_bytes = sizeof b };
 	uint64_t cpu = own_cpu_ns();
@@ -186,7 +187,7 @@ static int run_epoch(struct bench_trainer *t, struct epoch *e, uint64_t epoch, u
 	if (r < 0)
 		return r;
 	while ((r = batchd_next(t->loader, &b, until_ms(until_ns))) == BATCHD_OK) {
-		bool fine = take(t, e, &b);
+		bool fine = bench_trainer_take(t, e, &b);
 
 		released = batchd_release(t->loader, b.slot, b.generation);
 		if (!fine || released < 0)
@@ -208,17 +209,17 @@ static bool tell_epoch(const struct bench_trainer *t, const struct epoch *e, uin
 
 	for (size_t i = 0; i < e->n_waits; i++)
 		json_array_append_new(waits, json_integer((json_int_t)e->waits_ns[i]));
-	return tell(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "event", "epoch",
-			      "epoch", (json_int_t)epoch, "begun_ns", (json_int_t)e->begun_ns, "first_ns",
-			      (json_int_t)(e->n_batches ? e->first_ns - e->begun_ns : 0), "ended_ns",
-			      (json_int_t)e->ended_ns, "cpu_ns", (json_int_t)e->cpu_ns, "batches",
-			      (json_int_t)e->n_batches, "images", (json_int_t)e->images, "bytes",
-			      (json_int_t)(e->images * t->row_bytes), "padding", (json_int_t)e->n_padding, "replaced",
-			      (json_int_t)e->n_replaced, "complete", e->complete, "waits_ns", waits));
+	return bench_trainer_tell(json_pack(
+		"{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "event", "epoch", "epoch",
+		(json_int_t)epoch, "begun_ns", (json_int_t)e->begun_ns, "first_ns",
+		(json_int_t)(e->n_batches ? e->first_ns - e->begun_ns : 0), "ended_ns", (json_int_t)e->ended_ns,
+		"cpu_ns", (json_int_t)e->cpu_ns, "batches", (json_int_t)e->n_batches, "images", (json_int_t)e->images,
+		"bytes", (json_int_t)(e->images * t->row_bytes), "padding", (json_int_t)e->n_padding, "replaced",
+		(json_int_t)e->n_replaced, "complete", e->complete, "waits_ns", waits));
 }
 
 /* Does what bench asks until bench closes the pipe. */
-static int serve(struct bench_trainer *t)
+static int bench_trainer_serve(struct bench_trainer *t)
 {
 	char *line = NULL;
 	size_t size = 0;
@@ -229,10 +230,10 @@ static int serve(struct bench_trainer *t)
 		uint64_t epoch = (uint64_t)json_integer_value(json_object_get(question, "epoch"));
 		uint64_t until_ns = (uint64_t)json_integer_value(json_object_get(question, "until_ns"));
 		struct epoch e = { 0 };
-		int r = run_epoch(t, &e, epoch, until_ns);
+		int r = bench_trainer_run_epoch(t, &e, epoch, until_ns);
 
 		if (r < 0)
-			code = fail(r, batchd_error(t->loader));
+			code = bench_trainer_fail(r, batchd_error(t->loader));
 		else if (!tell_epoch(t, &e, epoch))
 			code = CTL_FAILED;
 		free(e.waits_ns);
@@ -253,12 +254,12 @@ int bench_trainer_main(int argc, char **argv)
 		return CTL_USAGE;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* without bench a trainer has no use */
-	code = open_loader(&t, config);
-	if (code == CTL_OK &&
-	    tell(json_pack("{s:s, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns", (json_int_t)t.open_ns,
-			   "n_samples", (json_int_t)t.info.n_samples, "n_samples_rank",
-			   (json_int_t)t.info.n_samples_rank, "row_bytes", (json_int_t)t.row_bytes)))
-		code = serve(&t);
+	code = bench_trainer_open_loader(&t, config);
+	if (code == CTL_OK && bench_trainer_tell(json_pack(
+				      "{s:s, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns", (json_int_t)t.open_ns,
+				      "n_samples", (json_int_t)t.info.n_samples, "n_samples_rank",
+				      (json_int_t)t.info.n_samples_rank, "row_bytes", (json_int_t)t.row_bytes)))
+		code = bench_trainer_serve(&t);
 	batchd_close(t.loader);
 	json_decref(config);
 	return code;

@@ -46,7 +46,7 @@ struct usage {
 };
 
 /* Replaces b->status. An exit code. */
-static int ask(struct bench *b, struct usage *out)
+static int bench_ask(struct bench *b, struct usage *out)
 {
 	char err[1024] = "", *text = NULL;
 	const json_t *loader;
@@ -97,7 +97,7 @@ static int wait_all(struct bench *b, struct progress *progress)
 	return r == 0 ? CTL_OK : r == 1 ? CTL_FAILED : ctl_exit_of(r);
 }
 
-static int open_all(struct bench *b)
+static int bench_open_all(struct bench *b)
 {
 	struct progress progress;
 
@@ -124,7 +124,7 @@ static void note_opened(struct bench *b)
 }
 
 /* Adds the answers of the trainers for one epoch. */
-static bool collect(struct bench *b, struct bench_stats *epoch)
+static bool bench_collect(struct bench *b, struct bench_stats *epoch)
 {
 	bool fine = true;
 
@@ -139,14 +139,14 @@ static bool collect(struct bench *b, struct bench_stats *epoch)
 	return fine;
 }
 
-static int run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool *ended)
+static int bench_run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool *ended)
 {
 	struct usage before, after;
 	struct progress progress;
 	struct bench_stats t;
 	json_t *entry;
 	char name[24];
-	int code = ask(b, &before);
+	int code = bench_ask(b, &before);
 
 	if (code != CTL_OK)
 		return code;
@@ -156,13 +156,13 @@ static int run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool
 	trainers_run(b->trainers, (unsigned)b->n_trainers, epoch, deadline_ns);
 	code = wait_all(b, &progress);
 	if (code == CTL_OK)
-		code = ask(b, &after);
+		code = bench_ask(b, &after);
 	if (code != CTL_OK)
 		return code;
 	bench_stats_init(&t);
 	t.daemon_cpu_s = after.cpu_s - before.cpu_s;
 	t.decoded = after.decoded - before.decoded;
-	if (!collect(b, &t) || !bench_stats_append(&b->total, &t))
+	if (!bench_collect(b, &t) || !bench_stats_append(&b->total, &t))
 		code = CTL_FAILED;
 	bench_add_row(b, name, &t);
 	entry = bench_stats_json(&t);
@@ -180,7 +180,7 @@ static int run_epochs(struct bench *b)
 	int code = CTL_OK;
 
 	for (uint64_t e = 0; code == CTL_OK && !ended && (!b->epochs || e < b->epochs); e++) {
-		code = run_epoch(b, e, deadline_ns, &ended);
+		code = bench_run_epoch(b, e, deadline_ns, &ended);
 		ended = ended || (deadline_ns && progress_now_ns() >= deadline_ns);
 	}
 	return code;
@@ -200,7 +200,7 @@ static bool no_daemon_answers(const struct bench *b)
 	return r == BATCHD_E_CONNECT || r == BATCHD_E_ACCESS;
 }
 
-static int prepare(struct bench *b)
+static int bench_prepare(struct bench *b)
 {
 	struct usage usage;
 
@@ -227,15 +227,15 @@ static int prepare(struct bench *b)
 			return CTL_FAILED;
 		b->socket = b->daemon.socket;
 	}
-	return ask(b, &usage);
+	return bench_ask(b, &usage);
 }
 
 static int bench(struct bench *b)
 {
-	int code = prepare(b);
+	int code = bench_prepare(b);
 
 	if (code == CTL_OK)
-		code = open_all(b);
+		code = bench_open_all(b);
 	if (code == CTL_OK) {
 		note_opened(b);
 		code = run_epochs(b);
@@ -247,7 +247,7 @@ static int bench(struct bench *b)
 	return code;
 }
 
-static void finish(struct bench *b)
+static void bench_finish_figures(struct bench *b)
 {
 	for (unsigned i = 0; i < MAX_TRAINERS; i++)
 		bench_stats_finish(&b->by_trainer[i]);
@@ -259,7 +259,7 @@ static void finish(struct bench *b)
 	free(b);
 }
 
-static bool parse(struct bench *b, int argc, char **argv, int *code)
+static bool bench_parse(struct bench *b, int argc, char **argv, int *code)
 {
 	const struct option_spec specs[] = {
 		{ "transform", OPTION_TEXT, &b->transform, "T",
@@ -321,7 +321,7 @@ int bench_main(int argc, char **argv)
 	b->batch_size = 64;
 	b->n_trainers = 1;
 	b->dtype = DTYPE_FLOAT32;
-	if (parse(b, argc, argv, &code)) {
+	if (bench_parse(b, argc, argv, &code)) {
 		if (!b->epochs && !b->until_ns) {
 			b->epochs = DEFAULT_EPOCHS;
 			b->until_ns = DEFAULT_NS;
@@ -329,6 +329,6 @@ int bench_main(int argc, char **argv)
 		catch_signals();
 		code = bench(b);
 	}
-	finish(b);
+	bench_finish_figures(b);
 	return code;
 }

@@ -40,12 +40,12 @@ static uint64_t cell_height(const struct contact_sheet *s)
 	return (uint64_t)s->height * s->scale + CAPTION + GAP;
 }
 
-static int left(const struct contact_sheet *s, uint32_t i)
+static int contact_sheet_left(const struct contact_sheet *s, uint32_t i)
 {
 	return (int)(GAP + i % s->columns * cell_width(s));
 }
 
-static int top(const struct contact_sheet *s, uint32_t i)
+static int contact_sheet_top(const struct contact_sheet *s, uint32_t i)
 {
 	return (int)(TITLE + i / s->columns * cell_height(s));
 }
@@ -124,7 +124,7 @@ void contact_sheet_destroy(struct contact_sheet *s)
 
 void contact_sheet_put(struct contact_sheet *s, uint32_t i, const uint8_t *rgb)
 {
-	int x0 = left(s, i), y0 = top(s, i);
+	int x0 = contact_sheet_left(s, i), y0 = contact_sheet_top(s, i);
 
 	for (uint32_t y = 0; y < s->height * s->scale; y++) {
 		const uint8_t *row = rgb + (size_t)(y / s->scale) * s->width * 3;
@@ -139,7 +139,7 @@ void contact_sheet_put(struct contact_sheet *s, uint32_t i, const uint8_t *rgb)
 
 void contact_sheet_put_text(struct contact_sheet *s, uint32_t i, const char *text)
 {
-	int x = left(s, i), y = top(s, i);
+	int x = contact_sheet_left(s, i), y = contact_sheet_top(s, i);
 	uint64_t width = (uint64_t)s->width * s->scale;
 	int height = (int)(s->height * s->scale);
 	size_t per_line = (width - 8) / (unsigned)gdFontGetSmall()->w;
@@ -163,7 +163,7 @@ void contact_sheet_put_text(struct contact_sheet *s, uint32_t i, const char *tex
 
 void contact_sheet_caption(struct contact_sheet *s, uint32_t i, const char *first, const char *second)
 {
-	int x = left(s, i), y = top(s, i) + (int)(s->height * s->scale) + 1;
+	int x = contact_sheet_left(s, i), y = contact_sheet_top(s, i) + (int)(s->height * s->scale) + 1;
 	uint64_t width = (uint64_t)s->width * s->scale;
 
 	draw_text(s, x, y, width, first, INK);

@@ -22,7 +22,7 @@ enum { ROWS = 8, ROW_BYTES = 4096, WAIT_MS = 30000 };
 
 /* ---- does it answer ---- */
 
-static json_t *ask(struct doctor *d, int *r, char *err, size_t err_size)
+static json_t *doctor_daemon_ask(struct doctor *d, int *r, char *err, size_t err_size)
 {
 	char *text = NULL;
 	json_t *root, *daemon;
@@ -39,7 +39,7 @@ void doctor_daemon(struct doctor *d)
 {
 	char err[1024] = "";
 	int r;
-	json_t *daemon = ask(d, &r, err, sizeof err);
+	json_t *daemon = doctor_daemon_ask(d, &r, err, sizeof err);
 	const char *version = json_string_value(json_object_get(daemon, "version"));
 
 	d->daemon_answers = r == 0 && version;
@@ -63,7 +63,8 @@ void doctor_daemon(struct doctor *d)
 
 /* ---- a loader ---- */
 
-static int open_loader(const struct doctor *d, int ordinal, struct batchd_loader **loader, char *err, size_t err_size)
+static int doctor_daemon_open_loader(const struct doctor *d, int ordinal, struct batchd_loader **loader, char *err,
+				     size_t err_size)
 {
 	struct batchd_options o;
 	char device[24];
@@ -126,7 +127,7 @@ void doctor_loader(struct doctor *d, const struct cuda_driver *driver, int ordin
 
 	if (n_room < ROWS * ROW_BYTES)
 		return;
-	r = open_loader(d, ordinal, &l, err, sizeof err);
+	r = doctor_daemon_open_loader(d, ordinal, &l, err, sizeof err);
 	if (r < 0) {
 		doctor_say(d, FINDING_PROBLEM, about, NULL, "a loader with its batches there cannot be opened: %s",
 			   err);
@@ -210,7 +211,7 @@ static void say_difference(struct doctor *d, const char *about, const char *reme
 		   meaning);
 }
 
-static void compare(struct doctor *d, const struct side *theirs, const struct side *ours)
+static void doctor_daemon_compare(struct doctor *d, const struct side *theirs, const struct side *ours)
 {
 	static const char *const remedies[NAMESPACES] = {
 		"run trainers and daemon in one PID namespace: docker run --pid=host, or --pid=container:NAME; in Kubernetes shareProcessNamespace",
@@ -240,11 +241,11 @@ void doctor_sides(struct doctor *d)
 	json_t *daemon;
 	int r;
 
-	if (!d->daemon_answers || !(daemon = ask(d, &r, err, sizeof err)))
+	if (!d->daemon_answers || !(daemon = doctor_daemon_ask(d, &r, err, sizeof err)))
 		return;
 	theirs = side_of_daemon(daemon);
 	json_decref(daemon);
 	say_side(d, "the daemon", &theirs);
 	say_side(d, "here", &ours);
-	compare(d, &theirs, &ours);
+	doctor_daemon_compare(d, &theirs, &ours);
 }

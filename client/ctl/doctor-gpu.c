@@ -36,7 +36,7 @@ struct gpu_trial {
 	char *pinned; /* SCRATCH bytes, registered */
 };
 
-static enum finding missing(const struct doctor *d)
+static enum finding doctor_gpu_missing(const struct doctor *d)
 {
 	return d->device_wanted ? FINDING_PROBLEM : FINDING_NOTE;
 }
@@ -51,7 +51,7 @@ static void write_handle(const struct cuda_ipc_handle *h)
 	fflush(stdout);
 }
 
-static int export(const struct cuda_driver *driver, int ordinal, const char **call)
+static int doctor_gpu_export(const struct cuda_driver *driver, int ordinal, const char **call)
 {
 	struct cuda_context *context;
 	struct cuda_ipc_handle handle;
@@ -92,7 +92,7 @@ int doctor_export_main(int argc, char **argv)
 
 	if (argc < 2 || cuda_driver_load(&driver, why, sizeof why) < 0)
 		return CTL_USAGE;
-	r = export(&driver, atoi(argv[1]), &call);
+	r = doctor_gpu_export(&driver, atoi(argv[1]), &call);
 	if (r != CUDA_OK)
 		printf("! %s says %s\n", call, cuda_error_name(&driver, r));
 	return r == CUDA_OK ? CTL_OK : CTL_FAILED;
@@ -236,14 +236,14 @@ static void try_pinning(struct gpu_trial *t)
 
 /* ---- a GPU ---- */
 
-static int attribute(const struct gpu_trial *t, enum cuda_device_attribute a)
+static int doctor_gpu_attribute(const struct gpu_trial *t, enum cuda_device_attribute a)
 {
 	int value = 0;
 
 	return t->driver->device_get_attribute(&value, a, t->device) == CUDA_OK ? value : 0;
 }
 
-static void describe(struct gpu_trial *t)
+static void doctor_gpu_describe(struct gpu_trial *t)
 {
 	char name[128] = "?", total[SIZE_TEXT_BYTES], uuid[40] = "";
 	struct cuda_uuid u = { 0 };
@@ -256,23 +256,24 @@ static void describe(struct gpu_trial *t)
 	for (unsigned i = 0; i < sizeof u.bytes; i++)
 		sprintf(uuid + strlen(uuid), "%02x%s", u.bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
 	doctor_say(t->doctor, FINDING_OK, t->about, NULL, "%s, %s, compute capability %d.%d, GPU-%s", name, total,
-		   attribute(t, CUDA_DEVICE_COMPUTE_MAJOR), attribute(t, CUDA_DEVICE_COMPUTE_MINOR), uuid);
+		   doctor_gpu_attribute(t, CUDA_DEVICE_COMPUTE_MAJOR),
+		   doctor_gpu_attribute(t, CUDA_DEVICE_COMPUTE_MINOR), uuid);
 	if (strstr(name, "MIG"))
 		doctor_say(t->doctor, FINDING_NOTE, t->about,
 			   "give daemon and trainers the same instance, or let trainers copy",
 			   "it is a MIG instance; CUDA IPC "
 			   "does not work between instances");
-	if (attribute(t, CUDA_DEVICE_MPS_ENABLED))
+	if (doctor_gpu_attribute(t, CUDA_DEVICE_MPS_ENABLED))
 		doctor_say(t->doctor, FINDING_OK, t->about, NULL, "MPS is on, which works and is not needed");
 }
 
 /* Whether several processes may use the GPU. */
 static bool check_mode(struct gpu_trial *t)
 {
-	int mode = attribute(t, CUDA_DEVICE_COMPUTE_MODE);
+	int mode = doctor_gpu_attribute(t, CUDA_DEVICE_COMPUTE_MODE);
 
 	if (mode == CUDA_COMPUTE_DEFAULT ||
-	    (mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && attribute(t, CUDA_DEVICE_MPS_ENABLED)))
+	    (mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && doctor_gpu_attribute(t, CUDA_DEVICE_MPS_ENABLED)))
 		return true;
 	doctor_say(t->doctor, FINDING_PROBLEM, t->about, "as root: nvidia-smi --compute-mode=DEFAULT (or -c 0)",
 		   "its compute mode is %s: %s", mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "exclusive" : "prohibited",
@@ -281,7 +282,7 @@ static bool check_mode(struct gpu_trial *t)
 	return false;
 }
 
-static int begin(struct gpu_trial *t, const char **call)
+static int doctor_gpu_begin(struct gpu_trial *t, const char **call)
 {
 	const struct cuda_driver *cu = t->driver;
 	int r;
@@ -312,9 +313,9 @@ static void check_gpu(struct doctor *d, const struct cuda_driver *driver, int or
 		return;
 	t.pinned = memory;
 	if (r == CUDA_OK)
-		describe(&t);
+		doctor_gpu_describe(&t);
 	if (r == CUDA_OK && check_mode(&t))
-		r = begin(&t, &call);
+		r = doctor_gpu_begin(&t, &call);
 	if (r != CUDA_OK)
 		doctor_say(
 			d, FINDING_PROBLEM, t.about,
@@ -346,7 +347,7 @@ void doctor_gpu(struct doctor *d)
 	int r = cuda_driver_load(&driver, why, sizeof why), version = 0, n = 0;
 
 	if (r < 0) {
-		doctor_say(d, missing(d), "driver",
+		doctor_say(d, doctor_gpu_missing(d), "driver",
 			   r == -ENOSYS ? "install NVIDIA driver 470 or newer"
 					: "install NVIDIA's driver; in a container: docker run --gpus all",
 			   "%s", why);
@@ -361,7 +362,7 @@ void doctor_gpu(struct doctor *d)
 	}
 	if (r != CUDA_OK) {
 		meaning = cuda_init_meaning(r, &advice);
-		doctor_say(d, r == CUDA_NO_DEVICE ? missing(d) : FINDING_PROBLEM, "driver", advice,
+		doctor_say(d, r == CUDA_NO_DEVICE ? doctor_gpu_missing(d) : FINDING_PROBLEM, "driver", advice,
 			   "CUDA %d.%d is installed, but %s: %s says %s", version / 1000, version % 1000 / 10, meaning,
 			   call, cuda_error_name(&driver, r));
 		return;

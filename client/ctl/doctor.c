@@ -7,7 +7,7 @@
 #include "ctl.h"
 #include "options.h"
 
-static int finish(struct doctor *d)
+static int doctor_finish(struct doctor *d)
 {
 	int code;
 
@@ -55,5 +55,5 @@ int doctor_main(int argc, char **argv)
 	doctor_system(&d);
 	doctor_gpu(&d);
 	doctor_sides(&d);
-	return finish(&d);
+	return doctor_finish(&d);
 }

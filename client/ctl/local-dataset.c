@@ -15,7 +15,7 @@ struct opening {
 	bool begun;
 };
 
-static void on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+static void local_dataset_on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
 {
 	struct opening *o = arg;
 
@@ -75,10 +75,11 @@ int local_open(const char *command, const char *text, enum progress_style style,
 		ctl_complain(command, "not enough memory");
 		return CTL_FAILED;
 	}
-	r = dataset_open(
-		&(struct dataset_source){
-			.spec = spec, .access = &access, .on_progress = on_progress, .progress_arg = &opening },
-		out, &err);
+	r = dataset_open(&(struct dataset_source){ .spec = spec,
+						   .access = &access,
+						   .on_progress = local_dataset_on_progress,
+						   .progress_arg = &opening },
+			 out, &err);
 	progress_end(&opening.progress);
 	free(spec);
 	if (r == 0)

@@ -107,7 +107,7 @@ static bool set_duration(const struct command *cmd, const struct option_spec *s,
 	return false;
 }
 
-static bool set(const struct command *cmd, const struct option_spec *s, const char *text)
+static bool ctl_options_set(const struct command *cmd, const struct option_spec *s, const char *text)
 {
 	switch (s->kind) {
 	case OPTION_FLAG:
@@ -130,7 +130,8 @@ static bool set(const struct command *cmd, const struct option_spec *s, const ch
 }
 
 /* argv[*at] is "--something"; consumes its argument too. */
-static bool take_option(const struct command *cmd, const struct option_spec *specs, int argc, char **argv, int *at)
+static bool ctl_options_take_option(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
+				    int *at)
 {
 	const char *name = argv[*at] + 2;
 	const char *equals = strchr(name, '=');
@@ -148,12 +149,12 @@ static bool take_option(const struct command *cmd, const struct option_spec *spe
 		return !equals;
 	}
 	if (equals)
-		return set(cmd, s, equals + 1);
+		return ctl_options_set(cmd, s, equals + 1);
 	if (*at + 1 >= argc) {
 		ctl_complain(cmd->name, "--%s wants %s behind it", s->name, s->arg);
 		return false;
 	}
-	return set(cmd, s, argv[++*at]);
+	return ctl_options_set(cmd, s, argv[++*at]);
 }
 
 static bool take_positional(const struct command *cmd, const char *text, const char **positional, unsigned *n)
@@ -187,7 +188,7 @@ bool command_parse(const struct command *cmd, const struct option_spec *specs, i
 		if (!ended && !strcmp(a, "--")) {
 			ended = true;
 		} else if (!ended && a[0] == '-' && a[1] == '-') {
-			if (!take_option(cmd, specs, argc, argv, &i))
+			if (!ctl_options_take_option(cmd, specs, argc, argv, &i))
 				return false;
 		} else if (!ended && a[0] == '-' && a[1]) {
 			ctl_complain(cmd->name, "unknown option '%s'; 'batchctl %s --help' lists them", a, cmd->name);

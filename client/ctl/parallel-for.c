@@ -18,17 +18,17 @@ struct parallel {
 	unsigned n_running;
 };
 
-static void fail(struct parallel *c, int error)
+static void parallel_for_fail(struct parallel *c, int error)
 {
 	int none = 0;
 
 	atomic_compare_exchange_strong(&c->error, &none, error);
 }
 
-static bool stopped(struct parallel *c)
+static bool parallel_for_stopped(struct parallel *c)
 {
 	if (c->job->cancel && atomic_load(c->job->cancel))
-		fail(c, -ECANCELED);
+		parallel_for_fail(c, -ECANCELED);
 	return atomic_load(&c->error) != 0;
 }
 
@@ -39,12 +39,12 @@ static void run_member(struct parallel *c)
 	uint64_t i;
 	int r = own ? 0 : -ENOMEM;
 
-	while (r == 0 && !stopped(c) && (i = atomic_fetch_add(&c->next, 1)) < job->n) {
+	while (r == 0 && !parallel_for_stopped(c) && (i = atomic_fetch_add(&c->next, 1)) < job->n) {
 		r = job->work(job->arg, own, i);
 		atomic_fetch_add(&c->done, 1);
 	}
 	if (r < 0)
-		fail(c, r);
+		parallel_for_fail(c, r);
 	if (own)
 		job->end(job->arg, own);
 }
@@ -61,7 +61,7 @@ static void *member_main(void *arg)
 	return NULL;
 }
 
-static void watch(struct parallel *c, struct progress *progress)
+static void parallel_for_watch(struct parallel *c, struct progress *progress)
 {
 	pthread_mutex_lock(&c->lock);
 	while (c->n_running) {
@@ -99,8 +99,8 @@ int parallel_for(const struct parallel_job *job, struct progress *progress)
 	}
 	pthread_mutex_unlock(&c.lock);
 	if (n == 0)
-		fail(&c, -EAGAIN);
-	watch(&c, progress);
+		parallel_for_fail(&c, -EAGAIN);
+	parallel_for_watch(&c, progress);
 	for (unsigned i = 0; i < n; i++)
 		pthread_join(threads[i], NULL);
 	pthread_cond_destroy(&c.left);

@@ -34,7 +34,7 @@ struct preview {
 	json_t *samples; /* of each picture: its other fields */
 };
 
-static int open_pipeline(struct preview *p)
+static int preview_open_pipeline(struct preview *p)
 {
 	struct pipeline_error err = { .text = "" };
 	uint32_t shape[3];
@@ -102,7 +102,7 @@ static int choose_first(struct preview *p)
 	return p->order ? CTL_OK : CTL_FAILED;
 }
 
-static int make_row(struct preview *p, uint64_t index, char *why, size_t why_size)
+static int preview_make_row(struct preview *p, uint64_t index, char *why, size_t why_size)
 {
 	struct dataset_error read_error = { .text = "" };
 	struct image_error error = { .text = "" };
@@ -124,7 +124,7 @@ static int make_row(struct preview *p, uint64_t index, char *why, size_t why_siz
 	return r;
 }
 
-static void note_bad(struct preview *p, uint64_t index, const char *name, const char *why)
+static void preview_note_bad(struct preview *p, uint64_t index, const char *name, const char *why)
 {
 	if (!p->json)
 		ctl_complain("preview", "%s: %s", name, why);
@@ -183,7 +183,7 @@ static int draw_one(struct preview *p, uint32_t i)
 	first_text(p, index, text, sizeof text);
 	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, *text ? text : base);
 	json_array_append_new(p->samples, fields_json(p, index));
-	r = make_row(p, index, why, sizeof why);
+	r = preview_make_row(p, index, why, sizeof why);
 	if (r < 0)
 		return r;
 	if (r == 0) {
@@ -191,7 +191,7 @@ static int draw_one(struct preview *p, uint32_t i)
 		contact_sheet_put(p->sheet, i, p->rgb);
 	} else {
 		contact_sheet_put_text(p->sheet, i, why);
-		note_bad(p, index, name, why);
+		preview_note_bad(p, index, name, why);
 	}
 	contact_sheet_caption(p->sheet, i, class ? class : first, second);
 	return 0;
@@ -246,7 +246,7 @@ static json_t *indices_json(const struct preview *p)
 	return list;
 }
 
-static int report(struct preview *p)
+static int preview_report(struct preview *p)
 {
 	int r = contact_sheet_write(p->sheet, p->out);
 
@@ -265,7 +265,7 @@ static int report(struct preview *p)
 
 static int preview(struct preview *p)
 {
-	int code = open_pipeline(p);
+	int code = preview_open_pipeline(p);
 
 	if (code == CTL_OK)
 		code = local_open("preview", p->path, progress_style_for(p->json, p->quiet), &p->ds);
@@ -284,10 +284,10 @@ static int preview(struct preview *p)
 		code = open_sheet(p);
 	if (code == CTL_OK)
 		code = draw_all(p);
-	return code == CTL_OK ? report(p) : code;
+	return code == CTL_OK ? preview_report(p) : code;
 }
 
-static void finish(struct preview *p)
+static void preview_finish(struct preview *p)
 {
 	contact_sheet_destroy(p->sheet);
 	json_decref(p->bad);
@@ -358,6 +358,6 @@ int preview_main(int argc, char **argv)
 		return CTL_USAGE;
 	}
 	code = preview(&p);
-	finish(&p);
+	preview_finish(&p);
 	return code;
 }

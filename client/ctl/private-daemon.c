@@ -28,7 +28,7 @@
 #define START_NS 15000000000u
 #define STOP_NS 15000000000u
 
-static void nap(void)
+static void private_daemon_nap(void)
 {
 	nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
 }
@@ -52,7 +52,7 @@ static bool make_places(struct private_daemon *d)
 }
 
 /* $BATCHD_DAEMON, else beside batchctl, else by $PATH. */
-static void find_program(char path[PATH_MAX])
+static void private_daemon_find_program(char path[PATH_MAX])
 {
 	const char *given = getenv("BATCHD_DAEMON");
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -94,14 +94,14 @@ static void become_daemon(const struct private_daemon *d, pid_t parent, const ch
 	_exit(127);
 }
 
-static bool has_ended(struct private_daemon *d)
+static bool private_daemon_has_ended(struct private_daemon *d)
 {
 	if (d->pid && waitpid(d->pid, NULL, WNOHANG) == d->pid)
 		d->pid = 0;
 	return !d->pid;
 }
 
-static bool answers(const struct private_daemon *d)
+static bool private_daemon_answers(const struct private_daemon *d)
 {
 	char *json = NULL;
 	bool yes = batchd_status(d->socket, &json, NULL, 0) == 0;
@@ -111,7 +111,7 @@ static bool answers(const struct private_daemon *d)
 }
 
 /* The log's last line says why. */
-static void complain(const struct private_daemon *d, const char *command, const char *what)
+static void private_daemon_complain(const struct private_daemon *d, const char *command, const char *what)
 {
 	FILE *f = lseek(d->log_fd, 0, SEEK_SET) == 0 ? fdopen(dup(d->log_fd), "r") : NULL;
 	char line[1024], last[1024] = "";
@@ -143,7 +143,7 @@ int private_daemon_start(struct private_daemon *d, const char *command, uint64_t
 		ctl_complain(command, "cannot start the private daemon: out of memory");
 		return -1;
 	}
-	find_program(program);
+	private_daemon_find_program(program);
 	d->pid = fork();
 	if (d->pid == 0)
 		become_daemon(d, parent, program, workers, environment);
@@ -153,16 +153,16 @@ int private_daemon_start(struct private_daemon *d, const char *command, uint64_t
 		ctl_complain(command, "cannot start the private daemon: %s", strerror(errno));
 		return -1;
 	}
-	while (!answers(d)) {
-		if (has_ended(d)) {
-			complain(d, command, "did not start");
+	while (!private_daemon_answers(d)) {
+		if (private_daemon_has_ended(d)) {
+			private_daemon_complain(d, command, "did not start");
 			return -1;
 		}
 		if (progress_now_ns() - begun > START_NS) {
-			complain(d, command, "does not answer");
+			private_daemon_complain(d, command, "does not answer");
 			return -1;
 		}
-		nap();
+		private_daemon_nap();
 	}
 	return 0;
 }
@@ -173,10 +173,10 @@ void private_daemon_stop(struct private_daemon *d)
 
 	if (d->pid)
 		kill(d->pid, SIGTERM);
-	while (!has_ended(d)) {
+	while (!private_daemon_has_ended(d)) {
 		if (progress_now_ns() - begun > STOP_NS)
 			kill(d->pid, SIGKILL);
-		nap();
+		private_daemon_nap();
 	}
 	if (d->log_fd > 0)
 		close(d->log_fd);

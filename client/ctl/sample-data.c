@@ -49,7 +49,7 @@ static void painter_end(void *arg, void *own)
 
 /* libjpeg's own error handler prints and calls exit(), also when memory is short; no other error is possible while
  * writing to memory. */
-static void compress(const struct synth_image *s, uint8_t **bytes, unsigned long *n_bytes)
+static void sample_data_compress(const struct synth_image *s, uint8_t **bytes, unsigned long *n_bytes)
 {
 	struct jpeg_compress_struct c;
 	struct jpeg_error_mgr errors;
@@ -73,7 +73,7 @@ static void compress(const struct synth_image *s, uint8_t **bytes, unsigned long
 	jpeg_destroy_compress(&c);
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t n)
+static int sample_data_write_all(int fd, const uint8_t *bytes, size_t n)
 {
 	while (n) {
 		ssize_t r = write(fd, bytes, n);
@@ -88,14 +88,14 @@ static int write_all(int fd, const uint8_t *bytes, size_t n)
 	return 0;
 }
 
-static int save(const struct paths *p, const uint8_t *bytes, size_t n)
+static int sample_data_save(const struct paths *p, const uint8_t *bytes, size_t n)
 {
 	int fd = open(p->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	int r;
 
 	if (fd < 0)
 		return -errno;
-	r = write_all(fd, bytes, n);
+	r = sample_data_write_all(fd, bytes, n);
 	if (close(fd) != 0 && r == 0)
 		r = -errno;
 	if (r == 0 && rename(p->partial, p->name) != 0)
@@ -119,11 +119,11 @@ static int make_picture(void *arg, void *own, uint64_t i)
 
 	if (r < 0)
 		return r;
-	compress(&image, &bytes, &n_bytes);
+	sample_data_compress(&image, &bytes, &n_bytes);
 	synth_image_class_name(c, class, sizeof class);
 	snprintf(paths.name, sizeof paths.name, "%s/%s/%05" PRIu64 ".jpg", d->dir, class, number);
 	snprintf(paths.partial, sizeof paths.partial, "%s.partial", paths.name);
-	r = save(&paths, bytes, n_bytes);
+	r = sample_data_save(&paths, bytes, n_bytes);
 	free(bytes);
 	if (r < 0)
 		ctl_complain("sample-data", "cannot write '%s': %s", paths.name, strerror(-r));
@@ -139,7 +139,7 @@ static bool is_empty(DIR *dir)
 	return true;
 }
 
-static bool make_directory(const char *path)
+static bool sample_data_make_directory(const char *path)
 {
 	if (mkdir(path, 0777) == 0 || errno == EEXIST)
 		return true;
@@ -147,7 +147,7 @@ static bool make_directory(const char *path)
 	return false;
 }
 
-static bool prepare(const struct sample_data *d)
+static bool sample_data_prepare(const struct sample_data *d)
 {
 	char path[4096], class[64];
 	bool empty;
@@ -157,7 +157,7 @@ static bool prepare(const struct sample_data *d)
 		ctl_complain("sample-data", "the directory's name is too long (%zu bytes)", strlen(d->dir));
 		return false;
 	}
-	if (!make_directory(d->dir))
+	if (!sample_data_make_directory(d->dir))
 		return false;
 	dir = opendir(d->dir);
 	if (!dir) {
@@ -174,7 +174,7 @@ static bool prepare(const struct sample_data *d)
 	for (unsigned c = 0; c < d->n_classes; c++) {
 		synth_image_class_name(c, class, sizeof class);
 		snprintf(path, sizeof path, "%s/%s", d->dir, class);
-		if (!make_directory(path))
+		if (!sample_data_make_directory(path))
 			return false;
 	}
 	return true;
@@ -200,7 +200,7 @@ static bool parse_size(struct sample_data *d)
 	return true;
 }
 
-static int report(struct sample_data *d)
+static int sample_data_report(struct sample_data *d)
 {
 	uint64_t n = d->n_classes * d->per_class, n_bytes = atomic_load(&d->n_bytes);
 	char bytes[32];
@@ -242,7 +242,7 @@ int sample_data_main(int argc, char **argv)
 		return code;
 	if (!parse_size(&d))
 		return CTL_USAGE;
-	if (!prepare(&d))
+	if (!sample_data_prepare(&d))
 		return CTL_FAILED;
 	progress_begin(&progress, progress_style_for(d.json, d.quiet), "sample-data", "pictures",
 		       d.n_classes * d.per_class);
@@ -256,5 +256,5 @@ int sample_data_main(int argc, char **argv)
 	progress_end(&progress);
 	if (r == -ENOMEM)
 		ctl_complain("sample-data", "not enough memory");
-	return r < 0 ? CTL_FAILED : report(&d);
+	return r < 0 ? CTL_FAILED : sample_data_report(&d);
 }

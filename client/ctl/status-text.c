@@ -26,16 +26,16 @@ static const char *text(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-static double number(const json_t *o, const char *key) /* NAN: missing */
+static double status_text_number(const json_t *o, const char *key) /* NAN: missing */
 {
 	const json_t *v = json_object_get(o, key);
 
 	return json_is_number(v) ? json_number_value(v) : json_is_boolean(v) ? json_is_true(v) : NAN;
 }
 
-static bool has(const json_t *o, const char *key)
+static bool status_text_has(const json_t *o, const char *key)
 {
-	return !isnan(number(o, key));
+	return !isnan(status_text_number(o, key));
 }
 
 /* The printers below write into this small buffer at the caller, which lives to the end of the caller's block. */
@@ -43,7 +43,7 @@ static bool has(const json_t *o, const char *key)
 
 static const char *count(const json_t *o, const char *key, char *buf, size_t size)
 {
-	double v = number(o, key);
+	double v = status_text_number(o, key);
 
 	if (isnan(v))
 		return *text(o, key) ? text(o, key) : "-"; /* some ids are hexadecimal texts */
@@ -53,7 +53,7 @@ static const char *count(const json_t *o, const char *key, char *buf, size_t siz
 
 static const char *rate(const json_t *o, const char *key, char *buf, size_t size)
 {
-	double v = number(o, key);
+	double v = status_text_number(o, key);
 
 	if (isnan(v))
 		return "-";
@@ -63,7 +63,7 @@ static const char *rate(const json_t *o, const char *key, char *buf, size_t size
 
 static const char *bytes(const json_t *o, const char *key, char *buf, size_t size)
 {
-	double v = number(o, key);
+	double v = status_text_number(o, key);
 
 	return !(v >= 0 && v < 1e18) ? "-" : size_format((uint64_t)v, buf, size);
 }
@@ -89,7 +89,7 @@ static const char *or_dash(const char *s)
 }
 
 /* Prints text from other users. */
-static void put(const char *s)
+static void status_text_put(const char *s)
 {
 	char *copy = strdup(s);
 
@@ -99,7 +99,7 @@ static void put(const char *s)
 	free(copy);
 }
 
-static void heading(const char *s)
+static void status_text_heading(const char *s)
 {
 	printf("%s%-9s%s ", table_bold(), s, table_plain());
 }
@@ -110,13 +110,13 @@ static void print_daemon(const json_t *root)
 {
 	const json_t *d = json_object_get(root, "daemon");
 
-	heading("batchd");
-	put(or_dash(text(d, "version")));
-	printf(", pid %s, up %s, cpu %s", count(d, "pid", BUF), seconds(number(d, "uptime_s"), BUF),
-	       seconds(number(d, "cpu_s"), BUF));
+	status_text_heading("batchd");
+	status_text_put(or_dash(text(d, "version")));
+	printf(", pid %s, up %s, cpu %s", count(d, "pid", BUF), seconds(status_text_number(d, "uptime_s"), BUF),
+	       seconds(status_text_number(d, "cpu_s"), BUF));
 	if (*text(d, "socket")) {
 		printf(", ");
-		put(text(d, "socket"));
+		status_text_put(text(d, "socket"));
 	}
 	putchar('\n');
 }
@@ -127,22 +127,22 @@ static void print_workers(const json_t *root)
 
 	if (!w)
 		return;
-	heading("workers");
+	status_text_heading("workers");
 	printf("%s", count(w, "target", BUF));
-	if (has(w, "max"))
+	if (status_text_has(w, "max"))
 		printf(" of at most %s", count(w, "max", BUF));
-	if (has(w, "busy"))
+	if (status_text_has(w, "busy"))
 		printf(", %s busy", count(w, "busy", BUF));
 	if (*text(w, "mode")) {
 		printf(" (");
-		put(text(w, "mode"));
+		status_text_put(text(w, "mode"));
 		if (*text(w, "why")) {
 			printf(": ");
-			put(text(w, "why"));
+			status_text_put(text(w, "why"));
 		}
 		putchar(')');
 	}
-	if (has(w, "io_threads"))
+	if (status_text_has(w, "io_threads"))
 		printf("; %s for reading", count(w, "io_threads", BUF));
 	putchar('\n');
 }
@@ -153,15 +153,15 @@ static void print_memory(const json_t *root)
 
 	if (!m)
 		return;
-	heading("memory");
+	status_text_heading("memory");
 	printf("batches %s", bytes(m, "slots_bytes", BUF));
-	if (has(m, "data_bytes"))
+	if (status_text_has(m, "data_bytes"))
 		printf(", names and orders %s", bytes(m, "data_bytes", BUF));
-	if (has(m, "cache_bytes"))
+	if (status_text_has(m, "cache_bytes"))
 		printf(", caches %s", bytes(m, "cache_bytes", BUF));
-	if (has(m, "budget_bytes"))
+	if (status_text_has(m, "budget_bytes"))
 		printf(", of a budget of %s", bytes(m, "budget_bytes", BUF));
-	if (has(m, "rss_bytes"))
+	if (status_text_has(m, "rss_bytes"))
 		printf("; resident %s", bytes(m, "rss_bytes", BUF));
 	putchar('\n');
 }
@@ -176,11 +176,11 @@ static void print_cache(const json_t *root)
 		return;
 	t = table_create("CACHE|>BYTES|>BUDGET|>ENTRIES|>HITS|>MISSES|>HIT RATE|>STALE|>REFUSED");
 	json_array_foreach ((json_t *)(uintptr_t)list, i, c) {
-		double hits = number(c, "hits"), asked = hits + number(c, "misses");
+		double hits = status_text_number(c, "hits"), asked = hits + status_text_number(c, "misses");
 
 		table_cell(t, "%s", or_dash(text(c, "tier")));
 		table_cell(t, "%s", bytes(c, "bytes", BUF));
-		table_cell(t, "%s", number(c, "budget_bytes") == 0 ? "off" : bytes(c, "budget_bytes", BUF));
+		table_cell(t, "%s", status_text_number(c, "budget_bytes") == 0 ? "off" : bytes(c, "budget_bytes", BUF));
 		table_cell(t, "%s", count(c, "entries", BUF));
 		table_cell(t, "%s", count(c, "hits", BUF));
 		table_cell(t, "%s", count(c, "misses", BUF));
@@ -203,8 +203,8 @@ static void add_copies(const json_t *gpu, double *n, double *n_bytes)
 	size_t i;
 
 	json_array_foreach ((json_t *)(uintptr_t)list, i, c) {
-		*n += number(c, "copies");
-		*n_bytes += number(c, "bytes");
+		*n += status_text_number(c, "copies");
+		*n_bytes += status_text_number(c, "bytes");
 	}
 }
 
@@ -236,30 +236,30 @@ static void print_gpu(const json_t *root, const json_t *g)
 	double copies = 0, sum = 0;
 
 	add_copies(g, &copies, &sum);
-	heading("gpu");
-	put(or_dash(text(g, "name")));
+	status_text_heading("gpu");
+	status_text_put(or_dash(text(g, "name")));
 	printf(", ");
-	put(or_dash(text(g, "uuid")));
+	status_text_put(or_dash(text(g, "uuid")));
 	printf(", CUDA %s, %s\n", or_dash(text(g, "cuda_driver")), or_dash(text(g, "state")));
 	printf("          batches %s of a budget of %s; %s pinned", bytes(g, "slab_bytes", BUF),
 	       bytes(g, "budget_bytes", BUF), bytes(g, "pinned_bytes", BUF));
 	if (!isnan(copies) && sum >= 0 && sum < 1e18)
 		printf("; %.0f copies, %s", copies, size_format((uint64_t)sum, BUF));
-	if (number(g, "pageable_copies") > 0)
+	if (status_text_number(g, "pageable_copies") > 0)
 		printf("; %s of them slow, from memory that is not pinned", count(g, "pageable_copies", BUF));
 	print_transports(root, text(g, "uuid"));
 	putchar('\n');
 	if (*text(g, "not_pinned")) {
 		printf("          ");
-		put(text(g, "not_pinned"));
+		status_text_put(text(g, "not_pinned"));
 		putchar('\n');
 	}
-	if (*text(g, "numa_error") && number(g, "numa_node") > 0) /* with node 0 alone all memory is near */
+	if (*text(g, "numa_error") && status_text_number(g, "numa_node") > 0) /* with node 0 alone all memory is near */
 		printf("          batches may lie far from it: cannot move them to NUMA node %s: %s (a container, or the service without gpu.conf, may forbid mbind)\n",
 		       count(g, "numa_node", BUF), text(g, "numa_error"));
-	if (number(g, "errors") > 0) {
+	if (status_text_number(g, "errors") > 0) {
 		printf("          %s errors, the last: ", count(g, "errors", BUF));
-		put(text(g, "last_error"));
+		status_text_put(text(g, "last_error"));
 		putchar('\n');
 	}
 }
@@ -290,7 +290,7 @@ static void print_loader_options(const json_t *l)
 		return;
 	}
 	if (*transform) {
-		put(transform);
+		status_text_put(transform);
 		printf(", ");
 	}
 	if (*text(l, "dtype"))
@@ -300,7 +300,7 @@ static void print_loader_options(const json_t *l)
 		printf("shared by every trainer, policy %s", or_dash(text(l, "policy")));
 	else
 		printf("%s over %s rank%s", or_dash(text(l, "mode")), count(l, "world_size", BUF),
-		       number(l, "world_size") > 1 ? "s" : "");
+		       status_text_number(l, "world_size") > 1 ? "s" : "");
 	if (json_is_true(json_object_get(l, "shuffle")))
 		printf(", shuffled with seed %s", count(l, "seed", BUF));
 	if (json_is_true(json_object_get(l, "drop_last")))
@@ -324,29 +324,29 @@ static const json_t *same_loader(const json_t *root, const json_t *l)
 static void print_rate(const json_t *l, const json_t *last, double uptime_s)
 {
 	const json_t *before = same_loader(last, l);
-	double passed = uptime_s - number(json_object_get(last, "daemon"), "uptime_s");
-	double made = number(l, "samples_decoded") - number(before, "samples_decoded");
+	double passed = uptime_s - status_text_number(json_object_get(last, "daemon"), "uptime_s");
+	double made = status_text_number(l, "samples_decoded") - status_text_number(before, "samples_decoded");
 
 	if (before && passed > 0 && made >= 0)
 		printf(", %.0f/s", made / passed);
-	else if (has(l, "images_per_s"))
+	else if (status_text_has(l, "images_per_s"))
 		printf(", %s/s on average", rate(l, "images_per_s", BUF));
 }
 
 static void print_loader_counts(const json_t *l, const json_t *last, double uptime_s)
 {
-	if (!is_served(l) || number(l, "n_samples") > 0)
+	if (!is_served(l) || status_text_number(l, "n_samples") > 0)
 		printf("  %s samples; ", count(l, "n_samples", BUF));
 	else
 		printf("  ");
 	printf("%s %s, %s delivered in %s batches", count(l, "samples_decoded", BUF), is_served(l) ? "made" : "decoded",
 	       count(l, "samples_delivered", BUF), count(l, "batches_delivered", BUF));
 	print_rate(l, last, uptime_s);
-	if (number(l, "batches_skipped") > 0)
+	if (status_text_number(l, "batches_skipped") > 0)
 		printf("; %s missed by slow trainers", count(l, "batches_skipped", BUF));
-	if (number(l, "trainers_detached") > 0)
+	if (status_text_number(l, "trainers_detached") > 0)
 		printf("; %s times one was too slow and went on by itself", count(l, "trainers_detached", BUF));
-	if (number(l, "n_bad") > 0)
+	if (status_text_number(l, "n_bad") > 0)
 		printf("; %s bad, replaced by others", count(l, "n_bad", BUF));
 	putchar('\n');
 }
@@ -354,7 +354,7 @@ static void print_loader_counts(const json_t *l, const json_t *last, double upti
 static void print_bad(const json_t *l)
 {
 	const json_t *list = json_object_get(l, "bad"), *b;
-	double n_bad = number(l, "n_bad");
+	double n_bad = status_text_number(l, "n_bad");
 	size_t i, n = json_array_size(list);
 
 	json_array_foreach ((json_t *)(uintptr_t)list, i, b) {
@@ -362,10 +362,10 @@ static void print_bad(const json_t *l)
 			break;
 		printf("    bad: ");
 		if (*text(b, "name")) {
-			put(text(b, "name"));
+			status_text_put(text(b, "name"));
 			printf(": ");
 		}
-		put(or_dash(text(b, "error")));
+		status_text_put(or_dash(text(b, "error")));
 		putchar('\n');
 	}
 	if (isnan(n_bad) || n_bad < (double)n)
@@ -416,22 +416,22 @@ static void print_streams(const json_t *l)
 static void print_loaders(const json_t *root, const json_t *last)
 {
 	const json_t *list = json_object_get(root, "loaders"), *l;
-	double uptime_s = number(json_object_get(root, "daemon"), "uptime_s");
+	double uptime_s = status_text_number(json_object_get(root, "daemon"), "uptime_s");
 	size_t i;
 
 	json_array_foreach ((json_t *)(uintptr_t)list, i, l) {
 		printf("\n%sloader %s%s  job ", table_bold(), count(l, "id", BUF), table_plain());
-		put(or_dash(text(l, "job")));
+		status_text_put(or_dash(text(l, "job")));
 		printf("  ");
-		put(or_dash(text(l, "dataset")));
+		status_text_put(or_dash(text(l, "dataset")));
 		printf("  ");
-		put(text(l, "state"));
+		status_text_put(text(l, "state"));
 		putchar('\n');
 		print_loader_options(l);
 		print_loader_counts(l, last, uptime_s);
 		if (*text(l, "error")) {
 			printf("  failed: ");
-			put(text(l, "error"));
+			status_text_put(text(l, "error"));
 			putchar('\n');
 		}
 		print_bad(l);
@@ -443,7 +443,7 @@ static void print_loaders(const json_t *root, const json_t *last)
 static const json_t *stream_of(const json_t *root, const json_t *session)
 {
 	const json_t *loaders = json_object_get(root, "loaders"), *l, *s;
-	double rank = number(session, "rank");
+	double rank = status_text_number(session, "rank");
 	size_t i, k;
 
 	json_array_foreach ((json_t *)(uintptr_t)loaders, i, l) {
@@ -454,7 +454,7 @@ static const json_t *stream_of(const json_t *root, const json_t *session)
 		if (json_array_size(streams) == 1)
 			return json_array_get(streams, 0);
 		json_array_foreach ((json_t *)(uintptr_t)streams, k, s)
-			if (number(s, "rank") == rank)
+			if (status_text_number(s, "rank") == rank)
 				return s;
 	}
 	return NULL;
@@ -463,7 +463,7 @@ static const json_t *stream_of(const json_t *root, const json_t *session)
 /* The name of a user of this machine; the daemon sends the number. */
 static const char *user_name(const json_t *s, char *buf, size_t size)
 {
-	double uid = number(s, "uid");
+	double uid = status_text_number(s, "uid");
 	const struct passwd *user;
 
 	if (*text(s, "user") || !(uid >= 0 && uid < UINT32_MAX))
@@ -490,8 +490,9 @@ static bool is_waited_for(const json_t *stream, double rank)
 static void session_state(const json_t *root, const json_t *s, char *buf, size_t size)
 {
 	const json_t *stream = stream_of(root, s);
-	bool waiting = number(s, "waiting") > 0, blocks = is_waited_for(stream, number(s, "rank"));
-	double held = number(s, "held"), ready = number(s, "ready");
+	bool waiting = status_text_number(s, "waiting") > 0,
+	     blocks = is_waited_for(stream, status_text_number(s, "rank"));
+	double held = status_text_number(s, "held"), ready = status_text_number(s, "ready");
 	const char *state = text(s, "state");
 	char waits[256];
 
@@ -507,8 +508,9 @@ static void session_state(const json_t *root, const json_t *s, char *buf, size_t
 		snprintf(buf, size, "works; %.0f batch%s ready for it%s", ready, ready > 1 ? "es are" : " is",
 			 blocks ? "; others wait for it" : "");
 	else if (json_object_get(s, "waits_for_epoch"))
-		snprintf(buf, size, "waits for its group to begin epoch %.0f", number(s, "waits_for_epoch"));
-	else if (number(stream, "ready") > 0)
+		snprintf(buf, size, "waits for its group to begin epoch %.0f",
+			 status_text_number(s, "waits_for_epoch"));
+	else if (status_text_number(stream, "ready") > 0)
 		snprintf(buf, size, "has batches%s", blocks ? "; others wait for it" : "");
 	else if (waiting && *stream_waits_for(stream, waits, sizeof waits))
 		snprintf(buf, size, "waits for %s", stream_waits_for(stream, waits, sizeof waits));
@@ -520,10 +522,10 @@ static void print_handover(const json_t *session)
 {
 	const json_t *h = json_object_get(session, "gpu_handover");
 
-	if (!(number(h, "batches") > 0))
+	if (!(status_text_number(h, "batches") > 0))
 		return;
 	printf("session %s hears of a batch on its GPU within %.0f us of its copy's end (half of them), %.0f us (99 %%)\n",
-	       count(session, "id", BUF), number(h, "p50_us"), number(h, "p99_us"));
+	       count(session, "id", BUF), status_text_number(h, "p50_us"), status_text_number(h, "p99_us"));
 }
 
 static void print_sessions(const json_t *root)
@@ -548,8 +550,8 @@ static void print_sessions(const json_t *root)
 		table_cell(t, "%s", user_name(s, BUF));
 		table_cell(t, "%s", or_dash(text(s, "program")));
 		table_cell(t, "%s", count(s, "batches", BUF));
-		table_cell(t, "%s", seconds(number(s, "connected_s"), BUF));
-		table_cell(t, "%s", seconds(number(s, "wait_s"), BUF));
+		table_cell(t, "%s", seconds(status_text_number(s, "connected_s"), BUF));
+		table_cell(t, "%s", seconds(status_text_number(s, "wait_s"), BUF));
 		table_cell(t, "%s", state);
 	}
 	table_print(t, 0);
@@ -557,15 +559,15 @@ static void print_sessions(const json_t *root)
 	json_array_foreach ((json_t *)(uintptr_t)list, i, s) {
 		if (json_is_true(json_object_get(s, "stalled"))) {
 			printf("session %s is stalled: ", count(s, "id", BUF));
-			put(text(s, "stalled_why"));
-			printf("; for %s by now, with %s batches\n", seconds(number(s, "stalled_s"), BUF),
+			status_text_put(text(s, "stalled_why"));
+			printf("; for %s by now, with %s batches\n", seconds(status_text_number(s, "stalled_s"), BUF),
 			       count(s, "held", BUF));
 		}
 		print_handover(s);
 		if (!*text(s, "no_gpu"))
 			continue;
 		printf("session %s copies to its GPU by itself: ", count(s, "id", BUF));
-		put(text(s, "no_gpu"));
+		status_text_put(text(s, "no_gpu"));
 		putchar('\n');
 	}
 }

@@ -48,7 +48,7 @@ static bool is_status(const json_t *root)
 	return found;
 }
 
-static int fetch(const struct status *o, json_t **out)
+static int ctl_status_fetch(const struct status *o, json_t **out)
 {
 	const char *source = !o->from ? "the daemon's answer" : !strcmp(o->from, "-") ? "standard input" : o->from;
 	char err[1024] = "", *json = NULL;
@@ -156,10 +156,10 @@ static void print_screen(const json_t *root, const json_t *last)
 	free(text);
 }
 
-static int once(struct status *o)
+static int ctl_status_once(struct status *o)
 {
 	json_t *root = NULL;
-	int code = fetch(o, &root);
+	int code = ctl_status_fetch(o, &root);
 
 	if (code != CTL_OK)
 		return code;
@@ -205,7 +205,7 @@ int status_main(int argc, char **argv)
 		ctl_complain("status", "--from shows a saved file; it goes with neither --socket nor --watch");
 		return CTL_USAGE;
 	}
-	while ((code = once(&o)) == CTL_OK && o.watch) {
+	while ((code = ctl_status_once(&o)) == CTL_OK && o.watch) {
 		if (!o.json && !isatty(STDOUT_FILENO))
 			puts("----");
 		sleep_ns(o.interval_ns);

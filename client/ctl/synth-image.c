@@ -64,7 +64,7 @@ void painter_destroy(struct painter *p)
 	free(p);
 }
 
-static int reserve(struct painter *p, size_t n_px)
+static int synth_image_reserve(struct painter *p, size_t n_px)
 {
 	if (n_px <= p->capacity_px)
 		return 0;
@@ -233,7 +233,7 @@ struct placing {
 	struct colour first, second;
 };
 
-static struct placing place(struct dice *d, unsigned c, uint32_t width, uint32_t height)
+static struct placing synth_image_place(struct dice *d, unsigned c, uint32_t width, uint32_t height)
 {
 	int side = (int)(width < height ? width : height);
 	int radius = side * dice_range(d, 22, 40) / 100 + 1;
@@ -264,14 +264,14 @@ static const struct colour *colour_at(const struct placing *s, int x, int y)
 	return in_fill(s->fill, (int)u, (int)v) ? &s->second : &s->first;
 }
 
-static uint8_t clamp(int v)
+static uint8_t synth_image_clamp(int v)
 {
 	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
-static void compose(struct painter *p, struct dice *d, unsigned c, uint32_t width, uint32_t height)
+static void synth_image_compose(struct painter *p, struct dice *d, unsigned c, uint32_t width, uint32_t height)
 {
-	struct placing shape = place(d, c, width, height);
+	struct placing shape = synth_image_place(d, c, width, height);
 	struct colour from = from_hsv(dice_range(d, 0, 359), dice_range(d, 20, 110), dice_range(d, 60, 200));
 	struct colour to = from_hsv(dice_range(d, 0, 359), dice_range(d, 20, 110), dice_range(d, 60, 200));
 	int tilt = dice_range(d, 0, 100); /* percent of the gradient that goes downwards */
@@ -291,9 +291,9 @@ static void compose(struct painter *p, struct dice *d, unsigned c, uint32_t widt
 			const struct colour *inside = colour_at(&shape, (int)x, (int)y);
 			const struct colour *base = inside ? inside : &ground;
 
-			p->rgb[3 * i] = clamp(base->r + (p->luma[i] + p->warmth[i]) / 16);
-			p->rgb[3 * i + 1] = clamp(base->g + p->luma[i] / 16);
-			p->rgb[3 * i + 2] = clamp(base->b + (p->luma[i] - p->warmth[i]) / 16);
+			p->rgb[3 * i] = synth_image_clamp(base->r + (p->luma[i] + p->warmth[i]) / 16);
+			p->rgb[3 * i + 1] = synth_image_clamp(base->g + p->luma[i] / 16);
+			p->rgb[3 * i + 2] = synth_image_clamp(base->b + (p->luma[i] - p->warmth[i]) / 16);
 		}
 	}
 }
@@ -320,11 +320,11 @@ int synth_image_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, 
 	out->height = out->height < 16 ? 16 : out->height;
 	out->quality = dice_range(&d, 88, 94);
 	strength = dice_range(&d, 70, 110);
-	r = reserve(p, (size_t)out->width * out->height);
+	r = synth_image_reserve(p, (size_t)out->width * out->height);
 	if (r < 0)
 		return r;
 	make_noise(p, &d, out->width, out->height, strength);
-	compose(p, &d, c, out->width, out->height);
+	synth_image_compose(p, &d, c, out->width, out->height);
 	out->rgb = p->rgb;
 	return 0;
 }

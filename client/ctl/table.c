@@ -24,7 +24,7 @@ struct table {
 	size_t n_cells, capacity;
 };
 
-static bool decorated(void)
+static bool table_decorated(void)
 {
 	const char *term = getenv("TERM");
 
@@ -33,12 +33,12 @@ static bool decorated(void)
 
 const char *table_bold(void)
 {
-	return decorated() ? "\033[1m" : "";
+	return table_decorated() ? "\033[1m" : "";
 }
 
 const char *table_plain(void)
 {
-	return decorated() ? "\033[0m" : "";
+	return table_decorated() ? "\033[0m" : "";
 }
 
 static unsigned text_width(const char *text)
@@ -84,7 +84,7 @@ void table_destroy(struct table *t)
 	free(t);
 }
 
-static bool grow(struct table *t)
+static bool table_grow(struct table *t)
 {
 	size_t capacity = t->capacity ? 2 * t->capacity : 64;
 	char **cells;
@@ -104,7 +104,7 @@ void table_cell(struct table *t, const char *fmt, ...)
 	va_list args;
 	char *text = NULL;
 
-	if (!t || !grow(t))
+	if (!t || !table_grow(t))
 		return;
 	va_start(args, fmt);
 	if (vasprintf(&text, fmt, args) < 0)
@@ -135,7 +135,7 @@ static unsigned line_limit(void)
 	return w.ws_col;
 }
 
-static void measure(const struct table *t, unsigned indent, unsigned *widths)
+static void table_measure(const struct table *t, unsigned indent, unsigned *widths)
 {
 	unsigned total = indent, widest = 0;
 	unsigned limit = line_limit();
@@ -159,7 +159,7 @@ static void measure(const struct table *t, unsigned indent, unsigned *widths)
 		widths[widest] > total - limit + MIN_FLEXIBLE ? widths[widest] - (total - limit) : MIN_FLEXIBLE;
 }
 
-static void put(const char *text, unsigned width, bool right, bool last)
+static void table_put(const char *text, unsigned width, bool right, bool last)
 {
 	unsigned has = text_width(text);
 	unsigned shown = 0;
@@ -203,9 +203,9 @@ static struct block next_block(const struct table *t, const unsigned *widths, un
 static void print_heading(const struct table *t, const unsigned *widths, const struct block *b, unsigned indent)
 {
 	printf("%*s%s", (int)indent, "", table_bold());
-	put(t->heading[0], widths[0], t->right[0], b->begin == b->end);
+	table_put(t->heading[0], widths[0], t->right[0], b->begin == b->end);
 	for (unsigned c = b->begin; c < b->end; c++)
-		put(t->heading[c], widths[c], t->right[c], c + 1 == b->end);
+		table_put(t->heading[c], widths[c], t->right[c], c + 1 == b->end);
 	printf("%s\n", table_plain());
 }
 
@@ -215,9 +215,9 @@ static void print_row(const struct table *t, const unsigned *widths, const struc
 	unsigned end = b->end < left ? b->end : (unsigned)left;
 
 	printf("%*s", (int)indent, "");
-	put(cell_text(t, first), widths[0], t->right[0], b->begin >= end);
+	table_put(cell_text(t, first), widths[0], t->right[0], b->begin >= end);
 	for (unsigned c = b->begin; c < end; c++)
-		put(cell_text(t, first + c), widths[c], t->right[c], c + 1 == end);
+		table_put(cell_text(t, first + c), widths[c], t->right[c], c + 1 == end);
 	putchar('\n');
 }
 
@@ -228,7 +228,7 @@ void table_print(const struct table *t, unsigned indent)
 
 	if (!t)
 		return;
-	measure(t, indent, widths);
+	table_measure(t, indent, widths);
 	do {
 		if (t->n_columns > 1)
 			b = next_block(t, widths, indent, b.end);

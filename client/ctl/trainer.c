@@ -24,7 +24,7 @@ enum { POLL_MS = 100, LEAVE_MS = 5000 };
 
 extern char **environ;
 
-static int spawn(struct trainer *t, const char *config, int in, int out)
+static int trainer_spawn(struct trainer *t, const char *config, int in, int out)
 {
 	char program[] = "batchctl", subcommand[] = "bench-trainer";
 	char *copy = strdup(config);
@@ -55,7 +55,7 @@ int trainer_start(struct trainer *t, const json_t *config)
 	if (text)
 		r = pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 ? 0 : -errno;
 	if (r == 0)
-		r = spawn(t, text, in[0], out[1]);
+		r = trainer_spawn(t, text, in[0], out[1]);
 	if (r == 0) {
 		t->to = in[1];
 		t->from = out[0];
@@ -117,7 +117,7 @@ static void take_lines(struct trainer *t, unsigned i, struct progress *progress)
 	memmove(t->buffer, start, t->n_bytes);
 }
 
-static void receive(struct trainer *t, unsigned i, struct progress *progress)
+static void trainer_receive(struct trainer *t, unsigned i, struct progress *progress)
 {
 	ssize_t n = -1;
 
@@ -148,7 +148,7 @@ static void receive(struct trainer *t, unsigned i, struct progress *progress)
 }
 
 /* 0: all have answered; 1: not yet; or the code of a trainer that failed. */
-static int look(const struct trainer *list, unsigned n)
+static int trainer_look(const struct trainer *list, unsigned n)
 {
 	int r = 0;
 
@@ -164,7 +164,7 @@ static int look(const struct trainer *list, unsigned n)
 int trainers_wait(struct trainer *list, unsigned n, struct progress *progress, const atomic_bool *interrupted)
 {
 	struct pollfd *fds = calloc(n, sizeof *fds);
-	int r = fds ? look(list, n) : BATCHD_E_NOMEM;
+	int r = fds ? trainer_look(list, n) : BATCHD_E_NOMEM;
 
 	while (r == 1 && !atomic_load(interrupted)) {
 		uint64_t images = 0;
@@ -174,18 +174,18 @@ int trainers_wait(struct trainer *list, unsigned n, struct progress *progress, c
 		poll(fds, n, POLL_MS); /* EINTR after a signal is a round without events */
 		for (unsigned i = 0; i < n; i++) {
 			if (fds[i].revents)
-				receive(&list[i], i, progress);
+				trainer_receive(&list[i], i, progress);
 			images += list[i].images;
 		}
 		if (images)
 			progress_update(progress, images);
-		r = look(list, n);
+		r = trainer_look(list, n);
 	}
 	free(fds);
 	return r;
 }
 
-static bool has_ended(struct trainer *t)
+static bool trainer_has_ended(struct trainer *t)
 {
 	if (t->pid && waitpid(t->pid, NULL, WNOHANG) != 0)
 		t->pid = 0;
@@ -203,7 +203,7 @@ void trainers_stop(struct trainer *list, unsigned n, bool kill_them)
 	for (unsigned i = 0; i < n; i++) {
 		struct trainer *t = &list[i];
 
-		for (int ms = 0; !has_ended(t); ms += 5) {
+		for (int ms = 0; !trainer_has_ended(t); ms += 5) {
 			if (ms == LEAVE_MS)
 				kill(t->pid, SIGKILL);
 			nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);

@@ -6,13 +6,13 @@
 #include <string.h>
 
 /* 1 / x to about 48 bits, computed as in the daemon's finisher. */
-static void reciprocal(float x, float *high, float *low)
+static void convert_plan_reciprocal(float x, float *high, float *low)
 {
 	*high = 1.0f / x;
 	*low = (float)((1.0 - (double)x * (double)*high) / (double)x);
 }
 
-static bool is_exact(const struct convert_plan *p, uint32_t channel)
+static bool convert_plan_is_exact(const struct convert_plan *p, uint32_t channel)
 {
 	for (uint32_t v = 0; v < 256; v++) {
 		float wanted = convert_by_division((float)v, p->mean[channel], p->std[channel]);
@@ -40,12 +40,12 @@ void convert_plan_init(struct convert_plan *p, enum convert_number number, int p
 {
 	*p = (struct convert_plan){ .n_channels = n_channels, .number = (uint32_t)number, .planar = !!planar };
 	set_plane(p, plane);
-	reciprocal(255.0f, &p->scale_high, &p->scale_low);
+	convert_plan_reciprocal(255.0f, &p->scale_high, &p->scale_low);
 	for (uint32_t c = 0; c < n_channels; c++) {
 		p->mean[c] = mean ? mean[c] : 0.0f;
 		p->std[c] = std ? std[c] : 1.0f;
-		reciprocal(p->std[c], &p->std_high[c], &p->std_low[c]);
-		p->divides |= !is_exact(p, c);
+		convert_plan_reciprocal(p->std[c], &p->std_high[c], &p->std_low[c]);
+		p->divides |= !convert_plan_is_exact(p, c);
 	}
 }
 

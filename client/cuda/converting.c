@@ -16,13 +16,13 @@ struct rows {
 };
 
 /* A mistake of the caller: reported; the loader can still be used. */
-static int misuse(struct fault *f, const char *text)
+static int converting_misuse(struct fault *f, const char *text)
 {
 	return fault_set(f, BATCHD_E_INVALID, "%s", text);
 }
 
 /* A CUDA result as the caller's outcome. A fatal error stays: the next call for a batch returns it, too. */
-static int outcome(struct link *k, int result, const char *what, struct fault *f)
+static int converting_outcome(struct link *k, int result, const char *what, struct fault *f)
 {
 	int r = gpu_fault_on_stream(&delivery_of(k)->gpu, result, f, what);
 
@@ -44,12 +44,12 @@ static int find_link(struct batchd_loader *l, struct link **out, struct fault *f
 	k = l->link;
 	pthread_mutex_unlock(&l->lock);
 	*out = k;
-	return k && k->gpu ? 0 : misuse(f, "this loader delivers to no GPU: option device");
+	return k && k->gpu ? 0 : converting_misuse(f, "this loader delivers to no GPU: option device");
 }
 
 /* Ends one of the calls below, which do not take turns with batchd_next: a thread may have to finish a batch before the
  * next one can come for another thread. */
-static int leave(struct batchd_loader *l, int r, const struct fault *f)
+static int converting_leave(struct batchd_loader *l, int r, const struct fault *f)
 {
 	pthread_mutex_lock(&l->lock);
 	if (r < 0)
@@ -66,11 +66,12 @@ static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fau
 	int r = delivery_is_capturing(delivery_of(k), stream, &capturing);
 
 	if (r != CUDA_OK)
-		return outcome(k, r, "cannot use the stream", f);
+		return converting_outcome(k, r, "cannot use the stream", f);
 	return !capturing
 		       ? 0
-		       : misuse(f,
-				"a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
+		       : converting_misuse(
+				 f,
+				 "a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
 }
 
 /* An address of the host or of another GPU would be a fault on the GPU, which ends the process's use of CUDA for
@@ -85,10 +86,10 @@ static int check_target(struct link *k, cuda_ptr to, struct fault *f)
 	if (r == CUDA_OK)
 		r = g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to);
 	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* the result for addresses that CUDA does not know */
-		return outcome(k, r, "cannot look at the target", f);
+		return converting_outcome(k, r, "cannot look at the target", f);
 	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal
 		       ? 0
-		       : misuse(f, "the target is no memory of the loader's GPU");
+		       : converting_misuse(f, "the target is no memory of the loader's GPU");
 }
 
 /* The common steps: queue(k, rows, to, stream) with the batch's bytes in place. to: 0 where there is no target. */
@@ -102,7 +103,7 @@ static int with_batch(struct link *k, const struct rows *rows, uint64_t generati
 	int r, result = gpu_enter(&delivery_of(k)->gpu, &visit);
 
 	if (result != CUDA_OK)
-		return outcome(k, result, what, f);
+		return converting_outcome(k, result, what, f);
 	r = refuse_capture(k, stream, f);
 	if (r == 0 && has_target)
 		r = check_target(k, to, f);
@@ -112,9 +113,10 @@ static int with_batch(struct link *k, const struct rows *rows, uint64_t generati
 		result = lease ? delivery_use(delivery_of(k), lease, stream) : CUDA_OK;
 		pthread_mutex_unlock(k->host.lock);
 		if (!lease)
-			r = misuse(f, "this batch is no longer on loan, or a tensor has it");
+			r = converting_misuse(f, "this batch is no longer on loan, or a tensor has it");
 		else
-			r = outcome(k, result == CUDA_OK && queue ? queue(k, rows, to, stream) : result, what, f);
+			r = converting_outcome(k, result == CUDA_OK && queue ? queue(k, rows, to, stream) : result,
+					       what, f);
 	}
 	gpu_leave(&delivery_of(k)->gpu, &visit);
 	return r;
@@ -130,7 +132,7 @@ static uint32_t images_at_once(const struct convert_plan *p)
 	return n < 1 ? 1 : (uint32_t)n;
 }
 
-static int launch(const struct delivery *d, struct convert_plan *p, struct cuda_stream *stream)
+static int converting_launch(const struct delivery *d, struct convert_plan *p, struct cuda_stream *stream)
 {
 	void *parameters[] = { p };
 
@@ -155,7 +157,7 @@ static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, st
 		p.in = from + row * values;
 		p.out = to + row * values * number_bytes;
 		p.n_px = here * p.plane;
-		r = launch(d, &p, stream);
+		r = converting_launch(d, &p, stream);
 	}
 	return r;
 }
@@ -180,20 +182,21 @@ static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct faul
 	int r = gpu_enter(&delivery_of(k)->gpu, &visit);
 
 	if (r != CUDA_OK)
-		return outcome(k, r, "cannot finish a batch", f);
+		return converting_outcome(k, r, "cannot finish a batch", f);
 	r = refuse_capture(k, stream, f);
 	gpu_leave(&delivery_of(k)->gpu, &visit);
 	if (r < 0)
 		return r;
 	if (!*delivery_of(k)->no_kernel)
-		return misuse(
+		return converting_misuse(
 			f,
 			"this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
 	snprintf(text, sizeof text, "%s: use batch.device_data", delivery_of(k)->no_kernel);
-	return misuse(f, text);
+	return converting_misuse(f, text);
 }
 
-static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
+static int converting_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream,
+			     struct fault *f)
 {
 	struct delivery *d;
 	struct rows rows;
@@ -203,16 +206,16 @@ static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *t
 	if (r < 0)
 		return r;
 	if (k->info.served)
-		return misuse(
+		return converting_misuse(
 			f,
 			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(k, b, &rows))
-		return misuse(f, "this batch is none of this loader's");
+		return converting_misuse(f, "this batch is none of this loader's");
 	d = delivery_of(k);
 	if (d->is_image && !d->kernel)
 		return refuse_kernel(k, stream, f);
 	if (d->is_image && (uintptr_t)to % convert_number_bytes((enum convert_number)d->plan.number))
-		return misuse(f, "the target is not aligned for its numbers");
+		return converting_misuse(f, "the target is not aligned for its numbers");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);
 }
@@ -222,7 +225,7 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : leave(l, finish(l, b, to, stream, &f), &f);
+	return r < 0 ? r : converting_leave(l, converting_finish(l, b, to, stream, &f), &f);
 }
 
 /* ---- labels, waiting ---- */
@@ -236,7 +239,8 @@ static int queue_labels(struct link *k, const struct rows *rows, cuda_ptr to, st
 		rows->n * k->label_bytes, stream);
 }
 
-static int labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
+static int converting_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream,
+			     struct fault *f)
 {
 	struct rows rows;
 	struct link *k;
@@ -245,9 +249,10 @@ static int labels(struct batchd_loader *l, const struct batchd_batch *b, void *t
 	if (r < 0)
 		return r;
 	if (k->info.served || !k->label_bytes || !rows_of(k, b, &rows))
-		return misuse(f, k->info.served    ? "a producer's batch has no labels but those among its arrays"
-				 : !k->label_bytes ? "this loader's batches have no labels"
-						   : "this batch is none of this loader's");
+		return converting_misuse(f, k->info.served
+						    ? "a producer's batch has no labels but those among its arrays"
+					    : !k->label_bytes ? "this loader's batches have no labels"
+							      : "this batch is none of this loader's");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
 			  "cannot copy a batch's labels", f);
 }
@@ -257,7 +262,7 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : leave(l, labels(l, b, to, stream, &f), &f);
+	return r < 0 ? r : converting_leave(l, converting_labels(l, b, to, stream, &f), &f);
 }
 
 static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream, struct fault *f)
@@ -289,8 +294,8 @@ static int queue_array(struct link *k, const struct rows *rows, cuda_ptr to, str
 	return d->gpu.driver->memcpy_dtod_async(to, delivery_slot(d, rows->slot) + rows->offset, rows->n_bytes, stream);
 }
 
-static int array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
-		 void *stream, struct fault *f)
+static int converting_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a,
+			    void *to, void *stream, struct fault *f)
 {
 	struct rows rows = { .slot = b->slot, .n_bytes = (size_t)a->n_bytes };
 	struct link *k;
@@ -300,13 +305,13 @@ static int array(struct batchd_loader *l, const struct batchd_batch *b, const st
 	if (r < 0)
 		return r;
 	if (b->slot >= k->n_slots)
-		return misuse(f, "this batch is none of this loader's");
+		return converting_misuse(f, "this batch is none of this loader's");
 	room = copied_bytes(k);
 	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(k->slab, b->slot));
 	if (a->offsets)
-		return misuse(f, "a ragged field stays in host memory: copy it from there");
+		return converting_misuse(f, "a ragged field stays in host memory: copy it from there");
 	if (rows.offset > room || rows.n_bytes > room - rows.offset)
-		return misuse(f, "this array is none of this batch's: batchd_arrays, batchd_get_field");
+		return converting_misuse(f, "this array is none of this batch's: batchd_arrays, batchd_get_field");
 	if (!rows.n_bytes)
 		return wait_for_bytes(l, b->slot, b->generation, stream, f);
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array,
@@ -319,7 +324,7 @@ int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, con
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : leave(l, array(l, b, a, to, stream, &f), &f);
+	return r < 0 ? r : converting_leave(l, converting_array(l, b, a, to, stream, &f), &f);
 }
 
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
@@ -327,7 +332,7 @@ int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : leave(l, wait_for_bytes(l, slot, generation, stream, &f), &f);
+	return r < 0 ? r : converting_leave(l, wait_for_bytes(l, slot, generation, stream, &f), &f);
 }
 
 /* ---- giving back ---- */

@@ -80,7 +80,7 @@ static void *thread_main(void *arg)
 
 /* Blocks signals in the thread, as they are for the trainer's own threads, except those that a fault of this thread
  * raises. */
-static int start(struct copy_thread *t)
+static int copy_thread_start(struct copy_thread *t)
 {
 	sigset_t blocked, old;
 	int r;
@@ -122,7 +122,7 @@ int copy_thread_create(struct copy_thread **out, const struct gpu *g, uint32_t n
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->asked, NULL);
 	pthread_cond_init(&t->done, NULL);
-	if (!t->request || !t->queue || start(t)) {
+	if (!t->request || !t->queue || copy_thread_start(t)) {
 		free_thread(t);
 		return fault_set(f, BATCHD_E_NOMEM,
 				 "cannot start a thread for copies to the GPU: out of memory or threads");

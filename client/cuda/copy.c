@@ -54,7 +54,7 @@ struct copy {
 /* ---- pinning ---- */
 
 /* Memory that CUDA cannot unregister must not be unmapped: its address would soon be reused. False: some is left. */
-static bool unpin(struct copy *c)
+static bool copy_unpin(struct copy *c)
 {
 	bool all = true;
 
@@ -77,7 +77,7 @@ static int pin_slab(struct copy *c)
 			c->n_pinned = at + n;
 	}
 	if (r != CUDA_OK)
-		c->stays = !unpin(c);
+		c->stays = !copy_unpin(c);
 	return r;
 }
 
@@ -125,11 +125,11 @@ static int find_way(struct copy *c)
 
 /* ---- life ---- */
 
-static int run(void *arg, const struct copy_request *r);
+static int copy_run(void *arg, const struct copy_request *r);
 
 /* With the greatest priority: streams share a few hardware queues, and a copy in a queue that the trainer's kernels use
  * would wait behind them. */
-static int make_stream(struct copy *c)
+static int copy_make_stream(struct copy *c)
 {
 	const struct cuda_driver *driver = c->gpu->driver;
 	int least = 0, greatest = 0, r = driver->ctx_get_stream_priority_range(&least, &greatest);
@@ -137,7 +137,7 @@ static int make_stream(struct copy *c)
 	return r == CUDA_OK ? driver->stream_create_with_priority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest) : r;
 }
 
-static int make(struct copy *c, struct fault *f)
+static int copy_make(struct copy *c, struct fault *f)
 {
 	const struct cuda_driver *driver = c->gpu->driver;
 	int r = find_way(c);
@@ -146,12 +146,12 @@ static int make(struct copy *c, struct fault *f)
 		return gpu_fault(c->gpu, r, f, "cannot pin memory for copies to the GPU");
 	r = driver->mem_alloc(&c->base, c->stride * c->n_slots);
 	if (r == CUDA_OK)
-		r = make_stream(c);
+		r = copy_make_stream(c);
 	for (uint32_t i = 0; i < c->n_slots && r == CUDA_OK; i++)
 		r = driver->event_create(&c->copied[i].done, CUDA_EVENT_DISABLE_TIMING);
 	if (r != CUDA_OK)
 		return gpu_fault(c->gpu, r, f, "cannot make room for batches on the GPU");
-	return c->n_pinned ? 0 : copy_thread_create(&c->thread, c->gpu, c->n_slots, run, c, f);
+	return c->n_pinned ? 0 : copy_thread_create(&c->thread, c->gpu, c->n_slots, copy_run, c, f);
 }
 
 int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots, size_t slot_bytes, struct fault *f)
@@ -178,7 +178,7 @@ int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots
 		return r;
 	}
 	c->host = host;
-	r = make(c, f);
+	r = copy_make(c, f);
 	if (r < 0) {
 		copy_destroy(c);
 		return r;
@@ -205,7 +205,7 @@ void copy_destroy(struct copy *c)
 	if (c->base)
 		driver->mem_free(c->base);
 	free_stages(c);
-	if (unpin(c) && !c->stays)
+	if (copy_unpin(c) && !c->stays)
 		munmap(c->host, c->n_bytes);
 	free(c->copied);
 	free(c);
@@ -265,7 +265,7 @@ static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t of
 }
 
 /* Queues the copy of a slot; `from`: the address of its bytes. */
-static int queue(struct copy *c, const struct copy_request *r, const char *from, const struct stage *stage)
+static int copy_queue(struct copy *c, const struct copy_request *r, const char *from, const struct stage *stage)
 {
 	int result = copy_piece(c, r->slot, from, 0, r->data_bytes);
 
@@ -278,14 +278,14 @@ static int queue(struct copy *c, const struct copy_request *r, const char *from,
 	return result;
 }
 
-static int run(void *arg, const struct copy_request *r)
+static int copy_run(void *arg, const struct copy_request *r)
 {
 	struct copy *c = arg;
 	struct stage *stage;
 	const char *from;
 	int result = fill_stage(c, r, &from, &stage);
 
-	return result == CUDA_OK ? queue(c, r, from, stage) : result;
+	return result == CUDA_OK ? copy_queue(c, r, from, stage) : result;
 }
 
 int copy_begin(struct copy *c, const struct copy_request *r)
@@ -298,7 +298,7 @@ int copy_begin(struct copy *c, const struct copy_request *r)
 	if (c->thread)
 		copy_thread_ask(c->thread, r);
 	else
-		result = queue(c, r, c->host + r->slot * c->slot_bytes, NULL);
+		result = copy_queue(c, r, c->host + r->slot * c->slot_bytes, NULL);
 	copied->generation = result == CUDA_OK ? r->generation : 0;
 	return result;
 }

@@ -72,7 +72,7 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 
 /* What the trainer gets: images become a tensor other than the slot's content, unless the trainer asked for that
  * content. */
-static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
+static int delivery_plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
 	struct batchd_info *i = &k->info;
@@ -155,7 +155,7 @@ static int load_kernel(struct delivery *d)
 }
 
 /* Notes in d->reason why the daemon's slab cannot be mapped. A CUDA result after which nothing works, or CUDA_OK. */
-static int forgo(struct delivery *d, int result, const char *way, const char *call)
+static int delivery_forgo(struct delivery *d, int result, const char *way, const char *call)
 {
 	d->imported = (struct daemon_memory){ 0 };
 	d->refused = true;
@@ -174,7 +174,7 @@ static int import_handle(struct delivery *d, const Batchd__Wire__Opened *m)
 	if (r == CUDA_OK)
 		return CUDA_OK;
 	atomic_store(&ipc_failed, r);
-	return forgo(d, r, "CUDA IPC", "cuIpcOpenMemHandle");
+	return delivery_forgo(d, r, "CUDA IPC", "cuIpcOpenMemHandle");
 }
 
 static int import_fd(struct delivery *d, const Batchd__Wire__Opened *m, int fd)
@@ -183,7 +183,7 @@ static int import_fd(struct delivery *d, const Batchd__Wire__Opened *m, int fd)
 	int r = vmm_import(d->gpu.driver, d->gpu.device, fd, m->device_bytes, &d->imported.vmm, &call);
 
 	if (r != CUDA_OK)
-		return forgo(d, r, "mapping the daemon's memory by its descriptor", call);
+		return delivery_forgo(d, r, "mapping the daemon's memory by its descriptor", call);
 	d->imported.address = d->imported.vmm.address;
 	return CUDA_OK;
 }
@@ -203,7 +203,7 @@ static void note_no_offer(struct delivery *d, const char *why)
 }
 
 /* Opens the daemon's slab, or writes into d->reason why it cannot. */
-static int import(struct link *k, const Batchd__Wire__Opened *m, int fd)
+static int delivery_import(struct link *k, const Batchd__Wire__Opened *m, int fd)
 {
 	struct delivery *d = delivery_of(k);
 
@@ -230,10 +230,11 @@ static int close_mapping(struct delivery *d, struct daemon_memory *m)
 	return r;
 }
 
-static int attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f)
+static int delivery_attach_link(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd,
+				struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
-	int r = import(k, m, device_fd);
+	int r = delivery_import(k, m, device_fd);
 	size_t n;
 
 	if (r != CUDA_OK)
@@ -255,7 +256,7 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 {
 	struct delivery *d = delivery_of(k);
 	struct gpu_visit visit;
-	int r = plan(k, m, f);
+	int r = delivery_plan(k, m, f);
 
 	if (r < 0)
 		return r;
@@ -265,7 +266,7 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 	r = gpu_enter(&d->gpu, &visit);
 	if (r != CUDA_OK)
 		return gpu_fault(&d->gpu, r, f, "cannot use the GPU");
-	r = attach(k, m, slab_fd, device_fd, f);
+	r = delivery_attach_link(k, m, slab_fd, device_fd, f);
 	gpu_leave(&d->gpu, &visit);
 	k->info.device = d->gpu.name;
 	k->info.device_ordinal = d->gpu.ordinal;
@@ -285,7 +286,7 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 
 /* Releases everything. Most errors no longer matter: the process's end releases the rest. Returns whether the daemon's
  * memory is no longer mapped. */
-static bool dismantle(struct delivery *d)
+static bool delivery_dismantle(struct delivery *d)
 {
 	const struct cuda_driver *driver = d->gpu.driver;
 	bool unmapped = true;
@@ -310,7 +311,7 @@ static bool close_half(struct link_gpu *g)
 
 	/* a second try, as there is no later time for it */
 	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) {
-		unmapped = dismantle(d);
+		unmapped = delivery_dismantle(d);
 		gpu_leave(&d->gpu, &visit);
 	}
 	gpu_close(&d->gpu);
@@ -343,7 +344,7 @@ static bool may_release(struct link_gpu *g, uint32_t slot)
 	return true;
 }
 
-static uint32_t slot_of(const struct delivery *d, const struct device_lease *lease)
+static uint32_t delivery_slot_of(const struct delivery *d, const struct device_lease *lease)
 {
 	return (uint32_t)(lease - d->lease);
 }
@@ -373,7 +374,7 @@ static bool is_other_threads(const struct device_lease *lease, unsigned i)
 
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream)
 {
-	int r = d->copy ? copy_wait(d->copy, slot_of(d, lease), stream) : CUDA_OK;
+	int r = d->copy ? copy_wait(d->copy, delivery_slot_of(d, lease), stream) : CUDA_OK;
 
 	if (r != CUDA_OK)
 		return r;
@@ -418,7 +419,7 @@ static struct cuda_stream *stream_to_record(const struct device_lease *lease, un
 /* Records an event behind all work queued so far on the lease's streams, unless one of them captures a CUDA graph, of
  * which the event would become a part: then it is recorded later. *failed: the stream for which recording failed. In
  * the GPU's context. */
-static int record(struct delivery *d, struct device_lease *lease, struct cuda_stream **failed)
+static int delivery_record(struct delivery *d, struct device_lease *lease, struct cuda_stream **failed)
 {
 	bool capturing = false;
 	int r = CUDA_OK;
@@ -468,10 +469,10 @@ static int record_or_wait(struct delivery *d, struct device_lease *lease)
 {
 	struct cuda_stream *failed;
 
-	return record(d, lease, &failed) == CUDA_OK ? CUDA_OK : wait_instead(d, lease);
+	return delivery_record(d, lease, &failed) == CUDA_OK ? CUDA_OK : wait_instead(d, lease);
 }
 
-static void append(struct delivery *d, struct device_lease *lease)
+static void delivery_append(struct delivery *d, struct device_lease *lease)
 {
 	lease->pending = true;
 	lease->next = NULL;
@@ -497,13 +498,13 @@ static void take_returned(struct delivery *d)
 		if (lease_ends(&d->link->lease[node->slot])) {
 			if (!d->lost)
 				d->lost = record_or_wait(d, lease);
-			append(d, lease);
+			delivery_append(d, lease);
 		}
 		free(node);
 	}
 }
 
-static void release(struct link_gpu *g, uint32_t slot)
+static void delivery_release(struct link_gpu *g, uint32_t slot)
 {
 	struct delivery *d = delivery_from(g);
 	struct device_lease *lease = &d->lease[slot];
@@ -517,11 +518,11 @@ static void release(struct link_gpu *g, uint32_t slot)
 		d->lost = record_or_wait(d, lease);
 		gpu_leave(&d->gpu, &visit);
 	}
-	append(d, lease);
+	delivery_append(d, lease);
 }
 
 /* CUDA_OK: all of its work is complete. */
-static int query(struct delivery *d, struct device_lease *lease)
+static int delivery_query(struct delivery *d, struct device_lease *lease)
 {
 	int r = lease->recorded ? CUDA_OK : record_or_wait(d, lease);
 
@@ -538,7 +539,7 @@ static void give_back_complete(struct delivery *d)
 
 	while (*at && !d->lost) {
 		struct device_lease *lease = *at;
-		int r = query(d, lease);
+		int r = delivery_query(d, lease);
 
 		if (r == CUDA_NOT_READY) {
 			at = &lease->next;
@@ -553,12 +554,12 @@ static void give_back_complete(struct delivery *d)
 			d->pending_end = at;
 		lease->pending = false;
 		d->gpu_half.n_pending--;
-		d->gpu_half.on_free(d->link, slot_of(d, lease));
+		d->gpu_half.on_free(d->link, delivery_slot_of(d, lease));
 	}
 }
 
 /* Gives back slots whose work is complete. A CUDA result: the error that ended the GPU for this process, or CUDA_OK. */
-static int look(struct delivery *d)
+static int delivery_look(struct delivery *d)
 {
 	struct gpu_visit visit;
 
@@ -575,10 +576,10 @@ static int look(struct delivery *d)
 	return d->lost;
 }
 
-static int collect(struct link_gpu *g, bool *more, struct fault *f)
+static int delivery_collect(struct link_gpu *g, bool *more, struct fault *f)
 {
 	struct delivery *d = delivery_from(g);
-	int lost = look(d);
+	int lost = delivery_look(d);
 
 	*more = !lost && (d->pending || d->n_exported);
 	if (!lost)
@@ -594,7 +595,7 @@ static int collect(struct link_gpu *g, bool *more, struct fault *f)
  * a code with f. */
 static int release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {
-	struct lease *host = &d->link->lease[slot_of(d, lease)];
+	struct lease *host = &d->link->lease[delivery_slot_of(d, lease)];
 	struct cuda_stream *failed = NULL;
 	bool capturing = false;
 	int r = delivery_is_capturing(d, stream, &capturing);
@@ -606,7 +607,7 @@ static int release_behind(struct delivery *d, struct device_lease *lease, struct
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
 	if (r == CUDA_OK && host->n_out == 1 && !host->more)
-		r = record(d, lease, &failed);
+		r = delivery_record(d, lease, &failed);
 	if (r != CUDA_OK && failed && failed != stream) /* an earlier stream; for its own stream the caller gets the
 	                                                 * error */
 		r = wait_instead(d, lease);
@@ -620,7 +621,7 @@ static int release_behind(struct delivery *d, struct device_lease *lease, struct
 	lease->n_lent--;
 	lease->deferred = true;
 	if (lease_ends(host))
-		append(d, lease);
+		delivery_append(d, lease);
 	return 0;
 }
 
@@ -654,7 +655,7 @@ static bool is_held(const struct delivery *d)
 static bool is_idle(struct link_gpu *g)
 {
 	struct delivery *d = delivery_from(g);
-	int lost = look(d);
+	int lost = delivery_look(d);
 
 	/* After a fatal error nothing runs on the GPU any more, and no event will complete. */
 	return !is_held(d) && (lost || !d->pending);
@@ -674,7 +675,7 @@ static struct daemon_memory take_mapping(struct delivery *d)
 	return taken;
 }
 
-static enum link_gpu_mapping unmap(struct link_gpu *g, bool reopen)
+static enum link_gpu_mapping delivery_unmap(struct link_gpu *g, bool reopen)
 {
 	struct delivery *d = delivery_from(g);
 	struct gpu_visit visit;
@@ -745,8 +746,8 @@ static void note_lent(struct delivery *d, const struct ready *b)
 	pthread_mutex_unlock(d->link->host.lock);
 }
 
-static int deliver(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
-		   struct fault *f)
+static int delivery_deliver(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
+			    struct fault *f)
 {
 	struct delivery *d = delivery_from(g);
 	int r;
@@ -762,12 +763,12 @@ static int deliver(struct link_gpu *g, const struct ready *b, const struct ready
 }
 
 static const struct link_gpu_ops ops = {
-	.collect = collect,
+	.collect = delivery_collect,
 	.is_idle = is_idle,
 	.n_held = n_held,
-	.deliver = deliver,
+	.deliver = delivery_deliver,
 	.may_release = may_release,
-	.release = release,
-	.unmap = unmap,
+	.release = delivery_release,
+	.unmap = delivery_unmap,
 	.close = close_half,
 };

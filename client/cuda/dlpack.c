@@ -23,7 +23,7 @@ struct export {
 	uint32_t slot;
 };
 
-static void give_up(struct export *e)
+static void dlpack_give_up(struct export *e)
 {
 	struct delivery *d = e->delivery;
 	struct returned *node = (struct returned *)e; /* the memory is reused as the message */
@@ -39,12 +39,12 @@ static void give_up(struct export *e)
 
 static void delete_plain(struct dl_managed *m)
 {
-	give_up(m->context);
+	dlpack_give_up(m->context);
 }
 
 static void delete_versioned(struct dl_managed_versioned *m)
 {
-	give_up(m->context);
+	dlpack_give_up(m->context);
 }
 
 /* ---- the content of the slot ---- */
@@ -77,7 +77,7 @@ static void describe_bytes(const struct link *k, struct export *e, struct dl_ten
 	e->strides[0] = 1;
 }
 
-static void describe(const struct link *k, const struct batchd_batch *b, struct export *e, struct dl_tensor *t)
+static void dlpack_describe(const struct link *k, const struct batchd_batch *b, struct export *e, struct dl_tensor *t)
 {
 	uint32_t n = k->info.n_dims;
 	int64_t stride = 1;
@@ -100,7 +100,7 @@ static void describe(const struct link *k, const struct batchd_batch *b, struct 
 		e->strides[i] = stride;
 }
 
-static struct export *make(struct link *k, const struct batchd_batch *b, int versioned)
+static struct export *dlpack_make(struct link *k, const struct batchd_batch *b, int versioned)
 {
 	struct export *e = calloc(1, sizeof *e);
 
@@ -112,10 +112,10 @@ static struct export *make(struct link *k, const struct batchd_batch *b, int ver
 		e->as.versioned = (struct dl_managed_versioned){
 			.major = 1, .context = e, .deleter = delete_versioned, .flags = DL_FLAG_READ_ONLY
 		};
-		describe(k, b, e, &e->as.versioned.tensor);
+		dlpack_describe(k, b, e, &e->as.versioned.tensor);
 	} else {
 		e->as.plain = (struct dl_managed){ .context = e, .deleter = delete_plain };
-		describe(k, b, e, &e->as.plain.tensor);
+		dlpack_describe(k, b, e, &e->as.plain.tensor);
 	}
 	return e;
 }
@@ -133,7 +133,8 @@ static int give_reason(struct batchd_loader *l, bool has_lease)
 	return r;
 }
 
-static int export(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed)
+static int dlpack_export(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
+			 void **managed)
 {
 	int r = batchd_cuda_wait(l, b->slot, b->generation, stream);
 	struct device_lease *lease;
@@ -145,7 +146,7 @@ static int export(struct batchd_loader *l, const struct batchd_batch *b, int ver
 	pthread_mutex_lock(&l->lock);
 	k = l->link;
 	lease = k ? delivery_lease(k, b->slot, b->generation) : NULL;
-	e = lease ? make(k, b, versioned) : NULL;
+	e = lease ? dlpack_make(k, b, versioned) : NULL;
 	if (e) {
 		lease->n_lent--;
 		lease->n_exported++;
@@ -166,7 +167,7 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 	*managed = NULL;
 	if (r < 0)
 		return r;
-	r = export(l, b, versioned, stream, managed);
+	r = dlpack_export(l, b, versioned, stream, managed);
 	loader_leave_with_batch(l);
 	return r;
 }

@@ -19,7 +19,7 @@ static int table_result = -1;
 static char table_why[256];
 static unsigned table_generation; /* process_generation() */
 
-static void load(void)
+static void gpu_load(void)
 {
 	table_generation = process_generation();
 	table_result = cuda_driver_load(&table, table_why, sizeof table_why);
@@ -31,7 +31,7 @@ const struct cuda_driver *gpu_driver(struct fault *f)
 	const char *meaning, *advice;
 	int r;
 
-	pthread_once(&once, load);
+	pthread_once(&once, gpu_load);
 	if (table_result < 0) {
 		fault_set(f, BATCHD_E_GPU, "%s", table_why);
 		return NULL;
@@ -107,7 +107,7 @@ static int find_by_uuid(const struct cuda_driver *driver, const struct cuda_uuid
 }
 
 /* The ordinal of the device that text names, or a code. */
-static int choose(const struct cuda_driver *driver, const char *text, int n_devices, struct fault *f)
+static int gpu_choose(const struct cuda_driver *driver, const char *text, int n_devices, struct fault *f)
 {
 	struct cuda_uuid uuid = { 0 };
 	struct cuda_context *context = NULL;
@@ -139,7 +139,7 @@ static int choose(const struct cuda_driver *driver, const char *text, int n_devi
 
 /* Reads an attribute that a driver may not know yet: then it is 0. A CUDA result after which nothing works, or
  * CUDA_OK. */
-static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *value)
+static int gpu_look_for(const struct gpu *g, enum cuda_device_attribute a, int *value)
 {
 	int r = g->driver->device_get_attribute(value, a, g->device);
 
@@ -161,7 +161,7 @@ static const char *advice(const struct gpu *g, int result)
 {
 	int mode = CUDA_COMPUTE_DEFAULT;
 
-	if (look_for(g, CUDA_DEVICE_COMPUTE_MODE, &mode) != CUDA_OK || mode == CUDA_COMPUTE_DEFAULT)
+	if (gpu_look_for(g, CUDA_DEVICE_COMPUTE_MODE, &mode) != CUDA_OK || mode == CUDA_COMPUTE_DEFAULT)
 		return cuda_error_advice(result);
 	return mode == CUDA_COMPUTE_PROHIBITED
 		       ? "its compute mode is PROHIBITED (nvidia-smi -c DEFAULT changes it)"
@@ -183,7 +183,7 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 				 cuda_error_name(driver, r), cuda_error_advice(r));
 	if (n_devices < 1)
 		return fault_set(f, BATCHD_E_GPU, "this process sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
-	ordinal = choose(driver, wanted, n_devices, f);
+	ordinal = gpu_choose(driver, wanted, n_devices, f);
 	if (ordinal < 0)
 		return ordinal;
 	g->driver = driver;
@@ -193,7 +193,7 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	if (STEP("cuDeviceGet", driver->device_get(&g->device, ordinal)) ||
 	    STEP("cuDeviceGetUuid", driver->device_get_uuid(&g->uuid, g->device)) ||
 	    STEP("cuDriverGetVersion", driver->driver_get_version(&g->driver_version)) ||
-	    STEP("cuDeviceGetAttribute", look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only)) ||
+	    STEP("cuDeviceGetAttribute", gpu_look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only)) ||
 	    STEP("cuDeviceGetAttribute", look_for_fds(g)) ||
 	    STEP("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&g->context, g->device))) {
 		g->context = NULL;

@@ -40,7 +40,7 @@ static void on_slab_closed(void *arg, bool lost)
 	s->device_slabs_finished(s, s->device_slabs_lost);
 }
 
-static void on_close(struct slots *s, void (*finished)(struct slots *s, bool lost))
+static void device_slab_on_close(struct slots *s, void (*finished)(struct slots *s, bool lost))
 {
 	unsigned n = s->n_device_slabs;
 	s->device_slabs_finished = finished;
@@ -54,7 +54,7 @@ static void on_close(struct slots *s, void (*finished)(struct slots *s, bool los
 	}
 }
 
-static const struct slots_hooks hooks = { .begin = on_begin, .close = on_close };
+static const struct slots_hooks hooks = { .begin = on_begin, .close = device_slab_on_close };
 
 /* ---- opening ---- */
 
@@ -140,7 +140,7 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 
 /* ---- copying ---- */
 
-static void on_copied(struct gpu_copy *copy, int result, const char *why)
+static void device_slab_on_copied(struct gpu_copy *copy, int result, const char *why)
 {
 	struct slot_copy *c = container_of(copy, struct slot_copy, copy);
 	struct slot *slot = c->slot;
@@ -192,7 +192,7 @@ bool device_slab_copy(struct device_slab *m, struct slot *slot,
 		set_fed_part(&c->copy, slot);
 	else
 		set_parts(&c->copy, slot);
-	c->copy.done = on_copied;
+	c->copy.done = device_slab_on_copied;
 	c->done = done;
 	c->state = COPY_RUNNING;
 	slot->n_copying++;

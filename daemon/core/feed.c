@@ -16,14 +16,14 @@ enum { WANTED = 1, ASKED, MADE };
 
 enum { RETURN_MS = 60000 };
 
-static void kick(struct feed *f);
+static void feed_kick(struct feed *f);
 
 static struct feed *feed_of(struct batch_source *source)
 {
 	return container_of(source, struct feed, source);
 }
 
-static uint64_t world(const struct feed *f)
+static uint64_t feed_world(const struct feed *f)
 {
 	return loader_n_ranks(f->loader);
 }
@@ -49,7 +49,7 @@ static void free_first(struct feed *f)
 }
 
 /* The fills pending for that slot are no longer meant for it. */
-static void supersede(struct feed *f, const struct slot *slot)
+static void feed_supersede(struct feed *f, const struct slot *slot)
 {
 	for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 		if (fill->slot != slot)
@@ -70,15 +70,15 @@ unsigned feed_n_asked(const struct feed *f)
 
 /* ---- calls from streams ---- */
 
-static void on_submit(struct batch_source *source, struct slot *slot)
+static void feed_on_submit(struct batch_source *source, struct slot *slot)
 {
 	assert(slot->state == SLOT_FILLING && slot->source == source);
 	slot->fill_state = WANTED;
 	slot->round_complete = false;
-	kick(feed_of(source));
+	feed_kick(feed_of(source));
 }
 
-static void on_cancel(struct batch_source *source, struct slot *slot)
+static void feed_on_cancel(struct batch_source *source, struct slot *slot)
 {
 	struct feed *f = feed_of(source);
 	if (slot->fill_state == ASKED) { /* the producer may be writing into it: done when the answer arrives */
@@ -90,13 +90,13 @@ static void on_cancel(struct batch_source *source, struct slot *slot)
 	}
 	slot->next = f->dropped;
 	f->dropped = slot;
-	kick(f);
+	feed_kick(f);
 }
 
 /* It may have been the stream's turn while its trainer held every slot. */
 static void on_moved(struct batch_source *source)
 {
-	kick(feed_of(source));
+	feed_kick(feed_of(source));
 }
 
 static void finish_dropped(struct feed *f)
@@ -110,7 +110,7 @@ static void finish_dropped(struct feed *f)
 	}
 }
 
-static void on_close(struct batch_source *source)
+static void feed_on_close(struct batch_source *source)
 {
 	struct feed *f = feed_of(source);
 	f->stopped = true;
@@ -126,7 +126,7 @@ static void on_close(struct batch_source *source)
 }
 
 static const struct batch_source_ops source_ops = {
-	.submit = on_submit, .cancel = on_cancel, .moved = on_moved, .close = on_close
+	.submit = feed_on_submit, .cancel = feed_on_cancel, .moved = on_moved, .close = feed_on_close
 };
 
 /* ---- the end of an epoch ---- */
@@ -160,7 +160,7 @@ static void note_end(struct feed *f, uint64_t epoch, uint64_t step)
 /* The slot must be asked for again, whatever it holds or is waiting for. */
 static void want_again(struct feed *f, struct slot *slot)
 {
-	supersede(f, slot);
+	feed_supersede(f, slot);
 	slot->fill_state = WANTED;
 	slot->round_complete = false;
 }
@@ -187,7 +187,7 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->fill_state == MADE && slot->at.epoch == epoch &&
-			    slot->at.step < n / world(f))
+			    slot->at.step < n / feed_world(f))
 				slot->round_complete = true;
 		}
 	}
@@ -196,7 +196,7 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 /* Whether a rank has its batch, or is about to get it, while it is not yet known whether the round is whole. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
-	return f->caps.peeks && world(f) > 1 && slot->state == SLOT_FILLING &&
+	return f->caps.peeks && feed_world(f) > 1 && slot->state == SLOT_FILLING &&
 	       (slot->fill_state == ASKED || slot->fill_state == MADE) && !slot->round_complete && !slot->last;
 }
 
@@ -204,7 +204,7 @@ static bool is_held_back(const struct feed *f, const struct slot *slot)
  * such step. */
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
-	uint64_t step = k / world(f);
+	uint64_t step = k / feed_world(f);
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		for (const struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (is_held_back(f, slot) && slot->fill_state == MADE && slot->at.epoch == epoch &&
@@ -218,7 +218,7 @@ static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint
 /* There is no batch k. n_batches: the length of the epoch, 0: not known. */
 static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_batches)
 {
-	uint64_t step = n_batches ? n_batches / world(f) : first_round_not_whole(f, epoch, k);
+	uint64_t step = n_batches ? n_batches / feed_world(f) : first_round_not_whole(f, epoch, k);
 	note_whole(f, epoch, n_batches);
 	note_end(f, epoch, step);
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
@@ -256,7 +256,7 @@ static bool another_rank_is_elsewhere(const struct feed *f, const struct positio
  * producer announced decides; if all ranks are present, the rest shows by itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
-	return f->caps.n_batches && at->step >= f->caps.n_batches / world(f) && another_rank_is_elsewhere(f, at);
+	return f->caps.n_batches && at->step >= f->caps.n_batches / feed_world(f) && another_rank_is_elsewhere(f, at);
 }
 
 /* ---- batches that go out ---- */
@@ -356,7 +356,7 @@ static bool find_turn(struct feed *f, struct turn *t)
 		if (!t->at || position_compare(at, t->at) < 0) /* lowest rank first among equals */
 			*t = (struct turn){ .stream = s, .at = at, .slot = slot };
 	}
-	return f->loader->streams.n == world(f);
+	return f->loader->streams.n == feed_world(f);
 }
 
 /* Whether `to` is a later batch of the epoch that the producer is in. */
@@ -368,7 +368,7 @@ static bool goes_on(const struct feed *f, const struct position *to)
 /* Any producer can begin an epoch, at a step of its first round, whose first ranks may have left. */
 static bool is_reachable(const struct feed *f, const struct position *to)
 {
-	return f->caps.resumable || to->step < world(f) || goes_on(f, to);
+	return f->caps.resumable || to->step < feed_world(f) || goes_on(f, to);
 }
 
 /* Whether a pending answer is needed first: it may show that the producer skipped the cancelled batches, or that the
@@ -422,10 +422,10 @@ static struct feed_fill *add_fill(struct feed *f, const struct position *to, boo
 
 static struct position batch_of(const struct feed *f, const struct turn *t)
 {
-	return (struct position){ .epoch = t->at->epoch, .step = t->at->step * world(f) + t->stream->number };
+	return (struct position){ .epoch = t->at->epoch, .step = t->at->step * feed_world(f) + t->stream->number };
 }
 
-static bool ask(struct feed *f, const struct turn *t)
+static bool feed_ask(struct feed *f, const struct turn *t)
 {
 	struct position to = batch_of(f, t);
 	struct feed_fill *fill = add_fill(f, &to, false);
@@ -443,7 +443,7 @@ static bool ask(struct feed *f, const struct turn *t)
 /* The last batch of the round, over all ranks. */
 static struct position last_of(const struct feed *f, const struct position *round)
 {
-	return (struct position){ .epoch = round->epoch, .step = round->step * world(f) + world(f) - 1 };
+	return (struct position){ .epoch = round->epoch, .step = round->step * feed_world(f) + feed_world(f) - 1 };
 }
 
 static bool is_asked_for(const struct feed *f, const struct position *batch)
@@ -473,7 +473,7 @@ static const struct position *find_open(const struct feed *f, const struct turn 
 	return round;
 }
 
-static bool peek(struct feed *f, const struct position *round)
+static bool feed_peek(struct feed *f, const struct position *round)
 {
 	struct position to = last_of(f, round);
 	struct feed_fill *fill = add_fill(f, &to, true);
@@ -487,7 +487,7 @@ static bool peek(struct feed *f, const struct position *round)
 
 /* Whether the epoch is known to have no such batch. A rank at the beginning of the epoch may be repeating it, and then
  * the length may differ. The announced length counts only if the producer cannot be asked. */
-static bool is_over(const struct feed *f, const struct turn *t)
+static bool feed_turn_is_over(const struct feed *f, const struct turn *t)
 {
 	struct position to = batch_of(f, t);
 	if (feed_is_over(f, t->at) && (t->at->step > 0 || (f->made_any && t->at->epoch == f->at.epoch)))
@@ -503,11 +503,11 @@ static bool ask_next(struct feed *f)
 		return false;
 	const struct position *open = find_open(f, &t);
 	if (open)
-		return peek(f, open);
+		return feed_peek(f, open);
 	if (!t.slot)
 		return false;
-	if (!is_over(f, &t))
-		return ask(f, &t);
+	if (!feed_turn_is_over(f, &t))
+		return feed_ask(f, &t);
 	mark_end(f, t.stream, t.slot);
 	publish_complete(f);
 	return true;
@@ -533,7 +533,7 @@ static void on_kick(uv_timer_t *timer)
 	loader_unref(f->loader);
 }
 
-static void kick(struct feed *f)
+static void feed_kick(struct feed *f)
 {
 	if (!uv_is_closing((uv_handle_t *)&f->kick))
 		uv_timer_start(&f->kick, on_kick, 0, 0);
@@ -541,7 +541,7 @@ static void kick(struct feed *f)
 
 /* ---- the producer's answers ---- */
 
-static void note_progress(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
+static void feed_note_progress(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
 {
 	uint64_t k = fill->at.step;
 	if (a->outcome != FEED_SKIPPED) {
@@ -559,7 +559,7 @@ static void note_progress(struct feed *f, const struct feed_fill *fill, const st
 		f->caps.n_batches = 0;
 }
 
-static void take(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
+static void feed_take(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
 {
 	struct slot *slot = fill->slot;
 	if (slot && slot->state == SLOT_DROPPED) {
@@ -583,9 +583,9 @@ int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *ans
 		return -EPROTO;
 	struct feed_fill fill = *f->first;
 	free_first(f);
-	note_progress(f, &fill, answer);
+	feed_note_progress(f, &fill, answer);
 	loader_ref(f->loader);
-	take(f, &fill, answer);
+	feed_take(f, &fill, answer);
 	publish_complete(f);
 	if (answer->outcome == FEED_TOO_LARGE)
 		feed_stop(f);
@@ -600,7 +600,8 @@ struct producer_caps feed_successor(const struct feed *f, const struct position 
 {
 	struct producer_caps m = f->caps;
 	m.stands = true;
-	m.at = (struct position){ .epoch = at->epoch, .step = at->step - at->step % world(f) }; /* its round may be held
+	m.at = (struct position){ .epoch = at->epoch,
+				  .step = at->step - at->step % feed_world(f) }; /* its round may be held
 	                                                                                         * back */
 	m.n_returning = n_positioned(f);
 	return m;
@@ -658,5 +659,5 @@ void feed_stop(struct feed *f)
 			slot->fill_state = WANTED;
 		}
 	}
-	kick(f);
+	feed_kick(f);
 }

@@ -79,8 +79,8 @@ static uint64_t room_for(const struct field *f, size_t item_bytes, uint64_t most
 	return different < each ? different : each;
 }
 
-static int describe(const struct recipe *recipe, const struct loader_spec *spec, unsigned number, struct field *f,
-		    struct slot_field *place)
+static int fields_describe(const struct recipe *recipe, const struct loader_spec *spec, unsigned number,
+			   struct field *f, struct slot_field *place)
 {
 	int r;
 
@@ -108,7 +108,7 @@ int fields_make(const struct recipe *recipe, const struct loader_spec *spec, str
 
 	for (unsigned k = 0; r == 0 && k < n_all; k++) {
 		if (fields_wants(spec->fields, dataset_field(recipe->dataset, k)->name)) {
-			r = describe(recipe, spec, k, &f[n], &place[n]);
+			r = fields_describe(recipe, spec, k, &f[n], &place[n]);
 			n++;
 		}
 	}

@@ -15,16 +15,16 @@ enum {
 }; /* batches that a trainer has in hand or ready for it, including the one in use, before slower trainers may keep
     * slots from it */
 
-static uint64_t bit(uint32_t place)
+static uint64_t group_bit(uint32_t place)
 {
 	return (uint64_t)1 << place;
 }
 
 /* ---- life ---- */
 
-static struct slot *claim(struct stream *s);
+static struct slot *group_claim(struct stream *s);
 
-static void pump(struct stream *s)
+static void group_pump_for_stream(struct stream *s)
 {
 	group_pump(s->group);
 }
@@ -37,8 +37,8 @@ static struct stream *add_cohort(struct group *g)
 	if (!s)
 		return NULL;
 	s->group = g;
-	s->claim = claim;
-	s->pump = pump;
+	s->claim = group_claim;
+	s->pump = group_pump_for_stream;
 	s->slots = g->slots ? slots_ref(g->slots) : NULL;
 	return s;
 }
@@ -47,7 +47,7 @@ int group_init(struct group *g, struct streams *streams, enum group_policy polic
 {
 	*g = (struct group){ .streams = streams, .policy = policy, .n_places = size == 1 ? GROUP_MAX_PLACES : size };
 	if (size > 1)
-		g->expected = size == 64 ? UINT64_MAX : bit(size) - 1;
+		g->expected = size == 64 ? UINT64_MAX : group_bit(size) - 1;
 	streams->n_consumers = g->n_places;
 	return add_cohort(g) ? 0 : -ENOMEM;
 }
@@ -90,7 +90,7 @@ int32_t group_free_place(const struct group *g)
 	for (uint32_t i = 0; i < g->n_places; i++) {
 		if (g->member[i])
 			continue;
-		if (expected & bit(i))
+		if (expected & group_bit(i))
 			return (int32_t)i;
 		if (any < 0)
 			any = (int32_t)i;
@@ -145,7 +145,7 @@ static struct consumer *first_of(const struct stream *s)
 }
 
 /* After the last batch of an epoch comes the next epoch's first batch. */
-static struct position normal(const struct group *g, const struct position *at)
+static struct position group_normal(const struct group *g, const struct position *at)
 {
 	if (at->step < stream_count_batches(g->streams->list[0], at->base))
 		return *at;
@@ -190,24 +190,24 @@ static void count_held(struct stream *s)
 		s->n_held += (s->slots->slot[i].holders & s->members) != 0;
 }
 
-static void enter(struct stream *s, struct consumer *c)
+static void group_enter(struct stream *s, struct consumer *c)
 {
-	assert(!s->consumers[c->rank] && !(s->members & bit(c->rank)) && !c->stream);
+	assert(!s->consumers[c->rank] && !(s->members & group_bit(c->rank)) && !c->stream);
 	s->consumers[c->rank] = c;
 	s->n_members++;
-	s->members |= bit(c->rank);
+	s->members |= group_bit(c->rank);
 	count_held(s);
 	c->stream = s;
 }
 
-static void leave(struct consumer *c)
+static void group_leave_cohort(struct consumer *c)
 {
 	struct stream *s = c->stream;
 	if (!s)
 		return;
-	assert(s->n_members > 0 && (s->members & bit(c->rank)));
+	assert(s->n_members > 0 && (s->members & group_bit(c->rank)));
 	s->n_members--;
-	s->members &= ~bit(c->rank);
+	s->members &= ~group_bit(c->rank);
 	count_held(s);
 	stream_remove(s, c->rank);
 	if (!s->n_members && !s->expected)
@@ -222,11 +222,11 @@ static void begin_at(struct stream *s, const struct position *at)
 }
 
 /* Puts the trainer into cohort s, or into a new cohort of its own if s is NULL. */
-static void settle(struct group *g, struct consumer *c, struct stream *s, const struct position *at)
+static void group_settle(struct group *g, struct consumer *c, struct stream *s, const struct position *at)
 {
 	bool alone = c->stream && c->stream->n_members == 1 && !c->stream->expected;
 	if (!s && !alone)
-		leave(c);
+		group_leave_cohort(c);
 	if (!s) {
 		s = alone ? c->stream : find_empty(g);
 		if (!s) {
@@ -239,13 +239,13 @@ static void settle(struct group *g, struct consumer *c, struct stream *s, const 
 		g->expected = 0;
 	}
 	if (c->stream != s) {
-		leave(c);
-		enter(s, c);
+		group_leave_cohort(c);
+		group_enter(s, c);
 	}
 	stream_mark_pending(s, c, c->rank, at);
 }
 
-static void elect(struct group *g)
+static void group_elect(struct group *g)
 {
 	for (uint32_t i = 0; i < g->streams->n; i++) {
 		struct stream *s = g->streams->list[i];
@@ -271,7 +271,7 @@ static bool has_room(const struct group *g, const struct stream *s, const struct
  * cohort's foremost member, or it would soon be too far behind again. */
 static struct stream *find_better(const struct group *g, const struct consumer *c)
 {
-	struct position at = normal(g, &c->cursor);
+	struct position at = group_normal(g, &c->cursor);
 	for (uint32_t i = 0; i < g->streams->n; i++) {
 		struct stream *s = g->streams->list[i];
 		bool larger = s->n_members > c->stream->n_members ||
@@ -285,7 +285,7 @@ static struct stream *find_better(const struct group *g, const struct consumer *
 	return NULL;
 }
 
-static void merge(struct group *g)
+static void group_merge(struct group *g)
 {
 	if (g->streams->n == 1)
 		return;
@@ -295,8 +295,8 @@ static void merge(struct group *g)
 			continue;
 		struct stream *better = find_better(g, c);
 		if (better) {
-			struct position at = normal(g, &c->cursor);
-			settle(g, c, better, &at);
+			struct position at = group_normal(g, &c->cursor);
+			group_settle(g, c, better, &at);
 		}
 	}
 }
@@ -326,7 +326,7 @@ static bool has_ahead(const struct stream *s, const struct consumer *c, uint32_t
 	return n >= enough;
 }
 
-/* The consumer has fewer batches than a trainer needs, and may have more. This also holds after `trim` rewound the
+/* The consumer has fewer batches than a trainer needs, and may have more. This also holds after `group_trim` rewound the
  * cohort: until it catches up, new batches serve only slower members, and a stopped member would pin them all. */
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
@@ -348,11 +348,11 @@ static const struct consumer *find_hungry(const struct stream *s)
 
 /* ---- the policy ---- */
 
-static void skip(struct group *g, struct stream *s, struct slot *slot)
+static void group_skip(struct group *g, struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (!c || !(slot->pending & bit(i)))
+		if (!c || !(slot->pending & group_bit(i)))
 			continue;
 		c->n_skipped++;
 		g->n_skipped++;
@@ -361,28 +361,28 @@ static void skip(struct group *g, struct stream *s, struct slot *slot)
 		c->n_missed++;
 		c->cursor = slot->at;
 		c->cursor.step++;
-		c->cursor = normal(g, &c->cursor);
+		c->cursor = group_normal(g, &c->cursor);
 	}
 	slot->pending = 0;
 	stream_try_free(s, slot);
 }
 
-static void detach(struct group *g, struct stream *s, struct slot *slot)
+static void group_detach(struct group *g, struct stream *s, struct slot *slot)
 {
 	uint64_t pending = slot->pending;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (!c || !(pending & bit(i)))
+		if (!c || !(pending & group_bit(i)))
 			continue;
-		struct position at = normal(g, &c->cursor);
-		settle(g, c, find_cover(g, &at, s), &at);
+		struct position at = group_normal(g, &c->cursor);
+		group_settle(g, c, find_cover(g, &at, s), &at);
 		g->n_detached++;
 	}
 }
 
 /* Takes the oldest batch that is kept for slow members away from them, if another member is about to wait for its slot.
  * Returns whether it did. */
-static bool relieve(struct group *g, struct stream *s)
+static bool group_relieve(struct group *g, struct stream *s)
 {
 	const struct consumer *hungry = g->policy == GROUP_WAIT ? NULL : find_hungry(s);
 	if (!hungry)
@@ -396,9 +396,9 @@ static bool relieve(struct group *g, struct stream *s)
 		if (!slot->pending)
 			return false; /* no trainer wants it: it becomes free when its copy to a GPU is done */
 		if (g->policy == GROUP_SKIP)
-			skip(g, s, slot);
+			group_skip(g, s, slot);
 		else
-			detach(g, s, slot);
+			group_detach(g, s, slot);
 		g->again = true;
 		return true;
 	}
@@ -406,11 +406,11 @@ static bool relieve(struct group *g, struct stream *s)
 }
 
 /* Gives back batches until the cohort no longer exceeds its due. */
-static void trim(struct group *g, struct stream *s)
+static void group_trim(struct group *g, struct stream *s)
 {
 	while (count_used(s) > count_due(g, s)) {
 		struct slot *newest = NULL;
-		if (relieve(g, s))
+		if (group_relieve(g, s))
 			continue;
 		for (struct slot *slot = s->first; slot; slot = slot->next) {
 			if (!slot->n_leases)
@@ -425,11 +425,11 @@ static void trim(struct group *g, struct stream *s)
 }
 
 /* A free slot within the cohort's due; may apply the policy. */
-static struct slot *claim(struct stream *s)
+static struct slot *group_claim(struct stream *s)
 {
 	struct group *g = s->group;
 	while (count_used(s) >= count_due(g, s)) {
-		if (!relieve(g, s))
+		if (!group_relieve(g, s))
 			return NULL;
 	}
 	return slots_find_free(g->slots);
@@ -461,7 +461,7 @@ static void let_follow(struct group *g, struct stream *s)
 		struct position at = c->cursor;
 		c->waits_for_epoch = false;
 		if (!begun)
-			settle(g, c, find_cover(g, &at, s), &at);
+			group_settle(g, c, find_cover(g, &at, s), &at);
 		g->again = true;
 	}
 }
@@ -480,11 +480,11 @@ void group_pump(struct group *g)
 			break;
 		for (uint32_t i = 0; i < all->n; i++)
 			stream_look(all->list[i]);
-		elect(g);
-		merge(g);
-		elect(g);
+		group_elect(g);
+		group_merge(g);
+		group_elect(g);
 		for (uint32_t i = 0; i < all->n; i++)
-			trim(g, all->list[i]);
+			group_trim(g, all->list[i]);
 		for (uint32_t i = 0; i < all->n; i++) {
 			stream_step(all->list[i]);
 			let_follow(g, all->list[i]);
@@ -499,10 +499,10 @@ void group_pump(struct group *g)
  * trainer begins exactly there. */
 static void expect_no_more(struct group *g, uint32_t place)
 {
-	g->expected &= ~bit(place);
+	g->expected &= ~group_bit(place);
 	for (uint32_t i = 0; i < g->streams->n; i++) {
 		struct stream *s = g->streams->list[i];
-		if (s->expected & bit(place))
+		if (s->expected & group_bit(place))
 			stream_clear_pending(s, place);
 		if (s->positioned && !s->n_members && !s->expected)
 			stream_stop(s);
@@ -522,9 +522,9 @@ void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	struct group *g = c->group;
 	assert(g->member[c->rank] == c);
-	struct position at = normal(g, to);
+	struct position at = group_normal(g, to);
 	take_position(c, seek);
-	settle(g, c, find_cover(g, &at, NULL), &at);
+	group_settle(g, c, find_cover(g, &at, NULL), &at);
 	expect_no_more(g, c->rank);
 	group_pump(g);
 }
@@ -534,14 +534,14 @@ static struct position head_of(const struct group *g)
 {
 	const struct consumer *first = g->main ? first_of(g->main) : NULL;
 	if (first)
-		return normal(g, &first->cursor);
+		return group_normal(g, &first->cursor);
 	return g->main ? g->main->next : (struct position){ 0 };
 }
 
 void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct position *out)
 {
 	struct group *g = c->group;
-	elect(g);
+	group_elect(g);
 	struct position at = head_of(g);
 	bool begun = at.step > 0 || at.base > 0; /* if the epoch was resumed in its middle, no trainer here has had its
 	                                          * first batch */
@@ -552,7 +552,7 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 		at.base = at.step = 0;
 	take_position(c, seek);
 	c->waits_for_epoch = waits;
-	settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);
+	group_settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);
 	expect_no_more(g, c->rank);
 	*out = at;
 }
@@ -561,9 +561,10 @@ void group_leave(struct consumer *c)
 {
 	struct group *g = c->group;
 	assert(g->member[c->rank] == c);
-	leave(c);
+	group_leave_cohort(c);
 	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
-		g->slots->slot[i].holders &= ~bit(c->rank); /* from here on the consumer holds its slots for itself */
+		g->slots->slot[i].holders &=
+			~group_bit(c->rank); /* from here on the consumer holds its slots for itself */
 	expect_no_more(g, c->rank);
 	g->member[c->rank] = NULL;
 	c->group = NULL;

@@ -14,23 +14,23 @@ void mt19937_init(struct mt19937 *mt, uint64_t seed)
 	}
 }
 
-static inline uint32_t twist(uint32_t u, uint32_t v)
+static inline uint32_t mt19937_twist(uint32_t u, uint32_t v)
 {
 	return (((u & 0x80000000u) | (v & 0x7fffffffu)) >> 1) ^ (-(v & 1u) & 0x9908b0dfu);
 }
 
-static void renew(uint32_t *restrict s)
+static void mt19937_renew(uint32_t *restrict s)
 {
 	for (int j = 0; j < MT19937_N - M; j++) {
-		s[j] = s[j + M] ^ twist(s[j], s[j + 1]);
+		s[j] = s[j + M] ^ mt19937_twist(s[j], s[j + 1]);
 	}
 	for (int j = MT19937_N - M; j < MT19937_N - 1; j++) {
-		s[j] = s[j + M - MT19937_N] ^ twist(s[j], s[j + 1]);
+		s[j] = s[j + M - MT19937_N] ^ mt19937_twist(s[j], s[j + 1]);
 	}
-	s[MT19937_N - 1] = s[M - 1] ^ twist(s[MT19937_N - 1], s[0]);
+	s[MT19937_N - 1] = s[M - 1] ^ mt19937_twist(s[MT19937_N - 1], s[0]);
 }
 
-static inline uint32_t temper(uint32_t y)
+static inline uint32_t mt19937_temper(uint32_t y)
 {
 	y ^= y >> 11;
 	y ^= (y << 7) & 0x9d2c5680u;
@@ -40,9 +40,9 @@ static inline uint32_t temper(uint32_t y)
 
 void mt19937_block(struct mt19937 *mt, uint32_t out[MT19937_N])
 {
-	renew(mt->state);
+	mt19937_renew(mt->state);
 	for (int j = 0; j < MT19937_N; j++) {
-		out[j] = temper(mt->state[j]);
+		out[j] = mt19937_temper(mt->state[j]);
 	}
 }
 

@@ -42,7 +42,7 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 	pool_wake_worker(p);
 }
 
-static void run_task(struct pool *p, struct pool_task *t)
+static void pool_io_run_task(struct pool *p, struct pool_task *t)
 {
 	pthread_mutex_unlock(&p->lock);
 	t->run(t);
@@ -63,7 +63,7 @@ void *pool_io_main(void *arg)
 		if (task && (self->number > 0 || p->params.n_io == 1)) {
 			p->tasks = task->next;
 			p->n_io_busy++;
-			run_task(p, task);
+			pool_io_run_task(p, task);
 			p->n_io_busy--;
 		} else if ((ticket = pool_take_to_fetch(p))) {
 			p->n_io_busy++;

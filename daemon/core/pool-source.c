@@ -17,7 +17,7 @@ enum {
 	CHUNK_BYTES = 256 * 1024, /* of array rows that a worker takes at once */
 };
 
-static struct slot *slot_of(struct pool_job *job)
+static struct slot *pool_source_slot_of(struct pool_job *job)
 {
 	return container_of(job, struct slot, job);
 }
@@ -55,7 +55,7 @@ static uint64_t global_position(const struct row *r)
 
 /* What the row's random draws are keyed by. The built-in order has a sample once per epoch, so its pixels do not depend
  * on the world size. A caller's own order may repeat a sample, and each time is another augmentation. */
-static struct sample_key key_of(const struct row *r, uint64_t index)
+static struct sample_key pool_source_key_of(const struct row *r, uint64_t index)
 {
 	const struct loader_spec *spec = r->source->spec;
 	uint64_t seed = spec->own_batches ? random_seed_at(spec->seed, global_position(r)) : spec->seed;
@@ -68,7 +68,7 @@ static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned a
 	return sample_substitute(p->spec->seed, r->slot->at.epoch, index, attempt, dataset_n(p->recipe->dataset));
 }
 
-static void note_bad(struct pool_source *p, uint64_t index, const char *text)
+static void pool_source_note_bad(struct pool_source *p, uint64_t index, const char *text)
 {
 	if (!badlist_add(&p->bad, index, text))
 		return;
@@ -79,7 +79,7 @@ static void note_bad(struct pool_source *p, uint64_t index, const char *text)
 
 /* If a row's sample cannot be decoded, another sample takes the row. The choice depends only on (seed, epoch, index): a
  * resumed epoch has the same substitutes, also with another world size. Attempt 0 is the sample itself. */
-static uint64_t candidate(const struct row *r, unsigned attempt)
+static uint64_t pool_source_candidate(const struct row *r, unsigned attempt)
 {
 	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];
 	return attempt == 0 ? index : substitute_index(r, index, attempt - 1);
@@ -107,7 +107,7 @@ static bool is_too_long(const struct pool_source *p, uint64_t index, char *text,
 }
 
 /* The fields of an image's sample that are in memory. */
-static void copy_values(const struct row *r, uint64_t index)
+static void pool_source_copy_values(const struct row *r, uint64_t index)
 {
 	const struct slot_layout *l = r->source->layout;
 	for (unsigned k = 0; k < l->n_fields; k++) {
@@ -142,7 +142,7 @@ static void gather_others(const struct row *r, uint64_t index)
 static void note_made(const struct row *r, uint64_t index, unsigned attempt)
 {
 	if (dataset_is_image(r->source->recipe->dataset))
-		copy_values(r, index);
+		pool_source_copy_values(r, index);
 	else
 		gather_others(r, index);
 	if (attempt == 0)
@@ -174,7 +174,7 @@ static bool pack_field(struct slot *slot, const struct slot_field *f, const stru
 	return true;
 }
 
-static void pack(struct pool_source *p, struct slot *slot)
+static void pool_source_pack(struct pool_source *p, struct slot *slot)
 {
 	for (unsigned k = 0; k < p->layout->n_fields; k++) {
 		const struct slot_field *f = &p->layout->field[k];
@@ -190,7 +190,7 @@ static void pack(struct pool_source *p, struct slot *slot)
 		else
 			snprintf(text, sizeof(text), "the %s of a batch is longer than the data set has said",
 				 p->fields[k].name);
-		note_bad(p, (uint64_t)slot_indices(slot)[0], text);
+		pool_source_note_bad(p, (uint64_t)slot_indices(slot)[0], text);
 		atomic_store(&slot->failed, true);
 	}
 }
@@ -201,7 +201,7 @@ static void finish_rows(struct pool_source *p, struct slot *slot, uint32_t n)
 	/* The worker that takes the count to 0 sees what all others wrote into the slot. */
 	if (p->layout->any_ragged && atomic_fetch_sub_explicit(&slot->n_unpacked, n, memory_order_acq_rel) == n &&
 	    !atomic_load(&slot->failed))
-		pack(p, slot);
+		pool_source_pack(p, slot);
 	atomic_fetch_add_explicit(&p->source.n_made, n, memory_order_relaxed);
 }
 
@@ -214,14 +214,14 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 	err->slow = false;
 	if (is_too_long(p, index, err->text, sizeof(err->text)))
 		return SAMPLE_E_BAD;
-	return sample_make(p->recipe, worker, key_of(r, index), in, false,
+	return sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false,
 			   slot_data(r->slot) + (size_t)r->number * p->layout->first_row_bytes, err);
 }
 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	(void)n;
-	struct slot *slot = slot_of(job);
+	struct slot *slot = pool_source_slot_of(job);
 	struct pool_source *p = source_of(slot);
 	struct row r = { p, slot, first };
 	struct sample_input *in = ticket ? ticket->input : NULL;
@@ -229,7 +229,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	/* No further rows are made of a failed batch: the loader ends with it. */
 	bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed), done = failed;
 	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
-		uint64_t index = candidate(&r, attempt);
+		uint64_t index = pool_source_candidate(&r, attempt);
 		struct sample_error err;
 		int result = make_image(&r, worker, index, in, &err);
 		if (result == SAMPLE_E_WOULD_BLOCK) {
@@ -241,7 +241,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 			return POOL_WOULD_BLOCK;
 		}
 		if (result == SAMPLE_E_BAD) {
-			note_bad(p, index, err.text);
+			pool_source_note_bad(p, index, err.text);
 			n_slow += err.slow;
 			/* Spend no time on a substitute if there are too many bad samples already. */
 			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES ||
@@ -263,9 +263,9 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 
 static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 {
-	struct slot *slot = slot_of(job);
+	struct slot *slot = pool_source_slot_of(job);
 	struct row r = { source_of(slot), slot, ticket->row };
-	sample_fetch(r.source->recipe, candidate(&r, ticket->stage), ticket->input);
+	sample_fetch(r.source->recipe, pool_source_candidate(&r, ticket->stage), ticket->input);
 }
 
 /* ---- arrays ---- */
@@ -277,10 +277,10 @@ static bool replace_long(const struct row *first, uint32_t n)
 	char text[800];
 	for (uint32_t i = 0; i < n; i++) {
 		struct row r = { p, first->slot, first->number + i };
-		uint64_t index = candidate(&r, 0), wanted = index;
+		uint64_t index = pool_source_candidate(&r, 0), wanted = index;
 		unsigned attempt = 0;
 		while (is_too_long(p, index, text, sizeof(text))) {
-			note_bad(p, index, text);
+			pool_source_note_bad(p, index, text);
 			if (attempt == SUBSTITUTES || badlist_exceeds(&p->bad, p->bad_budget))
 				return false;
 			index = substitute_index(&r, wanted, attempt++);
@@ -293,7 +293,7 @@ static bool replace_long(const struct row *first, uint32_t n)
 	return true;
 }
 
-static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
+static int pool_source_gather(const struct row *r, uint32_t n, struct dataset_error *err)
 {
 	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
 	const struct slot_layout *l = r->source->layout;
@@ -312,7 +312,7 @@ static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
 static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)
 {
 	if (result) {
-		note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
+		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
 		atomic_store(&r->slot->failed, true);
 	}
 	finish_rows(r->source, r->slot, n);
@@ -322,10 +322,10 @@ static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_
 {
 	(void)worker;
 	(void)ticket;
-	struct slot *slot = slot_of(job);
+	struct slot *slot = pool_source_slot_of(job);
 	struct row r = { source_of(slot), slot, first };
 	struct dataset_error err;
-	int result = gather(&r, n, &err);
+	int result = pool_source_gather(&r, n, &err);
 	note_gathered(&r, n, result, &err);
 	return 0;
 }
@@ -337,7 +337,7 @@ static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uin
 	(void)worker;
 	if (!ticket)
 		return POOL_WOULD_BLOCK;
-	struct slot *slot = slot_of(job);
+	struct slot *slot = pool_source_slot_of(job);
 	struct row r = { source_of(slot), slot, first };
 	const struct sample_input *in = ticket->input;
 	note_gathered(&r, n, in->result, &in->error);
@@ -346,17 +346,17 @@ static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uin
 
 static void fetch_array(struct pool_job *job, struct pool_ticket *ticket)
 {
-	struct slot *slot = slot_of(job);
+	struct slot *slot = pool_source_slot_of(job);
 	struct row r = { source_of(slot), slot, ticket->row };
 	struct sample_input *in = ticket->input;
-	in->result = gather(&r, ticket->n, &in->error);
+	in->result = pool_source_gather(&r, ticket->n, &in->error);
 }
 
 /* ---- the loop thread ---- */
 
 static void on_job_done(struct pool_job *job)
 {
-	struct slot *slot = slot_of(job);
+	struct slot *slot = pool_source_slot_of(job);
 	struct pool_source *p = source_of(slot);
 	p->filled(p, slot);
 }
@@ -365,7 +365,7 @@ static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_
 static const struct pool_job_ops array_job = { .run = run_array, .done = on_job_done };
 static const struct pool_job_ops far_array_job = { .run = run_far_array, .fetch = fetch_array, .done = on_job_done };
 
-static void on_submit(struct batch_source *source, struct slot *slot)
+static void pool_source_on_submit(struct batch_source *source, struct slot *slot)
 {
 	struct pool_source *p = pool_source_of(source);
 	bool image = p->recipe->pipeline != NULL;
@@ -377,20 +377,21 @@ static void on_submit(struct batch_source *source, struct slot *slot)
 	pool_submit(p->pool, &slot->stream->queue, &slot->job);
 }
 
-static void on_cancel(struct batch_source *source, struct slot *slot)
+static void pool_source_on_cancel(struct batch_source *source, struct slot *slot)
 {
 	pool_cancel(pool_source_of(source)->pool, &slot->job);
 }
 
 /* Other streams do not depend on a stream that has stopped, and cancelled jobs complete by themselves. */
-static void ignore(struct batch_source *source)
+static void pool_source_ignore(struct batch_source *source)
 {
 	(void)source;
 }
 
-static const struct batch_source_ops source_ops = {
-	.submit = on_submit, .cancel = on_cancel, .moved = ignore, .close = ignore
-};
+static const struct batch_source_ops source_ops = { .submit = pool_source_on_submit,
+						    .cancel = pool_source_on_cancel,
+						    .moved = pool_source_ignore,
+						    .close = pool_source_ignore };
 
 bool pool_source_is_bad(struct pool_source *p, struct slot *slot)
 {

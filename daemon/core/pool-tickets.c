@@ -65,7 +65,7 @@ static void count_reads(struct pool *p, struct pool_queue *q, int tickets, int f
 	}
 }
 
-static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
+static void pool_tickets_park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
 {
 	struct pool_ticket *t = p->free_tickets;
 	assert(t && p->n_free_tickets > 0);
@@ -93,7 +93,7 @@ void pool_serve_starved(struct pool *p)
 		if (pool_may_have_ticket(p, q)) {
 			struct pool_piece piece = q->returned;
 			pool_unlink_starved(p, q);
-			park(p, q, &piece);
+			pool_tickets_park(p, q, &piece);
 		}
 	}
 }
@@ -132,7 +132,7 @@ void pool_wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece
 	if (piece->ticket) {
 		fetch_later(p, piece->ticket);
 	} else if (reserved || pool_may_have_ticket(p, q)) {
-		park(p, q, piece);
+		pool_tickets_park(p, q, piece);
 	} else {
 		assert(!q->returned.job);
 		q->returned = *piece;

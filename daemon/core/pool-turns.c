@@ -16,20 +16,20 @@ enum {
 /* ---- time and shares ---- */
 
 /* How long n rows have been in work, summed up. `now` may be older than the youngest: it was taken before the lock. */
-static uint64_t elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
+static uint64_t pool_turns_elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
 {
 	int64_t ns = (int64_t)(n * now - begun_ns);
 	return ns > 0 ? (uint64_t)ns : 0;
 }
 
 /* Worker time of a queue, rows in work included. */
-static uint64_t served(const struct pool_queue *q, uint64_t now)
+static uint64_t pool_turns_served(const struct pool_queue *q, uint64_t now)
 {
-	return q->served_ns + elapsed(q->n_busy, q->begun_ns, now);
+	return q->served_ns + pool_turns_elapsed(q->n_busy, q->begun_ns, now);
 }
 
 /* How many workers are one user's share, while several users have work. */
-static unsigned share(const struct pool *p)
+static unsigned pool_turns_share(const struct pool *p)
 {
 	unsigned n = p->n_listed_owners > 1 ? p->target / p->n_listed_owners : p->target;
 	return n ? n : 1;
@@ -38,27 +38,27 @@ static unsigned share(const struct pool *p)
 /* The user's rows in work take long, and it has its share of the workers. */
 static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
 {
-	return o->n_busy >= share && elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
+	return o->n_busy >= share && pool_turns_elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
 }
 
 /* The queue with the least value is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Ready
  * batches count as service received, so a queue without any goes first, but only up to a limit: the pool's count may be
  * out of date, because a trainer that goes to sleep does not always report it. A queue that wants less than its share
  * gets all that it wants, however many others have no batch ready. */
-static uint64_t turn(const struct pool *p, const struct pool_queue *q, uint64_t now)
+static uint64_t pool_turns_turn(const struct pool *p, const struct pool_queue *q, uint64_t now)
 {
-	uint64_t at = served(q, now) + CREDIT_NS, ready_ns = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
+	uint64_t at = pool_turns_served(q, now) + CREDIT_NS, ready_ns = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
 	return (at > p->level_ns ? at : p->level_ns) + (ready_ns < CREDIT_NS ? ready_ns : CREDIT_NS);
 }
 
 static bool more_urgent(const struct pool *p, const struct pool_queue *a, const struct pool_queue *b, uint64_t now)
 {
 	if (a->owner != b->owner) {
-		bool enough = has_enough(a->owner, share(p), now);
-		if (enough != has_enough(b->owner, share(p), now))
+		bool enough = has_enough(a->owner, pool_turns_share(p), now);
+		if (enough != has_enough(b->owner, pool_turns_share(p), now))
 			return !enough;
 	}
-	return turn(p, a, now) < turn(p, b, now);
+	return pool_turns_turn(p, a, now) < pool_turns_turn(p, b, now);
 }
 
 /* ---- picking ---- */
@@ -108,7 +108,8 @@ struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
 	}
 	if (p->n_listed_owners < 2 || !n_slow || p->n_busy - n_slow >= p->target)
 		return NULL; /* no other user to share with, or as many fast rows in work as the target */
-	unsigned most = n_slow / (p->n_listed_owners - 1) > share(p) ? n_slow / (p->n_listed_owners - 1) : share(p);
+	unsigned most = n_slow / (p->n_listed_owners - 1) > pool_turns_share(p) ? n_slow / (p->n_listed_owners - 1)
+										: pool_turns_share(p);
 	for (struct pool_queue *q = p->queues; q; q = q->next) {
 		if (has_rows(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
 			best = q;
@@ -148,7 +149,7 @@ bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *ou
 
 void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
 {
-	uint64_t start = served(q, now);
+	uint64_t start = pool_turns_served(q, now);
 	if (start + CREDIT_NS < p->level_ns)
 		q->served_ns += p->level_ns - CREDIT_NS - start;
 	if (start > p->level_ns)

@@ -97,7 +97,7 @@ void *pool_worker_main(void *arg)
 /* ---- relief ---- */
 
 /* Returns when it is time to look again. */
-static void watch(struct pool *p)
+static void pool_workers_watch(struct pool *p)
 {
 	struct timespec t;
 	p->watching = true;
@@ -130,7 +130,7 @@ void *pool_relief_main(void *arg)
 		} else if (p->watching) {
 			pthread_cond_wait(&p->relief, &p->lock);
 		} else {
-			watch(p);
+			pool_workers_watch(p);
 		}
 	}
 	pthread_mutex_unlock(&p->lock);

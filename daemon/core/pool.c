@@ -78,7 +78,7 @@ static void on_told(uv_poll_t *poll, int status, int events)
 
 /* ---- threads ---- */
 
-static int start_threads(struct pool *p, struct pool_thread *threads, unsigned n, void *(*main_fn)(void *))
+static int pool_start_threads(struct pool *p, struct pool_thread *threads, unsigned n, void *(*main_fn)(void *))
 {
 	for (unsigned i = 0; i < n; i++) {
 		threads[i].pool = p;
@@ -119,7 +119,7 @@ static void stop_threads(struct pool *p)
 
 /* ---- life ---- */
 
-static void free_pool(struct pool *p)
+static void pool_free_pool(struct pool *p)
 {
 	for (unsigned i = 0; p->tickets && i < p->params.n_tickets; i++) {
 		if (p->tickets[i].input)
@@ -148,7 +148,7 @@ static void on_poll_closed(uv_handle_t *h)
 	struct pool *p = h->data;
 	void (*fn)(void *) = p->on_closed;
 	void *arg = p->on_closed_arg;
-	free_pool(p);
+	pool_free_pool(p);
 	if (fn)
 		fn(arg);
 }
@@ -217,7 +217,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	if (r == 0)
 		r = start_listening(p, loop);
 	if (r) {
-		free_pool(p);
+		pool_free_pool(p);
 		return r;
 	}
 	/* Only the loop thread handles signals. */
@@ -228,11 +228,11 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	sigdelset(&all, SIGFPE);
 	sigdelset(&all, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = start_threads(p, p->workers, params->max_workers, pool_worker_main);
+	r = pool_start_threads(p, p->workers, params->max_workers, pool_worker_main);
 	if (r == 0)
-		r = start_threads(p, p->workers + params->max_workers, params->max_workers, pool_relief_main);
+		r = pool_start_threads(p, p->workers + params->max_workers, params->max_workers, pool_relief_main);
 	if (r == 0)
-		r = start_threads(p, p->io_threads, params->n_io, pool_io_main);
+		r = pool_start_threads(p, p->io_threads, params->n_io, pool_io_main);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r) {
 		pool_close(p, NULL, NULL);

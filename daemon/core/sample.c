@@ -88,7 +88,7 @@ static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_
 }
 
 /* Frees all buffers of the worker, so that its next sample begins like its first one. */
-static void trim(struct sample_worker *w)
+static void sample_trim(struct sample_worker *w)
 {
 	decoder_trim(w->decoder);
 	pipeline_worker_trim(w->pipeline);
@@ -97,10 +97,10 @@ static void trim(struct sample_worker *w)
 	scratch_finish(&w->rgb);
 }
 
-static void end_sample(struct sample_worker *w)
+static void sample_end_sample(struct sample_worker *w)
 {
 	if (w->space.holds || w->space.refused_bytes || w->space.used_bytes > w->limits.keep_bytes)
-		trim(w);
+		sample_trim(w);
 	workspace_leave(&w->space);
 }
 
@@ -196,7 +196,7 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 	in->result = in->checked ? 0 : read_ahead(r, index, in);
 }
 
-static int bad(const struct recipe *r, uint64_t index, const char *why, struct sample_error *err)
+static int sample_bad(const struct recipe *r, uint64_t index, const char *why, struct sample_error *err)
 {
 	char name[256];
 	dataset_name(r->dataset, index, name, sizeof(name));
@@ -210,7 +210,7 @@ static int bad(const struct recipe *r, uint64_t index, const char *why, struct s
 
 static int bad_image(const struct recipe *r, uint64_t index, int outcome, const char *why, struct sample_error *err)
 {
-	(void)bad(r, index, why, err);
+	(void)sample_bad(r, index, why, err);
 	err->slow = outcome == IMAGE_E_TIME;
 	return SAMPLE_E_BAD;
 }
@@ -226,7 +226,7 @@ static int too_large(const struct recipe *r, const struct sample_worker *w, uint
 		"needs at least %s of memory to decode and transform, and there is %s for one image (three sixteenths of "
 		"memory in the daemon's configuration): make the image smaller, or raise memory",
 		need, have);
-	return bad(r, index, text, err);
+	return sample_bad(r, index, text, err);
 }
 
 /* Decodes what the crop needs, using the index that an earlier epoch made of the file. */
@@ -282,8 +282,8 @@ static bool is_same_file(const struct file_bytes *a, const struct file_bytes *b)
 
 /* 1: there is a current entry; 0: there is none (a stale one is dropped); -EAGAIN: only a thread that may wait can
  * tell. */
-static int look_up(const struct recipe *r, struct cache_space *space, uint64_t index, const struct sample_input *in,
-		   bool may_wait, struct cache_hit *hit)
+static int sample_look_up(const struct recipe *r, struct cache_space *space, uint64_t index,
+			  const struct sample_input *in, bool may_wait, struct cache_hit *hit)
 {
 	if (!space || !cache_lookup(space, index, hit))
 		return 0;
@@ -314,7 +314,7 @@ static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t i
 		return SAMPLE_E_WOULD_BLOCK;
 	if (result == -EAGAIN)
 		result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
-	return !result || result == -ENOMEM ? result : bad(r, index, why.text, err);
+	return !result || result == -ENOMEM ? result : sample_bad(r, index, why.text, err);
 }
 
 /* The row is copied before it is used: a mapped file may shrink while ops work. */
@@ -328,7 +328,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 	if (dataset_server(r->dataset) && (!in || in->later))
 		return SAMPLE_E_WOULD_BLOCK;
 	if (in && in->result)
-		return bad(r, key.index, in->error.text, err);
+		return sample_bad(r, key.index, in->error.text, err);
 	struct image image = { .rgb = scratch_reserve(&w->rgb, (size_t)form->width * form->height * 3),
 			       .stride_bytes = (size_t)form->width * 3,
 			       .width = form->width,
@@ -339,14 +339,14 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 	if (!in)
 		result = gather_picture(r, key.index, w->row.data, &why);
 	if (result)
-		return bad(r, key.index, why.text, err);
+		return sample_bad(r, key.index, why.text, err);
 	pixels_to_rgb(&r->pixels, from, image.rgb);
 	result = pipeline_run_image(r->pipeline, w->pipeline, &image, key, row, &image_why);
 	return result > 0 ? bad_image(r, key.index, result, image_why.text, err) : result;
 }
 
-static int make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
-		bool may_wait, void *row, struct sample_error *err)
+static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *w, struct sample_key key,
+				  struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
 {
 	if (has_pixels(r))
 		return make_from_array(r, w, key, in, row, err);
@@ -361,12 +361,12 @@ static int make(const struct recipe *r, struct sample_worker *w, struct sample_k
 		may_wait = true;
 	}
 	if (in && in->result)
-		return bad(r, index, in->error.text, err);
+		return sample_bad(r, index, in->error.text, err);
 	if (!in || in->checked) {
-		found = look_up(r, r->decoded, index, in, may_wait, &hit);
+		found = sample_look_up(r, r->decoded, index, in, may_wait, &hit);
 		if (found > 0)
 			return make_from_pixels(r, w, key, &hit, row, err);
-		found = found < 0 ? found : look_up(r, r->files, index, in, may_wait, &hit);
+		found = found < 0 ? found : sample_look_up(r, r->files, index, in, may_wait, &hit);
 	}
 	if (found > 0) {
 		int result = make_from_bytes(r, w, key, &hit.file, row, err);
@@ -391,16 +391,16 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 {
 	workspace_enter(&w->space);
 	bool kept = w->space.used_bytes > 0;
-	int result = make(r, w, key, in, may_wait, row, err);
+	int result = sample_make_unless_bad(r, w, key, in, may_wait, row, err);
 	if (result == -ENOMEM && w->space.refused_bytes && kept) {
 		/* Buffers left by earlier samples must not decide. */
-		trim(w);
+		sample_trim(w);
 		w->space.refused_bytes = 0;
-		result = make(r, w, key, in, may_wait, row, err);
+		result = sample_make_unless_bad(r, w, key, in, may_wait, row, err);
 	}
 	if (result == -ENOMEM && w->space.refused_bytes)
 		result = too_large(r, w, key.index, err);
-	end_sample(w);
+	sample_end_sample(w);
 	return result;
 }
 
@@ -413,7 +413,7 @@ static uint64_t prefix_id(const struct recipe *r)
 	return XXH3_64bits_withSeed(text, strlen(text), r->apply_exif);
 }
 
-static uint64_t probe(const struct recipe *r, struct sample_worker *w, uint64_t index)
+static uint64_t sample_probe(const struct recipe *r, struct sample_worker *w, uint64_t index)
 {
 	struct dataset_error why;
 	struct image_error image_why;
@@ -429,7 +429,7 @@ static uint64_t probe(const struct recipe *r, struct sample_worker *w, uint64_t 
 	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why) == 0)
 		bytes = (uint64_t)prefix.width * prefix.height * 3;
 	decoder_close(w->decoder);
-	trim(w);
+	sample_trim(w);
 	workspace_leave(&w->space);
 	return bytes;
 }
@@ -439,7 +439,7 @@ static uint64_t guess_decoded_bytes(const struct recipe *r, struct sample_worker
 {
 	uint64_t n = dataset_n(r->dataset), sum = 0, n_good = 0;
 	for (uint64_t i = 0; i < PROBES; i++) {
-		uint64_t bytes = probe(r, w, n / PROBES * i + i * (n % PROBES) / PROBES);
+		uint64_t bytes = sample_probe(r, w, n / PROBES * i + i * (n % PROBES) / PROBES);
 		sum += bytes;
 		n_good += bytes > 0;
 	}

@@ -32,7 +32,7 @@ static int open_memfd(void)
 }
 
 /* Makes the pages now, so that no worker pays for a fault on a slot's first use. 0 or negative errno. */
-static int populate(uint8_t *base, size_t bytes)
+static int core_slab_populate(uint8_t *base, size_t bytes)
 {
 	(void)madvise(base, bytes, MADV_HUGEPAGE);
 	if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
@@ -67,7 +67,7 @@ static int reopen_readonly(int fd)
 }
 
 /* Sealed against everything except writable mappings. */
-static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
+static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1, .writable_fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -89,7 +89,7 @@ static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 		r = -errno;
 		goto close_fd;
 	}
-	(void)populate(base, present); /* fallocate has confirmed that the memory is there */
+	(void)core_slab_populate(base, present); /* fallocate has confirmed that the memory is there */
 	r = seal_size(fd);
 	if (r == 0)
 		r = reopen_readonly(fd);
@@ -109,12 +109,12 @@ close_fd:
 
 int slab_init_open(struct slab *s, size_t size_bytes)
 {
-	return make(s, size_bytes, size_bytes);
+	return core_slab_make(s, size_bytes, size_bytes);
 }
 
 int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
-	int r = make(s, size_bytes, present_bytes);
+	int r = core_slab_make(s, size_bytes, present_bytes);
 	if (r == 0) {
 		r = slab_seal(s);
 		if (r)
@@ -125,7 +125,7 @@ int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes)
 {
-	return populate(s->base + offset, n_bytes);
+	return core_slab_populate(s->base + offset, n_bytes);
 }
 
 int slab_seal(struct slab *s)
@@ -148,7 +148,7 @@ void slab_finish(struct slab *s)
 }
 
 /* Takes n items at the layout's end, which stays aligned; *offset: where they begin. */
-static int place(size_t *end, uint64_t n, size_t item_bytes, size_t *offset)
+static int core_slab_place(size_t *end, uint64_t n, size_t item_bytes, size_t *offset)
 {
 	size_t bytes, sum;
 
@@ -170,7 +170,7 @@ static int place_dense(struct slot_layout *l, size_t *end)
 
 		if (f->ragged)
 			continue;
-		r = place(end, l->batch_size, f->item_bytes, &f->offset);
+		r = core_slab_place(end, l->batch_size, f->item_bytes, &f->offset);
 		l->row_bytes += f->item_bytes;
 		if (first) {
 			l->first_row_bytes = f->item_bytes;
@@ -191,9 +191,9 @@ static int place_ragged(struct slot_layout *l, size_t *end)
 		if (!f->ragged)
 			continue;
 		l->any_ragged = true;
-		r = place(end, (uint64_t)l->batch_size + 1, sizeof(int64_t), &f->offset);
+		r = core_slab_place(end, (uint64_t)l->batch_size + 1, sizeof(int64_t), &f->offset);
 		if (r == 0)
-			r = place(end, f->most_values, f->item_bytes, &f->values_offset);
+			r = core_slab_place(end, f->most_values, f->item_bytes, &f->values_offset);
 	}
 	return r;
 }
@@ -209,7 +209,7 @@ int slot_layout_make(const struct slot_field *fields, unsigned n, uint32_t batch
 		out->field[k] = fields[k];
 	int r = place_dense(out, &end);
 	if (r == 0)
-		r = place(&end, batch_size, sizeof(int64_t), &out->indices_offset);
+		r = core_slab_place(&end, batch_size, sizeof(int64_t), &out->indices_offset);
 	if (r == 0)
 		r = place_ragged(out, &end);
 	if (r || __builtin_add_overflow(end, page - 1, &out->slot_bytes))

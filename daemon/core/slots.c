@@ -33,7 +33,7 @@ int slots_extend(struct slots *s, uint32_t n)
 	return slab_extend(&s->slab, (size_t)s->n_made * s->layout.slot_bytes, (size_t)n * s->layout.slot_bytes);
 }
 
-static int create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, bool open, struct slots **out)
+static int slots_create_in(const struct slot_layout *layout, uint32_t n, uint32_t n_made, bool open, struct slots **out)
 {
 	struct slots *s = calloc(1, sizeof(*s));
 	struct slot *slot = calloc(n, sizeof(*slot));
@@ -66,12 +66,12 @@ fail:
 
 int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
 {
-	return create(layout, n, n_made, false, out);
+	return slots_create_in(layout, n, n_made, false, out);
 }
 
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out)
 {
-	return create(layout, n, n, true, out);
+	return slots_create_in(layout, n, n, true, out);
 }
 
 struct slots *slots_ref(struct slots *s)

@@ -20,7 +20,7 @@ enum {
 	MOST_ROUNDS = 16,     /* of stream_step, before other streams have their turn */
 };
 
-static uint64_t bit(uint32_t rank)
+static uint64_t core_stream_bit(uint32_t rank)
 {
 	return (uint64_t)1 << (rank & 63);
 }
@@ -84,7 +84,7 @@ static bool is_starving(const struct consumer *c)
  * While every trainer has unread batches, releases may gather until they are worth a wake-up. For a starving trainer a
  * batch is in work, or a job that it waits for will wake the loop; only when hardly anything is in work does every
  * release count. */
-static bool arm(struct stream *s)
+static bool core_stream_arm(struct stream *s)
 {
 	uint32_t n_making = 0;
 	bool starving = false, again = false;
@@ -144,7 +144,7 @@ static uint64_t pending_at(const struct stream *s, const struct position *at)
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c && is_counted_on(s, c) && (!c->positioned || position_compare(&c->cursor, at) <= 0))
-			pending |= bit(i);
+			pending |= core_stream_bit(i);
 	}
 	return pending;
 }
@@ -221,7 +221,7 @@ static void leave_to_source(struct slot *slot)
 	slot->last = false;
 }
 
-static void advance(struct stream *s)
+static void core_stream_advance(struct stream *s)
 {
 	s->next.step++;
 	if (s->host->spec->own_batches || s->next.step < s->n_batches)
@@ -267,7 +267,7 @@ static bool begin_one(struct stream *s)
 	slot->at = s->next;
 	slot->pending = pending_at(s, &slot->at);
 	list_append(s, slot);
-	advance(s);
+	core_stream_advance(s);
 	slot->source = h->source;
 	h->n_in_flight++;
 	h->source->ops->submit(h->source, slot);
@@ -301,7 +301,7 @@ static void skip_ahead(struct stream *s)
 
 /* ---- copying to GPUs ---- */
 
-static void on_copied(struct slot *slot, struct device_slab *device_slab, const char *why)
+static void core_stream_on_copied(struct slot *slot, struct device_slab *device_slab, const char *why)
 {
 	struct stream *s = slot->stream;
 	struct stream_host *h = s->host; /* kept by n_in_flight */
@@ -319,25 +319,25 @@ static void start_copies(struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && c->device_slab && c->slots == slot->slots && (slot->pending & bit(i)) &&
-		    device_slab_copy(c->device_slab, slot, on_copied))
+		if (c && c->device_slab && c->slots == slot->slots && (slot->pending & core_stream_bit(i)) &&
+		    device_slab_copy(c->device_slab, slot, core_stream_on_copied))
 			s->host->n_in_flight++;
 	}
 }
 
 /* ---- publishing ---- */
 
-static void lease(struct consumer *c, struct slot *slot)
+static void core_stream_lease(struct consumer *c, struct slot *slot)
 {
 	if (c->group) {
 		c->stream->n_held += !(slot->holders & c->stream->members);
-		slot->holders |= bit(c->rank);
+		slot->holders |= core_stream_bit(c->rank);
 	}
 	assert(slot->state == SLOT_READY && slot->slots == c->slots);
 	c->leases[slot->number]++;
 	c->n_leases++;
 	c->stream->n_unheld -= slot->n_leases++ == 0;
-	slot->pending &= ~bit(c->stream->n_consumers > 1 ? c->rank : 0);
+	slot->pending &= ~core_stream_bit(c->stream->n_consumers > 1 ? c->rank : 0);
 }
 
 static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
@@ -349,7 +349,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			continue;
 		if (slot->state != SLOT_READY)
 			return; /* only in order */
-		if (!(slot->pending & bit(place)))
+		if (!(slot->pending & core_stream_bit(place)))
 			continue;
 		if (c->n_leases >= consumer_max_leases(c))
 			return;
@@ -364,7 +364,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			return;
 		c->n_missed = 0;
 		device_slab_note_published(c->device_slab, slot);
-		lease(c, slot);
+		core_stream_lease(c, slot);
 		c->n_published++;
 		c->n_unread++;
 		s->host->ops->published(s->host, slot, c->waiting);
@@ -376,7 +376,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 	}
 }
 
-static void publish(struct stream *s)
+static void core_stream_publish(struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
@@ -414,14 +414,14 @@ void stream_step(struct stream *s)
 	bool again;
 	do {
 		stream_look(s);
-		publish(s);
+		core_stream_publish(s);
 		update_urgency(s);
 		if (s->positioned && has_positioned_consumer(s)) {
 			skip_ahead(s);
 			while (begin_one(s))
 				;
 		}
-		again = arm(s);
+		again = core_stream_arm(s);
 	} while (again && ++rounds < MOST_ROUNDS);
 	/* Each further round ends a lease or has found a ring emptied, so there are few rounds; but trainers determine
 	 * when that happens. */
@@ -598,12 +598,12 @@ void stream_remove(struct stream *s, uint32_t place)
 
 void stream_clear_pending(struct stream *s, uint32_t place)
 {
-	s->expected &= ~bit(place);
+	s->expected &= ~core_stream_bit(place);
 	if (s->consumers[place])
 		return;
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
-		slot->pending &= ~bit(place);
+		slot->pending &= ~core_stream_bit(place);
 		stream_try_free(s, slot);
 	}
 }
@@ -636,7 +636,7 @@ void stream_detach(struct consumer *c)
 /* Whether no other consumer depends on the stream's position. */
 static bool is_alone(const struct stream *s, const struct consumer *c)
 {
-	if (s->expected & ~bit(c->rank))
+	if (s->expected & ~core_stream_bit(c->rank))
 		return false;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		if (s->consumers[i] && s->consumers[i] != c && s->consumers[i]->positioned)
@@ -650,16 +650,16 @@ void stream_mark_pending(struct stream *s, struct consumer *c, uint32_t place, c
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
 		if (position_compare(&slot->at, to) < 0)
-			slot->pending &= ~bit(place);
+			slot->pending &= ~core_stream_bit(place);
 		else
-			slot->pending |= bit(place);
+			slot->pending |= core_stream_bit(place);
 		start_copies(s, slot);
 		stream_try_free(s, slot);
 	}
 	c->cursor = *to;
 }
 
-static bool follows(const struct slot *slot, const struct position *at)
+static bool core_stream_follows(const struct slot *slot, const struct position *at)
 {
 	struct position next = { .epoch = slot->at.epoch, .base = slot->at.base, .step = slot->at.step + 1 };
 	if (slot->last)
@@ -674,7 +674,7 @@ const struct position *stream_oldest(const struct stream *s)
 	for (const struct slot *slot = s->first; slot; slot = slot->next) {
 		if (oldest == &s->next)
 			oldest = &slot->at;
-		if (!follows(slot, slot->next ? &slot->next->at : &s->next))
+		if (!core_stream_follows(slot, slot->next ? &slot->next->at : &s->next))
 			oldest = &s->next;
 	}
 	return oldest;
@@ -712,9 +712,9 @@ static bool others_come_by(const struct stream *s, const struct position *to)
  * come must not matter, for example when they reconnect to another daemon from positions within a window; so the stream
  * goes back and makes for this consumer the batches that others have had. The same holds for a consumer that lost its
  * connection and was slower in returning than consumers that it had kept waiting. Not every producer can go back. */
-static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
+static bool core_stream_waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
-	return ((s->expected & bit(place)) || c->reconnected) && s->host->source->goes_back;
+	return ((s->expected & core_stream_bit(place)) || c->reconnected) && s->host->source->goes_back;
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
@@ -728,7 +728,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		stream_set_next(s, to);
 		s->positioned = true;
 	} else if (position_compare(to, stream_oldest(s)) < 0) {
-		if (!waits_for(s, c, place))
+		if (!core_stream_waits_for(s, c, place))
 			return STREAM_E_BEHIND;
 		if (!others_come_by(s, to))
 			return STREAM_E_ELSEWHERE;
@@ -737,7 +737,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	} else if (!comes_by(s, to)) {
 		return STREAM_E_ELSEWHERE;
 	}
-	s->expected &= ~bit(place);
+	s->expected &= ~core_stream_bit(place);
 	s->host->n_returned += c->reconnected;
 	c->seek = seek;
 	c->positioned = true;
@@ -815,12 +815,12 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 
 /* ---- giving back ---- */
 
-static void unlease(struct consumer *c, struct slot *slot)
+static void core_stream_unlease(struct consumer *c, struct slot *slot)
 {
 	assert(c->leases[slot->number] > 0 && c->n_leases > 0 && slot->n_leases > 0 && slot->state == SLOT_READY);
 	if (--c->leases[slot->number] == 0 && c->group) {
-		uint64_t others = c->stream ? c->stream->members & ~bit(c->rank) : 0;
-		slot->holders &= ~bit(c->rank);
+		uint64_t others = c->stream ? c->stream->members & ~core_stream_bit(c->rank) : 0;
+		slot->holders &= ~core_stream_bit(c->rank);
 		if (c->stream && !(slot->holders & others))
 			c->stream->n_held--;
 	}
@@ -836,7 +836,7 @@ int stream_take_back(struct consumer *c, uint32_t number, uint64_t generation)
 {
 	if (number >= c->slots->n || !c->leases[number] || c->slots->slot[number].generation != generation)
 		return STREAM_E_INVALID;
-	unlease(c, &c->slots->slot[number]);
+	core_stream_unlease(c, &c->slots->slot[number]);
 	return 0;
 }
 
@@ -853,7 +853,7 @@ void consumer_finish(struct consumer *c)
 	assert(!c->home);
 	for (uint32_t i = 0; c->slots && i < c->slots->n; i++) {
 		while (c->leases[i])
-			unlease(c, &c->slots->slot[i]);
+			core_stream_unlease(c, &c->slots->slot[i]);
 	}
 	assert(c->n_leases == 0);
 	assert(!c->slots || c->slots->n_holders > 0);
@@ -891,14 +891,14 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 bool stream_has_more(const struct consumer *c)
 {
 	const struct slot *slot = c->stream && c->positioned ? c->stream->first : NULL;
-	uint64_t mine = bit(c->stream && c->stream->n_consumers > 1 ? c->rank : 0);
+	uint64_t mine = core_stream_bit(c->stream && c->stream->n_consumers > 1 ? c->rank : 0);
 	while (slot &&
 	       (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->pending & mine))))
 		slot = slot->next;
 	return slot && slot->state == SLOT_READY;
 }
 
-static struct position after(const struct stream *s, struct position at)
+static struct position core_stream_after(const struct stream *s, struct position at)
 {
 	if (++at.step >= stream_count_batches(s, at.base) && !s->host->spec->own_batches)
 		at = (struct position){ .epoch = at.epoch + 1 };
@@ -916,7 +916,7 @@ bool stream_covers(const struct stream *s, const struct position *at)
 		if (c > 0)
 			return false;
 		if (c == 0)
-			want = after(s, want);
+			want = core_stream_after(s, want);
 	}
 	return position_compare(&want, &s->next) == 0;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Where the stream of that number is, or would be. */
-static uint32_t place_of(const struct streams *s, uint32_t number)
+static uint32_t streams_place_of(const struct streams *s, uint32_t number)
 {
 	uint32_t low = 0, high = s->n;
 	while (low < high) {
@@ -21,7 +21,7 @@ static uint32_t place_of(const struct streams *s, uint32_t number)
 
 struct stream *streams_find(const struct streams *s, uint32_t number)
 {
-	uint32_t place = place_of(s, number);
+	uint32_t place = streams_place_of(s, number);
 	return place < s->n && s->list[place]->number == number ? s->list[place] : NULL;
 }
 
@@ -36,7 +36,7 @@ struct stream *streams_add(struct streams *s, uint32_t number)
 		free(added);
 		return NULL;
 	}
-	uint32_t place = place_of(s, number);
+	uint32_t place = streams_place_of(s, number);
 	memmove(&s->list[place + 1], &s->list[place], (s->n - place) * sizeof(struct stream *));
 	s->list[place] = added;
 	s->n++;

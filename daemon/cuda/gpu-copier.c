@@ -14,7 +14,7 @@
 /* ---- results ---- */
 
 /* Whether the call failed; notes that it did. A working GPU does not return "unknown error" in the middle of copies. */
-static bool failed(struct gpu *gpu, int result, const char *call)
+static bool gpu_copier_failed(struct gpu *gpu, int result, const char *call)
 {
 	if (result == CUDA_OK)
 		return false;
@@ -41,10 +41,10 @@ static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 /* ---- copies ---- */
 
 /* After a failed call: every copy that was begun has ended when this returns, or the GPU is lost. */
-static void settle(struct gpu *gpu)
+static void gpu_copier_settle(struct gpu *gpu)
 {
 	if (!gpu->own.lost &&
-	    failed(gpu, gpu->all->driver.stream_synchronize(gpu->copies.stream), "cuStreamSynchronize") &&
+	    gpu_copier_failed(gpu, gpu->all->driver.stream_synchronize(gpu->copies.stream), "cuStreamSynchronize") &&
 	    !gpu->own.lost)
 		gpu_lose(gpu, "cuStreamSynchronize", "an error after an error");
 }
@@ -54,7 +54,7 @@ static bool enter_context(struct gpu *gpu)
 {
 	if (gpu->copies.n_context == gpu->own.n_contexts)
 		return true;
-	if (failed(gpu, gpu->all->driver.ctx_set_current(gpu->own.context), "cuCtxSetCurrent"))
+	if (gpu_copier_failed(gpu, gpu->all->driver.ctx_set_current(gpu->own.context), "cuCtxSetCurrent"))
 		return false;
 	gpu->copies.n_context = gpu->own.n_contexts;
 	return true;
@@ -66,10 +66,10 @@ static bool copy_part(struct gpu *gpu, const struct gpu_slab_work *sw, uint64_t 
 	uint64_t piece = sw->slab.pinned ? gpu_piece_bytes(sw->host) : bytes;
 	while (bytes) {
 		uint64_t left = sw->slab.pinned ? piece - at % piece : bytes, n = bytes < left ? bytes : left;
-		if (failed(gpu,
-			   gpu->all->driver.memcpy_htod_async(sw->memory + at, sw->params.host + at, n,
-							      gpu->copies.stream),
-			   "cuMemcpyHtoDAsync"))
+		if (gpu_copier_failed(gpu,
+				      gpu->all->driver.memcpy_htod_async(sw->memory + at, sw->params.host + at, n,
+									 gpu->copies.stream),
+				      "cuMemcpyHtoDAsync"))
 			return false;
 		at += n;
 		bytes -= n;
@@ -89,12 +89,12 @@ static int start_copy(struct gpu *gpu, struct gpu_copy *copy)
 			goto fail;
 	}
 	copy->event = gpu->copies.events[gpu->copies.n_events - 1];
-	if (failed(gpu, gpu->all->driver.event_record(copy->event, gpu->copies.stream), "cuEventRecord"))
+	if (gpu_copier_failed(gpu, gpu->all->driver.event_record(copy->event, gpu->copies.stream), "cuEventRecord"))
 		goto fail;
 	gpu->copies.n_events--;
 	return 0;
 fail:
-	settle(gpu); /* a part may be under way: the host memory must not be reused before it has ended */
+	gpu_copier_settle(gpu); /* a part may be under way: the host memory must not be reused before it has ended */
 	return gpu->own.lost ? GPU_E_LOST : GPU_E_FAILED;
 }
 
@@ -147,9 +147,9 @@ static void land_copies(struct gpu *gpu)
 		int r = gpu->own.lost ? CUDA_OK : first ? d->event_synchronize(event) : d->event_query(event);
 		if (r == CUDA_NOT_READY)
 			return;
-		bool bad = failed(gpu, r, first ? "cuEventSynchronize" : "cuEventQuery");
+		bool bad = gpu_copier_failed(gpu, r, first ? "cuEventSynchronize" : "cuEventQuery");
 		if (bad)
-			settle(gpu);
+			gpu_copier_settle(gpu);
 		land_oldest(gpu, gpu->own.lost ? GPU_E_LOST : bad ? GPU_E_FAILED : 0);
 		first = false;
 	}

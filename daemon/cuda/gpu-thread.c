@@ -1,7 +1,7 @@
 /* A GPU's opener: the thread that finds the driver and the GPU, makes the context, allocates, pins and exports, and
  * undoes all that. Each step may take seconds; the copier (gpu-copier.c) works on meanwhile.
  *
- * Every call's result goes through `failed`. An error that the driver calls sticky, or "unknown error" in the middle of
+ * Every call's result goes through `gpu_thread_failed`. An error that the driver calls sticky, or "unknown error" in the middle of
  * work (which is how a GPU that has fallen off the bus appears), loses the GPU: from then on no call is made, not even
  * to free memory, because the driver may never return from it.
  *
@@ -32,7 +32,7 @@ enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, REFUSED_S = 60, PAUSE_US = 100
 /* ---- results ---- */
 
 /* Whether the call failed; notes that it did. */
-static bool failed(struct gpu *gpu, int result, const char *call)
+static bool gpu_thread_failed(struct gpu *gpu, int result, const char *call)
 {
 	if (result == CUDA_OK)
 		return false;
@@ -48,8 +48,8 @@ static bool failed(struct gpu *gpu, int result, const char *call)
 	return true;
 }
 
-static int refuse(struct gpu_slab_work *sw, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int refuse(struct gpu_slab_work *sw, const char *fmt, ...)
+static int gpu_thread_refuse(struct gpu_slab_work *sw, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int gpu_thread_refuse(struct gpu_slab_work *sw, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -73,12 +73,12 @@ static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
 static int refuse_failed(struct gpu *gpu, struct gpu_slab_work *sw, const char *what)
 {
 	if (gpu->own.lost && gpu->written_off[0]) /* the texts do not change once it is lost */
-		return refuse(sw, "%s", gpu->written_off);
+		return gpu_thread_refuse(sw, "%s", gpu->written_off);
 	if (gpu->own.lost) {
 		snprintf(sw->why, sizeof(sw->why), "%s", gpu->lost_text);
 		return GPU_E_LOST;
 	}
-	refuse(sw, "%s: %s", what, gpu->own.last_error);
+	gpu_thread_refuse(sw, "%s: %s", what, gpu->own.last_error);
 	note_refused(gpu, sw);
 	return GPU_E_REFUSED;
 }
@@ -113,7 +113,7 @@ static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
 	}
 	pthread_mutex_unlock(&g->driver_lock);
 	if (r)
-		return refuse(sw, "on the daemon's side: %s", why);
+		return gpu_thread_refuse(sw, "on the daemon's side: %s", why);
 	if (version) {
 		pthread_mutex_lock(&g->lock);
 		g->driver_version = version;
@@ -127,13 +127,13 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	const struct cuda_driver *d = &gpu->all->driver;
 	char text[GPU_UUID_TEXT_BYTES];
 	int n = 0, unknown = 0;
-	if (failed(gpu, d->device_get_count(&n), "cuDeviceGetCount"))
+	if (gpu_thread_failed(gpu, d->device_get_count(&n), "cuDeviceGetCount"))
 		return refuse_failed(gpu, sw, "the daemon cannot list its GPUs");
 	for (int i = 0; i < n; i++) {
 		struct cuda_uuid uuid;
 		cuda_device device;
-		if (failed(gpu, d->device_get(&device, i), "cuDeviceGet") ||
-		    failed(gpu, d->device_get_uuid(&uuid, device), "cuDeviceGetUuid")) {
+		if (gpu_thread_failed(gpu, d->device_get(&device, i), "cuDeviceGet") ||
+		    gpu_thread_failed(gpu, d->device_get_uuid(&uuid, device), "cuDeviceGetUuid")) {
 			unknown++;
 		} else if (!memcmp(uuid.bytes, gpu->uuid.bytes, sizeof(uuid.bytes))) {
 			gpu->own.device = device;
@@ -143,7 +143,7 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (unknown)
 		return refuse_failed(gpu, sw, "the daemon cannot look at its GPUs");
 	gpu_uuid_format(gpu->uuid.bytes, text);
-	return refuse(
+	return gpu_thread_refuse(
 		sw,
 		"the daemon sees no %s among its %d GPUs (CUDA_VISIBLE_DEVICES, the container or the service may hide it, or it is part of a GPU)",
 		text, n);
@@ -165,16 +165,16 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	char name[sizeof(gpu->stats.name)] = "";
 	int mode = 0, integrated = 0, node = -1;
 	size_t total = 0;
-	if (failed(gpu, d->device_get_name(name, sizeof(name), gpu->own.device), "cuDeviceGetName") ||
-	    failed(gpu, d->device_total_mem(&total, gpu->own.device), "cuDeviceTotalMem") ||
-	    failed(gpu, d->device_get_attribute(&mode, CUDA_DEVICE_COMPUTE_MODE, gpu->own.device),
-		   "cuDeviceGetAttribute") ||
-	    failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device),
-		   "cuDeviceGetAttribute"))
+	if (gpu_thread_failed(gpu, d->device_get_name(name, sizeof(name), gpu->own.device), "cuDeviceGetName") ||
+	    gpu_thread_failed(gpu, d->device_total_mem(&total, gpu->own.device), "cuDeviceTotalMem") ||
+	    gpu_thread_failed(gpu, d->device_get_attribute(&mode, CUDA_DEVICE_COMPUTE_MODE, gpu->own.device),
+			      "cuDeviceGetAttribute") ||
+	    gpu_thread_failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device),
+			      "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	int r = d->device_get_attribute(&node, CUDA_DEVICE_HOST_NUMA_ID, gpu->own.device);
 	/* invalid: a driver before CUDA 12.2 does not know it */
-	if (r != CUDA_INVALID_VALUE && failed(gpu, r, "cuDeviceGetAttribute"))
+	if (r != CUDA_INVALID_VALUE && gpu_thread_failed(gpu, r, "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	const struct gpus_params *p = &gpu->all->params;
 	gpu->own.budget_bytes =
@@ -186,10 +186,11 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	gpu->stats.budget_bytes = gpu->own.budget_bytes;
 	pthread_mutex_unlock(&gpu->all->lock);
 	if (integrated)
-		return refuse(sw, "%s shares the machine's memory; it is not shared between processes", name);
+		return gpu_thread_refuse(sw, "%s shares the machine's memory; it is not shared between processes",
+					 name);
 	/* Under MPS the one process is MPS's own, shared by all its clients. */
 	if (mode != CUDA_COMPUTE_DEFAULT && !(mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && under_mps(gpu)))
-		return refuse(
+		return gpu_thread_refuse(
 			sw,
 			"%s is in compute mode %s, which lets one process use it at a time (nvidia-smi -c DEFAULT changes it)",
 			name, mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "EXCLUSIVE_PROCESS" : "PROHIBITED");
@@ -204,11 +205,11 @@ static void drop_context(struct gpu *gpu)
 	if (gpu->own.lost || gpu->own.keeps || !gpu->own.context)
 		return;
 	while (gpu->copies.n_events)
-		failed(gpu, d->event_destroy(gpu->copies.events[--gpu->copies.n_events]), "cuEventDestroy");
+		gpu_thread_failed(gpu, d->event_destroy(gpu->copies.events[--gpu->copies.n_events]), "cuEventDestroy");
 	if (gpu->copies.stream)
-		failed(gpu, d->stream_destroy(gpu->copies.stream), "cuStreamDestroy");
-	failed(gpu, d->ctx_set_current(NULL), "cuCtxSetCurrent");
-	failed(gpu, d->primary_ctx_release(gpu->own.device), "cuDevicePrimaryCtxRelease");
+		gpu_thread_failed(gpu, d->stream_destroy(gpu->copies.stream), "cuStreamDestroy");
+	gpu_thread_failed(gpu, d->ctx_set_current(NULL), "cuCtxSetCurrent");
+	gpu_thread_failed(gpu, d->primary_ctx_release(gpu->own.device), "cuDevicePrimaryCtxRelease");
 	gpu->copies.stream = NULL;
 	gpu->own.context = NULL;
 	pthread_mutex_lock(&gpu->all->lock);
@@ -216,20 +217,22 @@ static void drop_context(struct gpu *gpu)
 	pthread_mutex_unlock(&gpu->all->lock);
 }
 
-static int make_stream(struct gpu *gpu)
+static int gpu_thread_make_stream(struct gpu *gpu)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	int least = 0, greatest = 0;
-	if (failed(gpu, d->ctx_set_current(gpu->own.context), "cuCtxSetCurrent") ||
-	    failed(gpu, d->ctx_get_stream_priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
-	    failed(gpu, d->stream_create_with_priority(&gpu->copies.stream, CUDA_STREAM_NON_BLOCKING, greatest),
-		   "cuStreamCreateWithPriority"))
+	if (gpu_thread_failed(gpu, d->ctx_set_current(gpu->own.context), "cuCtxSetCurrent") ||
+	    gpu_thread_failed(gpu, d->ctx_get_stream_priority_range(&least, &greatest),
+			      "cuCtxGetStreamPriorityRange") ||
+	    gpu_thread_failed(gpu,
+			      d->stream_create_with_priority(&gpu->copies.stream, CUDA_STREAM_NON_BLOCKING, greatest),
+			      "cuStreamCreateWithPriority"))
 		return -1;
 	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {
-		if (failed(gpu,
-			   d->event_create(&gpu->copies.events[i],
-					   CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
-			   "cuEventCreate"))
+		if (gpu_thread_failed(gpu,
+				      d->event_create(&gpu->copies.events[i],
+						      CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
+				      "cuEventCreate"))
 			return -1;
 		gpu->copies.n_events++;
 	}
@@ -244,18 +247,20 @@ static int make_context(struct gpu *gpu, struct gpu_slab_work *sw)
 	int active = 0;
 	if (gpu->own.context)
 		return 0;
-	if (failed(gpu, d->primary_ctx_get_state(gpu->own.device, &flags, &active), "cuDevicePrimaryCtxGetState"))
+	if (gpu_thread_failed(gpu, d->primary_ctx_get_state(gpu->own.device, &flags, &active),
+			      "cuDevicePrimaryCtxGetState"))
 		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
 	/* By default a thread that waits for the GPU spins on a core. */
-	if (!active && failed(gpu, d->primary_ctx_set_flags(gpu->own.device, CUDA_CTX_SCHED_BLOCKING_SYNC),
-			      "cuDevicePrimaryCtxSetFlags"))
+	if (!active && gpu_thread_failed(gpu, d->primary_ctx_set_flags(gpu->own.device, CUDA_CTX_SCHED_BLOCKING_SYNC),
+					 "cuDevicePrimaryCtxSetFlags"))
 		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
-	if (failed(gpu, d->primary_ctx_retain(&gpu->own.context, gpu->own.device), "cuDevicePrimaryCtxRetain")) {
+	if (gpu_thread_failed(gpu, d->primary_ctx_retain(&gpu->own.context, gpu->own.device),
+			      "cuDevicePrimaryCtxRetain")) {
 		gpu->own.context = NULL;
 		return refuse_failed(gpu, sw, "the daemon cannot make a CUDA context");
 	}
 	gpu->own.n_contexts++;
-	if (make_stream(gpu)) {
+	if (gpu_thread_make_stream(gpu)) {
 		int r = refuse_failed(gpu, sw, "the daemon cannot make a copy stream");
 		drop_context(gpu);
 		return r;
@@ -294,13 +299,14 @@ static void pause_pinning(struct gpu *gpu)
 }
 
 /* False: CUDA has not released all of it. */
-static bool unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
+static bool gpu_thread_unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
 {
 	bool all = true;
 	for (uint64_t at = 0; at < bytes && !gpu->own.lost; at += gpu_piece_bytes(h)) {
 		if (at)
 			pause_pinning(gpu);
-		all &= !failed(gpu, gpu->all->driver.mem_host_unregister(h->base + at), "cuMemHostUnregister");
+		all &= !gpu_thread_failed(gpu, gpu->all->driver.mem_host_unregister(h->base + at),
+					  "cuMemHostUnregister");
 	}
 	return all && !gpu->own.lost;
 }
@@ -328,9 +334,10 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 		if (gpu->own.lost) /* by a copy meanwhile */
 			return -1;
 		move_near(gpu, h->base + at, n);
-		if (failed(gpu, gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE),
-			   "cuMemHostRegister")) {
-			unregister(gpu, h, at);
+		if (gpu_thread_failed(gpu,
+				      gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE),
+				      "cuMemHostRegister")) {
+			gpu_thread_unregister(gpu, h, at);
 			return -1;
 		}
 	}
@@ -373,7 +380,7 @@ static void note_unpinned(struct gpu *gpu, const char *note)
 }
 
 /* 0, pinned or not; GPU_E_UNPINNED, GPU_E_LOST. */
-static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
+static int gpu_thread_pin(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	struct gpu_host *h = sw->host;
 	uint64_t bytes = host_bytes(h);
@@ -398,10 +405,10 @@ static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 	return mode == GPU_PIN_ON ? GPU_E_UNPINNED : 0;
 }
 
-static bool unpin(struct gpu *gpu, struct gpu_slab_work *sw)
+static bool gpu_thread_unpin(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	uint64_t bytes = host_bytes(sw->host);
-	bool all = unregister(gpu, sw->host, bytes);
+	bool all = gpu_thread_unregister(gpu, sw->host, bytes);
 	gpu->own.n_uses--;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->all->pinned_bytes -= bytes;
@@ -428,10 +435,11 @@ static int check_budget(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (gpu->own.slab_bytes <= gpu->own.budget_bytes &&
 	    sw->slab.bytes <= gpu->own.budget_bytes - gpu->own.slab_bytes)
 		return 0;
-	return refuse(sw, "no room on %s: this trainer's batches take %s there, and %s of gpu_memory's %s are in use",
-		      gpu->stats.name, size_format(sw->slab.bytes, slab, sizeof(slab)),
-		      size_format(gpu->own.slab_bytes, used, sizeof(used)),
-		      size_format(gpu->own.budget_bytes, budget, sizeof(budget)));
+	return gpu_thread_refuse(
+		sw, "no room on %s: this trainer's batches take %s there, and %s of gpu_memory's %s are in use",
+		gpu->stats.name, size_format(sw->slab.bytes, slab, sizeof(slab)),
+		size_format(gpu->own.slab_bytes, used, sizeof(used)),
+		size_format(gpu->own.budget_bytes, budget, sizeof(budget)));
 }
 
 static int refuse_memory(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -439,8 +447,8 @@ static int refuse_memory(struct gpu *gpu, struct gpu_slab_work *sw)
 	char slab[32];
 	int r = refuse_failed(gpu, sw, gpu->stats.name);
 	if (gpu->own.result == CUDA_OUT_OF_MEMORY)
-		refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
-		       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->own.last_error);
+		gpu_thread_refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
+				  size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->own.last_error);
 	return r;
 }
 
@@ -455,18 +463,19 @@ static void free_memory(struct gpu *gpu, struct gpu_slab_work *sw)
 		return;
 	if (sw->slab.share == GPU_SHARE_FD) {
 		int r = vmm_close(d, &sw->vmm, &call);
-		failed(gpu, r, call);
+		gpu_thread_failed(gpu, r, call);
 	} else {
-		failed(gpu, d->mem_free(sw->memory), "cuMemFree");
+		gpu_thread_failed(gpu, d->mem_free(sw->memory), "cuMemFree");
 	}
 }
 
 /* The previous contents may belong to another user. */
-static int wipe(struct gpu *gpu, struct gpu_slab_work *sw)
+static int gpu_thread_wipe(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
-	if (failed(gpu, d->memset_d8_async(sw->memory, 0, sw->slab.bytes, gpu->copies.stream), "cuMemsetD8Async") ||
-	    failed(gpu, d->stream_synchronize(gpu->copies.stream), "cuStreamSynchronize"))
+	if (gpu_thread_failed(gpu, d->memset_d8_async(sw->memory, 0, sw->slab.bytes, gpu->copies.stream),
+			      "cuMemsetD8Async") ||
+	    gpu_thread_failed(gpu, d->stream_synchronize(gpu->copies.stream), "cuStreamSynchronize"))
 		return refuse_failed(gpu, sw, "the daemon cannot clear memory on the GPU");
 	return 0;
 }
@@ -477,13 +486,13 @@ static int allocate_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 	const struct cuda_driver *d = &gpu->all->driver;
 	const char *call = "";
 	int r = vmm_create(d, gpu->own.device, sw->slab.bytes, &sw->vmm, &call);
-	if (failed(gpu, r, call))
+	if (gpu_thread_failed(gpu, r, call))
 		return refuse_memory(gpu, sw);
 	sw->memory = sw->vmm.address;
-	r = wipe(gpu, sw);
+	r = gpu_thread_wipe(gpu, sw);
 	if (r == 0) {
 		int fd = -1, exported = vmm_export(d, &sw->vmm, &fd, &call);
-		if (failed(gpu, exported, call))
+		if (gpu_thread_failed(gpu, exported, call))
 			r = refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor");
 		else
 			sw->slab.fd = fd;
@@ -493,21 +502,21 @@ static int allocate_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 	return r;
 }
 
-static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
+static int gpu_thread_allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	struct cuda_ipc_handle handle;
 	int capable = 1;
 	if (sw->slab.share == GPU_SHARE_FD)
 		return allocate_vmm(gpu, sw);
-	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc"))
+	if (gpu_thread_failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc"))
 		return refuse_memory(gpu, sw);
 	if (d->pointer_get_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, sw->memory) != CUDA_OK)
 		capable = 1; /* the driver does not know the attribute; the next call tells */
-	if (!capable || failed(gpu, d->ipc_get_mem_handle(&handle, sw->memory), "cuIpcGetMemHandle")) {
+	if (!capable || gpu_thread_failed(gpu, d->ipc_get_mem_handle(&handle, sw->memory), "cuIpcGetMemHandle")) {
 		int r = capable ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared between processes")
-				: refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC",
-					 gpu->stats.name);
+				: gpu_thread_refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC",
+						    gpu->stats.name);
 		free_memory(gpu, sw);
 		return r;
 	}
@@ -543,13 +552,15 @@ static int round_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 	const char *call = "";
 	bool supported;
 	int r = vmm_look(d, gpu->own.device, &supported, &call);
-	if (failed(gpu, r, call))
+	if (gpu_thread_failed(gpu, r, call))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	if (!supported)
-		return refuse(sw, "memory of %s cannot be shared by a descriptor (attributes 102 and 103)",
-			      gpu->stats.name);
+		return gpu_thread_refuse(sw, "memory of %s cannot be shared by a descriptor (attributes 102 and 103)",
+					 gpu->stats.name);
 	r = vmm_round(d, gpu->own.device, &sw->slab.bytes, &call);
-	return failed(gpu, r, call) ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor") : 0;
+	return gpu_thread_failed(gpu, r, call)
+		       ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor")
+		       : 0;
 }
 
 static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -560,11 +571,11 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (r == 0)
 		r = check_budget(gpu, sw);
 	if (r == 0)
-		r = allocate(gpu, sw);
+		r = gpu_thread_allocate(gpu, sw);
 	if (r)
 		return r;
 	if (sw->pin)
-		r = pin(gpu, sw);
+		r = gpu_thread_pin(gpu, sw);
 	if (r == 0 && gpu->own.doubtful && !still_works(gpu))
 		r = refuse_failed(gpu, sw, "");
 	if (r == 0)
@@ -604,7 +615,8 @@ static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 	pthread_mutex_unlock(&gpu->all->lock);
 	if (!often)
 		return 0;
-	return refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name, error);
+	return gpu_thread_refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name,
+				 error);
 }
 
 static int check_refused(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -612,7 +624,8 @@ static int check_refused(struct gpu *gpu, struct gpu_slab_work *sw)
 	uint64_t refused_ns = gpu->own.refused_ns[sw->params.share];
 	if (!refused_ns || clock_now_ns() - refused_ns >= REFUSED_S * UINT64_C(1000000000))
 		return 0;
-	return refuse(sw, "%.450s; the daemon tries again in a minute", gpu->own.refused_why[sw->params.share]);
+	return gpu_thread_refuse(sw, "%.450s; the daemon tries again in a minute",
+				 gpu->own.refused_why[sw->params.share]);
 }
 
 static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -646,14 +659,14 @@ static int close_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 
 static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	bool all = unpin(gpu, sw);
+	bool all = gpu_thread_unpin(gpu, sw);
 	leave_context(gpu);
 	return gpu->own.lost ? GPU_E_LOST : all ? 0 : GPU_E_FAILED;
 }
 
 /* ---- the loop ---- */
 
-static int work(struct gpu *gpu, struct gpu_work *w)
+static int gpu_thread_work(struct gpu *gpu, struct gpu_work *w)
 {
 	struct gpu_slab_work *sw = slab_work_of(w->slab);
 	return w->kind == GPU_WORK_OPEN    ? open_slab(gpu, sw)
@@ -667,7 +680,7 @@ void *gpu_opener_run(void *arg)
 	struct gpu *gpu = t->gpu;
 	pthread_setname_np(pthread_self(), "batchd-gpu-open");
 	for (struct gpu_work *w; (w = gpu_next_work(t, 0, 1));)
-		gpu_finish_work(gpu, w, work(gpu, w));
+		gpu_finish_work(gpu, w, gpu_thread_work(gpu, w));
 	drop_context(gpu);
 	gpu_thread_ends(t);
 	return NULL;

@@ -29,7 +29,7 @@ int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus *
 	return 0;
 }
 
-static void on_async_closed(uv_handle_t *h)
+static void gpus_none_on_async_closed(uv_handle_t *h)
 {
 	struct gpus *g = h->data;
 	void (*on_closed)(void *) = g->on_closed;
@@ -43,7 +43,7 @@ void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
 {
 	g->on_closed = on_closed;
 	g->on_closed_arg = arg;
-	uv_close((uv_handle_t *)&g->async, on_async_closed);
+	uv_close((uv_handle_t *)&g->async, gpus_none_on_async_closed);
 }
 
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why)

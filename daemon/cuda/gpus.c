@@ -23,7 +23,7 @@ const char *const gpu_share_names[GPU_N_SHARES] = { "cuda-ipc", "cuda-vmm-fd" };
 
 /* ---- handing work over ---- */
 
-static void submit(struct gpu *gpu, struct gpu_work *w, enum gpu_work_kind kind)
+static void gpus_submit(struct gpu *gpu, struct gpu_work *w, enum gpu_work_kind kind)
 {
 	struct gpu_thread *t = kind == GPU_WORK_COPY ? &gpu->copier : &gpu->opener;
 	w->gpu = gpu;
@@ -43,7 +43,7 @@ static void submit(struct gpu *gpu, struct gpu_work *w, enum gpu_work_kind kind)
 void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy)
 {
 	copy->work.slab = slab;
-	submit(slab->gpu, &copy->work, GPU_WORK_COPY);
+	gpus_submit(slab->gpu, &copy->work, GPU_WORK_COPY);
 }
 
 /* ---- GPUs ---- */
@@ -88,7 +88,7 @@ static void join_thread(struct gpu_thread *t)
 }
 
 /* Starts both threads, or none. */
-static int start_threads(struct gpu *gpu)
+static int gpus_start_threads(struct gpu *gpu)
 {
 	int r = start_thread(gpu, &gpu->opener, gpu_opener_run);
 	if (r)
@@ -120,7 +120,7 @@ static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], st
 	memcpy(gpu->uuid.bytes, uuid, GPU_UUID_BYTES);
 	gpu->stats.numa_node = -1;
 	memcpy(gpu->stats.uuid, uuid, GPU_UUID_BYTES);
-	int r = start_threads(gpu);
+	int r = gpus_start_threads(gpu);
 	if (r) {
 		free(gpu);
 		snprintf(why, GPU_REASON_BYTES, "the daemon cannot start threads for the GPU: %s", strerror(-r));
@@ -178,7 +178,7 @@ static void begin_open(struct gpu_slab_work *sw)
 	if (sw->pin)
 		h->pinning = true;
 	sw->slab.pinned = h->pinned;
-	submit(sw->slab.gpu, &sw->work, GPU_WORK_OPEN);
+	gpus_submit(sw->slab.gpu, &sw->work, GPU_WORK_OPEN);
 }
 
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why)
@@ -266,7 +266,7 @@ void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool los
 	struct gpu_slab_work *sw = slab_work_of(slab);
 	sw->on_closed = on_closed;
 	sw->closed_arg = arg;
-	submit(slab->gpu, &sw->work, GPU_WORK_CLOSE);
+	gpus_submit(slab->gpu, &sw->work, GPU_WORK_CLOSE);
 }
 
 static void end_closing(struct gpu_slab_work *sw)
@@ -282,7 +282,7 @@ static void on_memory_freed(struct gpu_slab_work *sw)
 	if (--h->n_slabs > 0) {
 		end_closing(sw);
 	} else if (h->pinned) {
-		submit(h->pinner, &sw->work, GPU_WORK_UNPIN);
+		gpus_submit(h->pinner, &sw->work, GPU_WORK_UNPIN);
 	} else {
 		free_host(sw->slab.gpu->all, h);
 		end_closing(sw);
@@ -297,7 +297,7 @@ static void on_unpinned(struct gpu_slab_work *sw)
 
 /* ---- completed work ---- */
 
-static void on_copied(struct gpu_work *w)
+static void gpus_on_copied(struct gpu_work *w)
 {
 	struct gpu_copy *copy = (struct gpu_copy *)(void *)w;
 	char why[GPU_REASON_BYTES] = "";
@@ -309,7 +309,7 @@ static void on_copied(struct gpu_work *w)
 	copy->done(copy, w->result, why);
 }
 
-static void dispatch(struct gpu_work *w)
+static void gpus_dispatch(struct gpu_work *w)
 {
 	switch ((enum gpu_work_kind)w->kind) {
 	case GPU_WORK_OPEN:
@@ -322,7 +322,7 @@ static void dispatch(struct gpu_work *w)
 		on_unpinned(slab_work_of(w->slab));
 		break;
 	case GPU_WORK_COPY:
-		on_copied(w);
+		gpus_on_copied(w);
 		break;
 	}
 }
@@ -359,7 +359,7 @@ static void join_ended(struct gpus *g)
 	}
 }
 
-static void on_async_closed(uv_handle_t *h)
+static void gpus_on_async_closed(uv_handle_t *h)
 {
 	struct gpus *g = h->data;
 	void (*on_closed)(void *) = g->on_closed;
@@ -381,10 +381,10 @@ static void maybe_end(struct gpus *g)
 			stop_gpu(gpu);
 	}
 	if (!g->list)
-		uv_close((uv_handle_t *)&g->async, on_async_closed);
+		uv_close((uv_handle_t *)&g->async, gpus_on_async_closed);
 }
 
-static void drain(uv_async_t *async)
+static void gpus_drain(uv_async_t *async)
 {
 	struct gpus *g = async->data;
 	pthread_mutex_lock(&g->lock);
@@ -394,7 +394,7 @@ static void drain(uv_async_t *async)
 	tell_lost(g); /* first: its sessions end before their copies are reported as failed */
 	while (w) {
 		struct gpu_work *next = w->next;
-		dispatch(w);
+		gpus_dispatch(w);
 		w = next;
 	}
 	join_ended(g);
@@ -409,7 +409,7 @@ int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus *
 	if (!g)
 		return -ENOMEM;
 	g->params = *params;
-	int r = uv_async_init(loop, &g->async, drain);
+	int r = uv_async_init(loop, &g->async, gpus_drain);
 	if (r) {
 		free(g);
 		return r;

@@ -42,7 +42,7 @@ int vmm_round(const struct cuda_driver *d, cuda_device device, uint64_t *n_bytes
 }
 
 /* After a sticky error the driver may never return from a call. */
-static int undo(const struct cuda_driver *d, struct vmm *v, int result)
+static int vmm_undo(const struct cuda_driver *d, struct vmm *v, int result)
 {
 	const char *call;
 
@@ -53,7 +53,7 @@ static int undo(const struct cuda_driver *d, struct vmm *v, int result)
 }
 
 /* Gives the memory behind v->handle an address. */
-static int map(const struct cuda_driver *d, cuda_device device, struct vmm *v, const char **call)
+static int vmm_map_handle(const struct cuda_driver *d, cuda_device device, struct vmm *v, const char **call)
 {
 	struct cuda_mem_access access = { .location = { CUDA_MEM_ON_DEVICE, device }, .flags = CUDA_MEM_READ_WRITE };
 	int r = STEP("cuMemAddressReserve", d->mem_address_reserve(&v->address, v->n_bytes, 0, 0, 0));
@@ -75,8 +75,8 @@ static int map_handle(const struct cuda_driver *d, cuda_device device, int resul
 	v->n_bytes = n_bytes;
 	v->has_handle = result == CUDA_OK;
 	if (result == CUDA_OK)
-		result = map(d, device, v, call);
-	return result == CUDA_OK ? CUDA_OK : undo(d, v, result);
+		result = vmm_map_handle(d, device, v, call);
+	return result == CUDA_OK ? CUDA_OK : vmm_undo(d, v, result);
 }
 
 int vmm_create(const struct cuda_driver *d, cuda_device device, uint64_t n_bytes, struct vmm *v, const char **call)
@@ -110,7 +110,7 @@ int vmm_import(const struct cuda_driver *d, cuda_device device, int fd, uint64_t
 			  n_bytes, v, call);
 }
 
-static void note(int *first, int result, const char **call, const char *name)
+static void vmm_note(int *first, int result, const char **call, const char *name)
 {
 	if (*first == CUDA_OK && result != CUDA_OK)
 		*first = result, *call = name;
@@ -122,13 +122,13 @@ int vmm_close(const struct cuda_driver *d, struct vmm *v, const char **call)
 	int r = CUDA_OK;
 
 	if (v->mapped) {
-		note(&r, d->mem_unmap(v->address, v->n_bytes), call, "cuMemUnmap");
+		vmm_note(&r, d->mem_unmap(v->address, v->n_bytes), call, "cuMemUnmap");
 		unmapped = r == CUDA_OK;
 	}
 	if (v->has_handle && !cuda_error_sticky(r))
-		note(&r, d->mem_release(v->handle), call, "cuMemRelease");
+		vmm_note(&r, d->mem_release(v->handle), call, "cuMemRelease");
 	if (v->address && unmapped && !cuda_error_sticky(r)) /* a range with a mapping in it must stay */
-		note(&r, d->mem_address_free(v->address, v->n_bytes), call, "cuMemAddressFree");
+		vmm_note(&r, d->mem_address_free(v->address, v->n_bytes), call, "cuMemAddressFree");
 	*v = (struct vmm){ 0 };
 	return r;
 }

@@ -24,7 +24,7 @@ static void arrays_destroy(struct dataset *ds)
 	free(a);
 }
 
-static void copy_rows(const struct arrays *a, const uint64_t *indices, size_t n, void *const rows[])
+static void data_arrays_copy_rows(const struct arrays *a, const uint64_t *indices, size_t n, void *const rows[])
 {
 	for (unsigned k = 0; k < a->n_arrays; k++) {
 		const struct array *from = &a->arrays[k];
@@ -51,7 +51,7 @@ static bool is_read(const struct arrays *a, const struct sigbus_range *file, voi
 }
 
 /* Of the files that hold the wanted arrays: a picture's worker gathers it and its label one after the other. */
-static int check_whole(const struct arrays *a, void *const rows[], struct dataset_error *err)
+static int data_arrays_check_whole(const struct arrays *a, void *const rows[], struct dataset_error *err)
 {
 	for (unsigned i = 0; i < a->n_files; i++) {
 		if (is_read(a, &a->ranges[i], rows) && !mapped_is_whole(&a->files[i])) {
@@ -71,14 +71,14 @@ static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 		return 0;
 	}
 	if (sigsetjmp(guard.landing, 0)) {
-		int r = check_whole(a, rows, err);
+		int r = data_arrays_check_whole(a, rows, err);
 
 		return r < 0 ? r : dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read", a->name);
 	}
 	sigbus_guard_enter(&guard);
-	copy_rows(a, indices, n, rows);
+	data_arrays_copy_rows(a, indices, n, rows);
 	sigbus_guard_leave();
-	return check_whole(a, rows, err);
+	return data_arrays_check_whole(a, rows, err);
 }
 
 static void arrays_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -141,8 +141,8 @@ static bool is_widened(enum dtype t)
 	       t == DTYPE_UINT32 || t == DTYPE_INT64;
 }
 
-static int add_field(struct arrays *a, const char *name, enum dtype dtype, unsigned n_dims, const uint64_t *shape,
-		     bool widened, struct dataset_error *err)
+static int data_arrays_add_field(struct arrays *a, const char *name, enum dtype dtype, unsigned n_dims,
+				 const uint64_t *shape, bool widened, struct dataset_error *err)
 {
 	struct field *f = dataset_add_field(&a->base, name, widened ? DTYPE_INT64 : dtype, err);
 
@@ -186,7 +186,7 @@ int arrays_add(struct arrays *a, const char *name, enum dtype dtype, unsigned n_
 	for (unsigned i = 1; i < n_dims; i++) {
 		to->row_bytes *= shape[i]; /* the caller has checked the whole array's size */
 	}
-	return add_field(a, name, dtype, n_dims, shape, widened, err);
+	return data_arrays_add_field(a, name, dtype, n_dims, shape, widened, err);
 }
 
 int arrays_add_npy(struct arrays *a, const char *name, const struct npy *npy, const char *from, void *owned,

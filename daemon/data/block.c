@@ -91,7 +91,7 @@ int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
 /* ---- files ---- */
 
 /* Whether this may be a block as a whole, before memory is allocated for it: a file's length alone proves nothing. */
-static int check_size(int fd, uint64_t magic, uint32_t version)
+static int block_check_size(int fd, uint64_t magic, uint32_t version)
 {
 	struct block_header h;
 	struct stat st;
@@ -119,7 +119,7 @@ int block_load(const char *path, uint64_t magic, uint32_t version, void **block,
 	if (fd < 0) {
 		return -errno;
 	}
-	r = check_size(fd, magic, version);
+	r = block_check_size(fd, magic, version);
 	r = r < 0 ? r : file_slurp(fd, BLOCK_MAX_BYTES, &bytes, block_bytes);
 	if (r == 0) {
 		(void)futimens(fd, NULL); /* marks it as used: cache-dir.h */
@@ -129,7 +129,7 @@ int block_load(const char *path, uint64_t magic, uint32_t version, void **block,
 	return r;
 }
 
-static int write_all(int fd, const char *bytes, size_t n)
+static int block_write_all(int fd, const char *bytes, size_t n)
 {
 	while (n) {
 		ssize_t done = write(fd, bytes, n);
@@ -155,7 +155,7 @@ int block_save(const char *path, const void *block, size_t block_bytes)
 	if (fd < 0) {
 		return -errno;
 	}
-	r = write_all(fd, block, block_bytes);
+	r = block_write_all(fd, block, block_bytes);
 	if (!r) {
 		r = io_full_sync(fd);
 	}

@@ -49,7 +49,7 @@ static const char *suffix_of(const char *name)
 	return NULL;
 }
 
-static bool is_in_use(int dir_fd, const char *name)
+static bool cache_dir_is_in_use(int dir_fd, const char *name)
 {
 	int fd = openat(dir_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	bool free_to_go = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -62,11 +62,11 @@ static bool is_in_use(int dir_fd, const char *name)
 
 static bool is_abandoned(int dir_fd, const char *name, const char *suffix, const struct stat *st)
 {
-	return *suffix &&
-	       (!strcmp(suffix, ".new") ? !is_in_use(dir_fd, name) : st->st_mtim.tv_sec + ABANDONED_S < time(NULL));
+	return *suffix && (!strcmp(suffix, ".new") ? !cache_dir_is_in_use(dir_fd, name)
+						   : st->st_mtim.tv_sec + ABANDONED_S < time(NULL));
 }
 
-static int add(struct listing *l, const char *name, const struct stat *st)
+static int cache_dir_add(struct listing *l, const char *name, const struct stat *st)
 {
 	uint64_t on_disk = (uint64_t)st->st_blocks * 512;
 	struct kept *k;
@@ -92,7 +92,7 @@ static int add(struct listing *l, const char *name, const struct stat *st)
 	return 0;
 }
 
-static int list(DIR *d, struct listing *l)
+static int cache_dir_list(DIR *d, struct listing *l)
 {
 	int r = 0;
 
@@ -106,7 +106,7 @@ static int list(DIR *d, struct listing *l)
 		if (is_abandoned(dirfd(d), e->d_name, suffix, &st)) {
 			unlinkat(dirfd(d), e->d_name, 0);
 		} else {
-			r = add(l, e->d_name, &st);
+			r = cache_dir_add(l, e->d_name, &st);
 		}
 	}
 	return r;
@@ -132,7 +132,7 @@ static void remove_oldest(int dir_fd, struct listing *l, const char *dir, uint64
 	for (size_t i = 0; i < l->n && (l->n_bytes > limit_bytes || left > CACHE_DIR_MOST_FILES); i++) {
 		const struct kept *k = &l->files[i];
 
-		if (is_in_use(dir_fd, k->name) || (unlinkat(dir_fd, k->name, 0) < 0 && errno != ENOENT)) {
+		if (cache_dir_is_in_use(dir_fd, k->name) || (unlinkat(dir_fd, k->name, 0) < 0 && errno != ENOENT)) {
 			continue;
 		}
 		l->n_bytes -= k->n_bytes;
@@ -156,7 +156,7 @@ int cache_dir_trim(const char *dir, uint64_t limit_bytes)
 	if (!d) {
 		return -errno;
 	}
-	r = list(d, &l);
+	r = cache_dir_list(d, &l);
 	if (!r) {
 		remove_oldest(dirfd(d), &l, dir, limit_bytes);
 	}

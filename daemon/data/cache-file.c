@@ -122,7 +122,7 @@ static int write_at(int fd, const void *bytes, size_t n, uint64_t at)
 	return 0;
 }
 
-static int begin(struct cache_file *f)
+static int cache_file_begin(struct cache_file *f)
 {
 	unsigned char header[CACHE_FILE_HEADER_BYTES];
 	int r;
@@ -179,7 +179,7 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id, 
 			r = (int)n;
 		} else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0 ||
 			   !is_plausible(&st, most_bytes)) {
-			r = f->writable ? begin(f) : -EINVAL;
+			r = f->writable ? cache_file_begin(f) : -EINVAL;
 		}
 	}
 	if (r < 0) {
@@ -205,7 +205,7 @@ struct window {
 
 enum { WINDOW_BYTES = 2 * (CACHE_RECORD_MAX_BYTES + CACHE_RECORD_HEADER_BYTES) };
 
-static int refill(const struct cache_file *f, struct window *w, size_t n_used)
+static int cache_file_refill(const struct cache_file *f, struct window *w, size_t n_used)
 {
 	ssize_t got;
 
@@ -232,7 +232,7 @@ int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cach
 		ssize_t n = cache_record_parse(w.bytes + used, w.n - used, &record);
 
 		if (n == 0 && more) {
-			more = refill(f, &w, used);
+			more = cache_file_refill(f, &w, used);
 			used = 0;
 		} else if (n <= 0 && w.n - used < CACHE_RECORD_HEADER_BYTES) {
 			break;
@@ -282,7 +282,7 @@ int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh)
 	if (r < 0) {
 		return r;
 	}
-	r = fresh->writable ? begin(fresh) : -EBUSY;
+	r = fresh->writable ? cache_file_begin(fresh) : -EBUSY;
 	if (r < 0 && fresh->writable) {
 		cache_file_abandon(fresh);
 	} else if (r < 0) {

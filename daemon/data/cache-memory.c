@@ -58,7 +58,7 @@ void cache_memory_finish(struct cache_memory *m)
 	pthread_mutex_destroy(&m->lock);
 }
 
-static bool charge(struct cache_budget *b, uint64_t n)
+static bool cache_memory_charge(struct cache_budget *b, uint64_t n)
 {
 	uint_fast64_t used = atomic_load(&b->used_bytes);
 
@@ -123,9 +123,9 @@ static bool map_more(struct cache_memory *m, size_t n)
 	struct cache_mapping *mapping;
 
 	/* Near the limit a mapping for this block alone may still fit. */
-	if (!charge(m->budget, size)) {
+	if (!cache_memory_charge(m->budget, size)) {
 		size = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
-		if (!charge(m->budget, size)) {
+		if (!cache_memory_charge(m->budget, size)) {
 			return false;
 		}
 	}

@@ -89,7 +89,8 @@ static void fill_hit(struct entry *e, struct cache_hit *hit)
 }
 
 /* file: what the entry must be made from; NULL accepts any. */
-static bool look_up(struct cache_space *s, uint64_t index, const struct file_bytes *file, struct cache_hit *hit)
+static bool cache_space_look_up(struct cache_space *s, uint64_t index, const struct file_bytes *file,
+				struct cache_hit *hit)
 {
 	struct entry *found = NULL, *stale = NULL;
 	struct shard *shard;
@@ -124,12 +125,12 @@ static bool look_up(struct cache_space *s, uint64_t index, const struct file_byt
 
 bool cache_lookup(struct cache_space *s, uint64_t index, struct cache_hit *hit)
 {
-	return look_up(s, index, NULL, hit);
+	return cache_space_look_up(s, index, NULL, hit);
 }
 
 bool cache_lookup_for(struct cache_space *s, uint64_t index, const struct file_bytes *file, struct cache_hit *hit)
 {
-	return look_up(s, index, file, hit);
+	return cache_space_look_up(s, index, file, hit);
 }
 
 void cache_release(struct cache_hit *hit)
@@ -184,7 +185,7 @@ static bool is_present(struct cache_space *s, uint64_t index, const struct file_
 	return stays;
 }
 
-static void insert(struct cache_space *s, uint64_t index, struct entry *e)
+static void cache_space_insert(struct cache_space *s, uint64_t index, struct entry *e)
 {
 	struct shard *shard = shard_of(s, index);
 	struct entry *old;
@@ -270,7 +271,7 @@ int cache_put_file(struct cache_space *s, uint64_t index, const struct file_byte
 	if (file->n_bytes) {
 		memcpy(e->data, file->data, file->n_bytes);
 	}
-	insert(s, index, e);
+	cache_space_insert(s, index, e);
 	return 0;
 }
 
@@ -288,7 +289,7 @@ int cache_put_image(struct cache_space *s, uint64_t index, const struct file_byt
 	for (uint32_t y = 0; y < image->height; y++) {
 		memcpy(e->data + y * row_bytes, image->rgb + y * image->stride_bytes, row_bytes);
 	}
-	insert(s, index, e);
+	cache_space_insert(s, index, e);
 	return 0;
 }
 
@@ -308,7 +309,7 @@ int cache_put_index(struct cache_space *s, uint64_t index, const struct file_byt
 	if (e->unsaved && s->cache->dir) {
 		atomic_store_explicit(&s->dirty, true, memory_order_relaxed);
 	}
-	insert(s, index, e);
+	cache_space_insert(s, index, e);
 	return 0;
 }
 

@@ -34,7 +34,7 @@ static const uint8_t *find_record(const struct cifar *c, uint64_t index, unsigne
 }
 
 /* rows: pictures, then the fine label, then the coarse one. */
-static uint64_t copy_rows(const struct cifar *c, const uint64_t *indices, size_t n, void *const rows[])
+static uint64_t cifar_copy_rows(const struct cifar *c, const uint64_t *indices, size_t n, void *const rows[])
 {
 	int64_t *label = rows[1], *coarse = c->n_labels > 1 ? rows[2] : NULL;
 	uint64_t touched = 0;
@@ -57,7 +57,7 @@ static uint64_t copy_rows(const struct cifar *c, const uint64_t *indices, size_t
 	return touched;
 }
 
-static int check_whole(const struct cifar *c, uint64_t files, struct dataset_error *err)
+static int cifar_check_whole(const struct cifar *c, uint64_t files, struct dataset_error *err)
 {
 	for (unsigned i = 0; i < c->n_files; i++) {
 		if (files >> i & 1 && !mapped_is_whole(&c->files[i])) {
@@ -75,14 +75,14 @@ static int cifar_gather(struct dataset *ds, const uint64_t *indices, size_t n, v
 	uint64_t touched;
 
 	if (sigsetjmp(guard.landing, 0)) {
-		int r = check_whole(c, UINT64_MAX, err);
+		int r = cifar_check_whole(c, UINT64_MAX, err);
 
 		return r < 0 ? r : dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read", c->files[0].name);
 	}
 	sigbus_guard_enter(&guard);
-	touched = copy_rows(c, indices, n, rows);
+	touched = cifar_copy_rows(c, indices, n, rows);
 	sigbus_guard_leave();
-	return check_whole(c, touched, err);
+	return cifar_check_whole(c, touched, err);
 }
 
 static void cifar_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -123,7 +123,8 @@ static int find_version(struct cifar *c, const char *path, uint64_t n_bytes, str
 	return 0;
 }
 
-static int open_file(struct cifar *c, const struct dataset_source *source, const char *path, struct dataset_error *err)
+static int cifar_open_file(struct cifar *c, const struct dataset_source *source, const char *path,
+			   struct dataset_error *err)
 {
 	struct mapped *m = &c->files[c->n_files];
 	uint64_t n_bytes, record;
@@ -157,7 +158,8 @@ static int open_file(struct cifar *c, const struct dataset_source *source, const
 	return r;
 }
 
-static int take_part(struct cifar *c, const struct dataset_source *source, const char *part, struct dataset_error *err)
+static int cifar_take_part(struct cifar *c, const struct dataset_source *source, const char *part,
+			   struct dataset_error *err)
 {
 	if (!strncmp(part, "version=", 8)) {
 		c->version = !strcmp(part + 8, "100") ? 100 : 10;
@@ -171,10 +173,11 @@ static int take_part(struct cifar *c, const struct dataset_source *source, const
 	if (c->n_files == MAX_FILES) {
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "cifar: more than %d files", MAX_FILES);
 	}
-	return open_file(c, source, part, err);
+	return cifar_open_file(c, source, part, err);
 }
 
-static int describe(struct cifar *c, const struct dataset_source *source, const char *rest, struct dataset_error *err)
+static int cifar_describe(struct cifar *c, const struct dataset_source *source, const char *rest,
+			  struct dataset_error *err)
 {
 	struct dataset *ds = &c->base;
 	struct field *image;
@@ -214,10 +217,10 @@ int cifar_open(const struct dataset_source *source, const char *rest, struct dat
 	c->base.memory_bytes = sizeof(*c);
 	atomic_init(&c->base.refs, 1);
 	while (r == 0 && (part = strsep(&at, ","))) {
-		r = take_part(c, source, part, err);
+		r = cifar_take_part(c, source, part, err);
 	}
 	free(text);
-	r = r < 0 ? r : describe(c, source, rest, err);
+	r = r < 0 ? r : cifar_describe(c, source, rest, err);
 	if (r < 0) {
 		dataset_destroy(&c->base);
 		return r;

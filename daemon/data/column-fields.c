@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-static void measure(const struct columns *columns, unsigned k, struct field *f)
+static void column_fields_measure(const struct columns *columns, unsigned k, struct field *f)
 {
 	struct field_measure m = { 0 };
 
@@ -31,7 +31,7 @@ int column_fields_add(struct dataset *ds, const struct columns *columns, struct 
 			return -EINVAL;
 		}
 		if (dtype == DTYPE_UINT8) {
-			measure(columns, k, f);
+			column_fields_measure(columns, k, f);
 		} else if (dtype == DTYPE_FLOAT32 && column->width > 1) {
 			f->n_dims = 1;
 			f->shape[0] = column->width;

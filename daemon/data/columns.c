@@ -133,12 +133,12 @@ void columns_builder_finish(struct columns_builder *b)
 
 /* ---- in a block ---- */
 
-static size_t aligned(size_t n)
+static size_t columns_aligned(size_t n)
 {
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static size_t table_bytes(unsigned n)
+static size_t columns_table_bytes(unsigned n)
 {
 	return sizeof(uint64_t) + n * sizeof(struct place);
 }
@@ -150,15 +150,15 @@ static size_t ends_bytes(const struct column_builder *column)
 
 size_t columns_size(const struct columns_builder *b)
 {
-	size_t n = table_bytes(b->n);
+	size_t n = columns_table_bytes(b->n);
 
 	for (unsigned k = 0; k < b->n; k++) {
-		n += ends_bytes(&b->list[k]) + aligned(b->list[k].n_bytes);
+		n += ends_bytes(&b->list[k]) + columns_aligned(b->list[k].n_bytes);
 	}
 	return n;
 }
 
-static void copy(char *to, const void *from, size_t n_bytes)
+static void columns_copy(char *to, const void *from, size_t n_bytes)
 {
 	if (n_bytes) {
 		memcpy(to, from, n_bytes);
@@ -167,7 +167,7 @@ static void copy(char *to, const void *from, size_t n_bytes)
 
 void columns_write(const struct columns_builder *b, char *part)
 {
-	size_t at = table_bytes(b->n);
+	size_t at = columns_table_bytes(b->n);
 
 	memset(part, 0, columns_size(b));
 	memcpy(part, &(uint64_t){ b->n }, sizeof(uint64_t));
@@ -181,10 +181,10 @@ void columns_write(const struct columns_builder *b, char *part)
 				   .n_bytes = column->n_bytes };
 
 		memcpy(p.name, column->name, sizeof(p.name));
-		memcpy(part + table_bytes(k), &p, sizeof(p));
-		copy(part + at, column->ends, n_ends);
-		copy(part + p.values_at, column->values, column->n_bytes);
-		at = p.values_at + aligned(column->n_bytes);
+		memcpy(part + columns_table_bytes(k), &p, sizeof(p));
+		columns_copy(part + at, column->ends, n_ends);
+		columns_copy(part + p.values_at, column->values, column->n_bytes);
+		at = p.values_at + columns_aligned(column->n_bytes);
 	}
 }
 
@@ -238,7 +238,7 @@ int columns_parse(const char *part, size_t n_bytes, uint64_t n_rows, struct colu
 		return -EINVAL;
 	}
 	memcpy(&n, part, sizeof(n));
-	if (n > COLUMNS_MAX || table_bytes((unsigned)n) > n_bytes) {
+	if (n > COLUMNS_MAX || columns_table_bytes((unsigned)n) > n_bytes) {
 		return -EINVAL;
 	}
 	out->n = (unsigned)n;
@@ -246,7 +246,7 @@ int columns_parse(const char *part, size_t n_bytes, uint64_t n_rows, struct colu
 		struct place p;
 		int r;
 
-		memcpy(&p, part + table_bytes(k), sizeof(p));
+		memcpy(&p, part + columns_table_bytes(k), sizeof(p));
 		r = parse_column(part, n_bytes, n_rows, &p, &out->list[k]);
 		if (r < 0) {
 			return r;

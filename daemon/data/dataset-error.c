@@ -19,7 +19,7 @@ int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, c
 	return error;
 }
 
-static enum dataset_code code_of(int error)
+static enum dataset_code dataset_error_code_of(int error)
 {
 	switch (error) {
 	case ENOENT:
@@ -65,5 +65,6 @@ int dataset_fail_errno(struct dataset_error *err, int error, const char *what)
 {
 	char buf[128];
 
-	return dataset_fail(err, code_of(error), -error, "%s: %s", what, text_of(error, buf, sizeof(buf)));
+	return dataset_fail(err, dataset_error_code_of(error), -error, "%s: %s", what,
+			    text_of(error, buf, sizeof(buf)));
 }

@@ -193,7 +193,7 @@ static int check_indices(const struct dataset *ds, const uint64_t *indices, size
 }
 
 /* Fields of images that are in memory. */
-static void copy_values(const struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[])
+static void dataset_copy_values(const struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[])
 {
 	for (unsigned k = 1; k < ds->n_fields; k++) {
 		for (size_t i = 0; rows[k] && i < n; i++) {
@@ -218,7 +218,7 @@ int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *
 	if (rows[0]) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "images have to be decoded, not gathered");
 	}
-	copy_values(ds, indices, n, rows);
+	dataset_copy_values(ds, indices, n, rows);
 	return 0;
 }
 

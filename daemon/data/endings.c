@@ -15,7 +15,7 @@ enum { MOST_LOOKED_AT = 65536, NAME_BYTES = 4096 };
 static const char *const unread[] = { ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif" };
 enum { N_UNREAD = sizeof unread / sizeof *unread };
 
-static unsigned find(const char *name)
+static unsigned endings_find(const char *name)
 {
 	const char *dot = strrchr(name, '.');
 	unsigned i = 0;
@@ -37,7 +37,7 @@ enum endings endings_look(const struct dataset *ds, char *text, size_t size)
 		unsigned kind;
 
 		dataset_name(ds, i, name, sizeof name);
-		kind = find(name);
+		kind = endings_find(name);
 		n_unread += kind < N_UNREAD;
 		if (kind < N_UNREAD)
 			found[kind] = true;

@@ -22,7 +22,7 @@ struct places {
 	uint64_t shards, at, name, columns, n_bytes, shard, text, end;
 };
 
-static bool lay_out(const struct header *h, struct places *p)
+static bool extents_lay_out(const struct header *h, struct places *p)
 {
 	if (h->n > EXTENTS_MAX || h->n_text > EXTENTS_MAX || h->n_column_bytes > EXTENTS_MAX || h->n_column_bytes % 8) {
 		return false;
@@ -38,7 +38,7 @@ static bool lay_out(const struct header *h, struct places *p)
 	return true;
 }
 
-static int point_into(struct extents *ix, const struct header *h, const struct places *p)
+static int extents_point_into(struct extents *ix, const struct header *h, const struct places *p)
 {
 	char *base = ix->block;
 
@@ -158,23 +158,24 @@ int extents_copy_shard(struct extents_builder *b, const struct extents *from, ui
 	return r;
 }
 
-static void copy_array(char *to, const void *from, size_t n_bytes)
+static void extents_copy_array(char *to, const void *from, size_t n_bytes)
 {
 	if (n_bytes) {
 		memcpy(to, from, n_bytes);
 	}
 }
 
-static void fill_block(const struct extents_builder *b, char *base, const struct header *h, const struct places *p)
+static void extents_fill_block(const struct extents_builder *b, char *base, const struct header *h,
+			       const struct places *p)
 {
 	memcpy(base, h, sizeof(*h));
-	copy_array(base + p->shards, b->shards, b->n_shards * sizeof(*b->shards));
-	copy_array(base + p->at, b->at, b->n * 8);
-	copy_array(base + p->name, b->name, b->n * 8);
+	extents_copy_array(base + p->shards, b->shards, b->n_shards * sizeof(*b->shards));
+	extents_copy_array(base + p->at, b->at, b->n * 8);
+	extents_copy_array(base + p->name, b->name, b->n * 8);
 	columns_write(&b->columns, base + p->columns);
-	copy_array(base + p->n_bytes, b->n_bytes, b->n * 4);
-	copy_array(base + p->shard, b->shard, b->n * 4);
-	copy_array(base + p->text, b->text.bytes, b->text.n);
+	extents_copy_array(base + p->n_bytes, b->n_bytes, b->n * 4);
+	extents_copy_array(base + p->shard, b->shard, b->n * 4);
+	extents_copy_array(base + p->text, b->text.bytes, b->text.n);
 	block_seal(base);
 }
 
@@ -186,15 +187,15 @@ int extents_build(struct extents_builder *b, struct extents *out)
 			    .n_column_bytes = columns_size(&b->columns),
 			    .n_shards = (uint32_t)b->n_shards };
 	struct places p;
-	int r = b->n_shards < UINT32_MAX && lay_out(&h, &p) ? 0 : -EFBIG;
+	int r = b->n_shards < UINT32_MAX && extents_lay_out(&h, &p) ? 0 : -EFBIG;
 
 	r = r ? r : meter_take(b->meter, p.end);
 	out->block = r ? NULL : malloc(p.end);
 	r = r ? r : out->block ? 0 : -ENOMEM;
 	if (!r) {
 		h.block.block_bytes = p.end;
-		fill_block(b, out->block, &h, &p);
-		r = point_into(out, &h, &p);
+		extents_fill_block(b, out->block, &h, &p);
+		r = extents_point_into(out, &h, &p);
 	}
 	extents_builder_finish(b);
 	return r;
@@ -261,9 +262,10 @@ int extents_parse(void *block, size_t block_bytes, struct extents *out)
 		return -EINVAL;
 	}
 	memcpy(&h, block, sizeof(h));
-	if (!block_is_sealed(block, block_bytes, EXTENTS_MAGIC, EXTENTS_VERSION) || !lay_out(&h, &p) ||
-	    p.end != block_bytes || !h.n_text || ((char *)block)[block_bytes - 1] || point_into(&ix, &h, &p) < 0 ||
-	    !shards_are_sound(&ix, h.n_text) || !samples_are_sound(&ix, h.n_text)) {
+	if (!block_is_sealed(block, block_bytes, EXTENTS_MAGIC, EXTENTS_VERSION) || !extents_lay_out(&h, &p) ||
+	    p.end != block_bytes || !h.n_text || ((char *)block)[block_bytes - 1] ||
+	    extents_point_into(&ix, &h, &p) < 0 || !shards_are_sound(&ix, h.n_text) ||
+	    !samples_are_sound(&ix, h.n_text)) {
 		return -EINVAL;
 	}
 	*out = ix;

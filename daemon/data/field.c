@@ -43,7 +43,7 @@ uint64_t field_most_values(const struct field *f, uint64_t n_rows)
 }
 
 /* Lengths below STEPS have classes of their own. */
-static unsigned class_of(uint64_t length)
+static unsigned data_field_class_of(uint64_t length)
 {
 	unsigned top;
 
@@ -64,7 +64,7 @@ static uint64_t most_of_class(unsigned class)
 
 void field_measure_add(struct field_measure *m, uint64_t n_values)
 {
-	m->count[class_of(n_values)]++;
+	m->count[data_field_class_of(n_values)]++;
 	m->longest = n_values > m->longest ? n_values : m->longest;
 }
 

@@ -103,7 +103,7 @@ static bool has_acl(int fd, bool is_path)
 	return n >= 0 || (errno != ENODATA && errno != EOPNOTSUPP);
 }
 
-static bool allows(const struct data_access *access, int fd, bool is_path, const struct stat *st, unsigned need)
+static bool file_allows(const struct data_access *access, int fd, bool is_path, const struct stat *st, unsigned need)
 {
 	if (access->trusted) {
 		return true;
@@ -121,7 +121,7 @@ static bool allows(const struct data_access *access, int fd, bool is_path, const
 
 bool access_allows(const struct data_access *access, int fd, const struct stat *st, unsigned need)
 {
-	return allows(access, fd, false, st, need);
+	return file_allows(access, fd, false, st, need);
 }
 
 int access_check_file_fd(int fd, const char *name, struct stat *st, struct dataset_error *err)
@@ -168,7 +168,7 @@ static int open_step(int at, const char *step, int flags)
 	return fd;
 }
 
-static int open_once(int dir_fd, const char *path, int flags, unsigned rules)
+static int file_open_once(int dir_fd, const char *path, int flags, unsigned rules)
 {
 	uint64_t resolve = RESOLVE_NO_MAGICLINKS;
 	int fd;
@@ -239,7 +239,7 @@ static int open_by_rules(int dir_fd, const char *path, int flags, unsigned rules
 
 	pthread_once(&kernel.once, probe_kernel);
 	do {
-		fd = open_once(dir_fd, path, flags, rules);
+		fd = file_open_once(dir_fd, path, flags, rules);
 		if (rules & CACHED) {
 			return fd == -EMFILE || fd == -ENFILE || fd == -EINTR ? -EAGAIN : fd;
 		}
@@ -314,7 +314,7 @@ static int enter_dir(int at, const char *step, const struct data_access *access,
 	if (fd < 0) {
 		return fd;
 	}
-	r = fstat(fd, &st) < 0 ? -errno : allows(access, fd, true, &st, ACCESS_SEARCH) ? 0 : -EACCES;
+	r = fstat(fd, &st) < 0 ? -errno : file_allows(access, fd, true, &st, ACCESS_SEARCH) ? 0 : -EACCES;
 	if (r < 0) {
 		close(fd);
 		return r;
@@ -469,7 +469,7 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n, off_t at)
 
 /* Makes the kernel read the file into its cache although there is no room for it here, so that a worker finds it in
  * memory. */
-static void touch(int fd, off_t at, size_t n)
+static void file_touch(int fd, off_t at, size_t n)
 {
 	uint8_t piece[16 << 10];
 	ssize_t got = 1;
@@ -492,12 +492,12 @@ static unsigned rules_of(const struct data_access *access, unsigned traits, enum
 	return rules | BENEATH | (traits & DIR_ANY_MOUNT ? 0 : ONE_MOUNT);
 }
 
-static int judge(const struct data_access *access, int fd, bool is_path, const struct stat *st)
+static int file_judge(const struct data_access *access, int fd, bool is_path, const struct stat *st)
 {
 	if (!S_ISREG(st->st_mode)) {
 		return -EINVAL;
 	}
-	return allows(access, fd, is_path, st, ACCESS_READ) ? 0 : -EACCES;
+	return file_allows(access, fd, is_path, st, ACCESS_READ) ? 0 : -EACCES;
 }
 
 static int open_straight(int dir_fd, const char *name, const struct data_access *access, unsigned rules,
@@ -509,7 +509,7 @@ static int open_straight(int dir_fd, const char *name, const struct data_access 
 	if (fd < 0) {
 		return fd;
 	}
-	r = fstat(fd, st) < 0 ? -errno : judge(access, fd, false, st);
+	r = fstat(fd, st) < 0 ? -errno : file_judge(access, fd, false, st);
 	if (r < 0) {
 		close(fd);
 		return r;
@@ -526,7 +526,7 @@ static int open_judged(int dir_fd, const char *name, const struct data_access *a
 	if (path_fd < 0) {
 		return path_fd;
 	}
-	r = fstat(path_fd, st) < 0 ? -errno : judge(access, path_fd, true, st);
+	r = fstat(path_fd, st) < 0 ? -errno : file_judge(access, path_fd, true, st);
 	r = r < 0 ? r : open_again(path_fd, how);
 	close(path_fd);
 	return r;
@@ -534,8 +534,8 @@ static int open_judged(int dir_fd, const char *name, const struct data_access *a
 
 /* Opens a file for reading, with checks; *st is its state. Trusted access opens the named file. For other access, a
  * mount without device nodes holds nothing that is harmful to open, except behind a mount point. */
-static int open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
-		     struct stat *st)
+static int file_open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access,
+			  enum read_how how, struct stat *st)
 {
 	unsigned rules = rules_of(access, traits, how);
 	int fd = -EXDEV;
@@ -559,7 +559,7 @@ int file_open(const char *path, struct stat *st)
 
 int file_open_at(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st)
 {
-	return open_file(dir_fd, traits, name, access, READ_WAIT, st);
+	return file_open_file(dir_fd, traits, name, access, READ_WAIT, st);
 }
 
 int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_bytes *out)
@@ -573,7 +573,7 @@ int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_b
 	r = file_bytes_reserve(out, n);
 	if (r < 0) {
 		if (workspace_is_ahead()) {
-			touch(fd, (off_t)at, n);
+			file_touch(fd, (off_t)at, n);
 		}
 		return r;
 	}
@@ -617,7 +617,7 @@ int file_read(int dir_fd, unsigned traits, const char *name, const struct data_a
 	if (how == READ_NOWAIT && !(traits & DIR_LOCAL)) {
 		return -EAGAIN;
 	}
-	fd = open_file(dir_fd, traits, name, access, how, &st);
+	fd = file_open_file(dir_fd, traits, name, access, how, &st);
 	if (fd < 0) {
 		/* A mount point, a missing folder, a replaced folder: a thread that may wait finds out which. */
 		return how == READ_NOWAIT && (fd == -EXDEV || fd == -ENOENT || fd == -ESTALE) ? -EAGAIN : fd;
@@ -639,7 +639,7 @@ static int stat_judged(int dir_fd, unsigned traits, const char *name, const stru
 	if (fd < 0) {
 		return fd == -EXDEV && how == READ_NOWAIT ? -EAGAIN : fd;
 	}
-	r = fstat(fd, st) < 0 ? -errno : judge(access, fd, true, st);
+	r = fstat(fd, st) < 0 ? -errno : file_judge(access, fd, true, st);
 	close(fd);
 	return r;
 }

@@ -41,7 +41,7 @@ static int bad_line(const struct parse *p, enum dataset_code code, int error, co
 	return dataset_fail(p->err, code, error, "%.200s:%llu: %s", p->name, (unsigned long long)p->line, what);
 }
 
-static int no_room(const struct parse *p, int error)
+static int filelist_no_room(const struct parse *p, int error)
 {
 	return bad_line(p, DATASET_E_LIMIT, error,
 			error == -EFBIG    ? "more names than one data set may have (4 GiB of them)"
@@ -66,14 +66,14 @@ static size_t table_place(const struct parse *p, const char *path, size_t n)
 	return at;
 }
 
-static int grow_table(struct parse *p)
+static int filelist_grow_table(struct parse *p)
 {
 	size_t n = p->n_table ? p->n_table * 2 : 256;
 	int r = meter_take(p->builder.meter, n * sizeof(*p->table));
 	uint32_t *larger = r ? NULL : calloc(n, sizeof(*larger));
 
 	if (!larger) {
-		return no_room(p, r ? r : -ENOMEM);
+		return filelist_no_room(p, r ? r : -ENOMEM);
 	}
 	meter_give(p->builder.meter, p->n_table * sizeof(*p->table));
 	free(p->table);
@@ -98,7 +98,7 @@ static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
 		return 0;
 	}
 	if (p->builder.n_dirs * 2 >= p->n_table) {
-		r = grow_table(p);
+		r = filelist_grow_table(p);
 		if (r < 0) {
 			return r;
 		}
@@ -107,7 +107,7 @@ static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
 	if (!p->table[at]) {
 		r = manifest_add_dir(&p->builder, path, n, &none);
 		if (r < 0) {
-			return no_room(p, r);
+			return filelist_no_room(p, r);
 		}
 		p->table[at] = (uint32_t)p->builder.n_dirs;
 	}
@@ -175,7 +175,7 @@ static int add_sample(struct parse *p, const char *path, size_t n_path, int64_t 
 	}
 	p->last_dir = dir;
 	r = manifest_add_labelled_file(&p->builder, dir, file, n_file, label);
-	return r < 0 ? no_room(p, r) : 0;
+	return r < 0 ? filelist_no_room(p, r) : 0;
 }
 
 /* Strictly a decimal int64. */
@@ -201,7 +201,7 @@ static bool parse_label(const char *text, size_t n, int64_t *label)
 	return true;
 }
 
-static bool is_blank(char c)
+static bool filelist_is_blank(char c)
 {
 	return c == ' ' || c == '\t';
 }
@@ -218,7 +218,7 @@ static int parse_row(struct parse *p, const char *line, size_t n)
 	}
 	r = list_table_take(p->columns, line, n, &path, &label);
 	if (r < 0) {
-		return r == -EINVAL ? bad_line(p, DATASET_E_INVALID, r, p->columns->why) : no_room(p, r);
+		return r == -EINVAL ? bad_line(p, DATASET_E_INVALID, r, p->columns->why) : filelist_no_room(p, r);
 	}
 	return r ? 0 : add_sample(p, path, strlen(path), label);
 }
@@ -230,10 +230,10 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 	int64_t label;
 
 	n -= n && line[n - 1] == '\r';
-	while (n && is_blank(line[n - 1])) {
+	while (n && filelist_is_blank(line[n - 1])) {
 		n--;
 	}
-	while (n && is_blank(*line)) {
+	while (n && filelist_is_blank(*line)) {
 		line++;
 		n--;
 	}
@@ -250,7 +250,7 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 		return bad_line(p, DATASET_E_INVALID, -EINVAL, "no label: expected \"path<TAB>label\"");
 	}
 	n_path = (size_t)(gap - line);
-	while (gap < line + n && is_blank(*gap)) {
+	while (gap < line + n && filelist_is_blank(*gap)) {
 		gap++;
 	}
 	if (!parse_label(gap, (size_t)(line + n - gap), &label)) {
@@ -301,11 +301,11 @@ static int end_list(struct parse *p, int r, struct manifest *out)
 	}
 	if (!r && p->columns) {
 		r = list_table_end(p->columns);
-		r = r < 0 ? no_room(p, r) : 0;
+		r = r < 0 ? filelist_no_room(p, r) : 0;
 	}
 	if (!r) {
 		r = manifest_build(&p->builder, out);
-		r = r < 0 ? no_room(p, r) : 0;
+		r = r < 0 ? filelist_no_room(p, r) : 0;
 	}
 	manifest_builder_finish(&p->builder);
 	free(p->table);
@@ -387,7 +387,7 @@ static int check_dirs(const struct dataset_source *source, int root_fd, const st
 }
 
 /* Opens the list: from the peer's descriptor, or by path for trusted sources without one. */
-static int open_list(const struct dataset_source *source, const char *path, struct dataset_error *err)
+static int filelist_open_list(const struct dataset_source *source, const char *path, struct dataset_error *err)
 {
 	struct stat st;
 	int fd, r;
@@ -415,8 +415,8 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 	return fd;
 }
 
-static int read_list(const struct dataset_source *source, const char *path, struct list_table *columns,
-		     struct manifest *out, struct dataset_error *err)
+static int filelist_read_list(const struct dataset_source *source, const char *path, struct list_table *columns,
+			      struct manifest *out, struct dataset_error *err)
 {
 	struct parse p = { .name = path,
 			   .line = 1,
@@ -424,7 +424,7 @@ static int read_list(const struct dataset_source *source, const char *path, stru
 			   .err = err,
 			   .builder = { .meter = source->meter },
 			   .columns = columns };
-	int fd = open_list(source, path, err), r;
+	int fd = filelist_open_list(source, path, err), r;
 	char *piece;
 
 	if (fd < 0) {
@@ -440,7 +440,7 @@ static int read_list(const struct dataset_source *source, const char *path, stru
 	return end_list(&p, r, out);
 }
 
-static int open_folder(const struct dataset_source *source, const char *path, struct dataset_error *err)
+static int filelist_open_folder(const struct dataset_source *source, const char *path, struct dataset_error *err)
 {
 	const char *slash = strrchr(path, '/');
 	char folder[4096];
@@ -458,12 +458,12 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 {
 	struct manifest index = { 0 };
 	bool crosses = false;
-	int root_fd = open_folder(source, path, err), r;
+	int root_fd = filelist_open_folder(source, path, err), r;
 
 	if (root_fd < 0) {
 		return root_fd;
 	}
-	r = read_list(source, path, columns, &index, err);
+	r = filelist_read_list(source, path, columns, &index, err);
 	r = r < 0 ? r : check_dirs(source, root_fd, &index, &crosses, err);
 	if (r < 0) {
 		manifest_finish(&index);

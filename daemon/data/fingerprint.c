@@ -22,14 +22,14 @@ struct table {
 	struct cell fine[FINGERPRINT_FINE], coarse[FINGERPRINT_COARSE];
 };
 
-static uint64_t mix(struct fingerprint_sample s)
+static uint64_t fingerprint_mix(struct fingerprint_sample s)
 {
 	return XXH3_64bits_withSeed(&s.name, sizeof(s.name), s.label);
 }
 
-static void add(struct cell *cells, unsigned n_cells, struct fingerprint_sample s, int sign)
+static void fingerprint_add(struct cell *cells, unsigned n_cells, struct fingerprint_sample s, int sign)
 {
-	uint64_t key = mix(s);
+	uint64_t key = fingerprint_mix(s);
 	unsigned part = n_cells / HASHES;
 
 	for (unsigned k = 0; k < HASHES; k++) {
@@ -44,9 +44,9 @@ static void add(struct cell *cells, unsigned n_cells, struct fingerprint_sample 
 
 static void add_both(struct table *t, struct fingerprint_sample s, int sign)
 {
-	add(t->fine, FINGERPRINT_FINE, s, sign);
-	if (mix(s) >> COARSE_SHIFT == 0)
-		add(t->coarse, FINGERPRINT_COARSE, s, sign);
+	fingerprint_add(t->fine, FINGERPRINT_FINE, s, sign);
+	if (fingerprint_mix(s) >> COARSE_SHIFT == 0)
+		fingerprint_add(t->coarse, FINGERPRINT_COARSE, s, sign);
 }
 
 static void make_table(const struct fingerprint_samples *all, struct table *t)
@@ -58,14 +58,14 @@ static void make_table(const struct fingerprint_samples *all, struct table *t)
 
 /* ---- bytes ---- */
 
-static uint8_t *put(uint8_t *at, uint64_t value, unsigned n_bytes)
+static uint8_t *fingerprint_put(uint8_t *at, uint64_t value, unsigned n_bytes)
 {
 	for (unsigned i = 0; i < n_bytes; i++)
 		*at++ = (uint8_t)(value >> (8 * i));
 	return at;
 }
 
-static uint64_t take(const uint8_t **at, unsigned n_bytes)
+static uint64_t fingerprint_take(const uint8_t **at, unsigned n_bytes)
 {
 	uint64_t value = 0;
 
@@ -77,10 +77,10 @@ static uint64_t take(const uint8_t **at, unsigned n_bytes)
 static uint8_t *put_cells(uint8_t *at, const struct cell *c, unsigned n)
 {
 	for (; n > 0; n--, c++) {
-		at = put(at, (uint32_t)c->n, 4);
-		at = put(at, c->name, 8);
-		at = put(at, c->label, 4);
-		at = put(at, c->check, 4);
+		at = fingerprint_put(at, (uint32_t)c->n, 4);
+		at = fingerprint_put(at, c->name, 8);
+		at = fingerprint_put(at, c->label, 4);
+		at = fingerprint_put(at, c->check, 4);
 	}
 	return at;
 }
@@ -88,10 +88,10 @@ static uint8_t *put_cells(uint8_t *at, const struct cell *c, unsigned n)
 static void subtract_cells(const uint8_t **at, struct cell *c, unsigned n)
 {
 	for (; n > 0; n--, c++) {
-		c->n = (int32_t)((uint32_t)c->n - (uint32_t)take(at, 4));
-		c->name -= take(at, 8);
-		c->label -= (uint32_t)take(at, 4);
-		c->check -= (uint32_t)take(at, 4);
+		c->n = (int32_t)((uint32_t)c->n - (uint32_t)fingerprint_take(at, 4));
+		c->name -= fingerprint_take(at, 8);
+		c->label -= (uint32_t)fingerprint_take(at, 4);
+		c->check -= (uint32_t)fingerprint_take(at, 4);
 	}
 }
 
@@ -100,7 +100,7 @@ void fingerprint_make_samples(const struct fingerprint_samples *all, uint8_t out
 	struct table t;
 
 	make_table(all, &t);
-	out = put(out, VERSION, 4);
+	out = fingerprint_put(out, VERSION, 4);
 	out = put_cells(out, t.fine, FINGERPRINT_FINE);
 	put_cells(out, t.coarse, FINGERPRINT_COARSE);
 }
@@ -126,10 +126,10 @@ static bool is_pure(const struct cell *c, struct found *f)
 	if (c->n != 1 && c->n != -1)
 		return false;
 	*f = (struct found){ { c->name * (uint64_t)(int64_t)c->n, c->label * sign }, c->n == 1 };
-	return c->check * sign == (uint32_t)(mix(f->sample) * 0x9e3779b97f4a7c15 >> 32);
+	return c->check * sign == (uint32_t)(fingerprint_mix(f->sample) * 0x9e3779b97f4a7c15 >> 32);
 }
 
-static void peel(struct cell *cells, unsigned n_cells, struct difference *d)
+static void fingerprint_peel(struct cell *cells, unsigned n_cells, struct difference *d)
 {
 	struct found f;
 
@@ -138,7 +138,7 @@ static void peel(struct cell *cells, unsigned n_cells, struct difference *d)
 		if (!is_pure(&cells[i], &f))
 			continue;
 		d->found[d->n++] = f;
-		add(cells, n_cells, f.sample, f.added ? -1 : 1);
+		fingerprint_add(cells, n_cells, f.sample, f.added ? -1 : 1);
 		i = UINT32_MAX; /* start again: other cells may have become pure */
 	}
 	d->complete = true;
@@ -161,7 +161,7 @@ struct tally {
 	char first_new[320], first_relabelled[320];
 };
 
-static void count(const struct difference *d, struct tally *t)
+static void fingerprint_count(const struct difference *d, struct tally *t)
 {
 	for (unsigned i = 0; i < d->n; i++) {
 		bool other_label = is_relabelled(d, d->found[i].sample.name);
@@ -223,15 +223,15 @@ static size_t say_part(char *text, size_t size, size_t used, bool *any, const ch
 	return used;
 }
 
-static void say(const struct fingerprint_samples *all, const struct difference *d, unsigned scale, uint64_t old_n,
-		char *text, size_t size)
+static void fingerprint_say(const struct fingerprint_samples *all, const struct difference *d, unsigned scale,
+			    uint64_t old_n, char *text, size_t size)
 {
 	struct tally t = { 0 };
 	const char *about = scale > 1 ? "about " : "";
 	bool any = false;
 	size_t used = say_totals(all, old_n, text, size);
 
-	count(d, &t);
+	fingerprint_count(d, &t);
 	name_firsts(all, d, &t);
 	used = say_part(text, size, used, &any, about, t.n_new * scale, "new", t.first_new);
 	used = say_part(text, size, used, &any, about, t.n_gone * scale, "gone", "");
@@ -249,20 +249,20 @@ void fingerprint_compare_samples(const struct fingerprint_samples *all, const ui
 	struct difference fine, coarse;
 	struct table t;
 
-	if (n_old_bytes != FINGERPRINT_BYTES || take(&old, 4) != VERSION) {
+	if (n_old_bytes != FINGERPRINT_BYTES || fingerprint_take(&old, 4) != VERSION) {
 		say_totals(all, old_n, text, size);
 		return;
 	}
 	make_table(all, &t);
 	subtract_cells(&old, t.fine, FINGERPRINT_FINE);
 	subtract_cells(&old, t.coarse, FINGERPRINT_COARSE);
-	peel(t.fine, FINGERPRINT_FINE, &fine);
-	peel(t.coarse, FINGERPRINT_COARSE, &coarse);
+	fingerprint_peel(t.fine, FINGERPRINT_FINE, &fine);
+	fingerprint_peel(t.coarse, FINGERPRINT_COARSE, &coarse);
 	if (fine.complete)
-		say(all, &fine, 1, old_n, text, size);
+		fingerprint_say(all, &fine, 1, old_n, text, size);
 	else
-		say(all, coarse.complete && coarse.n ? &coarse : &(struct difference){ 0 }, 1u << (64 - COARSE_SHIFT),
-		    old_n, text, size);
+		fingerprint_say(all, coarse.complete && coarse.n ? &coarse : &(struct difference){ 0 },
+				1u << (64 - COARSE_SHIFT), old_n, text, size);
 }
 
 /* ---- of a manifest ---- */

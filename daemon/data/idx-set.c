@@ -14,7 +14,7 @@
 #include "data/unzip.h"
 #include "util/io-full.h"
 
-static int fail(const struct mapped *m, const char *why, struct dataset_error *err)
+static int idx_set_fail(const struct mapped *m, const char *why, struct dataset_error *err)
 {
 	return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %s", m->name, why);
 }
@@ -28,7 +28,7 @@ static int inflate_data(struct unzip *s, const struct mapped *m, const uint8_t *
 	int r;
 
 	if (n_had > n) {
-		return fail(m, "it inflates to more than its header promises", err);
+		return idx_set_fail(m, "it inflates to more than its header promises", err);
 	}
 	r = meter_take(source->meter, n + 1);
 	if (r < 0) {
@@ -41,10 +41,10 @@ static int inflate_data(struct unzip *s, const struct mapped *m, const uint8_t *
 	memcpy(*out, head + npy->data_offset_bytes, n_had);
 	r = unzip_read(s, *out + n_had, n + 1 - n_had, &got, err);
 	if (r == 0 && n_had + got != n) {
-		r = fail(m,
-			 n_had + got < n ? "it inflates to less than its header promises: cut short?"
-					 : "it inflates to more than its header promises",
-			 err);
+		r = idx_set_fail(m,
+				 n_had + got < n ? "it inflates to less than its header promises: cut short?"
+						 : "it inflates to more than its header promises",
+				 err);
 	}
 	return r;
 }
@@ -58,7 +58,7 @@ static int inflate_array(struct unzip *s, const struct mapped *m, const struct d
 	int r = unzip_read(s, head, sizeof(head), &n_head, err);
 
 	if (r == 0 && idx_parse(head, n_head, npy, &why) < 0) {
-		r = fail(m, why.text, err);
+		r = idx_set_fail(m, why.text, err);
 	}
 	return r < 0 ? r : inflate_data(s, m, head, n_head, npy, source, out, err);
 }
@@ -83,9 +83,9 @@ static int add_compressed(struct arrays *a, const char *name, const struct mappe
 	return arrays_add(a, name, npy->dtype, npy->n_dims, npy->shape, (const char *)data, data, true, err);
 }
 
-static int add_plain(struct arrays *a, const char *name, struct mapped *m, const struct dataset_source *source,
-		     const uint8_t *head, size_t n_head, const struct stat *st, struct npy *npy,
-		     struct dataset_error *err)
+static int idx_set_add_plain(struct arrays *a, const char *name, struct mapped *m, const struct dataset_source *source,
+			     const uint8_t *head, size_t n_head, const struct stat *st, struct npy *npy,
+			     struct dataset_error *err)
 {
 	struct npy_error why;
 	int r;
@@ -103,8 +103,8 @@ static int add_plain(struct arrays *a, const char *name, struct mapped *m, const
 	return r < 0 ? r : arrays_add_npy(a, name, npy, m->map, NULL, true, err);
 }
 
-static int add_file(struct arrays *a, const struct dataset_source *source, unsigned which, const char *path,
-		    uint64_t *content, struct dataset_error *err)
+static int idx_set_add_file(struct arrays *a, const struct dataset_source *source, unsigned which, const char *path,
+			    uint64_t *content, struct dataset_error *err)
 {
 	static const char *const names[] = { "image", "label" };
 	struct mapped *m = arrays_add_file(a);
@@ -125,7 +125,7 @@ static int add_file(struct arrays *a, const struct dataset_source *source, unsig
 	if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
 		return add_compressed(a, names[which], m, source, &npy, err);
 	}
-	return add_plain(a, names[which], m, source, head, (size_t)n, &st, &npy, err);
+	return idx_set_add_plain(a, names[which], m, source, head, (size_t)n, &st, &npy, err);
 }
 
 int idx_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
@@ -143,9 +143,9 @@ int idx_open(const struct dataset_source *source, const char *rest, struct datas
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "idx:%.300s: %u descriptors for %u files", rest,
 				 source->n_fds, n);
 	}
-	r = r < 0 ? r : add_file(a, source, 0, text, &content, err);
+	r = r < 0 ? r : idx_set_add_file(a, source, 0, text, &content, err);
 	if (r == 0) {
-		r = comma ? add_file(a, source, 1, comma, &content, err) : arrays_add_index(a, err);
+		r = comma ? idx_set_add_file(a, source, 1, comma, &content, err) : arrays_add_index(a, err);
 	}
 	free(text);
 	if (r < 0 && a) {

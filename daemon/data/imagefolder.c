@@ -6,7 +6,7 @@
  * stops it.
  *
  * Listing a million files takes seconds, so the index is kept, as soon as a further change would show in the folders'
- * time stamps (is_racy). It is used again if no folder has changed since: one stat per folder tells, because adding,
+ * time stamps (imagefolder_is_racy). It is used again if no folder has changed since: one stat per folder tells, because adding,
  * removing or renaming a file changes its folder's time stamps. An invalid kept index is replaced by a new one, and is
  * never an error. */
 #include <dirent.h>
@@ -70,7 +70,7 @@ struct walk {
 	size_t n_empty;
 };
 
-static void report(struct walk *w, const char *phase, uint64_t done, uint64_t total, bool always)
+static void imagefolder_report(struct walk *w, const char *phase, uint64_t done, uint64_t total, bool always)
 {
 	uint64_t now = clock_now_ns();
 
@@ -80,7 +80,7 @@ static void report(struct walk *w, const char *phase, uint64_t done, uint64_t to
 	}
 }
 
-static int fail_at(struct walk *w, int error, const char *path)
+static int imagefolder_fail_at(struct walk *w, int error, const char *path)
 {
 	char what[400];
 
@@ -106,7 +106,7 @@ static struct manifest_dir stamp_of(const struct stat *st, uint32_t class_id)
 /* 1 for a folder, 0 for anything else (a dangling link too, as in os.walk), negative errno. A link is followed for
  * trusted sources only. For other sources, a link with an image's name keeps its place as a file that will not open;
  * any other link might have been a folder and is an error. */
-static int is_folder(struct walk *w, int dir_fd, const char *name, unsigned char type, const char *path)
+static int imagefolder_is_folder(struct walk *w, int dir_fd, const char *name, unsigned char type, const char *path)
 {
 	struct stat st;
 
@@ -126,7 +126,7 @@ static int is_folder(struct walk *w, int dir_fd, const char *name, unsigned char
 		char what[240];
 
 		snprintf(what, sizeof(what), "%.110s/%.120s", path, name);
-		return fail_at(w, ELOOP, what);
+		return imagefolder_fail_at(w, ELOOP, what);
 	}
 	return 0;
 }
@@ -139,7 +139,7 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 		ssize_t n = getdents64(fd, w->entries, ENTRIES_BYTES);
 
 		if (n <= 0) {
-			return n < 0 ? fail_at(w, errno, path) : 0;
+			return n < 0 ? imagefolder_fail_at(w, errno, path) : 0;
 		}
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *entry = (const void *)(w->entries + at);
@@ -149,13 +149,13 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 			if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) {
 				continue;
 			}
-			folder = is_folder(w, fd, entry->d_name, entry->d_type, path);
+			folder = imagefolder_is_folder(w, fd, entry->d_name, entry->d_type, path);
 			r = folder < 0 ? folder : each(w, arg, entry->d_name, folder);
 			if (r < 0) {
 				return r;
 			}
 		}
-		report(w, "index", w->n_found + w->n_files, 0, false);
+		imagefolder_report(w, "index", w->n_found + w->n_files, 0, false);
 	}
 }
 
@@ -171,7 +171,7 @@ static bool is_on_server(struct walk *w, int fd, uint64_t dev)
 /* A folder that changes again after it was listed may keep its time stamp, if that is at most one step of its clock old
  * (git's "racy" rule). Steps are a second, or two (FAT), where time stamps are whole seconds. Another machine's clock
  * may be some seconds behind, and a stamp ahead of this machine's clock says nothing about order. */
-static bool is_racy(struct walk *w, int fd, const struct manifest_dir *stamp)
+static bool imagefolder_is_racy(struct walk *w, int fd, const struct manifest_dir *stamp)
 {
 	uint64_t now = clock_ns(CLOCK_REALTIME_COARSE);
 	bool whole = stamp->mtime_ns % NS_PER_S == 0 || stamp->ctime_ns % NS_PER_S == 0;
@@ -183,16 +183,16 @@ static bool is_racy(struct walk *w, int fd, const struct manifest_dir *stamp)
 	return stamp->ctime_ns + step > now || is_on_server(w, fd, stamp->dev);
 }
 
-static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct manifest_dir *stamp)
+static int imagefolder_open_folder(struct walk *w, const char *path, uint32_t class_id, struct manifest_dir *stamp)
 {
 	struct stat st;
 	int fd = dir_open_to_list(w->root_fd, path, w->source->access, &st, &w->crosses);
 
 	if (fd < 0) {
-		return fail_at(w, -fd, path);
+		return imagefolder_fail_at(w, -fd, path);
 	}
 	*stamp = stamp_of(&st, class_id);
-	w->racy = w->racy || is_racy(w, fd, stamp);
+	w->racy = w->racy || imagefolder_is_racy(w, fd, stamp);
 	return fd;
 }
 
@@ -222,7 +222,7 @@ static int add_dir(struct walk *w, const char *path, size_t parent)
 		r = meter_take(w->source->meter, (capacity - w->dirs_capacity) * sizeof(*larger));
 		larger = r ? NULL : reallocarray(w->dirs, capacity, sizeof(*larger));
 		if (!larger) {
-			return fail_at(w, r ? -r : ENOMEM, path);
+			return imagefolder_fail_at(w, r ? -r : ENOMEM, path);
 		}
 		w->dirs = larger;
 		w->dirs_capacity = capacity;
@@ -230,13 +230,13 @@ static int add_dir(struct walk *w, const char *path, size_t parent)
 	w->dirs[w->n_dirs] = (struct found_dir){ .parent = parent, .depth = depth };
 	r = text_add(&w->paths, path, strlen(path), &w->dirs[w->n_dirs].stamp.path);
 	if (r < 0) {
-		return fail_at(w, -r, path);
+		return imagefolder_fail_at(w, -r, path);
 	}
 	w->n_dirs++;
 	return 0;
 }
 
-static int add_file(struct walk *w, const char *name)
+static int imagefolder_add_file(struct walk *w, const char *name)
 {
 	int r;
 
@@ -247,14 +247,14 @@ static int add_file(struct walk *w, const char *name)
 		r = meter_take(w->source->meter, (capacity - w->files_capacity) * sizeof(*larger));
 		larger = r ? NULL : reallocarray(w->files, capacity, sizeof(*larger));
 		if (!larger) {
-			return fail_at(w, r ? -r : ENOMEM, name);
+			return imagefolder_fail_at(w, r ? -r : ENOMEM, name);
 		}
 		w->files = larger;
 		w->files_capacity = capacity;
 	}
 	r = text_add(&w->names, name, strlen(name), &w->files[w->n_files]);
 	if (r < 0) {
-		return fail_at(w, -r, name);
+		return imagefolder_fail_at(w, -r, name);
 	}
 	w->n_files++;
 	return 0;
@@ -272,10 +272,10 @@ static int on_class_entry(struct walk *w, void *arg, const char *name, bool fold
 	char path[4096 + 256];
 
 	if (!folder) {
-		return name_is_image(name) ? add_file(w, name) : 0;
+		return name_is_image(name) ? imagefolder_add_file(w, name) : 0;
 	}
 	if (snprintf(path, sizeof(path), "%s/%s", l->path, name) >= 4096) {
-		return fail_at(w, ENAMETOOLONG, path);
+		return imagefolder_fail_at(w, ENAMETOOLONG, path);
 	}
 	return add_dir(w, path, l->dir);
 }
@@ -304,7 +304,7 @@ static int list_dir(struct walk *w, size_t i, uint32_t class_id)
 	int fd, r;
 
 	snprintf(l.path, sizeof(l.path), "%s", w->paths.bytes + path_at);
-	fd = open_folder(w, l.path, class_id, &stamp);
+	fd = imagefolder_open_folder(w, l.path, class_id, &stamp);
 	if (fd < 0) {
 		return fd;
 	}
@@ -343,7 +343,7 @@ static int emit_class(struct walk *w)
 			r = manifest_add_file(&w->builder, dir, name, strlen(name));
 		}
 		if (r < 0) {
-			return fail_at(w, -r, path);
+			return imagefolder_fail_at(w, -r, path);
 		}
 	}
 	return 0;
@@ -383,19 +383,19 @@ static int walk_class(struct walk *w, const char *name, uint32_t class_id)
 static int on_root_entry(struct walk *w, void *arg, const char *name, bool folder)
 {
 	(void)arg;
-	return folder ? add_file(w, name) : 0; /* collected and sorted like names; they become classes */
+	return folder ? imagefolder_add_file(w, name) : 0; /* collected and sorted like names; they become classes */
 }
 
 static int list_classes(struct walk *w)
 {
 	struct manifest_dir stamp;
-	int fd = open_folder(w, ".", MANIFEST_NO_CLASS, &stamp), r;
+	int fd = imagefolder_open_folder(w, ".", MANIFEST_NO_CLASS, &stamp), r;
 
 	if (fd < 0) {
 		return fd;
 	}
 	r = manifest_add_dir(&w->builder, ".", 1, &stamp);
-	r = r < 0 ? fail_at(w, -r, ".") : for_each_entry(w, fd, ".", NULL, on_root_entry);
+	r = r < 0 ? imagefolder_fail_at(w, -r, ".") : for_each_entry(w, fd, ".", NULL, on_root_entry);
 	close(fd);
 	if (r < 0) {
 		return r;
@@ -410,7 +410,7 @@ static int list_classes(struct walk *w)
 	for (size_t i = 0; i < w->n_files; i++) {
 		r = manifest_add_class(&w->builder, w->names.bytes + w->files[i]);
 		if (r < 0) {
-			return fail_at(w, -r, ".");
+			return imagefolder_fail_at(w, -r, ".");
 		}
 	}
 	return 0;
@@ -435,17 +435,17 @@ static int walk_root(struct walk *w)
 	return r;
 }
 
-static int build(struct walk *w, struct manifest *out)
+static int imagefolder_build(struct walk *w, struct manifest *out)
 {
 	int r;
 
 	w->builder.meter = w->paths.meter = w->names.meter = w->source->meter;
 	w->entries = malloc(ENTRIES_BYTES);
-	r = w->entries ? walk_root(w) : fail_at(w, ENOMEM, ".");
+	r = w->entries ? walk_root(w) : imagefolder_fail_at(w, ENOMEM, ".");
 	if (!r) {
-		report(w, "index", w->n_found, w->n_found, true);
+		imagefolder_report(w, "index", w->n_found, w->n_found, true);
 		r = manifest_build(&w->builder, out);
-		r = r < 0 ? fail_at(w, -r, ".") : 0;
+		r = r < 0 ? imagefolder_fail_at(w, -r, ".") : 0;
 	}
 	manifest_builder_finish(&w->builder);
 	free(w->paths.bytes);
@@ -460,7 +460,7 @@ static int build(struct walk *w, struct manifest *out)
 
 /* The name includes the folder's location and identity, and the user for whom it was listed unless the access was
  * trusted: device numbers are used again, and a user may have mounts of its own. False when no index is to be kept. */
-static bool kept_path(const struct walk *w, char *path, size_t size)
+static bool imagefolder_kept_path(const struct walk *w, char *path, size_t size)
 {
 	struct {
 		uint64_t dev, ino, user;
@@ -505,7 +505,7 @@ static bool dir_is_unchanged(struct walk *w, const struct manifest *ix, uint32_t
 	return now.dev == d->dev && now.ino == d->ino && now.mtime_ns == d->mtime_ns && now.ctime_ns == d->ctime_ns;
 }
 
-static bool load_kept(struct walk *w, const char *path, struct manifest *out)
+static bool imagefolder_load_kept(struct walk *w, const char *path, struct manifest *out)
 {
 	struct stat st;
 	int r;
@@ -522,7 +522,7 @@ static bool load_kept(struct walk *w, const char *path, struct manifest *out)
 		return false;
 	}
 	for (uint32_t i = 0; i < out->n_dirs; i++) {
-		report(w, "check", i, out->n_dirs, false);
+		imagefolder_report(w, "check", i, out->n_dirs, false);
 		if (!dir_is_unchanged(w, out, i)) {
 			manifest_finish(out);
 			return false;
@@ -531,7 +531,7 @@ static bool load_kept(struct walk *w, const char *path, struct manifest *out)
 	return true;
 }
 
-static void keep(const struct walk *w, const char *path, const struct manifest *ix)
+static void imagefolder_keep(const struct walk *w, const char *path, const struct manifest *ix)
 {
 	int r = manifest_save(path, ix);
 
@@ -557,15 +557,15 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 	if (w.root_fd < 0) {
 		return w.root_fd;
 	}
-	keeps = kept_path(&w, path, sizeof(path));
-	if (!keeps || !load_kept(&w, path, &index)) {
-		r = build(&w, &index);
+	keeps = imagefolder_kept_path(&w, path, sizeof(path));
+	if (!keeps || !imagefolder_load_kept(&w, path, &index)) {
+		r = imagefolder_build(&w, &index);
 		if (r < 0) {
 			close(w.root_fd);
 			return r;
 		}
 		if (keeps && !w.racy) {
-			keep(&w, path, &index);
+			imagefolder_keep(&w, path, &index);
 		}
 	}
 	if (source->access->trusted) {

@@ -64,7 +64,7 @@ static int take_cell(struct list_table *t, const char **at, const char *end, uin
 	return quoted ? refuse(t, "a quotation mark is not closed on its line") : 0;
 }
 
-static int split(struct list_table *t, const char *line, size_t n, unsigned *n_cells)
+static int list_table_split(struct list_table *t, const char *line, size_t n, unsigned *n_cells)
 {
 	uint64_t at[LIST_TABLE_MAX_CELLS];
 	const char *end = line + n;
@@ -114,7 +114,7 @@ static unsigned find_any(const struct list_table *t, const char *names)
 	return t->n_cells;
 }
 
-static int take_columns(struct list_table *t, struct list_field *f, const char *names, size_t n)
+static int list_table_take_columns(struct list_table *t, struct list_field *f, const char *names, size_t n)
 {
 	const char *end = names + n;
 
@@ -148,7 +148,7 @@ static int take_field(struct list_table *t, const char *item, size_t n)
 		return refuse(t, "fields '%.80s': expected NAME=COLUMN[;COLUMN]...,NAME=...", t->fields);
 	}
 	memcpy(f.name, item, n_name);
-	r = take_columns(t, &f, equals + 1, n - n_name - 1);
+	r = list_table_take_columns(t, &f, equals + 1, n - n_name - 1);
 	if (r < 0) {
 		return r;
 	}
@@ -162,7 +162,7 @@ static int take_field(struct list_table *t, const char *item, size_t n)
 	return 0;
 }
 
-static int take_header(struct list_table *t)
+static int list_table_take_header(struct list_table *t)
 {
 	int r = 0;
 
@@ -292,7 +292,7 @@ static int put_value(struct list_table *t, struct list_field *f)
 
 /* ---- labels ---- */
 
-static size_t place_of(const struct list_table *t, const char *name)
+static size_t list_table_place_of(const struct list_table *t, const char *name)
 {
 	size_t at = XXH3_64bits(name, strlen(name)) & (t->n_table - 1);
 
@@ -302,7 +302,7 @@ static size_t place_of(const struct list_table *t, const char *name)
 	return at;
 }
 
-static int grow_table(struct list_table *t)
+static int list_table_grow_table(struct list_table *t)
 {
 	size_t n = t->n_table ? t->n_table * 2 : 256;
 	int r = meter_take(t->columns.meter, n * sizeof(*t->table));
@@ -316,7 +316,7 @@ static int grow_table(struct list_table *t)
 	t->table = larger;
 	t->n_table = n;
 	for (size_t i = 0; i < t->n_names; i++) {
-		larger[place_of(t, t->names.bytes + t->name_at[i])] = (uint32_t)i + 1;
+		larger[list_table_place_of(t, t->names.bytes + t->name_at[i])] = (uint32_t)i + 1;
 	}
 	return 0;
 }
@@ -325,7 +325,7 @@ static int name_label(struct list_table *t, const char *name, int64_t *label)
 {
 	int64_t whole;
 	size_t at;
-	int r = t->n_names * 2 >= t->n_table ? grow_table(t) : 0;
+	int r = t->n_names * 2 >= t->n_table ? list_table_grow_table(t) : 0;
 
 	if (r < 0) {
 		return r;
@@ -333,7 +333,7 @@ static int name_label(struct list_table *t, const char *name, int64_t *label)
 	if (!*name) {
 		return refuse(t, "no label");
 	}
-	at = place_of(t, name);
+	at = list_table_place_of(t, name);
 	if (!t->table[at]) {
 		t->names.meter = t->columns.meter;
 		r = t->n_names < UINT32_MAX - 1 ? block_grow(t->columns.meter, &t->name_at, &t->names_capacity,
@@ -352,7 +352,7 @@ static int name_label(struct list_table *t, const char *name, int64_t *label)
 
 static _Thread_local const struct list_table *sorting;
 
-static int by_name(const void *a, const void *b)
+static int list_table_by_name(const void *a, const void *b)
 {
 	const struct list_table *t = sorting;
 
@@ -371,7 +371,7 @@ static int sort_classes(struct list_table *t, int64_t *class_of)
 	}
 	sorting = t;
 	if (!r) {
-		qsort(order, t->n_names, sizeof(*order), by_name);
+		qsort(order, t->n_names, sizeof(*order), list_table_by_name);
 	}
 	for (uint32_t i = 0; !r && i < t->n_names; i++) {
 		class_of[order[i]] = i;
@@ -410,13 +410,13 @@ int list_table_take(struct list_table *t, const char *line, size_t n, const char
 	int r;
 
 	t->line.meter = t->columns.meter;
-	r = n ? split(t, line, n, &n_cells) : 1;
+	r = n ? list_table_split(t, line, n, &n_cells) : 1;
 	if (r) {
 		return r;
 	}
 	if (!t->has_header) {
 		t->n_cells = n_cells;
-		r = take_header(t);
+		r = list_table_take_header(t);
 		return r ? r : 1;
 	}
 	if (n_cells != t->n_cells) {

@@ -32,7 +32,7 @@ struct layout_bytes {
 	uint64_t dirs, labels, file_dir, file_name, class_name, text, end;
 };
 
-static bool lay_out(const struct header *h, struct layout_bytes *at)
+static bool manifest_lay_out(const struct header *h, struct layout_bytes *at)
 {
 	uint64_t n_labels = h->block.flags & HAS_LABELS ? h->n_files : 0;
 
@@ -50,7 +50,7 @@ static bool lay_out(const struct header *h, struct layout_bytes *at)
 	return true;
 }
 
-static void point_into(struct manifest *ix, const struct header *h, const struct layout_bytes *at)
+static void manifest_point_into(struct manifest *ix, const struct header *h, const struct layout_bytes *at)
 {
 	char *base = ix->block;
 
@@ -188,29 +188,29 @@ int manifest_add_labelled_file(struct manifest_builder *b, uint32_t dir, const c
 	return manifest_add_file(b, dir, name, n_name);
 }
 
-static void copy_array(char *to, const void *from, size_t n_bytes)
+static void manifest_copy_array(char *to, const void *from, size_t n_bytes)
 {
 	if (n_bytes) {
 		memcpy(to, from, n_bytes);
 	}
 }
 
-static void fill_block(const struct manifest_builder *b, struct manifest *ix, const struct header *h,
-		       const struct layout_bytes *at)
+static void manifest_fill_block(const struct manifest_builder *b, struct manifest *ix, const struct header *h,
+				const struct layout_bytes *at)
 {
 	char *base = ix->block;
 	uint32_t *file_name = (uint32_t *)(void *)(base + at->file_name);
 	struct manifest_dir *dirs = (struct manifest_dir *)(void *)(base + at->dirs);
 
 	memcpy(base, h, sizeof(*h));
-	copy_array(base + at->dirs, b->dirs, b->n_dirs * sizeof(*b->dirs));
-	copy_array(base + at->labels, b->labels, at->file_dir - at->labels);
-	copy_array(base + at->file_dir, b->file_dir, b->n_files * 4);
-	copy_array(base + at->file_name, b->file_name, b->n_files * 4);
-	copy_array(base + at->class_name, b->class_name, b->n_classes * 4);
-	copy_array(base + at->text, b->classes.bytes, b->classes.n);
-	copy_array(base + at->text + b->classes.n, b->paths.bytes, b->paths.n);
-	copy_array(base + at->text + h->names_at, b->names.bytes, b->names.n);
+	manifest_copy_array(base + at->dirs, b->dirs, b->n_dirs * sizeof(*b->dirs));
+	manifest_copy_array(base + at->labels, b->labels, at->file_dir - at->labels);
+	manifest_copy_array(base + at->file_dir, b->file_dir, b->n_files * 4);
+	manifest_copy_array(base + at->file_name, b->file_name, b->n_files * 4);
+	manifest_copy_array(base + at->class_name, b->class_name, b->n_classes * 4);
+	manifest_copy_array(base + at->text, b->classes.bytes, b->classes.n);
+	manifest_copy_array(base + at->text + b->classes.n, b->paths.bytes, b->paths.n);
+	manifest_copy_array(base + at->text + h->names_at, b->names.bytes, b->names.n);
 	for (size_t i = 0; i < b->n_dirs; i++) {
 		dirs[i].path += b->classes.n;
 	}
@@ -232,7 +232,7 @@ int manifest_build(struct manifest_builder *b, struct manifest *out)
 	struct layout_bytes at;
 	int r = 0;
 
-	if (h.n_text > UINT32_MAX || !lay_out(&h, &at)) {
+	if (h.n_text > UINT32_MAX || !manifest_lay_out(&h, &at)) {
 		r = -EFBIG;
 	} else {
 		h.block.block_bytes = at.end;
@@ -241,15 +241,15 @@ int manifest_build(struct manifest_builder *b, struct manifest *out)
 		r = r ? r : out->block ? 0 : -ENOMEM;
 	}
 	if (!r) {
-		fill_block(b, out, &h, &at);
+		manifest_fill_block(b, out, &h, &at);
 		block_seal(out->block);
-		point_into(out, &h, &at);
+		manifest_point_into(out, &h, &at);
 	}
 	manifest_builder_finish(b);
 	return r;
 }
 
-static size_t memory_of(const struct manifest_builder *b)
+static size_t manifest_memory_of(const struct manifest_builder *b)
 {
 	return b->classes.capacity + b->paths.capacity + b->names.capacity + b->dirs_capacity * sizeof(*b->dirs) +
 	       b->classes_capacity * sizeof(*b->class_name) +
@@ -259,7 +259,7 @@ static size_t memory_of(const struct manifest_builder *b)
 
 void manifest_builder_finish(struct manifest_builder *b)
 {
-	meter_give(b->meter, memory_of(b));
+	meter_give(b->meter, manifest_memory_of(b));
 	free(b->classes.bytes);
 	free(b->paths.bytes);
 	free(b->names.bytes);
@@ -343,10 +343,10 @@ int manifest_parse(void *block, size_t block_bytes, struct manifest *out)
 	}
 	memcpy(&h, block, sizeof(h));
 	if (!block_is_sealed(block, block_bytes, INDEX_MAGIC, INDEX_VERSION) ||
-	    (h.block.flags & ~(uint32_t)HAS_LABELS) || !lay_out(&h, &at) || at.end != block_bytes) {
+	    (h.block.flags & ~(uint32_t)HAS_LABELS) || !manifest_lay_out(&h, &at) || at.end != block_bytes) {
 		return -EINVAL;
 	}
-	point_into(&ix, &h, &at);
+	manifest_point_into(&ix, &h, &at);
 	if (!is_sound(&ix, &h)) {
 		return -EINVAL;
 	}

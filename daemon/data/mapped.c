@@ -81,7 +81,7 @@ int mapped_hold_sealed(struct mapped *m, const struct dataset_source *source, co
 
 /* Small files are cheap to load whole, page tables included. In large files with shuffled access, reading ahead of a row
  * is wasted. */
-static void advise(const struct mapped *m, size_t row_bytes)
+static void mapped_advise(const struct mapped *m, size_t row_bytes)
 {
 	if (m->map_bytes > SMALL_BYTES) {
 		madvise(m->map, m->map_bytes, row_bytes < READAHEAD_FROM_BYTES ? MADV_RANDOM : MADV_NORMAL);
@@ -116,7 +116,7 @@ int mapped_map(struct mapped *m, const struct dataset_source *source, const stru
 	m->map = map;
 	m->map_bytes = n_bytes;
 	m->server = dir_traits(m->fd, source->access) & DIR_LOCAL ? 0 : st->st_dev ? st->st_dev : 1;
-	advise(m, row_bytes);
+	mapped_advise(m, row_bytes);
 	keep_path_only(m);
 	return 0;
 }

@@ -31,7 +31,7 @@ static uint32_t take_u32(const uint8_t *bytes)
 
 /* ---- the description ---- */
 
-static bool copy_text(char to[COLUMN_NAME_BYTES], const json_t *text)
+static bool mds_copy_text(char to[COLUMN_NAME_BYTES], const json_t *text)
 {
 	size_t n = json_string_length(text);
 
@@ -42,7 +42,7 @@ static bool copy_text(char to[COLUMN_NAME_BYTES], const json_t *text)
 	return true;
 }
 
-static int take_columns(struct mds *s, const json_t *config)
+static int mds_take_columns(struct mds *s, const json_t *config)
 {
 	const json_t *names = json_object_get(config, "column_names"), *sizes = json_object_get(config, "column_sizes"),
 		     *encodings = json_object_get(config, "column_encodings");
@@ -56,8 +56,8 @@ static int take_columns(struct mds *s, const json_t *config)
 		struct mds_column *c = &s->columns[i];
 		json_int_t size = json_integer_value(json_array_get(sizes, i));
 
-		if (!copy_text(c->name, json_array_get(names, i)) ||
-		    !copy_text(c->encoding, json_array_get(encodings, i)) || size < 0 || size > UINT32_MAX) {
+		if (!mds_copy_text(c->name, json_array_get(names, i)) ||
+		    !mds_copy_text(c->encoding, json_array_get(encodings, i)) || size < 0 || size > UINT32_MAX) {
 			return shard_reader_refuse(s->m->reader, 4,
 						   "a column whose name, encoding or size is not valid");
 		}
@@ -89,7 +89,7 @@ static int read_config(struct mds *s)
 	if (!config) {
 		return shard_reader_refuse(r, at, "not an MDS shard: its description is no JSON (%.100s)", error.text);
 	}
-	result = take_columns(s, config);
+	result = mds_take_columns(s, config);
 	json_decref(config);
 	return result;
 }
@@ -108,7 +108,7 @@ static bool is_one_of(const char *text, const char *list)
 	return false;
 }
 
-static bool is_whole(const char *encoding)
+static bool mds_is_whole(const char *encoding)
 {
 	return is_one_of(encoding, "int;int8;int16;int32;int64;uint8;uint16;uint32;uint64;str_int");
 }
@@ -129,7 +129,7 @@ static struct mds_column *find_column(struct mds *s, const char *extensions)
 }
 
 /* Without a list of fields, columns go by the extensions that images and labels have in tar. */
-static void choose(struct mds *s)
+static void mds_choose(struct mds *s)
 {
 	bool has_image = false, has_label = false;
 
@@ -139,7 +139,7 @@ static void choose(struct mds *s)
 		if (!has_image && is_picture(c->encoding)) {
 			has_image = true;
 			c->as = "jpg";
-		} else if (!has_label && is_whole(c->encoding) && is_one_of(c->name, "label;cls;class;y")) {
+		} else if (!has_label && mds_is_whole(c->encoding) && is_one_of(c->name, "label;cls;class;y")) {
 			has_label = true;
 			c->as = "cls";
 		}
@@ -154,7 +154,7 @@ static int set_kinds(struct mds *s)
 	for (unsigned k = 0; f->is_listed && k < f->n_values; k++) {
 		const struct mds_column *c = find_column(s, f->values[k].extensions);
 		enum column_kind kind = !c                                                         ? COLUMN_BYTES
-					: is_whole(c->encoding)                                    ? COLUMN_INT64
+					: mds_is_whole(c->encoding)                                ? COLUMN_INT64
 					: is_one_of(c->encoding, "str;json;str_float;str_decimal") ? COLUMN_TEXT
 												   : COLUMN_BYTES;
 
@@ -207,7 +207,7 @@ static int add_column(struct mds *s, uint32_t sample, const struct mds_column *c
 	int r;
 
 	member.n_name = (size_t)snprintf(name, sizeof(name), "%08u.%s", sample, c->as ? c->as : c->name);
-	if (is_whole(c->encoding) && c->encoding[0] != 's') {
+	if (mds_is_whole(c->encoding) && c->encoding[0] != 's') {
 		r = to_decimal(s, c, at, n, decimal, sizeof(decimal));
 		if (r < 0) {
 			return r;
@@ -296,7 +296,7 @@ int mds_scan(struct members *m)
 		return r;
 	}
 	if (!m->fields->is_listed) {
-		choose(&s);
+		mds_choose(&s);
 	}
 	r = take_samples(&s);
 	return r ? r : members_end(m);

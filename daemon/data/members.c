@@ -45,13 +45,13 @@ static unsigned rank_of(const char *list, const char *extension, size_t n)
 	return 0;
 }
 
-static int no_room(const struct members *m, int error)
+static int members_no_room(const struct members *m, int error)
 {
 	return dataset_fail(m->reader->err, DATASET_E_LIMIT, error, "%.300s: %s", m->reader->name,
 			    error == -EDQUOT ? "more samples than there is memory for" : "out of memory");
 }
 
-static bool is_blank(char c)
+static bool members_is_blank(char c)
 {
 	return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -62,10 +62,10 @@ static bool parse_int(const char *text, size_t n, int64_t *value)
 	bool negative;
 	uint64_t sum = 0, most;
 
-	while (n && is_blank(text[n - 1])) {
+	while (n && members_is_blank(text[n - 1])) {
 		n--;
 	}
-	while (n && is_blank(*text)) {
+	while (n && members_is_blank(*text)) {
 		text++;
 		n--;
 	}
@@ -119,7 +119,7 @@ int member_fields_columns(struct member_fields *fields, struct columns_builder *
 	return r;
 }
 
-static bool is_complete(const struct members *m)
+static bool members_is_complete(const struct members *m)
 {
 	for (unsigned k = 0; k < m->fields->n_values; k++) {
 		enum column_kind kind = m->fields->values[k].kind;
@@ -166,7 +166,7 @@ static int name_sample(struct members *m)
 	return text_add(&m->key, m->image_extension, strlen(m->image_extension), &unused);
 }
 
-static int end_sample(struct members *m)
+static int members_end_sample(struct members *m)
 {
 	struct extents_builder *b = m->builder;
 	int r = 0;
@@ -177,7 +177,7 @@ static int end_sample(struct members *m)
 	if (!b->n && !b->columns.n && m->image_rank) {
 		r = drop_missing(m);
 	}
-	if (!r && !is_complete(m)) {
+	if (!r && !members_is_complete(m)) {
 		r = extents_leave_out(b, m->key.bytes, m->key.n - 1);
 	} else if (!r) {
 		r = name_sample(m);
@@ -187,7 +187,7 @@ static int end_sample(struct members *m)
 	m->key.n = m->values.n = 0;
 	m->image_rank = m->n_seen = 0;
 	memset(m->value_rank, 0, sizeof(m->value_rank));
-	return r ? no_room(m, r) : 0;
+	return r ? members_no_room(m, r) : 0;
 }
 
 /* ---- a member ---- */
@@ -236,10 +236,10 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 	m->value_rank[k] = rank;
 	m->n_value[k] = (size_t)member->n_bytes;
 	r = text_add(&m->values, (const char *)bytes, m->n_value[k], &m->value_at[k]);
-	return r ? no_room(m, r) : 0;
+	return r ? members_no_room(m, r) : 0;
 }
 
-static int take(struct members *m, const struct member *member, const char *extension, size_t n)
+static int members_take(struct members *m, const struct member *member, const char *extension, size_t n)
 {
 	unsigned rank = rank_of(m->fields->image, extension, n);
 	int r = 0;
@@ -279,23 +279,23 @@ int members_add(struct members *m, const struct member *member)
 	extension = member->name + n_key + 1;
 	n = member->n_name - n_key - 1;
 	if (is_new_key(m, member->name, n_key)) {
-		r = end_sample(m);
+		r = members_end_sample(m);
 		if (r < 0) {
 			return r;
 		}
 		m->key.meter = m->values.meter = m->builder->meter;
 		r = text_add(&m->key, member->name, n_key, &at);
 		if (r < 0) {
-			return no_room(m, r);
+			return members_no_room(m, r);
 		}
 	}
 	r = see_extension(m, member, extension, n);
-	return r < 0 ? r : take(m, member, extension, n);
+	return r < 0 ? r : members_take(m, member, extension, n);
 }
 
 int members_end(struct members *m)
 {
-	return end_sample(m);
+	return members_end_sample(m);
 }
 
 void members_finish(struct members *m)

@@ -24,7 +24,8 @@ struct part {
 };
 
 /* The header is read, not mapped: the mapping is not trusted until its size is checked. */
-static int read_header(const struct mapped *m, const struct stat *st, struct npy *npy, struct dataset_error *err)
+static int npy_set_read_header(const struct mapped *m, const struct stat *st, struct npy *npy,
+			       struct dataset_error *err)
 {
 	char *bytes = malloc(NPY_MAX_HEADER_BYTES);
 	struct npy_error why;
@@ -64,7 +65,7 @@ static int add_part(struct arrays *a, const struct dataset_source *source, const
 		r = mapped_hold_sealed(m, source, &st, err);
 		a->base.memory_bytes += r < 0 ? 0 : (uint64_t)st.st_size;
 	}
-	r = r < 0 ? r : read_header(m, &st, &npy, err);
+	r = r < 0 ? r : npy_set_read_header(m, &st, &npy, err);
 	if (r < 0) {
 		return r;
 	}
@@ -107,7 +108,7 @@ static const char *find_name(const char *part)
 	return equals && !memchr(part, '/', (size_t)(equals - part)) ? equals : NULL;
 }
 
-static int read_part(char *text, unsigned i, struct part *p, struct dataset_error *err)
+static int npy_set_read_part(char *text, unsigned i, struct part *p, struct dataset_error *err)
 {
 	static const char *const unnamed[] = { "data", "label" };
 	const char *equals = find_name(text);
@@ -129,7 +130,8 @@ static int read_part(char *text, unsigned i, struct part *p, struct dataset_erro
 }
 
 /* One descriptor means one file, even if its name has a comma. */
-static int split(char *text, bool is_one, struct part parts[DATASET_MAX_FIELDS], unsigned *n, struct dataset_error *err)
+static int npy_set_split(char *text, bool is_one, struct part parts[DATASET_MAX_FIELDS], unsigned *n,
+			 struct dataset_error *err)
 {
 	int r = 0;
 
@@ -143,7 +145,7 @@ static int split(char *text, bool is_one, struct part parts[DATASET_MAX_FIELDS],
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "npy: a sample has at most %d fields",
 					    DATASET_MAX_FIELDS);
 		}
-		r = read_part(text, *n, &parts[*n], err);
+		r = npy_set_read_part(text, *n, &parts[*n], err);
 		(*n)++;
 	}
 	return r;
@@ -165,7 +167,7 @@ int npy_open(const struct dataset_source *source, const char *rest, struct datas
 	if (!text) {
 		return dataset_fail_errno(err, ENOMEM, rest);
 	}
-	r = split(text, source->n_fds == 1, parts, &n, err);
+	r = npy_set_split(text, source->n_fds == 1, parts, &n, err);
 	if (r == 0 && source->n_fds && source->n_fds != n) {
 		r = refuse_count(source, rest, n, err);
 	}

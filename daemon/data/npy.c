@@ -33,7 +33,7 @@ static void skip_spaces(struct reader *r)
 	}
 }
 
-static bool take(struct reader *r, char c)
+static bool npy_take(struct reader *r, char c)
 {
 	skip_spaces(r);
 	if (r->at < r->end && *r->at == c) {
@@ -141,7 +141,7 @@ static int read_descr(struct reader *r, struct npy *out)
 		shown);
 }
 
-static int read_order(struct reader *r)
+static int npy_read_order(struct reader *r)
 {
 	if (take_word(r, "True")) {
 		return bad(r->err, "Fortran order: convert with numpy.save(file, numpy.ascontiguousarray(a))");
@@ -149,7 +149,7 @@ static int read_order(struct reader *r)
 	return take_word(r, "False") ? 0 : bad(r->err, "damaged header: 'fortran_order' is neither True nor False");
 }
 
-static bool take_number(struct reader *r, uint64_t *value)
+static bool npy_take_number(struct reader *r, uint64_t *value)
 {
 	const char *begin;
 
@@ -164,22 +164,22 @@ static bool take_number(struct reader *r, uint64_t *value)
 	return r->at > begin;
 }
 
-static int read_shape(struct reader *r, struct npy *out)
+static int npy_read_shape(struct reader *r, struct npy *out)
 {
 	out->n_dims = 0;
-	if (!take(r, '(')) {
+	if (!npy_take(r, '(')) {
 		return bad(r->err, "damaged header: 'shape' is not a tuple");
 	}
-	while (!take(r, ')')) {
+	while (!npy_take(r, ')')) {
 		if (out->n_dims == NPY_MAX_DIMS) {
 			return bad(r->err, "more than %d dimensions", NPY_MAX_DIMS);
 		}
-		if (!take_number(r, &out->shape[out->n_dims])) {
+		if (!npy_take_number(r, &out->shape[out->n_dims])) {
 			return bad(r->err, "damaged header: 'shape' holds something that is not a size");
 		}
 		out->n_dims++;
-		if (!take(r, ',')) {
-			if (out->n_dims == 1 || !take(r, ')')) {
+		if (!npy_take(r, ',')) {
+			if (out->n_dims == 1 || !npy_take(r, ')')) {
 				return bad(r->err, "damaged header: 'shape' is not a tuple");
 			}
 			break;
@@ -193,15 +193,15 @@ static int read_dictionary(struct reader *r, struct npy *out)
 	static const char *const keys[] = { "descr", "fortran_order", "shape" };
 	bool seen[3] = { false };
 
-	if (!take(r, '{')) {
+	if (!npy_take(r, '{')) {
 		return bad(r->err, "damaged header: expected a dictionary");
 	}
-	while (!take(r, '}')) {
+	while (!npy_take(r, '}')) {
 		const char *key;
 		size_t n, k = 0;
 		int e;
 
-		if (!take_string(r, &key, &n) || !take(r, ':')) {
+		if (!take_string(r, &key, &n) || !npy_take(r, ':')) {
 			return bad(r->err, "damaged header: expected 'key': value");
 		}
 		while (k < 3 && (n != strlen(keys[k]) || memcmp(key, keys[k], n))) {
@@ -211,12 +211,12 @@ static int read_dictionary(struct reader *r, struct npy *out)
 			return bad(r->err, "damaged header: expected 'descr', 'fortran_order' and 'shape', each once");
 		}
 		seen[k] = true;
-		e = k == 0 ? read_descr(r, out) : k == 1 ? read_order(r) : read_shape(r, out);
+		e = k == 0 ? read_descr(r, out) : k == 1 ? npy_read_order(r) : npy_read_shape(r, out);
 		if (e) {
 			return e;
 		}
-		if (!take(r, ',')) {
-			if (!take(r, '}')) {
+		if (!npy_take(r, ',')) {
+			if (!npy_take(r, '}')) {
 				return bad(r->err, "damaged header: expected ',' or '}'");
 			}
 			break;

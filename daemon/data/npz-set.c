@@ -20,7 +20,7 @@ struct opening {
 	struct stat st;
 };
 
-static int read_at(void *arg, uint64_t at, void *to, size_t n)
+static int npz_set_read_at(void *arg, uint64_t at, void *to, size_t n)
 {
 	const struct mapped *m = arg;
 	ssize_t got = io_full_read(m->fd, to, n, (off_t)at);
@@ -28,22 +28,22 @@ static int read_at(void *arg, uint64_t at, void *to, size_t n)
 	return got < 0 ? (int)got : (size_t)got == n ? 0 : -EIO;
 }
 
-static int fail(const struct opening *o, const struct npz_member *m, const char *why, struct dataset_error *err)
+static int npz_set_fail(const struct opening *o, const struct npz_member *m, const char *why, struct dataset_error *err)
 {
 	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: %s: %s", o->file->name, m->name, why);
 }
 
 /* head: the member's first bytes; its array must end within it. */
-static int parse(const struct opening *o, const struct npz_member *m, const void *head, size_t n_head, struct npy *npy,
-		 struct dataset_error *err)
+static int npz_set_parse(const struct opening *o, const struct npz_member *m, const void *head, size_t n_head,
+			 struct npy *npy, struct dataset_error *err)
 {
 	struct npy_error why;
 
 	if (npy_parse(head, n_head, npy, &why) < 0) {
-		return fail(o, m, why.text, err);
+		return npz_set_fail(o, m, why.text, err);
 	}
 	return npy->data_bytes > m->n_bytes || npy->data_offset_bytes > m->n_bytes - npy->data_bytes
-		       ? fail(o, m, "its header promises more than it has", err)
+		       ? npz_set_fail(o, m, "its header promises more than it has", err)
 		       : 0;
 }
 
@@ -52,13 +52,13 @@ static int add_stored(struct opening *o, const struct npz_member *m, bool may_wi
 	size_t n = m->n_bytes < NPY_MAX_HEADER_BYTES ? (size_t)m->n_bytes : NPY_MAX_HEADER_BYTES;
 	void *head = malloc(n ? n : 1);
 	struct npy npy;
-	int r = head ? read_at(o->file, m->offset, head, n) : -ENOMEM;
+	int r = head ? npz_set_read_at(o->file, m->offset, head, n) : -ENOMEM;
 
 	if (r < 0) {
 		free(head);
 		return dataset_fail_errno(err, -r, o->file->name);
 	}
-	r = parse(o, m, head, n, &npy, err);
+	r = npz_set_parse(o, m, head, n, &npy, err);
 	free(head);
 	return r < 0 ? r
 		     : arrays_add_npy(o->arrays, m->name, &npy, (const char *)(uintptr_t)m->offset, NULL, may_widen,
@@ -81,10 +81,10 @@ static int inflate_member(struct opening *o, const struct npz_member *m, uint8_t
 	}
 	unzip_end(s);
 	if (r == 0 && (got != m->n_bytes || n_more)) {
-		r = fail(o, m, "it inflates to another size than the directory says", err);
+		r = npz_set_fail(o, m, "it inflates to another size than the directory says", err);
 	}
 	if (r == 0 && (uint32_t)crc32_z(0, to, m->n_bytes) != m->crc) {
-		r = fail(o, m, "damaged: its checksum is another", err);
+		r = npz_set_fail(o, m, "damaged: its checksum is another", err);
 	}
 	return r;
 }
@@ -99,7 +99,7 @@ static int add_deflated(struct opening *o, const struct npz_member *m, bool may_
 		return dataset_fail_errno(err, r < 0 ? -r : ENOMEM, o->file->name);
 	}
 	r = inflate_member(o, m, bytes, err);
-	r = r < 0 ? r : parse(o, m, bytes, m->n_bytes, &npy, err);
+	r = r < 0 ? r : npz_set_parse(o, m, bytes, m->n_bytes, &npy, err);
 	if (r < 0) {
 		free(bytes);
 		return r;
@@ -144,7 +144,7 @@ static int open_archive(struct opening *o, const char *rest, uint64_t *content, 
 	int r = members ? mapped_open(o->file, o->source, 0, rest, &o->st, err) : -ENOMEM;
 
 	if (r == 0) {
-		r = npz_read(read_at, o->file, (uint64_t)o->st.st_size, members, &n, &why);
+		r = npz_read(npz_set_read_at, o->file, (uint64_t)o->st.st_size, members, &n, &why);
 		r = r == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, r, "%s: %s", rest, why.text)
 		    : r < 0      ? dataset_fail_errno(err, -r, rest)
 				 : 0;

@@ -34,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static int bad(struct npy_error *err, cons
 	return -EINVAL;
 }
 
-static uint64_t number(const uint8_t *b, unsigned n)
+static uint64_t npz_number(const uint8_t *b, unsigned n)
 {
 	uint64_t v = 0;
 
@@ -58,7 +58,7 @@ static int read_end64(struct archive *a, uint64_t at)
 	if (r < 0) {
 		return r;
 	}
-	place = number(locator + 8, 8);
+	place = npz_number(locator + 8, 8);
 	if (memcmp(locator, "PK\6\7", 4) || place > a->n_bytes || a->n_bytes - place < sizeof(end)) {
 		return bad(a->err, "damaged archive: its zip64 record is missing");
 	}
@@ -69,9 +69,9 @@ static int read_end64(struct archive *a, uint64_t at)
 	if (memcmp(end, "PK\6\6", 4)) {
 		return bad(a->err, "damaged archive: its zip64 record is missing");
 	}
-	a->n_entries = number(end + 32, 8);
-	a->directory_bytes = number(end + 40, 8);
-	a->directory = number(end + 48, 8);
+	a->n_entries = npz_number(end + 32, 8);
+	a->directory_bytes = npz_number(end + 40, 8);
+	a->directory = npz_number(end + 48, 8);
 	return 0;
 }
 
@@ -85,11 +85,11 @@ static int find_end(struct archive *a)
 	while (r == 0 && !found && at >= END_BYTES) {
 		const uint8_t *e = tail + --at - (END_BYTES - 1);
 
-		found = !memcmp(e, "PK\5\6", 4) && number(e + 20, 2) == n - at - 1;
+		found = !memcmp(e, "PK\5\6", 4) && npz_number(e + 20, 2) == n - at - 1;
 		if (found) {
-			a->n_entries = number(e + 10, 2);
-			a->directory_bytes = number(e + 12, 4);
-			a->directory = number(e + 16, 4);
+			a->n_entries = npz_number(e + 10, 2);
+			a->directory_bytes = npz_number(e + 12, 4);
+			a->directory = npz_number(e + 16, 4);
 		}
 	}
 	free(tail);
@@ -103,25 +103,25 @@ static int find_end(struct archive *a)
 }
 
 /* Numbers that do not fit their 32 bits stand in a zip64 field, in this order. */
-static int read_extra(const uint8_t *extra, size_t n, uint64_t *const wide[3], struct npy_error *err)
+static int npz_read_extra(const uint8_t *extra, size_t n, uint64_t *const wide[3], struct npy_error *err)
 {
 	for (size_t at = 0; at + 4 <= n;) {
-		size_t size = (size_t)number(extra + at + 2, 2), from = at + 4;
+		size_t size = (size_t)npz_number(extra + at + 2, 2), from = at + 4;
 
 		if (size > n - from) {
 			break;
 		}
-		for (unsigned k = 0; number(extra + at, 2) == 1 && k < 3; k++) {
+		for (unsigned k = 0; npz_number(extra + at, 2) == 1 && k < 3; k++) {
 			if (*wide[k] == UINT32_MAX) {
 				if (size < 8) {
 					return bad(err, "damaged archive: a zip64 field is too short");
 				}
-				*wide[k] = number(extra + from, 8);
+				*wide[k] = npz_number(extra + from, 8);
 				from += 8;
 				size -= 8;
 			}
 		}
-		at += 4 + (size_t)number(extra + at + 2, 2);
+		at += 4 + (size_t)npz_number(extra + at + 2, 2);
 	}
 	return 0;
 }
@@ -140,7 +140,7 @@ static int find_content(struct archive *a, struct npz_member *m)
 	if (r < 0) {
 		return r;
 	}
-	n_head = sizeof(local) + number(local + 26, 2) + number(local + 28, 2);
+	n_head = sizeof(local) + npz_number(local + 26, 2) + npz_number(local + 28, 2);
 	if (memcmp(local, "PK\3\4", 4) || n_head > a->n_bytes - m->offset ||
 	    m->n_stored > a->n_bytes - m->offset - n_head) {
 		return bad(a->err, "damaged archive: '%s' lies outside of it", m->name);
@@ -149,7 +149,7 @@ static int find_content(struct archive *a, struct npz_member *m)
 	return 0;
 }
 
-static int take_name(struct archive *a, const uint8_t *name, size_t n, struct npz_member *m)
+static int npz_take_name(struct archive *a, const uint8_t *name, size_t n, struct npz_member *m)
 {
 	if (n < 5 || memcmp(name + n - 4, ".npy", 4) || n - 4 >= sizeof(m->name)) {
 		return bad(a->err, "it has a member '%.*s', which is no .npy file with a name of at most %d bytes",
@@ -176,26 +176,26 @@ static int read_entry(struct archive *a, const uint8_t *e, size_t room, struct n
 	if (room < ENTRY_BYTES || memcmp(e, "PK\1\2", 4)) {
 		return bad(a->err, "damaged archive: its directory is cut short");
 	}
-	n_name = (size_t)number(e + 28, 2);
-	n_extra = (size_t)number(e + 30, 2);
-	*used = ENTRY_BYTES + n_name + n_extra + (size_t)number(e + 32, 2);
+	n_name = (size_t)npz_number(e + 28, 2);
+	n_extra = (size_t)npz_number(e + 30, 2);
+	*used = ENTRY_BYTES + n_name + n_extra + (size_t)npz_number(e + 32, 2);
 	if (*used > room) {
 		return bad(a->err, "damaged archive: its directory is cut short");
 	}
-	*m = (struct npz_member){ .deflated = number(e + 10, 2) == 8,
-				  .crc = (uint32_t)number(e + 16, 4),
-				  .n_stored = number(e + 20, 4),
-				  .n_bytes = number(e + 24, 4),
-				  .offset = number(e + 42, 4) };
-	r = take_name(a, e + ENTRY_BYTES, n_name, m);
+	*m = (struct npz_member){ .deflated = npz_number(e + 10, 2) == 8,
+				  .crc = (uint32_t)npz_number(e + 16, 4),
+				  .n_stored = npz_number(e + 20, 4),
+				  .n_bytes = npz_number(e + 24, 4),
+				  .offset = npz_number(e + 42, 4) };
+	r = npz_take_name(a, e + ENTRY_BYTES, n_name, m);
 	if (r < 0) {
 		return r;
 	}
-	if (e[8] & 1 || (!m->deflated && number(e + 10, 2))) {
+	if (e[8] & 1 || (!m->deflated && npz_number(e + 10, 2))) {
 		return bad(a->err, "'%s' is %s: write it with numpy.savez or numpy.savez_compressed", m->name,
 			   e[8] & 1 ? "encrypted" : "compressed by another method than deflate");
 	}
-	r = read_extra(e + ENTRY_BYTES + n_name, n_extra, wide, a->err);
+	r = npz_read_extra(e + ENTRY_BYTES + n_name, n_extra, wide, a->err);
 	if (r == 0 && !m->deflated && m->n_stored != m->n_bytes) {
 		r = bad(a->err, "damaged archive: '%s' is stored with two sizes", m->name);
 	}

@@ -58,7 +58,7 @@ static int packed_is_current(struct dataset *ds, uint64_t index, enum read_how h
 		       : shards_is_current(&p->shards, shard, &p->index.shards[shard].stamp, how, b);
 }
 
-static int64_t label_of(const struct packed *p, uint64_t index)
+static int64_t packed_label_of(const struct packed *p, uint64_t index)
 {
 	size_t n;
 	int64_t label;
@@ -75,7 +75,7 @@ static void packed_value(const struct dataset *ds, uint64_t index, unsigned fiel
 	const struct packed *p = (const struct packed *)ds;
 
 	if (field - 1 >= p->index.columns.n) {
-		field_value_set_scalar(out, label_of(p, index));
+		field_value_set_scalar(out, packed_label_of(p, index));
 	} else {
 		out->bytes = columns_value(&p->index.columns, field - 1, index, &out->n_bytes);
 	}
@@ -92,7 +92,7 @@ static struct fingerprint_sample sample_print(const void *arg, uint64_t i)
 	const struct packed *p = arg;
 	const char *shard = extents_shard_name(&p->index, p->index.shard[i]), *name = p->index.text + p->index.name[i];
 	uint64_t hash = XXH3_64bits(shard, strlen(shard));
-	int64_t label = label_of(p, i);
+	int64_t label = packed_label_of(p, i);
 
 	hash = XXH3_64bits_withSeed(name, strlen(name), hash + p->index.n_bytes[i]);
 	/* An index as label says nothing of the sample itself. */
@@ -151,7 +151,7 @@ struct opening {
 	uint32_t n_scanned;                    /* shards of which the headers were read */
 };
 
-static void report(struct opening *o, uint64_t done, bool always)
+static void packed_report(struct opening *o, uint64_t done, bool always)
 {
 	uint64_t now = clock_now_ns();
 
@@ -165,7 +165,7 @@ static void on_shard_progress(void *arg, uint64_t at)
 {
 	struct opening *o = arg;
 
-	report(o, o->n_done + at, false);
+	packed_report(o, o->n_done + at, false);
 }
 
 static bool same_stamp(const struct shard_stamp *a, const struct shard_stamp *b)
@@ -187,7 +187,7 @@ static uint32_t find_old(const struct opening *o, const struct extents_builder *
 	return b->n && !columns_are_alike(&b->columns, &old->columns) ? UINT32_MAX : i;
 }
 
-static int no_room(const struct opening *o, int error)
+static int packed_no_room(const struct opening *o, int error)
 {
 	return dataset_fail(o->err, DATASET_E_LIMIT, error, "%.300s: %s", o->rest,
 			    error == -EDQUOT   ? "more samples than there is memory for"
@@ -219,10 +219,10 @@ static int copy_old(struct opening *o, struct extents_builder *b, uint32_t old)
 	int r = o->old.shards[old].n ? begin_columns(o, b) : 0;
 
 	r = r ? r : extents_copy_shard(b, &o->old, old);
-	return r ? no_room(o, r) : 0;
+	return r ? packed_no_room(o, r) : 0;
 }
 
-static int scan(struct opening *o, struct extents_builder *b, int fd, const char *name, uint64_t n_bytes)
+static int packed_scan(struct opening *o, struct extents_builder *b, int fd, const char *name, uint64_t n_bytes)
 {
 	struct shard_reader reader = { .fd = fd,
 				       .n_bytes = n_bytes,
@@ -241,7 +241,7 @@ static int scan(struct opening *o, struct extents_builder *b, int fd, const char
 
 /* As a folder that was just listed (imagefolder.c): a shard that is written again may keep its times, if they are at most
  * a step of the clock old; a server's clock may be some seconds behind. */
-static bool is_racy(const struct opening *o, const struct shard_stamp *stamp)
+static bool packed_is_racy(const struct opening *o, const struct shard_stamp *stamp)
 {
 	struct timespec t;
 	uint64_t now, step = o->packed->shards.server ? 5 * NS_PER_S : NS_PER_S / 50;
@@ -270,13 +270,15 @@ static int index_shard(struct opening *o, struct extents_builder *b, uint32_t i)
 	}
 	shards_note(s, fd, &st);
 	stamp = shard_stamp_of(&st);
-	o->racy = o->racy || is_racy(o, &stamp);
+	o->racy = o->racy || packed_is_racy(o, &stamp);
 	old = find_old(o, b, i, name, &stamp);
 	shards_path(s, i, path, sizeof(path));
 	r = extents_add_shard(b, name, &stamp);
-	r = r ? no_room(o, r) : old != UINT32_MAX ? copy_old(o, b, old) : scan(o, b, fd, path, stamp.n_bytes);
+	r = r                   ? packed_no_room(o, r)
+	    : old != UINT32_MAX ? copy_old(o, b, old)
+				: packed_scan(o, b, fd, path, stamp.n_bytes);
 	o->n_done += stamp.n_bytes;
-	report(o, o->n_done, false);
+	packed_report(o, o->n_done, false);
 	if (!is_kept) {
 		close(fd);
 	}
@@ -297,7 +299,7 @@ static void sum_bytes(struct opening *o)
 	}
 }
 
-static int build(struct opening *o, struct extents *out)
+static int packed_build(struct opening *o, struct extents *out)
 {
 	struct extents_builder b = { .meter = o->source->meter, .columns = { .meter = o->source->meter } };
 	uint32_t n = (uint32_t)o->packed->shards.names.n;
@@ -307,9 +309,9 @@ static int build(struct opening *o, struct extents *out)
 		r = index_shard(o, &b, i);
 	}
 	if (!r) {
-		report(o, o->n_bytes, true);
+		packed_report(o, o->n_bytes, true);
 		r = extents_build(&b, out);
-		r = r ? no_room(o, r) : 0;
+		r = r ? packed_no_room(o, r) : 0;
 	}
 	extents_builder_finish(&b);
 	return r;
@@ -317,7 +319,7 @@ static int build(struct opening *o, struct extents *out)
 
 /* ---- the kept index ---- */
 
-static bool kept_path(const struct opening *o, char *path, size_t size)
+static bool packed_kept_path(const struct opening *o, char *path, size_t size)
 {
 	struct {
 		uint64_t roots[SHARDS_MAX_ROOTS][2], user, fields;
@@ -349,7 +351,7 @@ static bool kept_path(const struct opening *o, char *path, size_t size)
 	       (int)size;
 }
 
-static void load_kept(struct opening *o, const char *path)
+static void packed_load_kept(struct opening *o, const char *path)
 {
 	int r = extents_load(path, &o->old);
 
@@ -369,7 +371,7 @@ static void drop_kept(struct opening *o)
 	}
 }
 
-static void keep(const struct opening *o, const char *path)
+static void packed_keep(const struct opening *o, const char *path)
 {
 	int r = extents_save(path, &o->packed->index);
 
@@ -385,20 +387,20 @@ static void keep(const struct opening *o, const char *path)
 static int make_index(struct opening *o)
 {
 	char path[4096];
-	bool keeps = kept_path(o, path, sizeof(path));
+	bool keeps = packed_kept_path(o, path, sizeof(path));
 	int r;
 
 	if (keeps) {
-		load_kept(o, path);
+		packed_load_kept(o, path);
 	}
 	sum_bytes(o);
-	r = build(o, &o->packed->index);
+	r = packed_build(o, &o->packed->index);
 	if (!r) {
 		log_record(LOG_LEVEL_INFO, "index-made", "%s: read the headers of %u of %u shards, %llu samples",
 			   o->rest, o->n_scanned, o->packed->index.n_shards, (unsigned long long)o->packed->index.n);
 	}
 	if (!r && keeps && !o->racy && (o->n_scanned || o->old.n_shards != o->packed->index.n_shards)) {
-		keep(o, path);
+		packed_keep(o, path);
 	}
 	drop_kept(o);
 	return r;
@@ -426,7 +428,7 @@ static void tell_left_out(const struct opening *o)
 	}
 }
 
-static int check(const struct opening *o)
+static int packed_check(const struct opening *o)
 {
 	const struct extents *ix = &o->packed->index;
 
@@ -471,7 +473,7 @@ static int add_fields(struct packed *p, const struct opening *o)
 	return r;
 }
 
-static void describe(struct packed *p, const struct opening *o)
+static void packed_describe(struct packed *p, const struct opening *o)
 {
 	struct fingerprint_samples samples = samples_of(p);
 
@@ -487,7 +489,7 @@ static void describe(struct packed *p, const struct opening *o)
 	p->base.fingerprint = p->fingerprint;
 }
 
-static int open_all(struct opening *o)
+static int packed_open_all(struct opening *o)
 {
 	struct shard_names names;
 	int r = shard_names_open(o->source, o->rest, o->format->ending, &names, o->err);
@@ -498,10 +500,10 @@ static int open_all(struct opening *o)
 	}
 	r = shards_init(&o->packed->shards, &names, o->source->access);
 	if (r < 0) {
-		return no_room(o, r);
+		return packed_no_room(o, r);
 	}
 	r = make_index(o);
-	return r ? r : check(o);
+	return r ? r : packed_check(o);
 }
 
 int packed_open(const struct packed_format *format, const struct dataset_source *source, const char *rest,
@@ -526,7 +528,7 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	o.rest = pattern;
 
 	if (meter_take(source->meter, sizeof(*o.packed))) {
-		return no_room(&o, -EDQUOT);
+		return packed_no_room(&o, -EDQUOT);
 	}
 	o.packed = calloc(1, sizeof(*o.packed));
 	if (!o.packed) {
@@ -534,7 +536,7 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	}
 	o.packed->base.ops = &packed_ops;
 	atomic_init(&o.packed->base.refs, 1);
-	r = open_all(&o);
+	r = packed_open_all(&o);
 	if (!r) {
 		o.packed->label = columns_find(&o.packed->index.columns, "label");
 		r = add_fields(o.packed, &o);
@@ -543,7 +545,7 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 		dataset_destroy(&o.packed->base);
 		return r;
 	}
-	describe(o.packed, &o);
+	packed_describe(o.packed, &o);
 	tell_left_out(&o);
 	*out = &o.packed->base;
 	return 0;

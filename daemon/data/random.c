@@ -38,7 +38,7 @@ struct random_set {
 };
 
 /* splitmix64's finalizer: a good hash of a counter. */
-static uint64_t mix(uint64_t x)
+static uint64_t data_random_mix(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15ull;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -46,15 +46,15 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static uint64_t key_of(const struct random_set *s, unsigned field, uint64_t index)
+static uint64_t data_random_key_of(const struct random_set *s, unsigned field, uint64_t index)
 {
-	uint64_t key = mix(mix(s->seed) ^ index);
+	uint64_t key = data_random_mix(data_random_mix(s->seed) ^ index);
 
-	return field > LABEL ? mix(key + field) : key;
+	return field > LABEL ? data_random_mix(key + field) : key;
 }
 
 /* Vectors are passed by address: by value the convention differs between instruction sets. */
-static inline void step(v8u64 *x)
+static inline void data_random_step(v8u64 *x)
 {
 	*x ^= *x << 13;
 	*x ^= *x >> 7;
@@ -103,31 +103,32 @@ static inline void shape_block(const struct random_set *s, enum dtype dtype, con
 	}
 }
 
-static void make_row(const struct random_set *s, enum dtype dtype, uint64_t key, unsigned char *row, size_t n_bytes)
+static void data_random_make_row(const struct random_set *s, enum dtype dtype, uint64_t key, unsigned char *row,
+				 size_t n_bytes)
 {
 	unsigned char tail[BLOCK_BYTES];
 	size_t at = 0;
 	v8u64 x;
 
 	for (unsigned k = 0; k < 8; k++) {
-		x[k] = mix(key + k) | 1; /* never zero: a generator at zero would stay there */
+		x[k] = data_random_mix(key + k) | 1; /* never zero: a generator at zero would stay there */
 	}
 	for (; n_bytes - at >= BLOCK_BYTES; at += BLOCK_BYTES) {
-		step(&x);
+		data_random_step(&x);
 		shape_block(s, dtype, &x, row + at);
 	}
 	if (at < n_bytes) {
-		step(&x);
+		data_random_step(&x);
 		shape_block(s, dtype, &x, tail);
 		memcpy(row + at, tail, n_bytes - at);
 	}
 }
 
-static int64_t label_of(const struct random_set *s, uint64_t index)
+static int64_t data_random_label_of(const struct random_set *s, uint64_t index)
 {
 	uint32_t n = s->base.n_classes;
 
-	return (int64_t)(n ? mix(key_of(s, LABEL, index)) % n : index);
+	return (int64_t)(n ? data_random_mix(data_random_key_of(s, LABEL, index)) % n : index);
 }
 
 static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
@@ -138,14 +139,14 @@ static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 
 	(void)err;
 	for (size_t i = 0; labels && i < n; i++) {
-		labels[i] = label_of(s, indices[i]);
+		labels[i] = data_random_label_of(s, indices[i]);
 	}
 	for (unsigned k = 0; k < ds->n_fields; k++) {
 		const struct random_field *f = &s->field[k];
 
 		for (size_t i = 0; k != LABEL && rows[k] && i < n; i++) {
-			make_row(s, f->dtype, key_of(s, k, indices[i]), (unsigned char *)rows[k] + i * f->item_bytes,
-				 f->item_bytes);
+			data_random_make_row(s, f->dtype, data_random_key_of(s, k, indices[i]),
+					     (unsigned char *)rows[k] + i * f->item_bytes, f->item_bytes);
 		}
 	}
 	return 0;
@@ -155,11 +156,11 @@ static void random_value(const struct dataset *ds, uint64_t index, unsigned fiel
 {
 	const struct random_set *s = (const struct random_set *)ds;
 	const struct random_field *f = &s->field[field];
-	uint64_t key = key_of(s, field, index), longest = ds->fields[field].longest;
+	uint64_t key = data_random_key_of(s, field, index), longest = ds->fields[field].longest;
 	size_t unit = ds->fields[field].text ? TEXT_UNIT : 1;
 
-	out->n_bytes = mix(key + 1) % (longest / unit + 1) * unit * f->item_bytes;
-	out->bytes = f->pool + mix(key) % (POOL_SPARE_VALUES / unit) * unit * f->item_bytes;
+	out->n_bytes = data_random_mix(key + 1) % (longest / unit + 1) * unit * f->item_bytes;
+	out->bytes = f->pool + data_random_mix(key) % (POOL_SPARE_VALUES / unit) * unit * f->item_bytes;
 }
 
 static void random_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -206,7 +207,7 @@ static int bad_option(const struct option *o, const char *expected)
 }
 
 /* Strictly digits, min..max. */
-static bool parse_number(const char *text, size_t n, uint64_t min, uint64_t max, uint64_t *out)
+static bool data_random_parse_number(const char *text, size_t n, uint64_t min, uint64_t max, uint64_t *out)
 {
 	uint64_t value = 0;
 
@@ -222,16 +223,16 @@ static bool parse_number(const char *text, size_t n, uint64_t min, uint64_t max,
 	return n && value >= min && value <= max;
 }
 
-static int set_length(struct random_set *s, const struct option *o)
+static int data_random_set_length(struct random_set *s, const struct option *o)
 {
-	return parse_number(o->value, strlen(o->value), 1, INT64_MAX, &s->base.n)
+	return data_random_parse_number(o->value, strlen(o->value), 1, INT64_MAX, &s->base.n)
 		       ? 0
 		       : bad_option(o, "a number of samples, at least 1");
 }
 
-static int set_seed(struct random_set *s, const struct option *o)
+static int data_random_set_seed(struct random_set *s, const struct option *o)
 {
-	return parse_number(o->value, strlen(o->value), 0, UINT64_MAX, &s->seed)
+	return data_random_parse_number(o->value, strlen(o->value), 0, UINT64_MAX, &s->seed)
 		       ? 0
 		       : bad_option(o, "a number of at most 64 bits");
 }
@@ -240,7 +241,7 @@ static int set_classes(struct random_set *s, const struct option *o)
 {
 	uint64_t n;
 
-	if (!parse_number(o->value, strlen(o->value), 1, RANDOM_MAX_CLASSES, &n)) {
+	if (!data_random_parse_number(o->value, strlen(o->value), 1, RANDOM_MAX_CLASSES, &n)) {
 		return bad_option(o, "a number of classes, 1 to 1000000");
 	}
 	s->base.n_classes = (uint32_t)n;
@@ -254,7 +255,8 @@ static bool parse_shape(const char *at, struct field *f)
 		size_t n = strcspn(at, "x");
 		uint64_t dim;
 
-		if (f->n_dims == FIELD_MAX_DIMS || !parse_number(at, n, 1, UINT32_MAX, &dim) || (at[n] && !at[n + 1])) {
+		if (f->n_dims == FIELD_MAX_DIMS || !data_random_parse_number(at, n, 1, UINT32_MAX, &dim) ||
+		    (at[n] && !at[n + 1])) {
 			return false;
 		}
 		f->shape[f->n_dims] = (uint32_t)dim;
@@ -279,7 +281,7 @@ static int set_shape(struct random_set *s, const struct option *o)
 	return parse_shape(o->value, &s->base.fields[DATA]) ? 0 : bad_option(o, "up to 8 sizes like 3x224x224");
 }
 
-static int set_dtype(struct random_set *s, const struct option *o)
+static int data_random_set_dtype(struct random_set *s, const struct option *o)
 {
 	return parse_dtype(o->value, &s->base.fields[DATA])
 		       ? 0
@@ -292,12 +294,12 @@ static bool parse_ragged(const char *text, struct field *f)
 	size_t n = strcspn(text, "x");
 
 	f->kind = FIELD_RAGGED;
-	return parse_number(text, n, 0, RANDOM_MAX_ROW_BYTES, &f->longest) &&
+	return data_random_parse_number(text, n, 0, RANDOM_MAX_ROW_BYTES, &f->longest) &&
 	       (!text[n] || parse_shape(text + n + 1, f));
 }
 
 /* "NAME:TYPE" or "NAME:TYPE:SHAPE", with the types "text" and "bytes" besides. */
-static int add_field(struct random_set *s, const struct option *o)
+static int data_random_add_field(struct random_set *s, const struct option *o)
 {
 	char text[128], *type, *shape = NULL;
 	struct field *f;
@@ -334,9 +336,9 @@ static const struct {
 	int (*set)(struct random_set *s, const struct option *o);
 	bool required, repeats;
 } options[] = {
-	{ "length", set_length, true, false }, { "shape", set_shape, true, false },
-	{ "dtype", set_dtype, false, false },  { "classes", set_classes, false, false },
-	{ "seed", set_seed, false, false },    { "field", add_field, false, true },
+	{ "length", data_random_set_length, true, false }, { "shape", set_shape, true, false },
+	{ "dtype", data_random_set_dtype, false, false },  { "classes", set_classes, false, false },
+	{ "seed", data_random_set_seed, false, false },    { "field", data_random_add_field, false, true },
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
@@ -402,7 +404,7 @@ static void make_texts(unsigned char *pool, size_t n_units, uint64_t key)
 	static const char units[][TEXT_UNIT + 1] = { "word", "and ", "of a", "\xc3\xa9t ", "\xf0\x9f\x90\xa6", "x, y" };
 
 	for (size_t i = 0; i < n_units; i++) {
-		memcpy(pool + i * TEXT_UNIT, units[mix(key + i) % 6], TEXT_UNIT);
+		memcpy(pool + i * TEXT_UNIT, units[data_random_mix(key + i) % 6], TEXT_UNIT);
 	}
 }
 
@@ -419,9 +421,9 @@ static int make_pool(struct random_set *s, unsigned k, struct meter *meter, stru
 		return dataset_fail_errno(err, r ? -r : ENOMEM, "random: field");
 	}
 	if (f->text) {
-		make_texts(own->pool, bytes / TEXT_UNIT, mix(s->seed + k));
+		make_texts(own->pool, bytes / TEXT_UNIT, data_random_mix(s->seed + k));
 	} else {
-		make_row(s, f->dtype, mix(s->seed + k), own->pool, bytes);
+		data_random_make_row(s, f->dtype, data_random_mix(s->seed + k), own->pool, bytes);
 	}
 	return 0;
 }

@@ -73,14 +73,14 @@ void cache_destroy(struct cache *c)
 /* ---- users ---- */
 
 /* Under list_lock. */
-static void use(struct cache_space *s)
+static void sample_cache_use(struct cache_space *s)
 {
 	if (s->n_users++ == 0) {
 		atomic_fetch_sub(&s->cache->n_unused[s->tier], 1);
 	}
 }
 
-static void unuse(struct cache_space *s)
+static void sample_cache_unuse(struct cache_space *s)
 {
 	if (--s->n_users == 0) {
 		atomic_fetch_add(&s->cache->n_unused[s->tier], 1);
@@ -88,13 +88,14 @@ static void unuse(struct cache_space *s)
 }
 
 /* Under list_lock. */
-static struct cache_space *find(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier, uint64_t prefix)
+static struct cache_space *sample_cache_find(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
+					     uint64_t prefix)
 {
 	struct cache_space *s;
 
 	for (s = c->spaces; s; s = s->next) {
 		if (s->dataset_id == dataset_id && s->n == n && s->tier == tier && s->prefix == prefix) {
-			use(s);
+			sample_cache_use(s);
 			break;
 		}
 	}
@@ -107,13 +108,13 @@ static struct cache_space *find_locked(struct cache *c, uint64_t dataset_id, uin
 	struct cache_space *s;
 
 	pthread_mutex_lock(&c->list_lock);
-	s = find(c, dataset_id, n, tier, prefix);
+	s = sample_cache_find(c, dataset_id, n, tier, prefix);
 	pthread_mutex_unlock(&c->list_lock);
 	return s;
 }
 
 /* Under list_lock. */
-static void append(struct cache *c, struct cache_space *s)
+static void sample_cache_append(struct cache *c, struct cache_space *s)
 {
 	struct cache_space **link = &c->spaces;
 
@@ -125,14 +126,14 @@ static void append(struct cache *c, struct cache_space *s)
 }
 
 /* Puts a new space into the list. If another thread was faster, that thread's space is used and the new one freed. */
-static struct cache_space *enlist(struct cache *c, struct cache_space *s)
+static struct cache_space *sample_cache_enlist(struct cache *c, struct cache_space *s)
 {
 	struct cache_space *other;
 
 	pthread_mutex_lock(&c->list_lock);
-	other = find(c, s->dataset_id, s->n, s->tier, s->prefix);
+	other = sample_cache_find(c, s->dataset_id, s->n, s->tier, s->prefix);
 	if (!other) {
-		append(c, s);
+		sample_cache_append(c, s);
 	}
 	pthread_mutex_unlock(&c->list_lock);
 	return other ? other : s;
@@ -149,7 +150,7 @@ static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint
 		return find_locked(c, dataset_id, n, tier, prefix);
 	}
 	pthread_mutex_lock(&made->sync_lock);
-	s = enlist(c, made);
+	s = sample_cache_enlist(c, made);
 	if (s == made && tier == CACHE_CHECKPOINTS && c->dir) {
 		space_load_kept(s);
 	}
@@ -181,12 +182,12 @@ void cache_detach(struct cache_space *s)
 		return;
 	}
 	pthread_mutex_lock(&c->list_lock);
-	unuse(s);
+	sample_cache_unuse(s);
 	if (!s->n_users) {
 		for (link = &c->spaces; *link != s; link = &(*link)->next) {
 		}
 		*link = s->next;
-		append(c, s);
+		sample_cache_append(c, s);
 	}
 	pthread_mutex_unlock(&c->list_lock);
 }
@@ -231,7 +232,7 @@ static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait)
 /* ---- writing ---- */
 
 /* The k-th space of the list with one more user, so that it stays; NULL after the last. */
-static struct cache_space *hold(struct cache *c, unsigned k)
+static struct cache_space *sample_cache_hold(struct cache *c, unsigned k)
 {
 	struct cache_space *s;
 
@@ -240,7 +241,7 @@ static struct cache_space *hold(struct cache *c, unsigned k)
 		k--;
 	}
 	if (s) {
-		use(s);
+		sample_cache_use(s);
 	}
 	pthread_mutex_unlock(&c->list_lock);
 	return s;
@@ -249,7 +250,7 @@ static struct cache_space *hold(struct cache *c, unsigned k)
 static void let_go(struct cache *c, struct cache_space *s)
 {
 	pthread_mutex_lock(&c->list_lock);
-	unuse(s);
+	sample_cache_unuse(s);
 	pthread_mutex_unlock(&c->list_lock);
 }
 
@@ -258,7 +259,7 @@ void cache_sync(struct cache *c)
 	struct cache_space *s;
 
 	/* If the list changes meanwhile, a space may be missed until the next call. */
-	for (unsigned k = 0; c->dir && (s = hold(c, k)); k++) {
+	for (unsigned k = 0; c->dir && (s = sample_cache_hold(c, k)); k++) {
 		space_write_unsaved(s);
 		let_go(c, s);
 	}

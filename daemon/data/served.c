@@ -10,7 +10,7 @@
 
 enum { MOST_SAMPLES = 1 << 30 }; /* the list of bad ones has a bit for each */
 
-static void destroy(struct dataset *ds)
+static void served_destroy(struct dataset *ds)
 {
 	free(ds);
 }
@@ -21,7 +21,7 @@ static void name_of(const struct dataset *ds, uint64_t index, char *buf, size_t 
 	snprintf(buf, size, "sample %llu", (unsigned long long)index);
 }
 
-static const struct dataset_ops ops = { .destroy = destroy, .name = name_of };
+static const struct dataset_ops ops = { .destroy = served_destroy, .name = name_of };
 
 int served_create(const char *name, uint64_t id, uint64_t n, uint64_t slot_bytes, struct dataset **out)
 {

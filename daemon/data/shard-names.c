@@ -34,7 +34,7 @@ static int bad_braces(const struct braces *b, const char *why)
 	return dataset_fail(b->err, DATASET_E_INVALID, -EINVAL, "%.300s: %s", b->pattern, why);
 }
 
-static int expand(struct braces *b, size_t n_path, const char *rest);
+static int shard_names_expand(struct braces *b, size_t n_path, const char *rest);
 
 static int expand_with(struct braces *b, size_t n_path, const char *part, size_t n_part, const char *rest)
 {
@@ -42,7 +42,7 @@ static int expand_with(struct braces *b, size_t n_path, const char *part, size_t
 		return bad_braces(b, "the path is too long");
 	}
 	memcpy(b->path + n_path, part, n_part);
-	return expand(b, n_path + n_part, rest);
+	return shard_names_expand(b, n_path + n_part, rest);
 }
 
 static int expand_list(struct braces *b, size_t n_path, const char *body, size_t n_body, const char *rest)
@@ -61,7 +61,7 @@ static int expand_list(struct braces *b, size_t n_path, const char *body, size_t
 }
 
 /* A number of a range, at most MAX_DIGITS long. */
-static bool take_number(const char **at, const char *end, int64_t *value, int *width)
+static bool shard_names_take_number(const char **at, const char *end, int64_t *value, int *width)
 {
 	*width = 0;
 	*value = 0;
@@ -93,12 +93,12 @@ static bool parse_range(const char *body, size_t n, struct range *range)
 	int n_first, n_last, n_step;
 
 	range->step = 1;
-	if (!take_number(&body, end, &range->first, &n_first) || !take_dots(&body, end)) {
+	if (!shard_names_take_number(&body, end, &range->first, &n_first) || !take_dots(&body, end)) {
 		return false;
 	}
 	last = body;
-	if (!take_number(&body, end, &range->last, &n_last) ||
-	    (take_dots(&body, end) && !take_number(&body, end, &range->step, &n_step)) || body != end) {
+	if (!shard_names_take_number(&body, end, &range->last, &n_last) ||
+	    (take_dots(&body, end) && !shard_names_take_number(&body, end, &range->step, &n_step)) || body != end) {
 		return false;
 	}
 	range->step = range->step ? range->step : 1;
@@ -136,7 +136,7 @@ static int expand_braces(struct braces *b, size_t n_path, const char *body, cons
 		       : bad_braces(b, "expected {000..123} or {a,b} in braces, numbers of at most 9 digits");
 }
 
-static int expand(struct braces *b, size_t n_path, const char *rest)
+static int shard_names_expand(struct braces *b, size_t n_path, const char *rest)
 {
 	size_t n = strcspn(rest, "{}");
 	const char *body, *close;
@@ -168,7 +168,7 @@ int braces_expand(const char *pattern, int (*fn)(void *arg, const char *path), v
 {
 	struct braces b = { .fn = fn, .arg = arg, .pattern = pattern, .err = err };
 
-	return expand(&b, 0, pattern);
+	return shard_names_expand(&b, 0, pattern);
 }
 
 /* ---- names ---- */
@@ -180,7 +180,7 @@ struct expansion {
 	struct dataset_error *err;
 };
 
-static int no_room(const struct expansion *x, int error)
+static int shard_names_no_room(const struct expansion *x, int error)
 {
 	return dataset_fail(x->err, DATASET_E_LIMIT, error, "%s: %s", x->names->root_path[x->root],
 			    error == -EDQUOT ? "more shards than there is memory for" : "out of memory");
@@ -200,7 +200,7 @@ static int add_shard(struct expansion *x, const char *path)
 	names->text.meter = names->meter;
 	r = r ? r : text_add(&names->text, path, strlen(path), &names->list[names->n].name);
 	if (r < 0) {
-		return no_room(x, r);
+		return shard_names_no_room(x, r);
 	}
 	names->list[names->n++].root = x->root;
 	return 0;
@@ -208,13 +208,13 @@ static int add_shard(struct expansion *x, const char *path)
 
 static _Thread_local const char *sorting; /* the text, as qsort has no argument */
 
-static int by_name(const void *a, const void *b)
+static int shard_names_by_name(const void *a, const void *b)
 {
 	return name_compare(sorting + ((const struct shard_path *)a)->name,
 			    sorting + ((const struct shard_path *)b)->name);
 }
 
-static int add_matches(struct expansion *x, DIR *d, const char *folder, const char *pattern)
+static int shard_names_add_matches(struct expansion *x, DIR *d, const char *folder, const char *pattern)
 {
 	size_t first = x->names->n;
 	int r = 0;
@@ -232,7 +232,7 @@ static int add_matches(struct expansion *x, DIR *d, const char *folder, const ch
 	}
 	sorting = x->names->text.bytes;
 	if (!r && x->names->n > first) {
-		qsort(x->names->list + first, x->names->n - first, sizeof(*x->names->list), by_name);
+		qsort(x->names->list + first, x->names->n - first, sizeof(*x->names->list), shard_names_by_name);
 	}
 	return r;
 }
@@ -263,7 +263,7 @@ static int add_wildcard(struct expansion *x, const char *path, const char *last)
 		close(fd);
 		return r;
 	}
-	r = add_matches(x, d, folder, last);
+	r = shard_names_add_matches(x, d, folder, last);
 	closedir(d);
 	return r || names->n > before ? r
 				      : dataset_fail(x->err, DATASET_E_NOT_FOUND, -ENOENT,
@@ -294,7 +294,7 @@ static const char *end_of_root(const char *pattern)
 	return pattern + n;
 }
 
-static bool is_folder(const struct dataset_source *source, const char *pattern)
+static bool shard_names_is_folder(const struct dataset_source *source, const char *pattern)
 {
 	struct stat st;
 
@@ -316,7 +316,7 @@ static int open_pattern(const struct dataset_source *source, char *pattern, cons
 	}
 	rest = end_of_root(pattern);
 	n = (size_t)(rest - pattern);
-	if (is_folder(source, pattern)) {
+	if (shard_names_is_folder(source, pattern)) {
 		n = strlen(pattern);
 		snprintf(all, sizeof(all), "*%s", ending);
 		rest = all;

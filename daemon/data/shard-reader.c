@@ -12,7 +12,7 @@
 
 enum { AHEAD_LEAST = 4 << 10, AHEAD_MOST = 256 << 10 };
 
-static int fill(struct shard_reader *r, uint64_t at, size_t n)
+static int shard_reader_fill(struct shard_reader *r, uint64_t at, size_t n)
 {
 	uint64_t end = r->at + r->n;
 	uint64_t left = r->n_bytes - at;
@@ -52,7 +52,7 @@ int shard_reader_get(struct shard_reader *r, uint64_t at, size_t n, const uint8_
 		return 0;
 	}
 	if (at < r->at || at + n > r->at + r->n) {
-		result = fill(r, at, n);
+		result = shard_reader_fill(r, at, n);
 		if (result < 0) {
 			return result;
 		}

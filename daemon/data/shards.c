@@ -34,12 +34,12 @@ static bool take_kept(void)
 	return false;
 }
 
-static int pack(int fd, unsigned traits)
+static int shards_pack(int fd, unsigned traits)
 {
 	return (int)((unsigned)(fd + 1) << TRAIT_BITS | traits);
 }
 
-static int unpack(int packed, unsigned *traits)
+static int shards_unpack(int packed, unsigned *traits)
 {
 	*traits = (unsigned)packed & ((1u << TRAIT_BITS) - 1);
 	return (packed >> TRAIT_BITS) - 1;
@@ -73,7 +73,7 @@ void shards_finish(struct shards *s)
 		if (!packed) {
 			continue;
 		}
-		fd = unpack(packed, &traits);
+		fd = shards_unpack(packed, &traits);
 		if (traits & DIR_LOCAL) {
 			close(fd);
 		} else {
@@ -98,7 +98,7 @@ void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size)
 	snprintf(buf, size, "%.230s%s%.160s", root, !strcmp(root, "/") ? "" : "/", shard_names_path(&s->names, i));
 }
 
-static int fail(const struct shards *s, uint32_t i, int error, struct dataset_error *err)
+static int shards_fail(const struct shards *s, uint32_t i, int error, struct dataset_error *err)
 {
 	char path[400];
 
@@ -128,17 +128,17 @@ static int open_below(struct shards *s, uint32_t i, struct stat *st)
 	return fd;
 }
 
-static int keep(struct shards *s, uint32_t i, int fd, unsigned traits, bool *is_kept)
+static int shards_keep(struct shards *s, uint32_t i, int fd, unsigned traits, bool *is_kept)
 {
 	int none = 0;
 
 	*is_kept = take_kept();
-	if (!*is_kept || atomic_compare_exchange_strong(&s->fds[i], &none, pack(fd, traits))) {
+	if (!*is_kept || atomic_compare_exchange_strong(&s->fds[i], &none, shards_pack(fd, traits))) {
 		return fd;
 	}
 	close(fd);
 	atomic_fetch_sub(&n_kept, 1);
-	return unpack(none, &traits);
+	return shards_unpack(none, &traits);
 }
 
 int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, struct dataset_error *err)
@@ -148,14 +148,14 @@ int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, st
 
 	*is_kept = packed != 0;
 	if (packed) {
-		fd = unpack(packed, &traits);
-		return fstat(fd, st) < 0 ? fail(s, i, -errno, err) : fd;
+		fd = shards_unpack(packed, &traits);
+		return fstat(fd, st) < 0 ? shards_fail(s, i, -errno, err) : fd;
 	}
 	fd = open_below(s, i, st);
 	if (fd < 0) {
-		return fail(s, i, fd, err);
+		return shards_fail(s, i, fd, err);
 	}
-	return keep(s, i, fd, dir_traits(fd, &s->access), is_kept);
+	return shards_keep(s, i, fd, dir_traits(fd, &s->access), is_kept);
 }
 
 void shards_note(struct shards *s, int fd, const struct stat *st)
@@ -174,8 +174,8 @@ static bool is_unchanged(const struct shard_stamp *stamp, const struct stat *st)
 	       now.mtime_ns == stamp->mtime_ns;
 }
 
-static int changed(const struct shards *s, uint32_t i, const struct shard_stamp *stamp, const struct stat *st,
-		   struct dataset_error *err)
+static int shards_changed(const struct shards *s, uint32_t i, const struct shard_stamp *stamp, const struct stat *st,
+			  struct dataset_error *err)
 {
 	char path[400], was[32], is[32];
 
@@ -204,13 +204,13 @@ static int read_and_check(const struct shards *s, uint32_t i, int fd, const stru
 	if (r < 0) {
 		shards_path(s, i, path, sizeof(path));
 		return r == -EFBIG ? dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: a sample of more than 256 MiB", path)
-				   : fail(s, i, r, err);
+				   : shards_fail(s, i, r, err);
 	}
 	if (fstat(fd, &st) < 0) {
-		return fail(s, i, -errno, err);
+		return shards_fail(s, i, -errno, err);
 	}
 	if (out->n_bytes < n || !is_unchanged(stamp, &st)) {
-		return changed(s, i, stamp, &st, err);
+		return shards_changed(s, i, stamp, &st, err);
 	}
 	file_identify(out, &st);
 	return 0;
@@ -225,7 +225,7 @@ int shards_read(struct shards *s, uint32_t i, const struct shard_stamp *stamp, e
 	bool is_kept;
 
 	if (how == READ_NOWAIT) {
-		fd = packed ? unpack(packed, &traits) : -1;
+		fd = packed ? shards_unpack(packed, &traits) : -1;
 		return traits & DIR_LOCAL ? read_and_check(s, i, fd, stamp, how, at, n, out, err) : -EAGAIN;
 	}
 	fd = shards_open(s, i, &st, &is_kept, err);
@@ -252,7 +252,7 @@ int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *st
 		return 0;
 	}
 	if (packed) {
-		fd = unpack(packed, &traits);
+		fd = shards_unpack(packed, &traits);
 	}
 	if (how == READ_NOWAIT) {
 		return !(traits & DIR_LOCAL) ? -EAGAIN : fstat(fd, &st) == 0 && is_unchanged(stamp, &st);

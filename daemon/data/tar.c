@@ -41,7 +41,7 @@ static bool is_zero(const uint8_t *block)
 
 /* Octal digits between blanks, or a big-endian number behind a byte 0x80. False for anything else, and for more than 63
  * bits. */
-static bool parse_number(const uint8_t *field, size_t n, uint64_t *value)
+static bool tar_parse_number(const uint8_t *field, size_t n, uint64_t *value)
 {
 	uint64_t sum = 0;
 	size_t i = 0;
@@ -73,7 +73,7 @@ static bool checksum_fits(const uint8_t *block)
 	uint64_t wanted;
 	int64_t is_unsigned = 0, is_signed = 0;
 
-	if (!parse_number(block + AT_CHECKSUM, N_CHECKSUM, &wanted)) {
+	if (!tar_parse_number(block + AT_CHECKSUM, N_CHECKSUM, &wanted)) {
 		return false;
 	}
 	for (unsigned i = 0; i < BLOCK; i++) {
@@ -111,7 +111,7 @@ static int refuse_header(struct shard_reader *r, uint64_t at, const uint8_t *blo
 
 /* ---- names ---- */
 
-static int check_name(struct shard_reader *r, const struct entry *e)
+static int tar_check_name(struct shard_reader *r, const struct entry *e)
 {
 	for (size_t i = 0; i < e->n_name; i++) {
 		if ((unsigned char)e->name[i] < ' ' || e->name[i] == 0x7f) {
@@ -137,7 +137,7 @@ static void name_from_header(struct entry *e, const uint8_t *block)
 	e->n_name = n_prefix + n;
 }
 
-static int take_name(struct shard_reader *r, struct entry *e, const char *name, size_t n)
+static int tar_take_name(struct shard_reader *r, struct entry *e, const char *name, size_t n)
 {
 	if (n > NAME_MAX_BYTES) {
 		return shard_reader_refuse(r, e->header_at, "a name of more than %d bytes", NAME_MAX_BYTES);
@@ -178,7 +178,7 @@ static int take_record(struct shard_reader *r, struct entry *e, const char *key,
 		if (memchr(value, '\0', n_value)) {
 			return shard_reader_refuse(r, e->header_at, "a name with a zero byte");
 		}
-		return take_name(r, e, value, n_value);
+		return tar_take_name(r, e, value, n_value);
 	}
 	if (is_key(key, n_key, "size")) {
 		e->has_size = true;
@@ -243,7 +243,7 @@ static int take_extended(struct shard_reader *r, struct entry *e, char type, uin
 	}
 	switch (type) {
 	case 'L':
-		return take_name(r, e, (const char *)data, strnlen((const char *)data, (size_t)n));
+		return tar_take_name(r, e, (const char *)data, strnlen((const char *)data, (size_t)n));
 	case 'x':
 	case 'X':
 		return take_records(r, e, (const char *)data, (size_t)n);
@@ -268,7 +268,7 @@ static bool is_meta(const char *name, size_t n)
 static int take_member(struct members *m, struct entry *e)
 {
 	struct shard_reader *r = m->reader;
-	int result = check_name(r, e);
+	int result = tar_check_name(r, e);
 
 	if (result < 0) {
 		return result;
@@ -284,7 +284,7 @@ static int take_member(struct members *m, struct entry *e)
 }
 
 /* Takes the header at e->header_at. *n_data: how many bytes follow it. */
-static int take_header(struct members *m, struct entry *e, const uint8_t *block, uint64_t *n_data)
+static int tar_take_header(struct members *m, struct entry *e, const uint8_t *block, uint64_t *n_data)
 {
 	struct shard_reader *r = m->reader;
 	int result;
@@ -292,7 +292,7 @@ static int take_header(struct members *m, struct entry *e, const uint8_t *block,
 	if (!checksum_fits(block)) {
 		return refuse_header(r, e->header_at, block);
 	}
-	if (!parse_number(block + AT_SIZE, N_SIZE, n_data)) {
+	if (!tar_parse_number(block + AT_SIZE, N_SIZE, n_data)) {
 		return shard_reader_refuse(r, e->header_at, "a size that is negative or no number");
 	}
 	e->type = (char)block[AT_TYPE];
@@ -336,7 +336,7 @@ static int is_end(struct shard_reader *r, uint64_t at, const uint8_t **block)
 	return 1;
 }
 
-static int scan(struct members *m, struct entry *e)
+static int tar_scan_shard(struct members *m, struct entry *e)
 {
 	struct shard_reader *r = m->reader;
 	uint64_t n_data = 0;
@@ -352,7 +352,7 @@ static int scan(struct members *m, struct entry *e)
 			return result < 0 ? result : 0;
 		}
 		e->header_at = at;
-		result = take_header(m, e, block, &n_data);
+		result = tar_take_header(m, e, block, &n_data);
 		if (result < 0) {
 			return result;
 		}
@@ -363,7 +363,7 @@ static int scan(struct members *m, struct entry *e)
 int tar_scan(struct members *m)
 {
 	struct entry e = { 0 };
-	int r = scan(m, &e);
+	int r = tar_scan_shard(m, &e);
 
 	return r < 0 ? r : members_end(m);
 }

@@ -56,8 +56,8 @@ static int read_raw(uint64_t file_bytes, enum dtype dtype, struct token_layout *
 	return 0;
 }
 
-static int read_header(const int32_t head[3], uint64_t file_bytes, unsigned kind, struct token_layout *out,
-		       struct token_error *err)
+static int token_file_read_header(const int32_t head[3], uint64_t file_bytes, unsigned kind, struct token_layout *out,
+				  struct token_error *err)
 {
 	uint64_t size = dtype_bytes(headers[kind].dtype), n;
 
@@ -93,7 +93,7 @@ int token_file_read(const void *head, size_t n_head, uint64_t file_bytes, enum d
 			return bad(err, "llm.c's header says that its tokens are %s, not %s: leave dtype out",
 				   dtype_name(headers[kind].dtype), dtype_name(dtype));
 		}
-		return read_header(words, file_bytes, kind, out, err);
+		return token_file_read_header(words, file_bytes, kind, out, err);
 	}
 	return read_raw(file_bytes, dtype, out, err);
 }

@@ -52,7 +52,7 @@ struct window {
 };
 
 /* splitmix64's finalizer, twice: of the seed, then of the index. */
-static uint64_t mix(uint64_t x)
+static uint64_t tokens_mix(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15ull;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -61,9 +61,9 @@ static uint64_t mix(uint64_t x)
 }
 
 /* Uniform below n_starts, but for n_starts / 2^64: the high half of a product. */
-static uint64_t draw(const struct tokens *t, uint64_t index)
+static uint64_t tokens_draw(const struct tokens *t, uint64_t index)
 {
-	return (uint64_t)(((unsigned __int128)mix(mix(t->seed) ^ index) * t->n_starts) >> 64);
+	return (uint64_t)(((unsigned __int128)tokens_mix(tokens_mix(t->seed) ^ index) * t->n_starts) >> 64);
 }
 
 /* The file that has the number-th window or start. */
@@ -85,7 +85,7 @@ static const struct token_file *find_file(const struct tokens *t, uint64_t numbe
 
 static struct window find_window(const struct tokens *t, uint64_t index)
 {
-	uint64_t number = t->is_random ? draw(t, index) : index;
+	uint64_t number = t->is_random ? tokens_draw(t, index) : index;
 	const struct token_file *f = find_file(t, number);
 
 	return (struct window){ f, (number - f->first) * (t->is_random ? 1 : t->stride) };
@@ -96,7 +96,7 @@ static const char *address(const struct window *w)
 	return w->file->tokens + w->start * w->file->token_bytes;
 }
 
-static void prefetch(const struct tokens *t, const struct window *w)
+static void tokens_prefetch(const struct tokens *t, const struct window *w)
 {
 	size_t n = (t->length + 1) * w->file->token_bytes;
 	const char *at = address(w);
@@ -117,7 +117,7 @@ static void copy_windows(const struct tokens *t, const uint64_t *indices, size_t
 
 		if (i + 1 < n) {
 			next = find_window(t, indices[i + 1]);
-			prefetch(t, &next);
+			tokens_prefetch(t, &next);
 		}
 		if (x) {
 			widen_int64(x + i * row, address(&w), w.file->layout.dtype, row);
@@ -131,7 +131,7 @@ static void copy_windows(const struct tokens *t, const uint64_t *indices, size_t
 }
 
 /* The size of each file that was read is asked once, if the rows are sorted by file or there is one file. */
-static int check_whole(const struct tokens *t, const uint64_t *indices, size_t n, struct dataset_error *err)
+static int tokens_check_whole(const struct tokens *t, const uint64_t *indices, size_t n, struct dataset_error *err)
 {
 	const struct token_file *last = NULL;
 
@@ -159,7 +159,7 @@ static int tokens_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 		return 0;
 	}
 	if (sigsetjmp(guard.landing, 0)) {
-		int r = check_whole(t, indices, n, err);
+		int r = tokens_check_whole(t, indices, n, err);
 
 		return r < 0 ? r
 			     : dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read", t->files[0].file.name);
@@ -167,7 +167,7 @@ static int tokens_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 	sigbus_guard_enter(&guard);
 	copy_windows(t, indices, n, rows[0], rows[1]);
 	sigbus_guard_leave();
-	return check_whole(t, indices, n, err);
+	return tokens_check_whole(t, indices, n, err);
 }
 
 static void tokens_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -202,7 +202,7 @@ static int set_count(const char *value, uint64_t most, uint64_t *out)
 	return number_parse(value, out) == 0 && *out >= 1 && *out <= most ? 0 : -EINVAL;
 }
 
-static int set_length(struct tokens *t, const char *value)
+static int tokens_set_length(struct tokens *t, const char *value)
 {
 	return set_count(value, MAX_LENGTH, &t->length);
 }
@@ -217,7 +217,7 @@ static int set_samples(struct tokens *t, const char *value)
 	return set_count(value, INT64_MAX, &t->samples);
 }
 
-static int set_seed(struct tokens *t, const char *value)
+static int tokens_set_seed(struct tokens *t, const char *value)
 {
 	return number_parse(value, &t->seed);
 }
@@ -234,7 +234,7 @@ static int set_form(struct tokens *t, const char *value)
 	return t->whole || !strcmp(value, "pair") ? 0 : -EINVAL;
 }
 
-static int set_dtype(struct tokens *t, const char *value)
+static int tokens_set_dtype(struct tokens *t, const char *value)
 {
 	t->has_dtype = true;
 	for (int k = DTYPE_UINT8; k <= DTYPE_UINT32; k++) {
@@ -251,13 +251,13 @@ static const struct {
 	int (*set)(struct tokens *t, const char *value);
 	const char *expected;
 } options[] = {
-	{ "length", set_length, "tokens of a window, 1 to 16777216" },
+	{ "length", tokens_set_length, "tokens of a window, 1 to 16777216" },
 	{ "stride", set_stride, "a number of tokens, at least 1" },
 	{ "samples", set_samples, "a number of windows, at least 1" },
-	{ "seed", set_seed, "a number of at most 64 bits" },
+	{ "seed", tokens_set_seed, "a number of at most 64 bits" },
 	{ "windows", set_windows, "sequential or random" },
 	{ "form", set_form, "pair or whole" },
-	{ "dtype", set_dtype, "uint16, uint32, or another integer type" },
+	{ "dtype", tokens_set_dtype, "uint16, uint32, or another integer type" },
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
@@ -273,7 +273,7 @@ static unsigned find_option(const char *part)
 	return k;
 }
 
-static int take_option(struct tokens *t, const char *part, unsigned k, unsigned *seen, struct dataset_error *err)
+static int tokens_take_option(struct tokens *t, const char *part, unsigned k, unsigned *seen, struct dataset_error *err)
 {
 	const char *value = part + strlen(options[k].name) + 1;
 
@@ -287,7 +287,7 @@ static int take_option(struct tokens *t, const char *part, unsigned k, unsigned 
 				      value, options[k].expected);
 }
 
-static int check_options(struct tokens *t, struct dataset_error *err)
+static int tokens_check_options(struct tokens *t, struct dataset_error *err)
 {
 	const char *complaint = !t->length                   ? "length=T is missing: the tokens of a window"
 				: !t->n_allocated            ? "no file is named"
@@ -308,7 +308,7 @@ static int check_options(struct tokens *t, struct dataset_error *err)
 
 /* ---- files ---- */
 
-static int read_at(void *arg, uint64_t at, void *to, size_t n)
+static int tokens_read_at(void *arg, uint64_t at, void *to, size_t n)
 {
 	const struct mapped *m = arg;
 	ssize_t got = io_full_read(m->fd, to, n, (off_t)at);
@@ -359,8 +359,8 @@ static int open_indexed(const struct tokens *t, struct token_file *f, const stru
 	}
 	*which += 2;
 	if (r == 0) {
-		r = token_index_read(read_at, &index, (uint64_t)index_st.st_size, (uint64_t)st->st_size, &f->layout,
-				     &why);
+		r = token_index_read(tokens_read_at, &index, (uint64_t)index_st.st_size, (uint64_t)st->st_size,
+				     &f->layout, &why);
 		r = r < 0 ? fail_format(&index, r, &why, err) : 0;
 	}
 	if (r == 0 && t->has_dtype && t->dtype != f->layout.dtype) {
@@ -387,8 +387,8 @@ static int map_tokens(const struct tokens *t, struct token_file *f, const struct
 	return mapped_map(&f->file, source, st, f->layout.offset_bytes + n_bytes, t->length * f->token_bytes, err);
 }
 
-static int open_file(struct tokens *t, const struct dataset_source *source, unsigned *which, char *path,
-		     uint64_t *content, struct dataset_error *err)
+static int tokens_open_file(struct tokens *t, const struct dataset_source *source, unsigned *which, char *path,
+			    uint64_t *content, struct dataset_error *err)
 {
 	struct token_file *f = &t->files[t->n_files++];
 	struct stat st;
@@ -418,7 +418,7 @@ static int open_file(struct tokens *t, const struct dataset_source *source, unsi
 /* ---- opening ---- */
 
 /* Splits at commas, in place: sets options, blanks them, and counts what is left, which are paths. */
-static int parse(struct tokens *t, char *text, struct dataset_error *err)
+static int tokens_parse(struct tokens *t, char *text, struct dataset_error *err)
 {
 	unsigned seen = 0;
 	int r = 0;
@@ -431,7 +431,7 @@ static int parse(struct tokens *t, char *text, struct dataset_error *err)
 			*next++ = '\0';
 		}
 		if (k < N_OPTIONS) {
-			r = take_option(t, part, k, &seen, err);
+			r = tokens_take_option(t, part, k, &seen, err);
 			memset(part, '\0', strlen(part));
 		} else if (!*part) {
 			r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: nothing stands between two commas");
@@ -439,13 +439,13 @@ static int parse(struct tokens *t, char *text, struct dataset_error *err)
 			t->n_allocated++;
 		}
 	}
-	return r < 0 ? r : check_options(t, err);
+	return r < 0 ? r : tokens_check_options(t, err);
 }
 
 static int open_files(struct tokens *t, const struct dataset_source *source, const char *text, const char *end,
 		      struct dataset_error *err)
 {
-	uint64_t content = (t->length << 1 | t->whole) ^ (t->is_random ? mix(t->seed) : t->stride << 32);
+	uint64_t content = (t->length << 1 | t->whole) ^ (t->is_random ? tokens_mix(t->seed) : t->stride << 32);
 	unsigned which = 0;
 	int r = meter_take(source->meter, t->n_allocated * (sizeof(*t->files) + sizeof(*t->ranges)));
 
@@ -463,7 +463,7 @@ static int open_files(struct tokens *t, const struct dataset_source *source, con
 
 		if (*part && t->n_files < t->n_allocated && strlen(part) < sizeof(path)) {
 			strcpy(path, part);
-			r = open_file(t, source, &which, path, &content, err);
+			r = tokens_open_file(t, source, &which, path, &content, err);
 		}
 	}
 	t->base.content_id = content;
@@ -475,7 +475,7 @@ static int open_files(struct tokens *t, const struct dataset_source *source, con
 }
 
 /* Numbers the windows, and says what rows look like. */
-static int describe(struct tokens *t, const char *text, struct dataset_error *err)
+static int tokens_describe(struct tokens *t, const char *text, struct dataset_error *err)
 {
 	struct dataset *ds = &t->base;
 	struct field *x, *y;
@@ -520,10 +520,10 @@ int tokens_open(const struct dataset_source *source, const char *rest, struct da
 	t->base.ops = &tokens_ops;
 	t->dtype = DTYPE_UINT16;
 	atomic_init(&t->base.refs, 1);
-	r = parse(t, text, err);
+	r = tokens_parse(t, text, err);
 	r = r < 0 ? r : open_files(t, source, text, end, err);
 	free(text);
-	r = r < 0 ? r : describe(t, rest, err);
+	r = r < 0 ? r : tokens_describe(t, rest, err);
 	if (r < 0) {
 		dataset_destroy(&t->base);
 		return r;

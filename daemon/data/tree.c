@@ -259,14 +259,14 @@ static void tree_destroy(struct dataset *ds)
 	free(t);
 }
 
-static void compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
-		    size_t size)
+static void tree_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
+			 char *text, size_t size)
 {
 	fingerprint_compare(&((const struct tree *)ds)->index, fingerprint, n_bytes, old_n, text, size);
 }
 
 static const struct dataset_ops tree_ops = {
-	.compare = compare,
+	.compare = tree_compare,
 	.destroy = tree_destroy,
 	.read = tree_read,
 	.is_current = tree_is_current,

@@ -43,7 +43,7 @@ void unzip_end(struct unzip *s)
 	}
 }
 
-static int refill(struct unzip *s, struct dataset_error *err)
+static int unzip_refill(struct unzip *s, struct dataset_error *err)
 {
 	size_t room = s->end - s->at < sizeof(s->piece) ? (size_t)(s->end - s->at) : sizeof(s->piece);
 	ssize_t n = io_full_read(s->fd, s->piece, room, (off_t)s->at);
@@ -65,7 +65,7 @@ int unzip_read(struct unzip *s, void *to, size_t n, size_t *got, struct dataset_
 	*got = 0;
 	while (*got < n && !s->ended) {
 		size_t room = n - *got < INT32_MAX ? n - *got : INT32_MAX;
-		int r = s->z.avail_in ? 0 : refill(s, err);
+		int r = s->z.avail_in ? 0 : unzip_refill(s, err);
 
 		if (r < 0) {
 			return r;

@@ -80,14 +80,14 @@ void decoder_close(struct decoder *d)
 	d->stored = (struct image_info){ 0 };
 }
 
-static void trim(struct scratch *s)
+static void decode_trim(struct scratch *s)
 {
 	if (s->size_bytes > KEEP_BYTES)
 		scratch_finish(s);
 }
 
 /* The format by its first bytes, 0 if it is not supported. */
-static enum image_format sniff(const uint8_t *b, size_t n)
+static enum image_format decode_sniff(const uint8_t *b, size_t n)
 {
 	if (n >= 3 && memcmp(b, "\xff\xd8\xff", 3) == 0)
 		return FORMAT_JPEG;
@@ -158,13 +158,13 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
 		 struct image_error *err)
 {
 	decoder_close(d);
-	trim(&d->pixels);
-	trim(&d->turned);
+	decode_trim(&d->pixels);
+	decode_trim(&d->turned);
 	if (n_bytes > d->limits.max_bytes)
 		return image_fail(err, IMAGE_E_LIMIT, "file of %zu bytes; at most %llu are read", n_bytes,
 				  (unsigned long long)d->limits.max_bytes);
 
-	enum image_format format = sniff(bytes, n_bytes);
+	enum image_format format = decode_sniff(bytes, n_bytes);
 	int outcome = open_stored(d, format, bytes, n_bytes, err);
 	if (outcome)
 		return outcome;

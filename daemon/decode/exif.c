@@ -15,16 +15,17 @@ struct tiff {
 	bool big_endian;
 };
 
-static uint32_t get16(const struct tiff *t, size_t at)
+static uint32_t exif_get16(const struct tiff *t, size_t at)
 {
 	const uint8_t *p = t->data + at;
 
 	return t->big_endian ? (uint32_t)p[0] << 8 | p[1] : (uint32_t)p[1] << 8 | p[0];
 }
 
-static uint32_t get32(const struct tiff *t, size_t at)
+static uint32_t exif_get32(const struct tiff *t, size_t at)
 {
-	return t->big_endian ? get16(t, at) << 16 | get16(t, at + 2) : get16(t, at + 2) << 16 | get16(t, at);
+	return t->big_endian ? exif_get16(t, at) << 16 | exif_get16(t, at + 2)
+			     : exif_get16(t, at + 2) << 16 | exif_get16(t, at);
 }
 
 /* Bytes per value of a TIFF type; 0 for types that do not exist. */
@@ -43,12 +44,12 @@ static int read_number(const struct tiff *t, uint32_t type, size_t at)
 	switch (type) {
 	case 3:
 	case 8:
-		value = get16(t, at);
+		value = exif_get16(t, at);
 		break;
 	case 4:
 	case 9:
 	case 13:
-		value = get32(t, at);
+		value = exif_get32(t, at);
 		break;
 	default:
 		return 0;
@@ -60,18 +61,18 @@ static int read_directory(const struct tiff *t, size_t at)
 {
 	if (at > t->n_bytes || t->n_bytes - at < 2)
 		return 0;
-	uint32_t n_entries = get16(t, at);
+	uint32_t n_entries = exif_get16(t, at);
 
 	at += 2;
 	for (uint32_t i = 0; i < n_entries && t->n_bytes - at >= ENTRY_SIZE; i++, at += ENTRY_SIZE) {
-		uint32_t tag = get16(t, at), type = get16(t, at + 2);
-		uint64_t size = (uint64_t)get32(t, at + 4) * type_size(type);
+		uint32_t tag = exif_get16(t, at), type = exif_get16(t, at + 2);
+		uint64_t size = (uint64_t)exif_get32(t, at + 4) * type_size(type);
 		size_t value_at = at + 8;
 
 		if (size == 0)
 			continue;
 		if (size > 4) {
-			value_at = get32(t, at + 8);
+			value_at = exif_get32(t, at + 8);
 			if (size > t->n_bytes) /* invalid, but only this entry */
 				continue;
 			if (value_at > t->n_bytes || size > t->n_bytes - value_at)
@@ -98,9 +99,9 @@ int exif_orientation(const uint8_t *exif, size_t n_bytes)
 	if (exif[0] != exif[1] || (exif[0] != 'I' && exif[0] != 'M'))
 		return 0;
 	/* Some writers store the 42 in the other byte order than the rest. */
-	if (get16(&t, 2) != TIFF_MAGIC && get16(&t, 2) != TIFF_MAGIC << 8)
+	if (exif_get16(&t, 2) != TIFF_MAGIC && exif_get16(&t, 2) != TIFF_MAGIC << 8)
 		return 0;
-	return read_directory(&t, get32(&t, 4));
+	return read_directory(&t, exif_get32(&t, 4));
 }
 
 int xmp_orientation(const uint8_t *xmp, size_t n_bytes)

@@ -31,7 +31,7 @@ enum {
 
 /* ---- bits ---- */
 
-static inline uint64_t load64(const uint8_t *p)
+static inline uint64_t inflate_load64(const uint8_t *p)
 {
 	uint64_t v;
 
@@ -50,37 +50,37 @@ struct window {
 };
 
 /* Leaves at least 56 bits. Bits above w->n are those of the byte at w->next: another refill gives the same. */
-static inline void refill(struct window *w)
+static inline void inflate_refill(struct window *w)
 {
-	w->bits |= load64(w->next) << w->n;
+	w->bits |= inflate_load64(w->next) << w->n;
 	w->next += (63 - w->n) >> 3;
 	w->n |= 56;
 }
 
-static inline void consume(struct window *w, unsigned n)
+static inline void inflate_consume(struct window *w, unsigned n)
 {
 	w->bits >>= n & 63;
 	w->n -= n & 63;
 }
 
 /* The next n bits, at most 16. */
-static inline uint32_t take(struct window *w, unsigned n)
+static inline uint32_t inflate_take(struct window *w, unsigned n)
 {
-	refill(w);
+	inflate_refill(w);
 	uint32_t v = (uint32_t)w->bits & ((1u << n) - 1);
-	consume(w, n);
+	inflate_consume(w, n);
 	return v;
 }
 
 /* More bits were consumed than the stream has. */
-static inline bool is_over(const struct window *w, const uint8_t *end)
+static inline bool inflate_is_over(const struct window *w, const uint8_t *end)
 {
 	return w->next - (w->n >> 3) > end;
 }
 
 /* ---- tables ---- */
 
-static uint32_t reverse(uint32_t code, unsigned n)
+static uint32_t inflate_reverse(uint32_t code, unsigned n)
 {
 	uint32_t r = 0;
 
@@ -119,7 +119,7 @@ static unsigned second_bits(const uint16_t count[MAX_BITS + 1], unsigned length,
 }
 
 /* Returns false for a code that is neither complete nor, where `single` allows it, empty or of one symbol. */
-static bool build(uint32_t *table, const struct alphabet *a, bool single)
+static bool inflate_build(uint32_t *table, const struct alphabet *a, bool single)
 {
 	uint16_t count[MAX_BITS + 1] = { 0 }, at[MAX_BITS + 2] = { 0 }, sorted[N_LITERALS];
 	const unsigned first_size = 1u << a->first_bits;
@@ -147,7 +147,7 @@ static bool build(uint32_t *table, const struct alphabet *a, bool single)
 	unsigned next = 0, second = 0;
 	for (unsigned length = 1; length <= MAX_BITS; length++, code <<= 1)
 		for (unsigned left = count[length]; left > 0; left--, count[length]--, code++) {
-			uint32_t key = reverse(code, length);
+			uint32_t key = inflate_reverse(code, length);
 
 			if (length <= a->first_bits) {
 				uint32_t e = entry_with(a, sorted[next++], length);
@@ -214,7 +214,8 @@ static bool build_codes(struct inflate *s, const uint8_t *lengths, unsigned n_li
 	struct alphabet distances = { lengths + n_literals, n_distances, INFLATE_DISTANCE_BITS,
 				      INFLATE_DISTANCE_ENTRIES, distance_entry };
 
-	return lengths[256] && build(s->literal, &literals, false) && build(s->distance, &distances, true);
+	return lengths[256] && inflate_build(s->literal, &literals, false) &&
+	       inflate_build(s->distance, &distances, true);
 }
 
 static bool fixed_codes(struct inflate *s)
@@ -229,26 +230,29 @@ static bool fixed_codes(struct inflate *s)
 	return build_codes(s, lengths, N_LITERALS, N_DISTANCES);
 }
 
-static bool read_lengths(struct window *w, const uint8_t *end, const uint32_t *table, uint8_t *lengths, unsigned n)
+static bool inflate_read_lengths(struct window *w, const uint8_t *end, const uint32_t *table, uint8_t *lengths,
+				 unsigned n)
 {
-	for (unsigned at = 0; at < n && !is_over(w, end);) {
-		refill(w);
+	for (unsigned at = 0; at < n && !inflate_is_over(w, end);) {
+		inflate_refill(w);
 		uint32_t e = table[w->bits & ((1u << PRECODE_BITS) - 1)], symbol = e >> 16, repeat = 1;
 		uint8_t length = (uint8_t)symbol;
 
-		consume(w, e & 0xff);
+		inflate_consume(w, e & 0xff);
 		if (symbol >= 16) {
 			length = symbol == 16 && at > 0 ? lengths[at - 1] : 0;
 			if (symbol == 16 && at == 0)
 				return false;
-			repeat = symbol == 16 ? 3 + take(w, 2) : symbol == 17 ? 3 + take(w, 3) : 11 + take(w, 7);
+			repeat = symbol == 16   ? 3 + inflate_take(w, 2)
+				 : symbol == 17 ? 3 + inflate_take(w, 3)
+						: 11 + inflate_take(w, 7);
 		}
 		if (repeat > n - at)
 			return false;
 		memset(lengths + at, length, repeat);
 		at += repeat;
 	}
-	return !is_over(w, end);
+	return !inflate_is_over(w, end);
 }
 
 static bool dynamic_codes(struct inflate *s, struct window *w)
@@ -256,14 +260,16 @@ static bool dynamic_codes(struct inflate *s, struct window *w)
 	static const uint8_t order[N_PRECODE] = { 16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15 };
 	uint8_t lengths[N_LITERALS + N_DISTANCES], of_lengths[N_PRECODE] = { 0 };
 	uint32_t table[1 << PRECODE_BITS];
-	unsigned n_literals = 257 + take(w, 5), n_distances = 1 + take(w, 5), n_precode = 4 + take(w, 4);
+	unsigned n_literals = 257 + inflate_take(w, 5), n_distances = 1 + inflate_take(w, 5),
+		 n_precode = 4 + inflate_take(w, 4);
 	struct alphabet precode = { of_lengths, N_PRECODE, PRECODE_BITS, 1 << PRECODE_BITS, precode_entry };
 
 	if (n_literals > 286 || n_distances > 30)
 		return false;
 	for (unsigned i = 0; i < n_precode; i++)
-		of_lengths[order[i]] = (uint8_t)take(w, 3);
-	return build(table, &precode, false) && read_lengths(w, s->end, table, lengths, n_literals + n_distances) &&
+		of_lengths[order[i]] = (uint8_t)inflate_take(w, 3);
+	return inflate_build(table, &precode, false) &&
+	       inflate_read_lengths(w, s->end, table, lengths, n_literals + n_distances) &&
 	       build_codes(s, lengths, n_literals, n_distances);
 }
 
@@ -290,9 +296,9 @@ static bool begin_block(struct inflate *s, struct window *w)
 		s->state = INFLATE_AT_END;
 		return true;
 	}
-	s->last = take(w, 1);
+	s->last = inflate_take(w, 1);
 	s->state = INFLATE_IN_CODES;
-	switch (take(w, 2)) {
+	switch (inflate_take(w, 2)) {
 	case 0:
 		return begin_stored(s, w);
 	case 1:
@@ -349,21 +355,21 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 	uint8_t *const from = *to, *out = from;
 	bool sound = true;
 
-	while (out < limit && !is_over(&w, end)) {
+	while (out < limit && !inflate_is_over(&w, end)) {
 		uint32_t e;
 
-		refill(&w);
+		inflate_refill(&w);
 		e = literal[w.bits & literal_mask];
 		if (e & LITERAL) {
-			consume(&w, e & 0xff);
+			inflate_consume(&w, e & 0xff);
 			*out++ = (uint8_t)(e >> 16);
 			e = literal[w.bits & literal_mask];
 			if (e & LITERAL) {
-				consume(&w, e & 0xff);
+				inflate_consume(&w, e & 0xff);
 				*out++ = (uint8_t)(e >> 16);
 				e = literal[w.bits & literal_mask];
 				if (e & LITERAL) {
-					consume(&w, e & 0xff);
+					inflate_consume(&w, e & 0xff);
 					*out++ = (uint8_t)(e >> 16);
 					continue;
 				}
@@ -371,17 +377,17 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 		}
 		if (e & EXCEPTIONAL) { /* a literal has no such bits */
 			if ((e & SECOND_TABLE) == SECOND_TABLE) {
-				consume(&w, e & 0xff);
+				inflate_consume(&w, e & 0xff);
 				e = literal[(e >> 16) + (w.bits & ((1u << (e >> 8 & 0xf)) - 1))];
 				if (e & LITERAL) {
-					consume(&w, e & 0xff);
+					inflate_consume(&w, e & 0xff);
 					*out++ = (uint8_t)(e >> 16);
 					continue;
 				}
 			}
 			if (e & EXCEPTIONAL) {
 				sound = (e & END_OF_BLOCK) == END_OF_BLOCK;
-				consume(&w, e & 0xff);
+				inflate_consume(&w, e & 0xff);
 				s->state = INFLATE_AT_BLOCK;
 				break;
 			}
@@ -389,12 +395,12 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 		uint32_t n_code = e >> 8 & 0x1f, n_all = e & 0xff;
 		uint32_t length = (e >> 16) + (uint32_t)(w.bits >> n_code & ((1u << (n_all - n_code)) - 1));
 
-		consume(&w, n_all);
-		refill(&w);
+		inflate_consume(&w, n_all);
+		inflate_refill(&w);
 		e = s->distance[w.bits & ((1u << INFLATE_DISTANCE_BITS) - 1)];
 		if (e & EXCEPTIONAL) {
 			if ((e & SECOND_TABLE) == SECOND_TABLE) {
-				consume(&w, e & 0xff);
+				inflate_consume(&w, e & 0xff);
 				e = s->distance[(e >> 16) + (w.bits & ((1u << (e >> 8 & 0xf)) - 1))];
 			}
 			if (e & EXCEPTIONAL) {
@@ -406,7 +412,7 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 		n_all = e & 0xff;
 		uint32_t distance = (e >> 16) + (uint32_t)(w.bits >> n_code & ((1u << (n_all - n_code)) - 1));
 
-		consume(&w, n_all);
+		inflate_consume(&w, n_all);
 		if (distance > s->n_out + (size_t)(out - from)) {
 			sound = false;
 			break;
@@ -416,7 +422,7 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 	}
 	*window = w;
 	*to = out;
-	return sound && !is_over(&w, end);
+	return sound && !inflate_is_over(&w, end);
 }
 
 enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n)
@@ -444,7 +450,7 @@ enum inflate_outcome inflate_run(struct inflate *s, uint8_t **out, uint8_t *limi
 		uint8_t *before = *out;
 
 		if (s->state == INFLATE_AT_BLOCK)
-			sound = begin_block(s, &w) && !is_over(&w, s->end);
+			sound = begin_block(s, &w) && !inflate_is_over(&w, s->end);
 		else if (s->state == INFLATE_IN_STORED)
 			sound = copy_stored(s, &w, out, limit);
 		else

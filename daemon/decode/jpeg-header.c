@@ -29,14 +29,14 @@ struct walk {
 	struct image_error *err;
 };
 
-static uint32_t get16(const uint8_t *p)
+static uint32_t jpeg_header_get16(const uint8_t *p)
 {
 	return (uint32_t)p[0] << 8 | p[1];
 }
 
-static uint64_t get32(const uint8_t *p)
+static uint64_t jpeg_header_get32(const uint8_t *p)
 {
-	return (uint64_t)get16(p) << 16 | get16(p + 2);
+	return (uint64_t)jpeg_header_get16(p) << 16 | jpeg_header_get16(p + 2);
 }
 
 static bool starts_with(const uint8_t *s, size_t n, const char *name, size_t n_name)
@@ -44,7 +44,7 @@ static bool starts_with(const uint8_t *s, size_t n, const char *name, size_t n_n
 	return n >= n_name && memcmp(s, name, n_name) == 0;
 }
 
-static int damaged(struct walk *w, const char *what)
+static int jpeg_header_damaged(struct walk *w, const char *what)
 {
 	return image_fail(w->err, IMAGE_E_CORRUPT, "damaged JPEG: bad %s segment", what);
 }
@@ -81,16 +81,16 @@ static int check_photoshop(struct walk *w, const uint8_t *s, size_t n)
 		at += 4;
 		if (n - at < 2)
 			return 0;
-		uint32_t code = get16(s + at);
+		uint32_t code = jpeg_header_get16(s + at);
 
 		at += 2;
 		if (at >= n)
-			return damaged(w, "Photoshop");
+			return jpeg_header_damaged(w, "Photoshop");
 		at += 1 + (size_t)s[at];
 		at += at & 1;
 		if (at > n || n - at < 4)
 			return 0;
-		uint64_t size = get32(s + at);
+		uint64_t size = jpeg_header_get32(s + at);
 
 		at += 4;
 		if (code == RESOLUTION_INFO && (size < 14 || n - at < 14))
@@ -107,7 +107,7 @@ static int read_app(struct walk *w, uint8_t marker, const uint8_t *s, size_t n)
 {
 	switch (marker) {
 	case 0xe0:
-		return starts_with(s, n, "JFIF", 4) && n < 7 ? damaged(w, "JFIF") : 0;
+		return starts_with(s, n, "JFIF", 4) && n < 7 ? jpeg_header_damaged(w, "JFIF") : 0;
 	case 0xe1:
 		if (starts_with(s, n, "Exif\0", 6))
 			return add_exif(w, s, n);
@@ -119,22 +119,22 @@ static int read_app(struct walk *w, uint8_t marker, const uint8_t *s, size_t n)
 	case 0xed:
 		return starts_with(s, n, "Photoshop 3.0", PHOTOSHOP_HEADER) ? check_photoshop(w, s, n) : 0;
 	case 0xee:
-		return starts_with(s, n, "Adobe", 5) && n < 7 ? damaged(w, "Adobe") : 0;
+		return starts_with(s, n, "Adobe", 5) && n < 7 ? jpeg_header_damaged(w, "Adobe") : 0;
 	default:
 		return 0;
 	}
 }
 
-static int read_frame(struct walk *w, const uint8_t *s, size_t n)
+static int jpeg_header_read_frame(struct walk *w, const uint8_t *s, size_t n)
 {
 	struct jpeg_header *h = w->header;
 
 	if (n < 6 || n % 3 != 0)
-		return damaged(w, "frame");
+		return jpeg_header_damaged(w, "frame");
 	if (s[0] != 8)
 		return image_fail(w->err, IMAGE_E_FORMAT, "a JPEG of %u bits per sample; 8 are read", s[0]);
-	h->height = get16(s + 1);
-	h->width = get16(s + 3);
+	h->height = jpeg_header_get16(s + 1);
+	h->width = jpeg_header_get16(s + 3);
 	h->n_layers = s[5];
 	if (h->n_layers != 1 && h->n_layers != 3 && h->n_layers != 4)
 		return image_fail(w->err, IMAGE_E_FORMAT, "a JPEG of %d layers; 1, 3 or 4 are read", h->n_layers);
@@ -147,7 +147,7 @@ static int check_tables(struct walk *w, const uint8_t *s, size_t n)
 		size_t size = 1 + 64 * (size_t)(s[0] >> 4 ? 2 : 1);
 
 		if (n < size)
-			return damaged(w, "quantization table");
+			return jpeg_header_damaged(w, "quantization table");
 		s += size;
 		n -= size;
 	}
@@ -170,7 +170,7 @@ static int read_segment(struct walk *w, uint8_t marker)
 {
 	if (w->n_bytes - w->at < 2)
 		return image_fail(w->err, IMAGE_E_CORRUPT, "JPEG cut short in its header");
-	uint32_t length = get16(w->bytes + w->at);
+	uint32_t length = jpeg_header_get16(w->bytes + w->at);
 	size_t n = length > 2 ? length - 2 : 0;
 
 	w->at += 2;
@@ -180,7 +180,7 @@ static int read_segment(struct walk *w, uint8_t marker)
 
 	w->at += n;
 	if (is_frame(marker) || marker == 0xde)
-		return read_frame(w, s, n);
+		return jpeg_header_read_frame(w, s, n);
 	if (marker == 0xdb)
 		return check_tables(w, s, n);
 	if (marker >= 0xe0 && marker <= 0xef)
@@ -230,7 +230,7 @@ static int walk_to_scan(struct walk *w)
 	}
 }
 
-static int orientation_of(const struct walk *w)
+static int jpeg_header_orientation_of(const struct walk *w)
 {
 	int o = w->exif ? exif_orientation(w->exif, w->n_exif) : 0;
 
@@ -251,7 +251,7 @@ int jpeg_header_read(const uint8_t *bytes, size_t n_bytes, struct scratch *joine
 	if (header->width == 0 || header->height == 0)
 		return image_fail(err, IMAGE_E_CORRUPT, "damaged JPEG: size %ux%u", header->width, header->height);
 	header->scan_offset = w.at;
-	header->orientation = orientation_of(&w);
+	header->orientation = jpeg_header_orientation_of(&w);
 	return 0;
 }
 

@@ -30,7 +30,7 @@ struct jvirt_barray_control {
 	boolean zeroed;
 };
 
-static struct jpeg_memory *memory_of(j_common_ptr cinfo)
+static struct jpeg_memory *jpeg_memory_memory_of(j_common_ptr cinfo)
 {
 	return cinfo->client_data;
 }
@@ -44,31 +44,32 @@ static void *take_from(j_common_ptr cinfo, struct arena *arena, size_t size)
 	return p;
 }
 
-static void *take(j_common_ptr cinfo, size_t size)
+static void *jpeg_memory_take(j_common_ptr cinfo, size_t size)
 {
-	return take_from(cinfo, &memory_of(cinfo)->arena, size);
+	return take_from(cinfo, &jpeg_memory_memory_of(cinfo)->arena, size);
 }
 
 static void *alloc_small(j_common_ptr cinfo, int pool, size_t size)
 {
-	struct jpeg_memory *m = memory_of(cinfo);
+	struct jpeg_memory *m = jpeg_memory_memory_of(cinfo);
 
 	return take_from(cinfo, pool == JPOOL_IMAGE ? &m->arena : &m->tables, size);
 }
 
 static void *alloc_large(j_common_ptr cinfo, int pool, size_t size)
 {
-	return pool == JPOOL_IMAGE ? take(cinfo, size) : memory_of(cinfo)->alloc_large(cinfo, pool, size);
+	return pool == JPOOL_IMAGE ? jpeg_memory_take(cinfo, size)
+				   : jpeg_memory_memory_of(cinfo)->alloc_large(cinfo, pool, size);
 }
 
 static JSAMPARRAY alloc_sarray(j_common_ptr cinfo, int pool, JDIMENSION n_samples, JDIMENSION n_rows)
 {
 	if (pool != JPOOL_IMAGE)
-		return memory_of(cinfo)->alloc_sarray(cinfo, pool, n_samples, n_rows);
+		return jpeg_memory_memory_of(cinfo)->alloc_sarray(cinfo, pool, n_samples, n_rows);
 
 	size_t stride = ((size_t)n_samples + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
-	JSAMPARRAY rows = take(cinfo, n_rows * sizeof(*rows));
-	JSAMPROW samples = take(cinfo, n_rows * stride + ROW_ALIGN);
+	JSAMPARRAY rows = jpeg_memory_take(cinfo, n_rows * sizeof(*rows));
+	JSAMPROW samples = jpeg_memory_take(cinfo, n_rows * stride + ROW_ALIGN);
 
 	for (JDIMENSION i = 0; i < n_rows; i++)
 		rows[i] = samples + i * stride;
@@ -78,10 +79,10 @@ static JSAMPARRAY alloc_sarray(j_common_ptr cinfo, int pool, JDIMENSION n_sample
 static JBLOCKARRAY alloc_barray(j_common_ptr cinfo, int pool, JDIMENSION n_blocks, JDIMENSION n_rows)
 {
 	if (pool != JPOOL_IMAGE)
-		return memory_of(cinfo)->alloc_barray(cinfo, pool, n_blocks, n_rows);
+		return jpeg_memory_memory_of(cinfo)->alloc_barray(cinfo, pool, n_blocks, n_rows);
 
-	JBLOCKARRAY rows = take(cinfo, n_rows * sizeof(*rows));
-	JBLOCKROW blocks = take(cinfo, (size_t)n_rows * n_blocks * sizeof(*blocks));
+	JBLOCKARRAY rows = jpeg_memory_take(cinfo, n_rows * sizeof(*rows));
+	JBLOCKROW blocks = jpeg_memory_take(cinfo, (size_t)n_rows * n_blocks * sizeof(*blocks));
 
 	for (JDIMENSION i = 0; i < n_rows; i++)
 		rows[i] = blocks + (size_t)i * n_blocks;
@@ -91,13 +92,13 @@ static JBLOCKARRAY alloc_barray(j_common_ptr cinfo, int pool, JDIMENSION n_block
 static jvirt_barray_ptr request_virt_barray(j_common_ptr cinfo, int pool, boolean zeroed, JDIMENSION n_blocks,
 					    JDIMENSION n_rows, JDIMENSION max_access)
 {
-	struct jpeg_memory *m = memory_of(cinfo);
+	struct jpeg_memory *m = jpeg_memory_memory_of(cinfo);
 	struct jvirt_barray_control *v;
 
 	(void)max_access; /* all rows are always in memory */
 	if (pool != JPOOL_IMAGE)
 		ERREXIT1(cinfo, JERR_BAD_POOL_ID, pool);
-	v = take(cinfo, sizeof(*v));
+	v = jpeg_memory_take(cinfo, sizeof(*v));
 	*v = (struct jvirt_barray_control){ m->coefficients, NULL, n_blocks, n_rows, zeroed };
 	m->coefficients = v;
 	return v;
@@ -105,7 +106,7 @@ static jvirt_barray_ptr request_virt_barray(j_common_ptr cinfo, int pool, boolea
 
 static void realize_virt_arrays(j_common_ptr cinfo)
 {
-	struct jpeg_memory *m = memory_of(cinfo);
+	struct jpeg_memory *m = jpeg_memory_memory_of(cinfo);
 
 	for (struct jvirt_barray_control *v = m->coefficients; v; v = v->next) {
 		if (v->rows)
@@ -126,9 +127,9 @@ static JBLOCKARRAY access_virt_barray(j_common_ptr cinfo, jvirt_barray_ptr v, JD
 	return v->rows + start;
 }
 
-static void free_pool(j_common_ptr cinfo, int pool)
+static void jpeg_memory_free_pool(j_common_ptr cinfo, int pool)
 {
-	struct jpeg_memory *m = memory_of(cinfo);
+	struct jpeg_memory *m = jpeg_memory_memory_of(cinfo);
 
 	m->free_pool(cinfo, pool);
 	if (pool == JPOOL_IMAGE) {
@@ -154,7 +155,7 @@ void jpeg_memory_install(struct jpeg_memory *m, j_decompress_ptr cinfo)
 	mem->request_virt_barray = request_virt_barray;
 	mem->realize_virt_arrays = realize_virt_arrays;
 	mem->access_virt_barray = access_virt_barray;
-	mem->free_pool = free_pool;
+	mem->free_pool = jpeg_memory_free_pool;
 }
 
 void jpeg_memory_forget_tables(struct jpeg_memory *m, j_decompress_ptr cinfo)

@@ -71,7 +71,7 @@ static struct jpeg_reader *reader_of(j_decompress_ptr cinfo)
 	return (struct jpeg_reader *)((char *)cinfo - offsetof(struct jpeg_reader, cinfo));
 }
 
-static _Noreturn void give_up(struct jpeg_reader *r, int outcome)
+static _Noreturn void jpeg_reader_give_up(struct jpeg_reader *r, int outcome)
 {
 	r->outcome = outcome;
 	longjmp(r->escape, 1);
@@ -83,27 +83,27 @@ static _Noreturn void refuse_process(struct jpeg_reader *r, int marker)
 	int n = marker & 15;
 	const char *kind = (n & 3) == 3 ? "lossless" : n & 4 ? "hierarchical" : "unknown";
 
-	give_up(r, image_fail(r->err, IMAGE_E_FORMAT,
-			      "%s JPEG (SOF%d), which this libjpeg-turbo (" LIBJPEG_VERSION
-			      ") cannot decode; save it as a baseline JPEG or a PNG",
-			      kind, n));
+	jpeg_reader_give_up(r, image_fail(r->err, IMAGE_E_FORMAT,
+					  "%s JPEG (SOF%d), which this libjpeg-turbo (" LIBJPEG_VERSION
+					  ") cannot decode; save it as a baseline JPEG or a PNG",
+					  kind, n));
 }
 
-static void on_error(j_common_ptr cinfo)
+static void jpeg_reader_on_error(j_common_ptr cinfo)
 {
 	struct jpeg_reader *r = reader_of((j_decompress_ptr)cinfo);
 	char text[JMSG_LENGTH_MAX];
 
 	if (r->errors.msg_code == JERR_OUT_OF_MEMORY)
-		give_up(r, -ENOMEM);
+		jpeg_reader_give_up(r, -ENOMEM);
 	if (r->errors.msg_code == JERR_SOF_UNSUPPORTED)
 		refuse_process(r, r->errors.msg_parm.i[0]);
 	r->errors.format_message(cinfo, text);
-	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cannot be decoded: %.150s", text));
+	jpeg_reader_give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cannot be decoded: %.150s", text));
 }
 
 /* Warnings are problems that libjpeg repairs by itself; Pillow does not report them either. */
-static void on_message(j_common_ptr cinfo, int level)
+static void jpeg_reader_on_message(j_common_ptr cinfo, int level)
 {
 	if (level < 0)
 		cinfo->err->num_warnings++;
@@ -114,20 +114,21 @@ static void on_output(j_common_ptr cinfo)
 	(void)cinfo; /* never on stderr */
 }
 
-static void on_progress(j_common_ptr common)
+static void jpeg_reader_on_progress(j_common_ptr common)
 {
 	j_decompress_ptr cinfo = (j_decompress_ptr)common;
 	struct jpeg_reader *r = reader_of(cinfo);
 
 	if (cinfo->input_scan_number > 0 && (uint32_t)cinfo->input_scan_number > r->limits->max_scans)
-		give_up(r, image_fail(r->err, IMAGE_E_LIMIT, "JPEG with more than %u scans", r->limits->max_scans));
+		jpeg_reader_give_up(
+			r, image_fail(r->err, IMAGE_E_LIMIT, "JPEG with more than %u scans", r->limits->max_scans));
 	/* libjpeg calls this once for each row of MCUs and each of its passes. */
 	uint32_t mcu_height = cinfo->max_v_samp_factor > 0 ? (uint32_t)cinfo->max_v_samp_factor * DCTSIZE : DCTSIZE;
 	if (!cpu_budget_spend(&r->budget, (uint64_t)cinfo->image_width * mcu_height))
-		give_up(r, image_fail(r->err, IMAGE_E_TIME,
-				      "JPEG that takes more than %.3g s of processor time to decode "
-				      "(limits.image_time in the daemon's configuration)",
-				      (double)r->limits->max_ns / 1e9));
+		jpeg_reader_give_up(r, image_fail(r->err, IMAGE_E_TIME,
+						  "JPEG that takes more than %.3g s of processor time to decode "
+						  "(limits.image_time in the daemon's configuration)",
+						  (double)r->limits->max_ns / 1e9));
 }
 
 static void source_nothing(j_decompress_ptr cinfo)
@@ -141,9 +142,9 @@ static boolean source_fill(j_decompress_ptr cinfo)
 	struct jpeg_reader *r = reader_of(cinfo);
 
 	if (r->finishing)
-		give_up(r, 0);
-	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cut short: the data end at row %u of %u",
-			      cinfo->output_scanline, r->header.height));
+		jpeg_reader_give_up(r, 0);
+	jpeg_reader_give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cut short: the data end at row %u of %u",
+					  cinfo->output_scanline, r->header.height));
 }
 
 static void source_skip(j_decompress_ptr cinfo, long n)
@@ -159,10 +160,10 @@ static void source_skip(j_decompress_ptr cinfo, long n)
 static void set_callbacks(struct jpeg_reader *r)
 {
 	r->cinfo.err = jpeg_std_error(&r->errors);
-	r->errors.error_exit = on_error;
-	r->errors.emit_message = on_message;
+	r->errors.error_exit = jpeg_reader_on_error;
+	r->errors.emit_message = jpeg_reader_on_message;
 	r->errors.output_message = on_output;
-	r->progress.progress_monitor = on_progress;
+	r->progress.progress_monitor = jpeg_reader_on_progress;
 	r->source = (struct jpeg_source_mgr){
 		.init_source = source_nothing,
 		.fill_input_buffer = source_fill,
@@ -222,7 +223,7 @@ void jpeg_reader_close(struct jpeg_reader *r)
 	jpeg_abort_decompress(&r->cinfo);
 }
 
-static int check_size(struct jpeg_reader *r, struct image_error *err)
+static int jpeg_reader_check_size(struct jpeg_reader *r, struct image_error *err)
 {
 	const struct jpeg_header *h = &r->header;
 	uint64_t n_px = (uint64_t)h->width * h->height;
@@ -237,7 +238,7 @@ static int check_size(struct jpeg_reader *r, struct image_error *err)
 }
 
 /* Both calls into libjpeg start like this: their frame must stay while the jump is armed. */
-static int read_header(struct jpeg_reader *r, struct image_error *err)
+static int jpeg_reader_read_header(struct jpeg_reader *r, struct image_error *err)
 {
 	r->err = err;
 	r->finishing = false;
@@ -266,9 +267,9 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 
 	int outcome = jpeg_header_read(bytes, n_bytes, &r->joined, &r->header, err);
 	if (outcome == 0)
-		outcome = check_size(r, err);
+		outcome = jpeg_reader_check_size(r, err);
 	if (outcome == 0)
-		outcome = read_header(r, err);
+		outcome = jpeg_reader_read_header(r, err);
 	if (outcome)
 		return outcome;
 	info->width = r->header.width;
@@ -295,7 +296,7 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t n_px)
 	}
 }
 
-static void read_rows(struct jpeg_reader *r, uint8_t *to, size_t stride_bytes, uint32_t n_rows)
+static void jpeg_reader_read_rows(struct jpeg_reader *r, uint8_t *to, size_t stride_bytes, uint32_t n_rows)
 {
 	j_decompress_ptr cinfo = &r->cinfo;
 	uint32_t done = 0;
@@ -322,7 +323,7 @@ static void read_to_end(struct jpeg_reader *r, uint8_t *spare)
 	if (cinfo->output_height - cinfo->output_scanline > 1)
 		(void)jpeg_skip_scanlines(cinfo, cinfo->output_height - cinfo->output_scanline - 1);
 	if (cinfo->output_scanline < cinfo->output_height)
-		read_rows(r, spare, 0, 1);
+		jpeg_reader_read_rows(r, spare, 0, 1);
 	r->finishing = true;
 	(void)jpeg_finish_decompress(cinfo);
 }
@@ -364,8 +365,8 @@ static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSI
 		jpeg_crop_scanline(cinfo, x, width);
 }
 
-static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
-		  struct image_error *err)
+static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+			      struct image_error *err)
 {
 	j_decompress_ptr cinfo = &r->cinfo;
 	JDIMENSION x, width;
@@ -388,10 +389,10 @@ static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *
 	uint8_t *spare = to + stride * want.height;
 
 	if (is_smoothed(cinfo))
-		read_rows(r, spare, 0, want.y);
+		jpeg_reader_read_rows(r, spare, 0, want.y);
 	else if (want.y > 0)
 		(void)jpeg_skip_scanlines(cinfo, want.y);
-	read_rows(r, to, stride, want.height);
+	jpeg_reader_read_rows(r, to, stride, want.height);
 	if (!several_scans && !tail_is_harmless(r))
 		read_to_end(r, spare);
 	return 0;
@@ -451,7 +452,7 @@ int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scra
 	int outcome = decode_quickly(r, want, pixels, out);
 
 	if (outcome == SCAN_E_UNSURE)
-		outcome = decode(r, want, pixels, out, err);
+		outcome = jpeg_reader_decode(r, want, pixels, out, err);
 
 	jpeg_abort_decompress(&r->cinfo); /* frees the picture's memory, whatever the outcome */
 	return outcome;

@@ -41,14 +41,14 @@ struct walk {
 	struct png_texts texts;
 };
 
-static uint32_t get16(const uint8_t *p)
+static uint32_t png_chunks_get16(const uint8_t *p)
 {
 	return (uint32_t)p[0] << 8 | p[1];
 }
 
-static uint32_t get32(const uint8_t *p)
+static uint32_t png_chunks_get32(const uint8_t *p)
 {
-	return get16(p) << 16 | get16(p + 2);
+	return png_chunks_get16(p) << 16 | png_chunks_get16(p + 2);
 }
 
 static bool is_name_char(uint8_t c)
@@ -64,8 +64,8 @@ static bool peek_chunk(const uint8_t *bytes, size_t n_bytes, size_t at, struct c
 	for (size_t i = 4; i < 8; i++)
 		if (!is_name_char(bytes[at + i]))
 			return false;
-	c->n = get32(bytes + at);
-	c->name = get32(bytes + at + 4);
+	c->n = png_chunks_get32(bytes + at);
+	c->name = png_chunks_get32(bytes + at + 4);
 	c->data = bytes + at + CHUNK_HEADER;
 	c->n_here = n_bytes - at - CHUNK_HEADER;
 	if (c->n_here > c->n)
@@ -94,7 +94,7 @@ bool png_next_data(const uint8_t *bytes, size_t n_bytes, size_t *at, const uint8
 	return true;
 }
 
-static int damaged(struct walk *w, const struct chunk *c)
+static int png_chunks_damaged(struct walk *w, const struct chunk *c)
 {
 	return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: bad %c%c%c%c chunk", c->name >> 24,
 			  c->name >> 16 & 0xff, c->name >> 8 & 0xff, c->name & 0xff);
@@ -118,15 +118,15 @@ static bool kind_exists(uint8_t bits, uint8_t color)
 	}
 }
 
-static int read_header(struct walk *w, const struct chunk *c)
+static int png_chunks_read_header(struct walk *w, const struct chunk *c)
 {
 	struct png_layout *l = w->layout;
 
 	if (c->n < 13)
-		return damaged(w, c);
+		return png_chunks_damaged(w, c);
 	if (!w->behind_data) {
-		l->width = get32(c->data);
-		l->height = get32(c->data + 4);
+		l->width = png_chunks_get32(c->data);
+		l->height = png_chunks_get32(c->data + 4);
 		if (kind_exists(c->data[8], c->data[9])) {
 			l->bits = c->data[8];
 			l->color = c->data[9];
@@ -134,7 +134,7 @@ static int read_header(struct walk *w, const struct chunk *c)
 		}
 		l->interlaced |= c->data[12] != 0;
 	}
-	return c->data[11] == 0 ? 0 : damaged(w, c); /* filter method */
+	return c->data[11] == 0 ? 0 : png_chunks_damaged(w, c); /* filter method */
 }
 
 static int read_palette(struct walk *w, const struct chunk *c)
@@ -144,7 +144,7 @@ static int read_palette(struct walk *w, const struct chunk *c)
 	if (w->behind_data || !w->known || l->color != PNG_PALETTE)
 		return 0;
 	if (c->n / 3 > 256)
-		return damaged(w, c);
+		return png_chunks_damaged(w, c);
 	memset(l->palette, 0, sizeof(l->palette));
 	memcpy(l->palette, c->data, c->n / 3 * 3);
 	return 0;
@@ -158,14 +158,14 @@ static int read_transparency(struct walk *w, const struct chunk *c)
 		least = 2;
 	else if (w->known && w->layout->color == PNG_RGB && w->layout->bits <= 16)
 		least = 6;
-	return c->n < least ? damaged(w, c) : 0;
+	return c->n < least ? png_chunks_damaged(w, c) : 0;
 }
 
 static int read_animation(struct walk *w, const struct chunk *c)
 {
 	if (c->n < 8)
-		return damaged(w, c);
-	uint32_t n = get32(c->data);
+		return png_chunks_damaged(w, c);
+	uint32_t n = png_chunks_get32(c->data);
 
 	if (w->has_count) {
 		w->has_count = false;
@@ -178,10 +178,10 @@ static int read_animation(struct walk *w, const struct chunk *c)
 
 static int next_in_sequence(struct walk *w, const struct chunk *c)
 {
-	uint32_t sequence = get32(c->data);
+	uint32_t sequence = png_chunks_get32(c->data);
 
 	if (w->has_sequence ? sequence != (uint64_t)w->sequence + 1 : sequence != 0)
-		return damaged(w, c);
+		return png_chunks_damaged(w, c);
 	w->has_sequence = true;
 	w->sequence = sequence;
 	return 0;
@@ -190,19 +190,20 @@ static int next_in_sequence(struct walk *w, const struct chunk *c)
 /* Animation data continue a sequence that a frame's control chunk began. */
 static int read_frame_data(struct walk *w, const struct chunk *c)
 {
-	return c->n_here < 4 || !w->has_sequence ? damaged(w, c) : next_in_sequence(w, c);
+	return c->n_here < 4 || !w->has_sequence ? png_chunks_damaged(w, c) : next_in_sequence(w, c);
 }
 
-static int read_frame(struct walk *w, const struct chunk *c)
+static int png_chunks_read_frame(struct walk *w, const struct chunk *c)
 {
 	struct png_layout *l = w->layout;
 
 	if (c->n < 26 || next_in_sequence(w, c))
-		return damaged(w, c);
-	struct region_px f = { get32(c->data + 12), get32(c->data + 16), get32(c->data + 4), get32(c->data + 8) };
+		return png_chunks_damaged(w, c);
+	struct region_px f = { png_chunks_get32(c->data + 12), png_chunks_get32(c->data + 16),
+			       png_chunks_get32(c->data + 4), png_chunks_get32(c->data + 8) };
 
 	if ((uint64_t)f.x + f.width > l->width || (uint64_t)f.y + f.height > l->height)
-		return damaged(w, c);
+		return png_chunks_damaged(w, c);
 	if (!w->behind_data) {
 		l->frame = f;
 		w->has_frame = true;
@@ -212,14 +213,14 @@ static int read_frame(struct walk *w, const struct chunk *c)
 
 static int at_least(struct walk *w, const struct chunk *c, size_t n)
 {
-	return c->n < n ? damaged(w, c) : 0;
+	return c->n < n ? png_chunks_damaged(w, c) : 0;
 }
 
 static int read_chunk(struct walk *w, const struct chunk *c)
 {
 	switch (c->name) {
 	case PNG_NAME('I', 'H', 'D', 'R'):
-		return read_header(w, c);
+		return png_chunks_read_header(w, c);
 	case PNG_NAME('P', 'L', 'T', 'E'):
 		return read_palette(w, c);
 	case PNG_NAME('t', 'R', 'N', 'S'):
@@ -235,7 +236,7 @@ static int read_chunk(struct walk *w, const struct chunk *c)
 	case PNG_NAME('a', 'c', 'T', 'L'):
 		return read_animation(w, c);
 	case PNG_NAME('f', 'c', 'T', 'L'):
-		return read_frame(w, c);
+		return png_chunks_read_frame(w, c);
 	default:
 		return png_texts_read(&w->texts, c->name, c->data, c->n);
 	}
@@ -254,7 +255,8 @@ static int check_crc(struct walk *w, const struct chunk *c)
 
 	if (w->n_bytes - (size_t)(crc - w->bytes) < CHUNK_CRC)
 		return cut_short(w);
-	return crc32(crc32(0, c->data - 4, 4), c->data, (uInt)c->n) == get32(crc) ? 0 : damaged(w, c);
+	return crc32(crc32(0, c->data - 4, 4), c->data, (uInt)c->n) == png_chunks_get32(crc) ? 0
+											     : png_chunks_damaged(w, c);
 }
 
 static int walk_to_data(struct walk *w)
@@ -289,7 +291,7 @@ static int walk_data(struct walk *w)
 	w->layout->data_at = w->at;
 	while (peek_chunk(w->bytes, w->n_bytes, w->at, &c) && is_data(c.name)) {
 		if (c.name == PNG_NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
-			return damaged(w, &c);
+			return png_chunks_damaged(w, &c);
 		(void)png_next_data(w->bytes, w->n_bytes, &w->at, &data, &n_data);
 		w->layout->data_bytes += n_data;
 	}
@@ -308,7 +310,7 @@ static int walk_to_end(struct walk *w, bool animated)
 		if (c.n_here < c.n)
 			return cut_short(w);
 		if (c.name == PNG_NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
-			return damaged(w, &c);
+			return png_chunks_damaged(w, &c);
 		int r = read_chunk(w, &c);
 
 		if (r)

@@ -32,7 +32,7 @@ struct rows {
 	unsigned pixel_bytes; /* between neighbours, for the filters */
 };
 
-static unsigned channels(const struct png_layout *l)
+static unsigned png_rows_channels(const struct png_layout *l)
 {
 	switch (l->color) {
 	case PNG_RGB:
@@ -60,7 +60,7 @@ static int join_stream(struct png_rows *r, const struct png_layout *l, const uin
 	return 0;
 }
 
-static int reserve(struct png_rows *r, struct rows *s)
+static int png_rows_reserve(struct png_rows *r, struct rows *s)
 {
 	size_t room = INFLATE_WINDOW + s->row_bytes + PART_BYTES, line = s->layout->frame.width;
 
@@ -80,7 +80,7 @@ static int reserve(struct png_rows *r, struct rows *s)
 }
 
 /* Makes room in the window. */
-static void slide(struct rows *s)
+static void png_rows_slide(struct rows *s)
 {
 	size_t n_unread = (size_t)(s->end - s->next), n_all = (size_t)(s->end - s->window), n_keep = INFLATE_WINDOW;
 
@@ -92,13 +92,13 @@ static void slide(struct rows *s)
 }
 
 /* Inflates until there is a whole row. */
-static int fill(struct rows *s)
+static int png_rows_fill(struct rows *s)
 {
 	while ((size_t)(s->end - s->next) < s->row_bytes) {
 		if (s->inflated != INFLATE_MORE)
 			return PNG_ROWS_UNSURE;
 		if (s->end >= s->limit)
-			slide(s);
+			png_rows_slide(s);
 		s->inflated = inflate_run(s->inflate, &s->end, s->limit);
 	}
 	return 0;
@@ -108,7 +108,7 @@ static int fill(struct rows *s)
 static int check_end(struct rows *s, uint32_t adler)
 {
 	if (s->next == s->end && s->inflated == INFLATE_MORE) {
-		slide(s);
+		png_rows_slide(s);
 		s->inflated = inflate_run(s->inflate, &s->end, s->end + 1);
 	}
 	if (s->next != s->end)
@@ -133,7 +133,7 @@ static void pick_bits(const uint8_t *in, unsigned bits, uint32_t first, uint32_t
 	}
 }
 
-static void emit(const struct rows *s, const uint8_t *row, uint32_t x, uint32_t n, uint8_t *rgb)
+static void png_rows_emit(const struct rows *s, const uint8_t *row, uint32_t x, uint32_t n, uint8_t *rgb)
 {
 	const struct png_layout *l = s->layout;
 	const uint8_t *from = row + (size_t)x * s->pixel_bytes;
@@ -153,13 +153,13 @@ static void emit(const struct rows *s, const uint8_t *row, uint32_t x, uint32_t 
 	png_samples_to_rgb(l, samples, n, rgb);
 }
 
-static int read_rows(struct rows *s, struct region_px want, struct image *out, struct cpu_budget *budget)
+static int png_rows_read_rows(struct rows *s, struct region_px want, struct image *out, struct cpu_budget *budget)
 {
 	const bool to_end = want.y + want.height == s->layout->frame.height;
 	uint32_t adler = 1;
 
 	for (uint32_t y = 0; y < want.y + want.height; y++) {
-		if (!cpu_budget_spend(budget, s->layout->frame.width) || fill(s))
+		if (!cpu_budget_spend(budget, s->layout->frame.width) || png_rows_fill(s))
 			return PNG_ROWS_UNSURE;
 		unsigned filter = s->next[0];
 		if (filter >= PNG_N_FILTERS)
@@ -171,7 +171,7 @@ static int read_rows(struct rows *s, struct region_px want, struct image *out, s
 		png_unfilter(filter, s->next + 1, s->line[1], row, s->n_used, s->pixel_bytes);
 		s->next += s->row_bytes;
 		if (y >= want.y)
-			emit(s, row, want.x, want.width, out->rgb + (y - want.y) * out->stride_bytes);
+			png_rows_emit(s, row, want.x, want.width, out->rgb + (y - want.y) * out->stride_bytes);
 		s->line[0] = s->line[1];
 		s->line[1] = row;
 	}
@@ -182,18 +182,18 @@ int png_rows_read(struct png_rows *r, const struct png_layout *l, const uint8_t 
 		  struct region_px want, struct image *out, struct cpu_budget *budget)
 {
 	struct rows s = { .layout = l, .row_bytes = (size_t)png_row_bytes(l, l->frame.width) };
-	unsigned pixel_bits = channels(l) * l->bits;
+	unsigned pixel_bits = png_rows_channels(l) * l->bits;
 	int outcome;
 
 	if (l->interlaced || !l->complete || want.height == 0 || s.row_bytes > ROW_MAX || l->data_bytes > STREAM_MAX)
 		return PNG_ROWS_UNSURE;
 	s.pixel_bytes = pixel_bits < 8 ? 1 : pixel_bits / 8;
 	s.n_used = ((size_t)(want.x + want.width) * pixel_bits + 7) / 8;
-	if ((outcome = join_stream(r, l, bytes, n_bytes)) || (outcome = reserve(r, &s)))
+	if ((outcome = join_stream(r, l, bytes, n_bytes)) || (outcome = png_rows_reserve(r, &s)))
 		return outcome;
 	if (inflate_begin(s.inflate, r->stream.data, l->data_bytes) != INFLATE_MORE)
 		return PNG_ROWS_UNSURE;
-	return read_rows(&s, want, out, budget);
+	return png_rows_read_rows(&s, want, out, budget);
 }
 
 void png_rows_trim(struct png_rows *r, size_t keep_bytes)

@@ -22,12 +22,12 @@ static int bad_method(struct png_texts *t)
 	return image_fail(t->err, IMAGE_E_CORRUPT, "damaged PNG: a text or profile is packed in an unknown way");
 }
 
-static voidpf zlib_take(voidpf arena, uInt n, uInt size)
+static voidpf png_text_zlib_take(voidpf arena, uInt n, uInt size)
 {
 	return arena_take(arena, (size_t)n * size);
 }
 
-static void zlib_give(voidpf arena, voidpf p)
+static void png_text_zlib_give(voidpf arena, voidpf p)
 {
 	(void)arena; /* freed with the whole arena */
 	(void)p;
@@ -37,13 +37,13 @@ static bool ready_to_unpack(struct png_texts *t)
 {
 	if (t->unpacked)
 		return inflateReset(&t->z) == Z_OK;
-	t->z = (z_stream){ .zalloc = zlib_take, .zfree = zlib_give, .opaque = t->arena };
+	t->z = (z_stream){ .zalloc = png_text_zlib_take, .zfree = png_text_zlib_give, .opaque = t->arena };
 	t->unpacked = arena_take(t->arena, TEXT_MAX);
 	return t->unpacked && inflateInit(&t->z) == Z_OK;
 }
 
 /* Unpacks into t->unpacked. Damaged data count as no text. */
-static int unpack(struct png_texts *t, const uint8_t *packed, size_t n_packed, size_t *n_text)
+static int png_text_unpack(struct png_texts *t, const uint8_t *packed, size_t n_packed, size_t *n_text)
 {
 	if (!ready_to_unpack(t))
 		return -ENOMEM;
@@ -131,7 +131,7 @@ static size_t field_length(const uint8_t *s, size_t n)
 	return zero ? (size_t)(zero - s) : n;
 }
 
-static int read_text(struct png_texts *t, const uint8_t *data, size_t n)
+static int png_text_read_text(struct png_texts *t, const uint8_t *data, size_t n)
 {
 	size_t n_key = field_length(data, n), start = n_key < n ? n_key + 1 : n;
 
@@ -148,7 +148,7 @@ static int read_packed_text(struct png_texts *t, const uint8_t *data, size_t n)
 
 	if (start < n && data[start++] != 0) /* compression method */
 		return bad_method(t);
-	int r = unpack(t, data + start, n - start, &n_text);
+	int r = png_text_unpack(t, data + start, n - start, &n_text);
 
 	return r ? r : note_text(t, data, n_key, t->unpacked, n_text);
 }
@@ -173,7 +173,7 @@ static int read_international_text(struct png_texts *t, const uint8_t *data, siz
 		return 0;
 	if (!packed)
 		return note_text(t, data, n_key, data + at, n - at);
-	int r = unpack(t, data + at, n - at, &n_text);
+	int r = png_text_unpack(t, data + at, n - at, &n_text);
 
 	return r ? r : note_text(t, data, n_key, t->unpacked, n_text);
 }
@@ -185,7 +185,7 @@ static int read_profile(struct png_texts *t, const uint8_t *data, size_t n)
 
 	if (method >= n || data[method] != 0)
 		return bad_method(t);
-	return unpack(t, data + method + 1, n - method - 1, &ignored);
+	return png_text_unpack(t, data + method + 1, n - method - 1, &ignored);
 }
 
 void png_texts_init(struct png_texts *t, struct arena *arena, struct image_error *err)
@@ -199,7 +199,7 @@ int png_texts_read(struct png_texts *t, uint32_t name, const uint8_t *data, size
 	case PNG_NAME('i', 'C', 'C', 'P'):
 		return read_profile(t, data, n);
 	case PNG_NAME('t', 'E', 'X', 't'):
-		return read_text(t, data, n);
+		return png_text_read_text(t, data, n);
 	case PNG_NAME('z', 'T', 'X', 't'):
 		return read_packed_text(t, data, n);
 	case PNG_NAME('i', 'T', 'X', 't'):

@@ -94,7 +94,7 @@ void png_reader_close(struct png_reader *r)
 	png_rows_trim(&r->rows, KEEP_BYTES);
 }
 
-static int check_size(const struct png_reader *r, struct image_error *err)
+static int png_reader_check_size(const struct png_reader *r, struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
 	uint64_t n_px = (uint64_t)l->width * l->height, n_raw = png_row_bytes(l, l->frame.width) * l->frame.height;
@@ -119,7 +119,7 @@ int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, 
 
 	arena_reset(&r->arena, KEEP_BYTES);
 	if (outcome == 0)
-		outcome = check_size(r, err);
+		outcome = png_reader_check_size(r, err);
 	if (outcome)
 		return outcome;
 	info->width = r->layout.width;
@@ -130,7 +130,7 @@ int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, 
 
 /* ---- callbacks of libpng ---- */
 
-static _Noreturn void on_error(png_structp png, png_const_charp text)
+static _Noreturn void png_reader_on_error(png_structp png, png_const_charp text)
 {
 	struct png_reader *r = png_get_error_ptr(png);
 
@@ -149,13 +149,13 @@ static png_voidp on_malloc(png_structp png, png_alloc_size_t size)
 	return arena_take(png_get_mem_ptr(png), size);
 }
 
-static void on_free(png_structp png, png_voidp p)
+static void png_reader_on_free(png_structp png, png_voidp p)
 {
 	(void)png; /* freed with the whole arena */
 	(void)p;
 }
 
-static void put32(uint8_t *p, uint32_t v)
+static void png_reader_put32(uint8_t *p, uint32_t v)
 {
 	p[0] = (uint8_t)(v >> 24);
 	p[1] = (uint8_t)(v >> 16);
@@ -178,8 +178,8 @@ static bool next_piece(struct png_reader *r)
 	if (!more && r->ended)
 		return false;
 	r->ended = !more;
-	put32(r->link, 0); /* the checksum of the previous chunk is not checked */
-	put32(r->link + 4, more ? (uint32_t)r->n_next_data : 0);
+	png_reader_put32(r->link, 0); /* the checksum of the previous chunk is not checked */
+	png_reader_put32(r->link + 4, more ? (uint32_t)r->n_next_data : 0);
 	memcpy(r->link + 8, more ? "IDAT" : "IEND", 4);
 	r->piece = first ? r->link + 4 : r->link;
 	r->n_piece = first ? 8 : 12;
@@ -211,13 +211,13 @@ static void write_head(struct png_reader *r)
 	uint8_t *p = r->head;
 
 	memcpy(p, "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", 16);
-	put32(p + 16, l->frame.width);
-	put32(p + 20, l->frame.height);
+	png_reader_put32(p + 16, l->frame.width);
+	png_reader_put32(p + 20, l->frame.height);
 	p[24] = l->bits;
 	p[25] = l->color == PNG_PALETTE ? PNG_GREY : l->color;
 	p[26] = p[27] = 0;
 	p[28] = l->interlaced;
-	put32(p + 29, 0);
+	png_reader_put32(p + 29, 0);
 	r->piece = r->head;
 	r->n_piece = sizeof(r->head);
 	r->next_data = NULL;
@@ -225,10 +225,10 @@ static void write_head(struct png_reader *r)
 	r->at = l->data_at;
 }
 
-static void start(struct png_reader *r)
+static void png_reader_start(struct png_reader *r)
 {
-	r->png =
-		png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, on_error, on_warning, &r->arena, on_malloc, on_free);
+	r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, png_reader_on_error, on_warning, &r->arena,
+					  on_malloc, png_reader_on_free);
 	png_infop info = r->png ? png_create_info_struct(r->png) : NULL;
 
 	if (!info)
@@ -267,7 +267,7 @@ static void read_row(struct png_reader *r, uint8_t *to)
 }
 
 /* want lies in the frame. Rows before it are inflated and dropped. */
-static void read_rows(struct png_reader *r, struct region_px want, struct image *out)
+static void png_reader_read_rows(struct png_reader *r, struct region_px want, struct image *out)
 {
 	const struct png_layout *l = &r->layout;
 	/* In a file that is cut short, all rows are read to find out whether the missing data matters. */
@@ -286,12 +286,12 @@ static void read_passes(struct png_reader *r, size_t row_bytes)
 			read_row(r, r->raw.data + y * row_bytes);
 }
 
-static voidpf zlib_take(voidpf arena, uInt n, uInt size)
+static voidpf png_reader_zlib_take(voidpf arena, uInt n, uInt size)
 {
 	return arena_take(arena, (size_t)n * size);
 }
 
-static void zlib_give(voidpf arena, voidpf p)
+static void png_reader_zlib_give(voidpf arena, voidpf p)
 {
 	(void)arena;
 	(void)p;
@@ -302,7 +302,7 @@ static void zlib_give(voidpf arena, voidpf p)
 static bool stream_ends_on_row(struct png_reader *r)
 {
 	uint8_t sink[4096];
-	z_stream z = { .zalloc = zlib_take, .zfree = zlib_give, .opaque = &r->arena };
+	z_stream z = { .zalloc = png_reader_zlib_take, .zfree = png_reader_zlib_give, .opaque = &r->arena };
 	size_t at = r->layout.data_at, n;
 	const uint8_t *data;
 	uint64_t n_out = 0;
@@ -324,7 +324,7 @@ static bool stream_ends_on_row(struct png_reader *r)
 }
 
 /* libpng had all rows and reported an error in the data after them, which Pillow never looks at. */
-static bool is_whole(const struct png_reader *r)
+static bool png_reader_is_whole(const struct png_reader *r)
 {
 	return r->layout.interlaced ? png_get_current_pass_number(r->png) >= N_PASSES
 				    : png_get_current_row_number(r->png) >= r->layout.frame.height;
@@ -339,7 +339,7 @@ static int after_error(struct png_reader *r, struct region_px want, struct image
 				  (double)r->limits->max_ns / 1e9);
 	if (!r->png || !r->problem[0] || strcmp(r->problem, "Out of memory") == 0)
 		return -ENOMEM;
-	if (is_whole(r)) {
+	if (png_reader_is_whole(r)) {
 		if (!r->layout.interlaced && r->n_done < r->layout.frame.height)
 			keep_row(r, want, out, r->n_done); /* the last row, whose reading ended in the error */
 		return 0;
@@ -350,23 +350,24 @@ static int after_error(struct png_reader *r, struct region_px want, struct image
 }
 
 /* Runs libpng. Returns 0, also if rows are missing that Pillow takes as zero, IMAGE_E_CORRUPT or -ENOMEM. */
-static int run(struct png_reader *r, struct region_px want, struct image *out, size_t row_bytes,
-	       struct image_error *err)
+static int png_reader_run(struct png_reader *r, struct region_px want, struct image *out, size_t row_bytes,
+			  struct image_error *err)
 {
 	r->png = NULL;
 	r->problem[0] = '\0';
 	if (setjmp(r->escape))
 		return after_error(r, want, out, err);
-	start(r);
+	png_reader_start(r);
 	if (r->layout.interlaced)
 		read_passes(r, row_bytes);
 	else
-		read_rows(r, want, out);
+		png_reader_read_rows(r, want, out);
 	return 0;
 }
 
 /* `want` in the frame's coordinates; `out` has the same size. */
-static int read_frame(struct png_reader *r, struct region_px want, struct image *out, struct image_error *err)
+static int png_reader_read_frame(struct png_reader *r, struct region_px want, struct image *out,
+				 struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
 	size_t row_bytes = l->frame.width * png_pixel_bytes(l),
@@ -379,7 +380,7 @@ static int read_frame(struct png_reader *r, struct region_px want, struct image 
 		return -ENOMEM;
 	memset(r->raw.data, 0, n_raw);
 	r->n_done = 0;
-	outcome = run(r, want, out, row_bytes, err);
+	outcome = png_reader_run(r, want, out, row_bytes, err);
 
 	arena_reset(&r->arena, KEEP_BYTES);
 	if (outcome)
@@ -392,12 +393,12 @@ static int read_frame(struct png_reader *r, struct region_px want, struct image 
 	return 0;
 }
 
-static uint32_t max32(uint32_t a, uint32_t b)
+static uint32_t png_reader_max32(uint32_t a, uint32_t b)
 {
 	return a > b ? a : b;
 }
 
-static uint32_t min32(uint32_t a, uint32_t b)
+static uint32_t png_reader_min32(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
@@ -413,8 +414,8 @@ int png_reader_region(struct png_reader *r, struct region_px want, struct scratc
 		return -ENOMEM;
 	*out = (struct image){ rgb, stride, want.width, want.height };
 
-	uint32_t left = max32(want.x, f.x), right = min32(want.x + want.width, f.x + f.width);
-	uint32_t top = max32(want.y, f.y), bottom = min32(want.y + want.height, f.y + f.height);
+	uint32_t left = png_reader_max32(want.x, f.x), right = png_reader_min32(want.x + want.width, f.x + f.width);
+	uint32_t top = png_reader_max32(want.y, f.y), bottom = png_reader_min32(want.y + want.height, f.y + f.height);
 	bool inside = left == want.x && top == want.y && right == want.x + want.width && bottom == want.y + want.height;
 
 	if (!inside)
@@ -422,10 +423,11 @@ int png_reader_region(struct png_reader *r, struct region_px want, struct scratc
 	if (left >= right || top >= bottom) { /* the frame is outside; its first row must still be sound */
 		struct image none = { rgb, stride, 0, 0 };
 
-		return read_frame(r, (struct region_px){ 0, 0, 0, 0 }, &none, err);
+		return png_reader_read_frame(r, (struct region_px){ 0, 0, 0, 0 }, &none, err);
 	}
 	struct image part = { rgb + (top - want.y) * stride + (size_t)(left - want.x) * 3, stride, right - left,
 			      bottom - top };
 
-	return read_frame(r, (struct region_px){ left - f.x, top - f.y, right - left, bottom - top }, &part, err);
+	return png_reader_read_frame(r, (struct region_px){ left - f.x, top - f.y, right - left, bottom - top }, &part,
+				     err);
 }

@@ -66,13 +66,13 @@ static uint32_t read_bits(struct bits *b, uint32_t n)
 	return v;
 }
 
-static bool overrun(const struct bits *b)
+static bool webp_tables_overrun(const struct bits *b)
 {
 	return b->at > (uint64_t)b->n * 8;
 }
 
 /* The code must be complete, or have one symbol, which then takes no bits. */
-static bool build(struct code *c, const uint8_t *length_of, uint32_t n)
+static bool webp_tables_build(struct code *c, const uint8_t *length_of, uint32_t n)
 {
 	uint32_t at[MAX_CODE_LENGTH + 1] = { 0 };
 	int32_t open = 1;
@@ -114,7 +114,7 @@ static uint32_t read_symbol(struct bits *b, const struct code *c)
 	return 0; /* not reached: the code is complete */
 }
 
-static bool read_lengths(struct header *d, uint32_t n)
+static bool webp_tables_read_lengths(struct header *d, uint32_t n)
 {
 	static const uint8_t order[N_LENGTH_CODES] = {
 		17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
@@ -125,7 +125,7 @@ static bool read_lengths(struct header *d, uint32_t n)
 
 	for (uint32_t i = 0; i < n_lengths; i++)
 		of_lengths[order[i]] = (uint8_t)read_bits(&d->in, 3);
-	if (!build(&d->lengths, of_lengths, N_LENGTH_CODES))
+	if (!webp_tables_build(&d->lengths, of_lengths, N_LENGTH_CODES))
 		return false;
 	if (read_bits(&d->in, 1)) {
 		left = 2 + read_bits(&d->in, 2 + 2 * read_bits(&d->in, 3));
@@ -153,7 +153,7 @@ static bool read_code(struct header *d, struct code *c, uint32_t n)
 {
 	memset(d->length_of, 0, n);
 	if (!read_bits(&d->in, 1)) {
-		if (!read_lengths(d, n))
+		if (!webp_tables_read_lengths(d, n))
 			return false;
 	} else {
 		uint32_t n_symbols = 1 + read_bits(&d->in, 1), wide = read_bits(&d->in, 1);
@@ -162,10 +162,10 @@ static bool read_code(struct header *d, struct code *c, uint32_t n)
 		if (n_symbols == 2)
 			d->length_of[read_bits(&d->in, 8)] = 1;
 	}
-	return build(c, d->length_of, n) && !overrun(&d->in);
+	return webp_tables_build(c, d->length_of, n) && !webp_tables_overrun(&d->in);
 }
 
-static bool read_codes(struct header *d)
+static bool webp_tables_read_codes(struct header *d)
 {
 	static const uint16_t n_symbols[N_CODES] = { N_LITERALS + N_LENGTHS, N_LITERALS, N_LITERALS, N_LITERALS,
 						     N_DISTANCES };
@@ -187,7 +187,7 @@ static bool read_cache_bits(struct header *d)
 
 /* ---- a small picture ---- */
 
-static uint32_t read_extra(struct bits *b, uint32_t symbol)
+static uint32_t webp_tables_read_extra(struct bits *b, uint32_t symbol)
 {
 	if (symbol < 4)
 		return symbol + 1;
@@ -216,7 +216,7 @@ static uint64_t distance_of(uint32_t code, uint32_t width)
 	return distance < 1 ? 1 : (uint64_t)distance;
 }
 
-static void remember(struct header *d, uint32_t argb)
+static void webp_tables_remember(struct header *d, uint32_t argb)
 {
 	if (d->cache_bits)
 		d->cache[(argb * 0x1e35a7bdu) >> (32 - d->cache_bits)] = argb;
@@ -240,17 +240,18 @@ static bool read_pixels(struct header *d, uint32_t *px, uint64_t n, uint32_t wid
 		} else if (symbol >= N_LITERALS + N_LENGTHS) {
 			px[at] = d->cache[symbol - N_LITERALS - N_LENGTHS];
 		} else {
-			length = read_extra(&d->in, symbol - N_LITERALS);
-			distance = distance_of(read_extra(&d->in, read_symbol(&d->in, &d->codes[DISTANCE])), width);
+			length = webp_tables_read_extra(&d->in, symbol - N_LITERALS);
+			distance = distance_of(webp_tables_read_extra(&d->in, read_symbol(&d->in, &d->codes[DISTANCE])),
+					       width);
 			if (distance > at || length > n - at)
 				return false;
 		}
-		if (overrun(&d->in))
+		if (webp_tables_overrun(&d->in))
 			return false;
 		for (; length > 0; length--, at++) {
 			if (distance)
 				px[at] = px[at - distance];
-			remember(d, px[at]);
+			webp_tables_remember(d, px[at]);
 		}
 	}
 	return true;
@@ -261,7 +262,7 @@ static int read_picture(struct header *d, uint32_t width, uint32_t height)
 {
 	uint64_t n = (uint64_t)width * height;
 
-	if (!read_cache_bits(d) || !read_codes(d))
+	if (!read_cache_bits(d) || !webp_tables_read_codes(d))
 		return IMAGE_E_CORRUPT;
 	uint32_t *px = (void *)scratch_reserve(d->pixels, n * sizeof(*px));
 	if (!px)
@@ -272,7 +273,7 @@ static int read_picture(struct header *d, uint32_t width, uint32_t height)
 
 /* ---- the header ---- */
 
-static uint32_t shrunk(uint32_t size, uint32_t bits)
+static uint32_t webp_tables_shrunk(uint32_t size, uint32_t bits)
 {
 	return (size + (1u << bits) - 1) >> bits;
 }
@@ -280,7 +281,7 @@ static uint32_t shrunk(uint32_t size, uint32_t bits)
 enum { PREDICTOR, CROSS_COLOR, SUBTRACT_GREEN, COLOR_INDEXING };
 
 /* A palette packs several pixels into one: *width shrinks. */
-static int read_transforms(struct header *d, uint32_t *width, uint32_t height)
+static int webp_tables_read_transforms(struct header *d, uint32_t *width, uint32_t height)
 {
 	uint32_t seen = 0;
 	int r = 0;
@@ -295,12 +296,12 @@ static int read_transforms(struct header *d, uint32_t *width, uint32_t height)
 		case PREDICTOR:
 		case CROSS_COLOR:
 			n = 2 + read_bits(&d->in, 3);
-			r = read_picture(d, shrunk(*width, n), shrunk(height, n));
+			r = read_picture(d, webp_tables_shrunk(*width, n), webp_tables_shrunk(height, n));
 			break;
 		case COLOR_INDEXING:
 			n = 1 + read_bits(&d->in, 8);
 			r = read_picture(d, n, 1);
-			*width = shrunk(*width, n > 16 ? 0 : n > 4 ? 1 : n > 2 ? 2 : 3);
+			*width = webp_tables_shrunk(*width, n > 16 ? 0 : n > 4 ? 1 : n > 2 ? 2 : 3);
 			break;
 		default:
 			break;
@@ -327,12 +328,12 @@ static uint64_t count_groups(struct header *d, uint64_t n_px, uint64_t n_whole, 
 	return *n_numbers > DENSE_GROUPS || *n_numbers > n_whole ? n_used : *n_numbers;
 }
 
-static int measure(struct header *d, uint32_t width, uint32_t height, uint64_t *table_bytes)
+static int webp_tables_measure_stream(struct header *d, uint32_t width, uint32_t height, uint64_t *table_bytes)
 {
 	static const uint16_t green_entries[MAX_CACHE_BITS + 1] = { 654, 656, 658, 662,  670,  686,
 								    718, 782, 912, 1168, 1680, 2704 };
 	uint64_t n_groups = 1, n_numbers = 1;
-	int r = read_transforms(d, &width, height);
+	int r = webp_tables_read_transforms(d, &width, height);
 
 	if (r)
 		return r;
@@ -340,7 +341,8 @@ static int measure(struct header *d, uint32_t width, uint32_t height, uint64_t *
 		return IMAGE_E_CORRUPT;
 	uint32_t cache_bits = d->cache_bits;
 	if (read_bits(&d->in, 1)) {
-		uint32_t n = 2 + read_bits(&d->in, 3), columns = shrunk(width, n), rows = shrunk(height, n);
+		uint32_t n = 2 + read_bits(&d->in, 3), columns = webp_tables_shrunk(width, n),
+			 rows = webp_tables_shrunk(height, n);
 
 		if ((r = read_picture(d, columns, rows)))
 			return r;
@@ -348,7 +350,7 @@ static int measure(struct header *d, uint32_t width, uint32_t height, uint64_t *
 	}
 	*table_bytes = n_groups * ((FIXED_ENTRIES + green_entries[cache_bits]) * ENTRY_BYTES + GROUP_BYTES) +
 		       n_numbers * sizeof(uint32_t);
-	return overrun(&d->in) ? IMAGE_E_CORRUPT : 0;
+	return webp_tables_overrun(&d->in) ? IMAGE_E_CORRUPT : 0;
 }
 
 int webp_tables_measure(const uint8_t *bytes, size_t n, bool bare, uint32_t width, uint32_t height,
@@ -364,5 +366,5 @@ int webp_tables_measure(const uint8_t *bytes, size_t n, bool bare, uint32_t widt
 	if (!bare && (read_bits(&d->in, 8) != SIGNATURE || read_bits(&d->in, SIZE_BITS) + 1 != width ||
 		      read_bits(&d->in, SIZE_BITS) + 1 != height || read_bits(&d->in, 4) >> 1 != 0))
 		return IMAGE_E_CORRUPT;
-	return measure(d, width, height, table_bytes);
+	return webp_tables_measure_stream(d, width, height, table_bytes);
 }

@@ -79,7 +79,7 @@ void webp_reader_destroy(struct webp_reader *r)
 	free(r);
 }
 
-static int orientation_of(WebPDemuxer *demuxer)
+static int webp_reader_orientation_of(WebPDemuxer *demuxer)
 {
 	static int (*const readers[])(const uint8_t *, size_t) = { exif_orientation, xmp_orientation };
 	static const char *const names[] = { "EXIF", "XMP " };
@@ -124,7 +124,7 @@ int webp_reader_open(struct webp_reader *r, const uint8_t *bytes, size_t n_bytes
 				  r->height, (unsigned long long)r->limits->max_px);
 	info->width = r->width;
 	info->height = r->height;
-	info->orientation = orientation_of(r->demuxer);
+	info->orientation = webp_reader_orientation_of(r->demuxer);
 	return 0;
 }
 
@@ -141,7 +141,7 @@ static const char *status_text(VP8StatusCode status)
 }
 
 /* Grows a span of the frame by the margin, starting at an even position. */
-static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
+static void webp_reader_widen(uint32_t *start, uint32_t *length, uint32_t whole)
 {
 	uint32_t end = *start + *length;
 
@@ -150,7 +150,7 @@ static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
 	*length = end - *start;
 }
 
-static int damaged(struct image_error *err)
+static int webp_reader_damaged(struct image_error *err)
 {
 	return image_fail(err, IMAGE_E_CORRUPT, "WebP cannot be decoded: %s", status_text(VP8_STATUS_BITSTREAM_ERROR));
 }
@@ -196,7 +196,7 @@ static int decoder_bytes(struct webp_reader *r, uint64_t *n, struct image_error 
 		if (r->tables[1].size_bytes > KEEP_BYTES)
 			scratch_finish(&r->tables[1]);
 		if (outcome)
-			return outcome == IMAGE_E_CORRUPT ? damaged(err) : outcome;
+			return outcome == IMAGE_E_CORRUPT ? webp_reader_damaged(err) : outcome;
 	}
 	*n = (uint64_t)width * height * BYTES_PER_PIXEL + table_bytes;
 	return 0;
@@ -209,8 +209,8 @@ static int decode_frame(struct webp_reader *r, struct region_px want, struct scr
 	struct region_px crop = want;
 	WebPDecoderConfig config;
 
-	widen(&crop.x, &crop.width, (uint32_t)r->first.width);
-	widen(&crop.y, &crop.height, (uint32_t)r->first.height);
+	webp_reader_widen(&crop.x, &crop.width, (uint32_t)r->first.width);
+	webp_reader_widen(&crop.y, &crop.height, (uint32_t)r->first.height);
 	size_t stride = (size_t)crop.width * 3;
 	uint8_t *rgb = scratch_reserve(pixels, stride * crop.height);
 
@@ -243,12 +243,12 @@ static int decode_frame(struct webp_reader *r, struct region_px want, struct scr
 	return 0;
 }
 
-static uint32_t max32(uint32_t a, uint32_t b)
+static uint32_t webp_reader_max32(uint32_t a, uint32_t b)
 {
 	return a > b ? a : b;
 }
 
-static uint32_t min32(uint32_t a, uint32_t b)
+static uint32_t webp_reader_min32(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
@@ -258,9 +258,10 @@ static int decode_onto_canvas(struct webp_reader *r, struct region_px want, stru
 			      struct image_error *err)
 {
 	uint32_t frame_x = (uint32_t)r->first.x_offset, frame_y = (uint32_t)r->first.y_offset;
-	uint32_t left = max32(want.x, frame_x), right = min32(want.x + want.width, frame_x + (uint32_t)r->first.width);
-	uint32_t top = max32(want.y, frame_y),
-		 bottom = min32(want.y + want.height, frame_y + (uint32_t)r->first.height);
+	uint32_t left = webp_reader_max32(want.x, frame_x),
+		 right = webp_reader_min32(want.x + want.width, frame_x + (uint32_t)r->first.width);
+	uint32_t top = webp_reader_max32(want.y, frame_y),
+		 bottom = webp_reader_min32(want.y + want.height, frame_y + (uint32_t)r->first.height);
 	/* If nothing of the frame is wanted, any part of it is decoded, only for its errors. */
 	bool none = left >= right || top >= bottom;
 	struct region_px part = { left - frame_x, top - frame_y, right - left, bottom - top };

@@ -77,7 +77,7 @@ struct convolution {
 };
 
 /* Position i, which may be up to n - 1 outside 0..n-1, reflected without the edge again. */
-static uint32_t reflected(int64_t i, uint32_t n)
+static uint32_t blur_torchvision_reflected(int64_t i, uint32_t n)
 {
 	i = i < 0 ? -i : i;
 	return (uint32_t)(i < n ? i : 2 * ((int64_t)n - 1) - i);
@@ -89,7 +89,7 @@ static void convolve_row(struct convolution *c, const uint8_t *row, uint32_t wid
 	int64_t border = c->x.size / 2;
 
 	for (int64_t x = -border; x < width + border; x++) {
-		const uint8_t *from = row + (size_t)reflected(x, width) * 3;
+		const uint8_t *from = row + (size_t)blur_torchvision_reflected(x, width) * 3;
 		float *to = c->padded + (x + border) * 3;
 
 		to[0] = from[0];
@@ -112,14 +112,14 @@ static void write_row(const float *from, size_t n, uint8_t *to)
 	}
 }
 
-static float *ring_row(const struct convolution *c, uint32_t y)
+static float *blur_torchvision_ring_row(const struct convolution *c, uint32_t y)
 {
 	return c->ring + (size_t)(y % c->y.size) * c->n;
 }
 
 /* Row y is written after rows up to y + size / 2 are convolved. Reflected rows at the end are among the last size rows,
  * which the ring still has. */
-static void run(struct convolution *c, struct image *i)
+static void blur_torchvision_run(struct convolution *c, struct image *i)
 {
 	const float *rows[BLUR_MAX_KERNEL];
 	int64_t border = c->y.size / 2;
@@ -129,9 +129,10 @@ static void run(struct convolution *c, struct image *i)
 		uint32_t end = y + border + 1 < i->height ? (uint32_t)(y + border + 1) : i->height;
 
 		for (; n_convolved < end; n_convolved++)
-			convolve_row(c, i->rgb + n_convolved * i->stride_bytes, i->width, ring_row(c, n_convolved));
+			convolve_row(c, i->rgb + n_convolved * i->stride_bytes, i->width,
+				     blur_torchvision_ring_row(c, n_convolved));
 		for (int64_t j = 0; j < c->y.size; j++)
-			rows[j] = ring_row(c, reflected(y - border + j, i->height));
+			rows[j] = blur_torchvision_ring_row(c, blur_torchvision_reflected(y - border + j, i->height));
 		c->convolve(&c->y, rows, c->n, c->made);
 		write_row(c->made, c->n, i->rgb + y * i->stride_bytes);
 	}
@@ -153,6 +154,6 @@ int blur_torchvision(struct image *i, const uint32_t size[2], const double sigma
 		return -ENOMEM;
 	c.ring = c.padded + padded;
 	c.made = c.ring + size[1] * c.n;
-	run(&c, i);
+	blur_torchvision_run(&c, i);
 	return 0;
 }

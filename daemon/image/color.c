@@ -108,7 +108,7 @@ static struct hsv hsv_of(const uint8_t *p, uint8_t max, uint8_t min)
 
 /* round() of a non-negative number; no value here is so close below a half that the addition would round up (a test
  * tries all). */
-static uint8_t rounded(double x)
+static uint8_t color_rounded(double x)
 {
 	return (uint8_t)(int)(x + 0.5);
 }
@@ -125,9 +125,9 @@ static void rgb_of(const struct hue *t, struct hsv c, uint8_t *p)
 	double v = (double)c.v;
 	uint8_t level[4] = {
 		[FULL] = c.v,
-		[RISING] = rounded(v * (1.0 - (double)s * (1.0 - (double)f))),
-		[LOW] = rounded(v * (1.0 - (double)s)),
-		[FALLING] = rounded(v * (1.0 - (double)sf)),
+		[RISING] = color_rounded(v * (1.0 - (double)s * (1.0 - (double)f))),
+		[LOW] = color_rounded(v * (1.0 - (double)s)),
+		[FALLING] = color_rounded(v * (1.0 - (double)sf)),
 	};
 
 	for (int i = 0; i < 3; i++)

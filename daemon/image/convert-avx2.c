@@ -11,7 +11,7 @@
 
 enum { PX_AT_ONCE = 16 };
 
-static bool can_run(void)
+static bool convert_avx2_can_run(void)
 {
 	unsigned a, b, c = 0, d;
 
@@ -134,7 +134,7 @@ AVX2 static void interleaved(const struct convert *f, const uint8_t *rgb, void *
 
 const struct convert_path convert_avx2 = {
 	.name = "avx2",
-	.can_run = can_run,
+	.can_run = convert_avx2_can_run,
 	.planar = planar,
 	.interleaved = interleaved,
 };

@@ -11,7 +11,7 @@
 
 enum { PX_AT_ONCE = 16 };
 
-static bool can_run(void)
+static bool convert_avx512_can_run(void)
 {
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
@@ -106,7 +106,7 @@ AVX512 static void interleaved(const struct convert *f, const uint8_t *rgb, void
 
 const struct convert_path convert_avx512 = {
 	.name = "avx512",
-	.can_run = can_run,
+	.can_run = convert_avx512_can_run,
 	.planar = planar,
 	.interleaved = interleaved,
 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool can_run(void)
+static bool convert_c_can_run(void)
 {
 	return true;
 }
@@ -44,19 +44,19 @@ void convert_c_interleaved(const struct convert *f, const uint8_t *rgb, void *ro
 	}
 }
 
-static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
+static void convert_c_planar_whole(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	convert_c_planar(f, rgb, planes, 0);
 }
 
-static void interleaved(const struct convert *f, const uint8_t *rgb, void *row)
+static void convert_c_interleaved_whole(const struct convert *f, const uint8_t *rgb, void *row)
 {
 	convert_c_interleaved(f, rgb, row, 0);
 }
 
 const struct convert_path convert_c = {
 	.name = "c",
-	.can_run = can_run,
-	.planar = planar,
-	.interleaved = interleaved,
+	.can_run = convert_c_can_run,
+	.planar = convert_c_planar_whole,
+	.interleaved = convert_c_interleaved_whole,
 };

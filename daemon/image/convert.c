@@ -45,7 +45,7 @@ uint16_t float_to_half(float value)
 	return (uint16_t)(sign | rest >> 13);
 }
 
-static void make_tables(struct convert *f)
+static void convert_make_tables(struct convert *f)
 {
 	for (int c = 0; c < 3; c++) {
 		for (int v = 0; v < 256; v++) {
@@ -60,7 +60,7 @@ static void make_tables(struct convert *f)
 
 /* 1 / x to about 48 bits. (Not as (float)(1.0 / x - (double)(float)(1.0 / x)): gcc 12 drops the two conversions when it
  * vectorizes them.) */
-static void reciprocal(float x, float *high, float *low)
+static void convert_reciprocal(float x, float *high, float *low)
 {
 	*high = 1.0f / x;
 	*low = (float)((1.0 - (double)x * (double)*high) / (double)x);
@@ -68,9 +68,9 @@ static void reciprocal(float x, float *high, float *low)
 
 static void make_reciprocals(struct convert *f)
 {
-	reciprocal(255.0f, &f->scale_high, &f->scale_low);
+	convert_reciprocal(255.0f, &f->scale_high, &f->scale_low);
 	for (int c = 0; c < 3; c++)
-		reciprocal(f->std[c], &f->std_high[c], &f->std_low[c]);
+		convert_reciprocal(f->std[c], &f->std_high[c], &f->std_low[c]);
 	for (int i = 0; i < 48; i++) {
 		f->mean16[i] = f->mean[i % 3];
 		f->std_high16[i] = f->std_high[i % 3];
@@ -79,7 +79,7 @@ static void make_reciprocals(struct convert *f)
 }
 
 /* Runs every pixel value of every channel through the path and compares with the table. */
-static bool is_exact(const struct convert *f, const struct convert_path *path)
+static bool convert_is_exact(const struct convert *f, const struct convert_path *path)
 {
 	struct convert trial = *f;
 	uint8_t rgb[256 * 3];
@@ -113,11 +113,11 @@ void convert_init(struct convert *f, enum convert_type type, bool planar, uint32
 	f->height = height;
 	memcpy(f->mean, mean, sizeof(f->mean));
 	memcpy(f->std, std, sizeof(f->std));
-	make_tables(f);
+	convert_make_tables(f);
 	make_reciprocals(f);
 	f->path = &convert_c;
 	for (size_t i = 0; i < N_PATHS; i++) {
-		if (all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
+		if (all_paths[i]->can_run() && convert_is_exact(f, all_paths[i])) {
 			f->path = all_paths[i];
 			break;
 		}
@@ -139,7 +139,8 @@ const char *const *convert_paths(void)
 int convert_set_path(struct convert *f, const char *name)
 {
 	for (size_t i = 0; i < N_PATHS; i++) {
-		if (strcmp(all_paths[i]->name, name) == 0 && all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
+		if (strcmp(all_paths[i]->name, name) == 0 && all_paths[i]->can_run() &&
+		    convert_is_exact(f, all_paths[i])) {
 			f->path = all_paths[i];
 			return 0;
 		}

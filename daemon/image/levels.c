@@ -58,7 +58,7 @@ void levels_solarize(struct image *i, double threshold)
 	}
 }
 
-static void apply(struct image *i, const struct tables *t)
+static void levels_apply(struct image *i, const struct tables *t)
 {
 	for (uint32_t y = 0; y < i->height; y++) {
 		uint8_t *p = row_at(i, y);
@@ -69,7 +69,7 @@ static void apply(struct image *i, const struct tables *t)
 	}
 }
 
-static uint8_t clip(int v)
+static uint8_t levels_clip(int v)
 {
 	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
@@ -79,10 +79,10 @@ void levels_solarize_add(struct image *i, int add, int threshold)
 	struct tables t;
 
 	for (int v = 0; v < 256; v++)
-		t.channel[0][v] = v < threshold ? clip(v + add) : (uint8_t)v;
+		t.channel[0][v] = v < threshold ? levels_clip(v + add) : (uint8_t)v;
 	memcpy(t.channel[1], t.channel[0], sizeof(t.channel[0]));
 	memcpy(t.channel[2], t.channel[0], sizeof(t.channel[0]));
-	apply(i, &t);
+	levels_apply(i, &t);
 }
 
 struct histogram {
@@ -91,7 +91,7 @@ struct histogram {
 
 /* Neighbours are counted in two histograms, because an addition to the same number as the one before has to wait for
  * it. */
-static void count(const struct image *i, struct histogram *h)
+static void levels_count(const struct image *i, struct histogram *h)
 {
 	struct histogram odd = { 0 };
 
@@ -113,13 +113,13 @@ static void count(const struct image *i, struct histogram *h)
 			h->n[c][v] += odd.n[c][v];
 }
 
-static void keep(uint8_t table[256])
+static void levels_keep(uint8_t table[256])
 {
 	for (int v = 0; v < 256; v++)
 		table[v] = (uint8_t)v;
 }
 
-static void stretch(const uint32_t n[256], uint8_t table[256])
+static void levels_stretch(const uint32_t n[256], uint8_t table[256])
 {
 	int low = 0, high = 255;
 	double scale, offset;
@@ -129,16 +129,16 @@ static void stretch(const uint32_t n[256], uint8_t table[256])
 	while (high > 0 && n[high] == 0)
 		high--;
 	if (high <= low) {
-		keep(table);
+		levels_keep(table);
 		return;
 	}
 	scale = 255.0 / (high - low);
 	offset = -low * scale;
 	for (int v = 0; v < 256; v++)
-		table[v] = clip((int)(v * scale + offset));
+		table[v] = levels_clip((int)(v * scale + offset));
 }
 
-static void spread(const uint32_t n[256], uint8_t table[256])
+static void levels_spread(const uint32_t n[256], uint8_t table[256])
 {
 	uint64_t sum = 0, last = 0, step, so_far;
 	unsigned used = 0;
@@ -150,7 +150,7 @@ static void spread(const uint32_t n[256], uint8_t table[256])
 	}
 	step = (sum - last) / 255;
 	if (used <= 1 || step == 0) {
-		keep(table);
+		levels_keep(table);
 		return;
 	}
 	so_far = step / 2;
@@ -167,18 +167,18 @@ static void by_histogram(struct image *i, void (*make)(const uint32_t n[256], ui
 	struct histogram h;
 	struct tables t;
 
-	count(i, &h);
+	levels_count(i, &h);
 	for (int c = 0; c < 3; c++)
 		make(h.n[c], t.channel[c]);
-	apply(i, &t);
+	levels_apply(i, &t);
 }
 
 void levels_autocontrast(struct image *i)
 {
-	by_histogram(i, stretch);
+	by_histogram(i, levels_stretch);
 }
 
 void levels_equalize(struct image *i)
 {
-	by_histogram(i, spread);
+	by_histogram(i, levels_spread);
 }

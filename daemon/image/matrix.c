@@ -8,14 +8,14 @@
 #include <stdlib.h>
 
 /* Python's math.radians */
-static double radians(double degrees)
+static double matrix_radians(double degrees)
 {
 	return degrees * (M_PI / 180.0);
 }
 
 void matrix_affine(const struct matrix_affine *in, double m[6])
 {
-	double rot = radians(in->angle), sx = radians(in->shear[0]), sy = radians(in->shear[1]);
+	double rot = matrix_radians(in->angle), sx = matrix_radians(in->shear[0]), sy = matrix_radians(in->shear[1]);
 	double cx = in->center[0], cy = in->center[1];
 	double cos_sy = cos(sy), tan_sx = tan(sx), rot_minus_sy = rot - sy;
 	double cx_plus_tx = cx + in->translate[0], cy_plus_ty = cy + in->translate[1];
@@ -31,7 +31,7 @@ void matrix_affine(const struct matrix_affine *in, double m[6])
 }
 
 /* Python's round(v, 15): through the decimal digits, which glibc rounds exactly. */
-static double rounded(double v)
+static double matrix_rounded(double v)
 {
 	char digits[32];
 
@@ -39,7 +39,7 @@ static double rounded(double v)
 	return strtod(digits, NULL);
 }
 
-static void apply(const double m[6], double x, double y, double *out_x, double *out_y)
+static void matrix_apply(const double m[6], double x, double y, double *out_x, double *out_y)
 {
 	double new_x = m[0] * x + m[1] * y + m[2], new_y = m[3] * x + m[4] * y + m[5];
 
@@ -52,17 +52,17 @@ static void expand_to_fit(uint32_t size[2], double m[6])
 {
 	double w = size[0], h = size[1], x[4], y[4], x_min, x_max, y_min, y_max;
 
-	apply(m, 0, 0, &x[0], &y[0]);
-	apply(m, w, 0, &x[1], &y[1]);
-	apply(m, w, h, &x[2], &y[2]);
-	apply(m, 0, h, &x[3], &y[3]);
+	matrix_apply(m, 0, 0, &x[0], &y[0]);
+	matrix_apply(m, w, 0, &x[1], &y[1]);
+	matrix_apply(m, w, h, &x[2], &y[2]);
+	matrix_apply(m, 0, h, &x[3], &y[3]);
 	x_min = fmin(fmin(x[0], x[1]), fmin(x[2], x[3]));
 	x_max = fmax(fmax(x[0], x[1]), fmax(x[2], x[3]));
 	y_min = fmin(fmin(y[0], y[1]), fmin(y[2], y[3]));
 	y_max = fmax(fmax(y[0], y[1]), fmax(y[2], y[3]));
 	size[0] = (uint32_t)(ceil(x_max) - floor(x_min));
 	size[1] = (uint32_t)(ceil(y_max) - floor(y_min));
-	apply(m, -(size[0] - w) / 2.0, -(size[1] - h) / 2.0, &m[2], &m[5]);
+	matrix_apply(m, -(size[0] - w) / 2.0, -(size[1] - h) / 2.0, &m[2], &m[5]);
 }
 
 /* Python's angle % 360.0 */
@@ -92,12 +92,12 @@ enum matrix_turn matrix_rotation(double angle, bool expand, const double *center
 		return angle == 90 ? TURN_90 : TURN_270;
 	}
 	center = center ? center : middle;
-	angle = -radians(angle);
-	m[0] = m[4] = rounded(cos(angle));
-	m[1] = rounded(sin(angle));
-	m[3] = rounded(-sin(angle));
+	angle = -matrix_radians(angle);
+	m[0] = m[4] = matrix_rounded(cos(angle));
+	m[1] = matrix_rounded(sin(angle));
+	m[3] = matrix_rounded(-sin(angle));
 	m[2] = m[5] = 0.0;
-	apply(m, -center[0], -center[1], &m[2], &m[5]);
+	matrix_apply(m, -center[0], -center[1], &m[2], &m[5]);
 	m[2] += center[0];
 	m[5] += center[1];
 	if (expand)
@@ -108,7 +108,7 @@ enum matrix_turn matrix_rotation(double angle, bool expand, const double *center
 enum { N_UNKNOWN = 8 };
 
 /* Gaussian elimination with pivots; a's last column is the right-hand side, then the result. */
-static bool solve(double a[N_UNKNOWN][N_UNKNOWN + 1])
+static bool matrix_solve(double a[N_UNKNOWN][N_UNKNOWN + 1])
 {
 	for (int i = 0; i < N_UNKNOWN; i++) {
 		int pivot = i;
@@ -150,7 +150,7 @@ bool matrix_perspective(const int32_t start[4][2], const int32_t end[4][2], doub
 			a[2 * i + 1][k] = rows[1][k];
 		}
 	}
-	if (!solve(a))
+	if (!matrix_solve(a))
 		return false;
 	for (int i = 0; i < N_UNKNOWN; i++)
 		m[i] = (double)(float)a[i][N_UNKNOWN]; /* torchvision rounds the solution to float32 */

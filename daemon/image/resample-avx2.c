@@ -36,22 +36,22 @@ struct quad_weights {
 	} px[PX_AT_ONCE];
 };
 
-static bool can_run(void)
+static bool resample_avx2_can_run(void)
 {
 	return __builtin_cpu_supports("avx2");
 }
 
-static uint32_t groups_of(const struct taps *t)
+static uint32_t resample_avx2_groups_of(const struct taps *t)
 {
 	return (t->width + TAPS_AT_ONCE - 1) / TAPS_AT_ONCE;
 }
 
 static size_t quad_bytes(const struct taps *t)
 {
-	return sizeof(struct quad) + groups_of(t) * sizeof(struct quad_weights);
+	return sizeof(struct quad) + resample_avx2_groups_of(t) * sizeof(struct quad_weights);
 }
 
-static size_t table_bytes(const struct taps *t)
+static size_t resample_avx2_table_bytes(const struct taps *t)
 {
 	return (t->made.n + PX_AT_ONCE - 1) / PX_AT_ONCE * quad_bytes(t);
 }
@@ -72,11 +72,11 @@ static void prepare_px(const struct taps *t, uint32_t x, struct quad *q, uint32_
 	}
 }
 
-static void prepare(const struct taps *t, void *table)
+static void resample_avx2_prepare(const struct taps *t, void *table)
 {
 	uint8_t *at = table;
 
-	memset(table, 0, table_bytes(t)); /* the pixels that complete the last four have zero weights */
+	memset(table, 0, resample_avx2_table_bytes(t)); /* the pixels that complete the last four have zero weights */
 	for (uint32_t x = 0; x < t->made.n; x++)
 		prepare_px(t, x, (struct quad *)(void *)(at + x / PX_AT_ONCE * quad_bytes(t)), x % PX_AT_ONCE);
 }
@@ -178,7 +178,7 @@ INLINE void resample_rows(const struct taps *t, const void *table, const uint8_t
 AVX2 static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride,
 			    uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
-	uint32_t n_groups = groups_of(t);
+	uint32_t n_groups = resample_avx2_groups_of(t);
 
 	/* The common cases with constants, so that the compiler unrolls their loops. */
 	if (n_rows == 4 && n_groups == 1)
@@ -248,9 +248,9 @@ AVX2 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *cons
 
 const struct resample_path resample_avx2 = {
 	.name = "avx2",
-	.can_run = can_run,
-	.table_bytes = table_bytes,
-	.prepare = prepare,
+	.can_run = resample_avx2_can_run,
+	.table_bytes = resample_avx2_table_bytes,
+	.prepare = resample_avx2_prepare,
 	.horizontal = horizontal,
 	.vertical = vertical,
 };

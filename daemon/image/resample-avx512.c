@@ -39,14 +39,14 @@ struct table {
 	/* then struct lanes [vectors of a row][groups of taps], or the AVX2 path's table */
 };
 
-static bool can_run(void)
+static bool resample_avx512_can_run(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f") &&
 	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
 	       __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
 }
 
-static uint32_t groups_of(const struct taps *t)
+static uint32_t resample_avx512_groups_of(const struct taps *t)
 {
 	return (t->width + TAPS_AT_ONCE - 1) / TAPS_AT_ONCE;
 }
@@ -89,9 +89,9 @@ static enum reach reach_of(const struct taps *t)
 	return most <= 128 - 3 * TAPS_AT_ONCE && t->made.n_avail * 3 >= 64 ? REACH_128 : REACH_TOO_FAR;
 }
 
-static size_t table_bytes(const struct taps *t)
+static size_t resample_avx512_table_bytes(const struct taps *t)
 {
-	size_t own = sizeof(struct lanes) * vectors_of(t) * groups_of(t);
+	size_t own = sizeof(struct lanes) * vectors_of(t) * resample_avx512_groups_of(t);
 
 	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx2.table_bytes(t) : own);
 }
@@ -130,7 +130,7 @@ static void prepare_lanes(const struct taps *t, enum reach reach, uint32_t vecto
 	}
 }
 
-static void prepare(const struct taps *t, void *table)
+static void resample_avx512_prepare(const struct taps *t, void *table)
 {
 	struct table *head = table;
 	enum reach reach = reach_of(t);
@@ -142,7 +142,7 @@ static void prepare(const struct taps *t, void *table)
 		return;
 	}
 	for (uint32_t v = 0; v < vectors_of(t); v++)
-		for (uint32_t g = 0; g < groups_of(t); g++)
+		for (uint32_t g = 0; g < resample_avx512_groups_of(t); g++)
 			prepare_lanes(t, reach, v, g, to++);
 }
 
@@ -235,7 +235,7 @@ AVX512 static void horizontal(const struct taps *t, const void *table, const uin
 {
 	const struct table *head = table;
 	const struct lanes *lanes = (const struct lanes *)(const void *)(head + 1);
-	uint32_t n_vectors = vectors_of(t), n_groups = groups_of(t);
+	uint32_t n_vectors = vectors_of(t), n_groups = resample_avx512_groups_of(t);
 
 	if (head->reach == REACH_TOO_FAR)
 		resample_avx2.horizontal(t, head + 1, src, src_stride, dst, dst_stride, n_rows);
@@ -351,9 +351,9 @@ AVX512 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *co
 
 const struct resample_path resample_avx512 = {
 	.name = "avx512",
-	.can_run = can_run,
-	.table_bytes = table_bytes,
-	.prepare = prepare,
+	.can_run = resample_avx512_can_run,
+	.table_bytes = resample_avx512_table_bytes,
+	.prepare = resample_avx512_prepare,
 	.horizontal = horizontal,
 	.vertical = vertical,
 };

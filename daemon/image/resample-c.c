@@ -1,12 +1,12 @@
 /* The plain C path: the reference for tests of every SIMD path, and the path for processors without SIMD. */
 #include "image/resample-paths.h"
 
-static bool can_run(void)
+static bool resample_c_can_run(void)
 {
 	return true;
 }
 
-static void horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *dst)
+static void resample_c_horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *dst)
 {
 	for (uint32_t x = 0; x < t->made.n; x++, dst += 3) {
 		const uint8_t *in = src + (size_t)t->first[x] * 3;
@@ -24,15 +24,16 @@ static void horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *ds
 	}
 }
 
-static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
-		       size_t dst_stride, unsigned n_rows)
+static void resample_c_horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride,
+				  uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
 	(void)table;
 	for (unsigned y = 0; y < n_rows; y++)
-		horizontal_row(t, src + y * src_stride, dst + y * dst_stride);
+		resample_c_horizontal_row(t, src + y * src_stride, dst + y * dst_stride);
 }
 
-static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes)
+static void resample_c_vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst,
+				size_t n_bytes)
 {
 	for (size_t i = 0; i < n_bytes; i++) {
 		int32_t sum = 1 << (TAPS_PRECISION_BITS - 1);
@@ -45,7 +46,7 @@ static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *ro
 
 const struct resample_path resample_c = {
 	.name = "c",
-	.can_run = can_run,
-	.horizontal = horizontal,
-	.vertical = vertical,
+	.can_run = resample_c_can_run,
+	.horizontal = resample_c_horizontal,
+	.vertical = resample_c_vertical,
 };

@@ -9,13 +9,13 @@
 
 enum { ROUND = 1 << (TAPS_PRECISION_BITS - 1) };
 
-static bool can_run(void)
+static bool resample_neon_can_run(void)
 {
 	return true; /* every 64-bit ARM has it */
 }
 
 /* Four bytes at any address as four 32-bit lanes. */
-static inline int32x4_t widen4(const uint8_t *from)
+static inline int32x4_t resample_neon_widen4(const uint8_t *from)
 {
 	uint32_t bytes;
 
@@ -23,7 +23,7 @@ static inline int32x4_t widen4(const uint8_t *from)
 	return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes)))));
 }
 
-static void horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *dst)
+static void resample_neon_horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *dst)
 {
 	for (uint32_t x = 0; x < t->made.n; x++, dst += 3) {
 		const uint8_t *in = src + (size_t)t->first[x] * 3;
@@ -33,19 +33,19 @@ static void horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *ds
 		uint32_t px;
 
 		for (uint32_t j = 0; j < t->count[x]; j++, in += 3)
-			sum = vmlaq_n_s32(sum, widen4(in), k[j]);
+			sum = vmlaq_n_s32(sum, resample_neon_widen4(in), k[j]);
 		words = vqmovun_s32(vshrq_n_s32(sum, TAPS_PRECISION_BITS));
 		px = vget_lane_u32(vreinterpret_u32_u8(vqmovn_u16(vcombine_u16(words, words))), 0);
 		memcpy(dst, &px, 4); /* one byte too many, which the next pixel or the slack absorbs */
 	}
 }
 
-static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
-		       size_t dst_stride, unsigned n_rows)
+static void resample_neon_horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride,
+				     uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
 	(void)table;
 	for (unsigned y = 0; y < n_rows; y++)
-		horizontal_row(t, src + y * src_stride, dst + y * dst_stride);
+		resample_neon_horizontal_row(t, src + y * src_stride, dst + y * dst_stride);
 }
 
 static inline uint16x4_t to_words(int32x4_t sum)
@@ -70,7 +70,8 @@ static inline uint8x16_t sum_columns(const int32_t *k, uint32_t n_rows, const ui
 			   vqmovn_u16(vcombine_u16(to_words(s[2]), to_words(s[3]))));
 }
 
-static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes)
+static void resample_neon_vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst,
+				   size_t n_bytes)
 {
 	size_t i = 0;
 
@@ -86,8 +87,8 @@ static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *ro
 
 const struct resample_path resample_neon = {
 	.name = "neon",
-	.can_run = can_run,
-	.horizontal = horizontal,
-	.vertical = vertical,
+	.can_run = resample_neon_can_run,
+	.horizontal = resample_neon_horizontal,
+	.vertical = resample_neon_vertical,
 };
 #endif

@@ -236,7 +236,7 @@ static bool has_slack(const struct resampler *r, uint32_t y)
 	return (size_t)(r->src.height - 1 - y) * r->src.stride_bytes >= RESAMPLE_SLACK_BYTES;
 }
 
-static uint8_t *ring_row(const struct resampler *r, uint32_t y)
+static uint8_t *resample_ring_row(const struct resampler *r, uint32_t y)
 {
 	return r->ring.data + (size_t)(y % r->ring_rows) * r->ring_stride;
 }
@@ -254,7 +254,8 @@ static void shrink_rows(struct resampler *r)
 		memcpy(r->last.data, src, (size_t)r->src.width * 3);
 		src = r->last.data;
 	}
-	r->path->horizontal(&r->columns, r->table.data, src, r->src.stride_bytes, ring_row(r, y), r->ring_stride, n);
+	r->path->horizontal(&r->columns, r->table.data, src, r->src.stride_bytes, resample_ring_row(r, y),
+			    r->ring_stride, n);
 	r->n_shrunk += n;
 }
 
@@ -265,7 +266,7 @@ static void sum_rows(struct resampler *r, uint32_t y, bool from_ring, size_t n_b
 	uint32_t first = r->rows.first[y], n = r->rows.count[y];
 
 	for (uint32_t j = 0; j < n; j++)
-		window[j] = from_ring ? ring_row(r, first + j) : src_row(r, first + j);
+		window[j] = from_ring ? resample_ring_row(r, first + j) : src_row(r, first + j);
 	r->path->vertical(r->rows.k + (size_t)y * r->rows.width, n, window, dst, n_bytes);
 }
 
@@ -307,7 +308,7 @@ static const uint8_t *rows_first_row(struct resampler *r, uint32_t y)
 	while (r->n_shrunk < end)
 		shrink_rows(r);
 	if (!r->has_vertical)
-		return ring_row(r, y);
+		return resample_ring_row(r, y);
 	sum_rows(r, y, true, n_bytes, r->row.data);
 	return r->row.data;
 }

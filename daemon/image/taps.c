@@ -22,13 +22,13 @@ struct stretch {
 	double support;     /* half the window */
 };
 
-static inline double bilinear(double x)
+static inline double taps_bilinear(double x)
 {
 	x = fabs(x);
 	return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-static inline double bicubic(double x)
+static inline double taps_bicubic(double x)
 {
 	const double a = -0.5;
 
@@ -40,12 +40,12 @@ static inline double bicubic(double x)
 	return 0.0;
 }
 
-static inline double box(double x)
+static inline double taps_box(double x)
 {
 	return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
 }
 
-static inline double hamming(double x)
+static inline double taps_hamming(double x)
 {
 	x = fabs(x);
 	if (x == 0.0)
@@ -56,7 +56,7 @@ static inline double hamming(double x)
 	return sin(x) / x * ((double)0.54f + (double)0.46f * cos(x)); /* Pillow's constants are floats */
 }
 
-static inline double sinc(double x)
+static inline double taps_sinc(double x)
 {
 	if (x == 0.0)
 		return 1.0;
@@ -64,9 +64,9 @@ static inline double sinc(double x)
 	return sin(x) / x;
 }
 
-static inline double lanczos(double x)
+static inline double taps_lanczos(double x)
 {
-	return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0;
+	return -3.0 <= x && x < 3.0 ? taps_sinc(x) * taps_sinc(x / 3) : 0.0;
 }
 
 /* Half the window of a filter that is not stretched. */
@@ -199,23 +199,23 @@ static void weigh_by(enum filter f, const struct stretch *s, double center, uint
 {
 	switch (f) {
 	case FILTER_LANCZOS:
-		weigh(lanczos, s, center, first, n, weight);
+		weigh(taps_lanczos, s, center, first, n, weight);
 		break;
 	case FILTER_BICUBIC:
-		weigh(bicubic, s, center, first, n, weight);
+		weigh(taps_bicubic, s, center, first, n, weight);
 		break;
 	case FILTER_BOX:
-		weigh(box, s, center, first, n, weight);
+		weigh(taps_box, s, center, first, n, weight);
 		break;
 	case FILTER_HAMMING:
-		weigh(hamming, s, center, first, n, weight);
+		weigh(taps_hamming, s, center, first, n, weight);
 		break;
 	default:
-		weigh(bilinear, s, center, first, n, weight);
+		weigh(taps_bilinear, s, center, first, n, weight);
 	}
 }
 
-static void fill(struct taps *t, const struct taps_request *q, double *weight)
+static void taps_fill(struct taps *t, const struct taps_request *q, double *weight)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
 
@@ -276,7 +276,7 @@ int taps_make(struct taps *t, const struct taps_request *want, bool *changed)
 	if (nearest)
 		nearest_fill(t, want);
 	else
-		fill(t, want, (double *)(void *)t->exact.data);
+		taps_fill(t, want, (double *)(void *)t->exact.data);
 	t->made = *want;
 	return 0;
 }

@@ -25,12 +25,12 @@ static void fill_row(uint8_t *row, uint32_t n_px, const uint8_t fill[3])
 }
 
 /* Whole pixels; -1 for all values outside 0..2^31 - 1, which no image has. */
-static int32_t whole(double v)
+static int32_t warp_whole(double v)
 {
 	return v >= 0.0 && v < 0x1p31 ? (int32_t)v : -1;
 }
 
-static bool inside(int32_t at, uint32_t size)
+static bool warp_inside(int32_t at, uint32_t size)
 {
 	return at >= 0 && (uint32_t)at < size;
 }
@@ -51,17 +51,17 @@ static void scale_nearest(const struct warp *w, const struct image *src, struct 
 
 	for (uint32_t y = 0; y < dst->height; y++, from_y += w->m[4]) {
 		double from_x = w->m[2] + w->m[0] * 0.5;
-		int32_t at_y = whole(from_y);
+		int32_t at_y = warp_whole(from_y);
 		uint8_t *to = dst_row(dst, y);
 
-		if (!inside(at_y, src->height)) {
+		if (!warp_inside(at_y, src->height)) {
 			fill_row(to, dst->width, w->fill);
 			continue;
 		}
 		for (uint32_t x = 0; x < dst->width; x++, to += 3, from_x += w->m[0]) {
-			int32_t at_x = whole(from_x);
+			int32_t at_x = warp_whole(from_x);
 
-			memcpy(to, inside(at_x, src->width) ? src_px(src, at_x, at_y) : w->fill, 3);
+			memcpy(to, warp_inside(at_x, src->width) ? src_px(src, at_x, at_y) : w->fill, 3);
 		}
 	}
 }
@@ -73,7 +73,7 @@ static bool fits_fixed(const struct warp *w, uint32_t x, uint32_t y)
 }
 
 /* To 16.16, modulo 2^32: sums of steps stay in range wherever a pixel is read. */
-static uint32_t fixed(double v)
+static uint32_t warp_fixed(double v)
 {
 	double scaled = floor(v * 65536.0 + 0.5);
 
@@ -83,8 +83,9 @@ static uint32_t fixed(double v)
 static void fixed_nearest(const struct warp *w, const struct image *src, struct image *dst)
 {
 	const double *m = w->m;
-	uint32_t step_x = fixed(m[0]), step_y = fixed(m[3]), down_x = fixed(m[1]), down_y = fixed(m[4]);
-	uint32_t row_x = fixed(m[2] + m[0] * 0.5 + m[1] * 0.5), row_y = fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
+	uint32_t step_x = warp_fixed(m[0]), step_y = warp_fixed(m[3]), down_x = warp_fixed(m[1]),
+		 down_y = warp_fixed(m[4]);
+	uint32_t row_x = warp_fixed(m[2] + m[0] * 0.5 + m[1] * 0.5), row_y = warp_fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
 
 	for (uint32_t y = 0; y < dst->height; y++, row_x += down_x, row_y += down_y) {
 		uint32_t from_x = row_x, from_y = row_y;
@@ -92,7 +93,7 @@ static void fixed_nearest(const struct warp *w, const struct image *src, struct 
 
 		for (uint32_t x = 0; x < dst->width; x++, to += 3, from_x += step_x, from_y += step_y) {
 			int32_t at_x = (int32_t)from_x >> 16, at_y = (int32_t)from_y >> 16;
-			bool is_inside = inside(at_x, src->width) && inside(at_y, src->height);
+			bool is_inside = warp_inside(at_x, src->width) && warp_inside(at_y, src->height);
 
 			memcpy(to, is_inside ? src_px(src, at_x, at_y) : w->fill, 3);
 		}
@@ -109,8 +110,8 @@ static void far_nearest(const struct warp *w, const struct image *src, struct im
 		uint8_t *to = dst_row(dst, y);
 
 		for (uint32_t x = 0; x < dst->width; x++, to += 3, from_x += m[0], from_y += m[3]) {
-			int32_t at_x = whole(from_x), at_y = whole(from_y);
-			bool is_inside = inside(at_x, src->width) && inside(at_y, src->height);
+			int32_t at_x = warp_whole(from_x), at_y = warp_whole(from_y);
+			bool is_inside = warp_inside(at_x, src->width) && warp_inside(at_y, src->height);
 
 			memcpy(to, is_inside ? src_px(src, at_x, at_y) : w->fill, 3);
 		}
@@ -134,7 +135,7 @@ struct place {
 	double x, y;
 };
 
-static struct place place_of(const struct warp *w, uint32_t x, uint32_t y)
+static struct place warp_place_of(const struct warp *w, uint32_t x, uint32_t y)
 {
 	const double *m = w->m;
 	double u = x + 0.5, v = y + 0.5;
@@ -149,7 +150,7 @@ static struct place place_of(const struct warp *w, uint32_t x, uint32_t y)
 	return p;
 }
 
-static int32_t clamp(int32_t at, uint32_t size)
+static int32_t warp_clamp(int32_t at, uint32_t size)
 {
 	return at < 0 ? 0 : (uint32_t)at < size ? at : (int32_t)size - 1;
 }
@@ -159,7 +160,7 @@ static void nearest_px(const struct image *src, struct place p, uint8_t *to)
 	memcpy(to, src_px(src, (int32_t)p.x, (int32_t)p.y), 3);
 }
 
-static double between(double a, double b, double share)
+static double warp_between(double a, double b, double share)
 {
 	return a + (b - a) * share;
 }
@@ -168,23 +169,23 @@ static void bilinear_px(const struct image *src, struct place p, uint8_t *to)
 {
 	double left = floor(p.x - 0.5), top = floor(p.y - 0.5), dx = p.x - 0.5 - left, dy = p.y - 0.5 - top;
 	int32_t x = (int32_t)left, y = (int32_t)top;
-	const uint8_t *above = src_px(src, 0, clamp(y, src->height)),
-		      *below = src_px(src, 0, clamp(y + 1, src->height));
-	int32_t x0 = clamp(x, src->width) * 3, x1 = clamp(x + 1, src->width) * 3;
+	const uint8_t *above = src_px(src, 0, warp_clamp(y, src->height)),
+		      *below = src_px(src, 0, warp_clamp(y + 1, src->height));
+	int32_t x0 = warp_clamp(x, src->width) * 3, x1 = warp_clamp(x + 1, src->width) * 3;
 
 	for (int c = 0; c < 3; c++)
-		to[c] = (uint8_t)between(between(above[x0 + c], above[x1 + c], dx),
-					 between(below[x0 + c], below[x1 + c], dx), dy);
+		to[c] = (uint8_t)warp_between(warp_between(above[x0 + c], above[x1 + c], dx),
+					      warp_between(below[x0 + c], below[x1 + c], dx), dy);
 }
 
-static double cubic(double a, double b, double c, double d, double share)
+static double warp_cubic(double a, double b, double c, double d, double share)
 {
 	double p1 = b, p2 = -a + c, p3 = 2 * (a - b) + c - d, p4 = -a + b - c + d;
 
 	return p1 + share * (p2 + share * (p3 + share * p4));
 }
 
-static uint8_t clipped(double v)
+static uint8_t warp_clipped(double v)
 {
 	return v <= 0.0 ? 0 : v >= 255.0 ? 255 : (uint8_t)v;
 }
@@ -196,16 +197,16 @@ static void bicubic_px(const struct image *src, struct place p, uint8_t *to)
 	int32_t at[4];
 
 	for (int i = 0; i < 4; i++) {
-		rows[i] = src_px(src, 0, clamp((int32_t)top - 1 + i, src->height));
-		at[i] = clamp((int32_t)left - 1 + i, src->width) * 3;
+		rows[i] = src_px(src, 0, warp_clamp((int32_t)top - 1 + i, src->height));
+		at[i] = warp_clamp((int32_t)left - 1 + i, src->width) * 3;
 	}
 	for (int c = 0; c < 3; c++) {
 		double v[4];
 
 		for (int i = 0; i < 4; i++)
-			v[i] = cubic(rows[i][at[0] + c], rows[i][at[1] + c], rows[i][at[2] + c], rows[i][at[3] + c],
-				     dx);
-		to[c] = clipped(cubic(v[0], v[1], v[2], v[3], dy));
+			v[i] = warp_cubic(rows[i][at[0] + c], rows[i][at[1] + c], rows[i][at[2] + c],
+					  rows[i][at[3] + c], dx);
+		to[c] = warp_clipped(warp_cubic(v[0], v[1], v[2], v[3], dy));
 	}
 }
 
@@ -251,7 +252,7 @@ static inline __attribute__((always_inline)) void general(
 				if (x == dst->width)
 					break;
 			}
-			p = place_of(w, x, y);
+			p = warp_place_of(w, x, y);
 			if (p.x >= 0.0 && p.x < src->width && p.y >= 0.0 && p.y < src->height)
 				make(src, p, to);
 			else
@@ -275,7 +276,7 @@ static uint32_t clip_to(int64_t at, uint32_t size)
 }
 
 /* All filters give the pixel itself. */
-static void shift(const struct warp *w, const struct image *src, struct image *dst)
+static void warp_shift(const struct warp *w, const struct image *src, struct image *dst)
 {
 	int64_t left = (int64_t)w->m[2], top = (int64_t)w->m[5];
 	/* Columns begin .. end - 1 of the result are inside the source. */
@@ -299,7 +300,7 @@ static void shift(const struct warp *w, const struct image *src, struct image *d
 void warp(const struct warp *w, const struct image *src, struct image *dst)
 {
 	if (is_shift(w))
-		shift(w, src, dst);
+		warp_shift(w, src, dst);
 	else if (w->filter == FILTER_NEAREST && !w->perspective)
 		affine_nearest(w, src, dst);
 	else if (w->filter == FILTER_NEAREST)

@@ -46,7 +46,7 @@ struct packet {
 };
 
 static void set_events(struct peer *p);
-static void watch(struct peer *p, int events);
+static void peer_watch(struct peer *p, int events);
 
 /* ---- closing ---- */
 
@@ -184,7 +184,7 @@ void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *f
 
 /* ---- sending ---- */
 
-static void keep(struct peer *p, struct packed_message *message, const int *fds, unsigned n_fds)
+static void peer_keep(struct peer *p, struct packed_message *message, const int *fds, unsigned n_fds)
 {
 	if (p->n_out == MAX_WAITING) {
 		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
@@ -262,7 +262,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 	if (is_full(r)) {
 		struct packed_message *message = packed_message_make(m);
-		keep(p, message, fds, n_fds);
+		peer_keep(p, message, fds, n_fds);
 		packed_message_unref(message);
 	} else if (r) {
 		cannot_send(p, r);
@@ -277,7 +277,7 @@ void peer_send_packed(struct peer *p, struct packed_message *message)
 	if (r == 0 && send(p->fd, message->bytes, message->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		r = -errno;
 	if (is_full(r))
-		keep(p, message, NULL, 0);
+		peer_keep(p, message, NULL, 0);
 	else if (r)
 		cannot_send(p, r);
 }
@@ -291,7 +291,7 @@ static void on_retry(uv_timer_t *t)
  * timer, whose own use is over. */
 static void retry_later(struct peer *p)
 {
-	watch(p, UV_READABLE);
+	peer_watch(p, UV_READABLE);
 	uv_timer_start(&p->hello_timer, on_retry, RETRY_MS, 0);
 }
 
@@ -342,7 +342,7 @@ static int send_packet(struct peer *p, const struct packet *k)
 	return sendmsg(p->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static void flush(struct peer *p)
+static void peer_flush(struct peer *p)
 {
 	while (p->out_first) {
 		struct packet *k = p->out_first;
@@ -367,7 +367,7 @@ static void flush(struct peer *p)
 
 /* ---- receiving ---- */
 
-static void hello(struct peer *p, const Batchd__Wire__Hello *h)
+static void peer_hello(struct peer *p, const Batchd__Wire__Hello *h)
 {
 	if (h->version < WIRE_LEAST_VERSION) {
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__VERSION, "version",
@@ -386,7 +386,7 @@ static void hello(struct peer *p, const Batchd__Wire__Hello *h)
 	peer_send(p, WIRE_SERVER(WELCOME, welcome, &w), NULL, 0);
 }
 
-static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds, unsigned n_fds)
+static void peer_dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds, unsigned n_fds)
 {
 	const Batchd__Wire__ClientMessage *msg;
 	const char *why = "";
@@ -398,7 +398,7 @@ static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds
 	} else if (p->greeted == (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO)) {
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "%s is out of place", wire_client_name(msg));
 	} else if (!p->greeted) {
-		hello(p, msg->hello);
+		peer_hello(p, msg->hello);
 	} else {
 		p->server->ops->message(p, msg, fds, n_fds);
 	}
@@ -419,7 +419,7 @@ static bool take_in(struct peer *p, int r, size_t n_bytes, int *fds, unsigned n_
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "cannot receive: %s", strerror(-r));
 		return false;
 	}
-	dispatch(p, p->server->buffer, n_bytes, fds, n_fds);
+	peer_dispatch(p, p->server->buffer, n_bytes, fds, n_fds);
 	return !p->closing && !p->failing;
 }
 
@@ -467,7 +467,7 @@ static unsigned packets_now(struct peer *p)
 }
 
 /* After a Hello that was just answered there is rarely another packet yet, so reading stops. */
-static void receive(struct peer *p)
+static void peer_receive(struct peer *p)
 {
 	bool more = true, new = !p->greeted;
 	uint64_t began = uv_hrtime(), spent = 0;
@@ -490,22 +490,22 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	}
 	if (events & UV_WRITABLE)
-		flush(p);
+		peer_flush(p);
 	if (p->closing || p->failing || !(events & (UV_READABLE | UV_DISCONNECT)))
 		return;
-	receive(p);
+	peer_receive(p);
 }
 
 /* The socket may live on in a forked child, which must not use it: the process that connected is what counts. Its last
  * messages still count. */
-static void on_process_exit(uv_poll_t *poll, int status, int events)
+static void peer_on_process_exit(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
 	(void)events;
 	receive_rest(poll->data);
 }
 
-static void watch(struct peer *p, int events)
+static void peer_watch(struct peer *p, int events)
 {
 	if (p->events == events)
 		return;
@@ -516,7 +516,7 @@ static void watch(struct peer *p, int events)
 static void set_events(struct peer *p)
 {
 	if (!p->closing && !p->failing)
-		watch(p, UV_READABLE | (p->out_first || p->wake_pending ? UV_WRITABLE : 0));
+		peer_watch(p, UV_READABLE | (p->out_first || p->wake_pending ? UV_WRITABLE : 0));
 }
 
 /* Timers run before sockets are polled: if the loop was blocked, the Hello may already be there. */
@@ -602,7 +602,7 @@ int peer_identify(struct peer *p)
 	p->exit_poll.data = p;
 	p->watches_exit = true;
 	p->n_handles++;
-	uv_poll_start(&p->exit_poll, UV_READABLE, on_process_exit);
+	uv_poll_start(&p->exit_poll, UV_READABLE, peer_on_process_exit);
 	return 0;
 }
 
@@ -636,7 +636,7 @@ bool peer_shares_mounts(const struct peer *p)
 
 /* ---- beginning ---- */
 
-static void discard(struct peer *p)
+static void peer_discard(struct peer *p)
 {
 	charge_release(&p->unread);
 	charge_release(&p->fds);
@@ -648,15 +648,15 @@ static void discard(struct peer *p)
 }
 
 /* The peer is just being created. */
-static void refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+static void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-static void refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+static void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
 	say_why(p, code, field, fmt, ap);
 	va_end(ap);
-	discard(p);
+	peer_discard(p);
 }
 
 int peer_create(struct server *server, int fd)
@@ -673,7 +673,7 @@ int peer_create(struct server *server, int fd)
 	int r = read_credentials(p);
 	struct server_refusal why;
 	if (r == 0 && !server_admits(server, p, &why)) {
-		refuse(p, why.code, why.field, "%s", why.text);
+		peer_refuse(p, why.code, why.field, "%s", why.text);
 		return 0;
 	}
 	/* Later the pid may belong to another process. */
@@ -682,7 +682,7 @@ int peer_create(struct server *server, int fd)
 	if (r == 0)
 		r = uv_poll_init(server->loop, &p->poll, fd);
 	if (r) {
-		discard(p);
+		peer_discard(p);
 		return r;
 	}
 	uv_timer_init(server->loop, &p->hello_timer);

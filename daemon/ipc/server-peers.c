@@ -79,9 +79,9 @@ static unsigned pending_of(const struct server *s, uid_t uid)
 	return n;
 }
 
-static bool refuse(struct server_refusal *why, const char *field, const char *fmt, ...)
+static bool server_peers_refuse(struct server_refusal *why, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-static bool refuse(struct server_refusal *why, const char *field, const char *fmt, ...)
+static bool server_peers_refuse(struct server_refusal *why, const char *field, const char *fmt, ...)
 {
 	va_list ap;
 	why->code = field ? BATCHD__WIRE__ERROR_CODE__LIMIT : BATCHD__WIRE__ERROR_CODE__INTERNAL;
@@ -95,19 +95,21 @@ static bool refuse(struct server_refusal *why, const char *field, const char *fm
 static bool refuse_charge(const struct accounts *a, int over, enum account_kind kind, struct server_refusal *why)
 {
 	if (over < 0)
-		return refuse(why, NULL, "out of memory");
+		return server_peers_refuse(why, NULL, "out of memory");
 	if (kind == ACCOUNT_FDS)
-		return refuse(
+		return server_peers_refuse(
 			why, "fds_per_user",
 			"this user's trainers take up %llu of the daemon's descriptors, the limit (limits.fds_per_user in its configuration)",
 			(unsigned long long)a->limit_per_user[ACCOUNT_FDS]);
 	if (over == ACCOUNT_E_ALL)
-		return refuse(why, "sessions",
-			      "the daemon has %llu sessions, its limit (limits.sessions in its configuration)",
-			      (unsigned long long)a->limit[ACCOUNT_SESSIONS]);
-	return refuse(why, "sessions_per_user",
-		      "this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
-		      (unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
+		return server_peers_refuse(
+			why, "sessions",
+			"the daemon has %llu sessions, its limit (limits.sessions in its configuration)",
+			(unsigned long long)a->limit[ACCOUNT_SESSIONS]);
+	return server_peers_refuse(
+		why, "sessions_per_user",
+		"this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
+		(unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
 }
 
 bool server_admits(struct server *s, struct peer *p, struct server_refusal *why)
@@ -124,13 +126,13 @@ bool server_admits(struct server *s, struct peer *p, struct server_refusal *why)
 	/* Each connection may have one message's descriptors closed. A file server that never answers would keep them
 	 * all pending, so there is a limit. */
 	if (closing_pending(p->uid) >= MAX_CLOSING)
-		return refuse(
+		return server_peers_refuse(
 			why, "fds_per_user",
 			"%d files that this user's clients sent are still being closed: their file system does not answer",
 			MAX_CLOSING);
 	/* a user with silent connections does not shut out other users */
 	if (s->n_pending >= s->limits.pending && pending_of(s, p->uid) >= s->limits.pending / 4)
-		return refuse(why, "pending", "too many connections that have not said hello yet");
+		return server_peers_refuse(why, "pending", "too many connections that have not said hello yet");
 	return true;
 }
 

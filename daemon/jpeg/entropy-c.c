@@ -1,18 +1,18 @@
 /* The entropy decoder in plain C, and the choice between it and the others. */
 #include "jpeg/entropy-core.h"
 
-static int decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
-		  int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+static int entropy_c_decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
+			    int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
 {
 	return mcu_decode(s, l, wanted, coef, last);
 }
 
-static int skip(struct entropy_state *s, const struct mcu_layout *l, uint32_t n, const uint8_t *end)
+static int entropy_c_skip(struct entropy_state *s, const struct mcu_layout *l, uint32_t n, const uint8_t *end)
 {
 	return mcu_skip(s, l, n, end);
 }
 
-const struct entropy_ops entropy_c = { "c", decode, skip };
+const struct entropy_ops entropy_c = { "c", entropy_c_decode, entropy_c_skip };
 
 const struct entropy_ops *entropy_best(void)
 {

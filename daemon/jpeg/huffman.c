@@ -61,7 +61,7 @@ int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t value
 typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
 
 /* Writes n bytes of b, and up to 15 more. */
-static inline void fill(uint8_t *to, unsigned n, unsigned b)
+static inline void huffman_fill(uint8_t *to, unsigned n, unsigned b)
 {
 	const bytes16 all = (bytes16){ 0 } + (uint8_t)b;
 
@@ -95,16 +95,16 @@ static void template_of_codes(struct template *t, const uint8_t bits[17], const 
 		for (unsigned i = 0; i < bits[length]; i++, n++) {
 			unsigned run = values[n] >> 4, size = values[n] & 15, span = 1u << (HUFF_AC_BITS - length);
 
-			fill(t->code + at, span, length);
-			fill(t->length + at, span, length + size);
-			fill(t->forward + at, span, size == 0 && run != 15 ? HUFF_AC_END : run + 1);
-			fill(t->size + at, span, size);
+			huffman_fill(t->code + at, span, length);
+			huffman_fill(t->length + at, span, length + size);
+			huffman_fill(t->forward + at, span, size == 0 && run != 15 ? HUFF_AC_END : run + 1);
+			huffman_fill(t->size + at, span, size);
 			at += span;
 		}
-	fill(t->code + at, HUFF_AC_ENTRIES - at, 0);
-	fill(t->length + at, HUFF_AC_ENTRIES - at, 0);
-	fill(t->forward + at, HUFF_AC_ENTRIES - at, 0);
-	fill(t->size + at, HUFF_AC_ENTRIES - at, 0);
+	huffman_fill(t->code + at, HUFF_AC_ENTRIES - at, 0);
+	huffman_fill(t->length + at, HUFF_AC_ENTRIES - at, 0);
+	huffman_fill(t->forward + at, HUFF_AC_ENTRIES - at, 0);
+	huffman_fill(t->size + at, HUFF_AC_ENTRIES - at, 0);
 }
 
 /* Makes the template for `rest` bits from the one for one more bit. */
@@ -129,11 +129,11 @@ static void put_single(struct huff_ac *t, unsigned at, unsigned n, unsigned leng
 		length = size = 0;
 		forward = HUFF_AC_LONG;
 	}
-	fill(t->length + at, n, length);
-	fill(t->forward + at, n, forward);
-	fill(t->first + at, n, forward < HUFF_AC_LONG ? forward + 1 : 1);
-	fill(t->size + at, n, size);
-	fill(t->value + at, n, 0);
+	huffman_fill(t->length + at, n, length);
+	huffman_fill(t->forward + at, n, forward);
+	huffman_fill(t->first + at, n, forward < HUFF_AC_LONG ? forward + 1 : 1);
+	huffman_fill(t->size + at, n, size);
+	huffman_fill(t->value + at, n, 0);
 }
 
 /* Makes entries for a symbol with each of its values, `length` bits in all, combined with each second symbol in the
@@ -148,9 +148,9 @@ static void put_pairs(struct huff_ac *t, unsigned at, const struct template *nex
 
 		fill_plus(t->length + at, next->length, n, length);
 		fill_plus(t->forward + at, next->forward, n, forward);
-		fill(t->first + at, n, forward);
+		huffman_fill(t->first + at, n, forward);
 		fill_plus(t->size + at, next->size, n, 0);
-		fill(t->value + at, n, (unsigned)value);
+		huffman_fill(t->value + at, n, (unsigned)value);
 	}
 }
 

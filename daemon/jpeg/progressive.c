@@ -109,7 +109,7 @@ static bool build_ac(struct ac_table *t, const struct definition *d)
 	return true;
 }
 
-static bool load_tables(struct reader *r)
+static bool progressive_load_tables(struct reader *r)
 {
 	const struct scan_header *h = &r->run.scan;
 
@@ -126,7 +126,7 @@ static bool load_tables(struct reader *r)
 }
 
 /* Whether the scan continues where earlier ones ended; then they are the earlier ones. */
-static bool follows(struct reader *r)
+static bool progressive_follows(struct reader *r)
 {
 	const struct scan_header *h = &r->run.scan;
 
@@ -162,7 +162,7 @@ static int read_scan(struct reader *r, int *marker)
 	uint32_t columns, rows, needed;
 	int outcome;
 
-	if (!follows(r) || !load_tables(r))
+	if (!progressive_follows(r) || !progressive_load_tables(r))
 		return SCAN_E_UNSURE;
 	scan_size(r, &columns, &rows, &needed);
 	if ((outcome = load_scan(r, columns, rows, marker)))
@@ -172,7 +172,7 @@ static int read_scan(struct reader *r, int *marker)
 
 /* ---- what is between scans ---- */
 
-static bool read_codes(struct reader *r, const uint8_t *p, size_t n)
+static bool progressive_read_codes(struct reader *r, const uint8_t *p, size_t n)
 {
 	while (n > 0) {
 		size_t n_values = 0;
@@ -241,7 +241,7 @@ static int next_scan(struct reader *r, int marker, bool *ended)
 		n -= 2;
 		if (marker == MARKER_SOS)
 			return read_scan_header(r, p, n) ? 0 : SCAN_E_UNSURE;
-		if (marker == MARKER_DHT && !read_codes(r, p, n))
+		if (marker == MARKER_DHT && !progressive_read_codes(r, p, n))
 			return SCAN_E_UNSURE;
 		if (marker == MARKER_DRI) {
 			if (n != 2)
@@ -300,7 +300,7 @@ static void take_tables(struct tables *t, const struct jpeg_decompress_struct *c
 	}
 }
 
-static int reserve(struct progressive *p)
+static int progressive_reserve(struct progressive *p)
 {
 	size_t n_blocks = 0;
 
@@ -319,7 +319,7 @@ static int reserve(struct progressive *p)
 }
 
 /* All scans have come: libjpeg smooths blocks of which bits are missing. */
-static bool is_complete(const struct reader *r)
+static bool progressive_is_complete(const struct reader *r)
 {
 	for (uint32_t i = 0; i < r->p->frame.n_components; i++)
 		for (int k = 0; k < DCTSIZE2; k++)
@@ -337,7 +337,7 @@ int progressive_read(struct progressive *p, const struct progressive_frame *fram
 	int marker = 0, outcome;
 
 	p->frame = *frame;
-	if ((outcome = reserve(p)))
+	if ((outcome = progressive_reserve(p)))
 		return outcome;
 	r.tables = (struct tables *)(void *)p->tables.data;
 	r.run.p = p;
@@ -352,7 +352,7 @@ int progressive_read(struct progressive *p, const struct progressive_frame *fram
 		if (i == frame->max_scans || (outcome = read_scan(&r, &marker)) ||
 		    (outcome = next_scan(&r, marker, &ended)))
 			return outcome ? outcome : SCAN_E_UNSURE;
-	return is_complete(&r) ? 0 : SCAN_E_UNSURE;
+	return progressive_is_complete(&r) ? 0 : SCAN_E_UNSURE;
 }
 
 unsigned progressive_block(const struct progressive *p, uint32_t component, uint32_t x, uint32_t y, int16_t *coef)

@@ -55,7 +55,7 @@ struct scan {
 	const struct checkpoints *index;
 	struct entropy_state state;
 	uint32_t at;                   /* the MCU that follows the state */
-	uint32_t stop;                 /* next MCU at which arrive() must act */
+	uint32_t stop;                 /* next MCU at which scan_arrive() must act */
 	uint32_t next_restart;         /* first MCU after the present restart interval; UINT32_MAX: none */
 	uint32_t next_record;          /* MCU before which the state is recorded next; UINT32_MAX: none */
 	uint32_t next_state, next_row; /* number of that state in `record`; the first MCU of the row after its row */
@@ -239,7 +239,7 @@ static void load_quant(struct scan *s, const struct jpeg_decompress_struct *c)
 	}
 }
 
-static int load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
+static int scan_load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
 {
 	const struct huff_dc *dc[3];
 	const struct huff_ac *ac[3];
@@ -348,7 +348,7 @@ static void stand_at_interval(struct scan *s, uint32_t interval)
 }
 
 /* The state has reached s->stop: passes a restart marker, records the state, finds the next stop. */
-static int arrive(struct scan *s)
+static int scan_arrive(struct scan *s)
 {
 	if (s->at == s->next_restart) {
 		uint32_t interval = s->at / s->shape.restart_interval;
@@ -407,7 +407,7 @@ static int go_to(struct scan *s, uint32_t mcu)
 	if (s->index && (r = jump_by_index(s, mcu)))
 		return r;
 	while (s->at < mcu) {
-		if (s->at == s->stop && (r = arrive(s)))
+		if (s->at == s->stop && (r = scan_arrive(s)))
 			return r;
 		uint32_t to = s->stop < mcu ? s->stop : mcu;
 
@@ -415,7 +415,7 @@ static int go_to(struct scan *s, uint32_t mcu)
 			return SCAN_E_UNSURE;
 		s->at = to;
 	}
-	return s->at == s->stop ? arrive(s) : 0;
+	return s->at == s->stop ? scan_arrive(s) : 0;
 }
 
 /* ---- from MCUs to samples ---- */
@@ -496,7 +496,7 @@ static int next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wan
 		fetch_mcu(s, mcu_x, mcu_y, wanted, coef, last);
 		return 0;
 	}
-	if (s->at == s->stop && (r = arrive(s)))
+	if (s->at == s->stop && (r = scan_arrive(s)))
 		return r;
 	if (s->entropy->decode(&s->state, &s->layout, wanted, coef, last) < 0 || bits_left(s) < 0)
 		return SCAN_E_UNSURE;
@@ -703,7 +703,7 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 	if (!scan_supported(c) || !shape_of(c, &s->shape))
 		return SCAN_E_UNSURE;
 	s->is_progressive = false;
-	if ((r = load_tables(s, c)) || (r = load_stream(s, data, n)))
+	if ((r = scan_load_tables(s, c)) || (r = load_stream(s, data, n)))
 		return r;
 	s->index = index_fits(in, &s->shape, id) ? in : NULL;
 	s->record = index_fits(record, &s->shape, id) ? record : NULL;

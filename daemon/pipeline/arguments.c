@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int complain(struct arguments *a, const char *text)
+static int arguments_complain(struct arguments *a, const char *text)
 {
 	snprintf(a->err->text, sizeof(a->err->text), "op %s '%.40s' %s", a->position, a->op, text);
 	return -EINVAL;
@@ -68,11 +68,11 @@ static int bind_named(struct arguments *a, json_t *named)
 
 			for (i = 0; i < n_names && n < sizeof(text); i++)
 				n += (size_t)snprintf(text + n, sizeof(text) - n, "%s %s", i ? "," : "", a->names[i]);
-			return complain(a, i ? text : "takes no arguments");
+			return arguments_complain(a, i ? text : "takes no arguments");
 		}
 		if (a->values[i]) {
 			snprintf(text, sizeof(text), "got argument '%.40s' twice, by position and by name", name);
-			return complain(a, text);
+			return arguments_complain(a, text);
 		}
 		a->values[i] = value;
 	}
@@ -90,7 +90,7 @@ int arguments_bind(struct arguments *a, json_t *entry)
 	n -= json_is_object(last) ? 1 : 0;
 	if (n > n_names) {
 		snprintf(text, sizeof(text), "takes at most %u arguments and got %zu", n_names, n);
-		return complain(a, n_names ? text : "takes no arguments");
+		return arguments_complain(a, n_names ? text : "takes no arguments");
 	}
 	for (unsigned i = 0; i < n; i++)
 		a->values[i] = json_array_get(entry, i + 1);

@@ -28,15 +28,15 @@ static int apply_matrix(const double m[6], const struct augment_style *style, st
 	return 0;
 }
 
-static double degrees(double radians)
+static double augment_degrees(double radians)
 {
 	return radians * (180.0 / M_PI); /* as Python's math.degrees */
 }
 
 /* torchvision's affine with one part, as its policies call it: shears are about the origin, translations about the
  * middle. */
-static int apply_affine(enum augment what, double amount, const struct augment_style *style, struct view *v,
-			struct pipeline_worker *w, struct image_error *err)
+static int augment_apply_affine(enum augment what, double amount, const struct augment_style *style, struct view *v,
+				struct pipeline_worker *w, struct image_error *err)
 {
 	bool shears = what == AUGMENT_SHEAR_X || what == AUGMENT_SHEAR_Y;
 	unsigned axis = what == AUGMENT_SHEAR_Y || what == AUGMENT_TRANSLATE_Y;
@@ -44,7 +44,7 @@ static int apply_affine(enum augment what, double amount, const struct augment_s
 	double m[6];
 
 	if (shears) {
-		a.shear[axis] = degrees(atan(amount));
+		a.shear[axis] = augment_degrees(atan(amount));
 	} else {
 		a.translate[axis] = trunc(amount);
 		a.center[0] = view_width(v) * 0.5;
@@ -66,8 +66,8 @@ static int apply_raw(enum augment what, double amount, const struct augment_styl
 	return apply_matrix(m, style, v, w, err);
 }
 
-static int apply_rotation(double angle, const struct augment_style *style, struct view *v, struct pipeline_worker *w,
-			  struct image_error *err)
+static int augment_apply_rotation(double angle, const struct augment_style *style, struct view *v,
+				  struct pipeline_worker *w, struct image_error *err)
 {
 	uint32_t size[2] = { view_width(v), view_height(v) };
 	double m[6];
@@ -88,7 +88,7 @@ static int apply_rotation(double angle, const struct augment_style *style, struc
 }
 
 /* On pixels that may be changed. */
-static int change(enum augment what, double amount, struct image *i, struct pipeline_worker *w)
+static int augment_change(enum augment what, double amount, struct image *i, struct pipeline_worker *w)
 {
 	switch (what) {
 	case AUGMENT_BRIGHTNESS:
@@ -137,17 +137,17 @@ int augment_apply(enum augment what, double amount, const struct augment_style *
 	case AUGMENT_SHEAR_Y:
 	case AUGMENT_TRANSLATE_X:
 	case AUGMENT_TRANSLATE_Y:
-		return apply_affine(what, amount, style, v, w, err);
+		return augment_apply_affine(what, amount, style, v, w, err);
 	case AUGMENT_RAW_SHEAR_X:
 	case AUGMENT_RAW_SHEAR_Y:
 	case AUGMENT_RAW_TRANSLATE_X:
 	case AUGMENT_RAW_TRANSLATE_Y:
 		return apply_raw(what, amount, style, v, w, err);
 	case AUGMENT_ROTATE:
-		return apply_rotation(amount, style, v, w, err);
+		return augment_apply_rotation(amount, style, v, w, err);
 	default:
 		rc = view_settle(v, w, true, err);
-		return rc == 0 ? change(what, amount, &v->image, w) : rc;
+		return rc == 0 ? augment_change(what, amount, &v->image, w) : rc;
 	}
 }
 

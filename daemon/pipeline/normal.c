@@ -13,7 +13,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
  * tail. */
 static float edge[N_LAYERS + 1], curve[N_LAYERS + 1];
 
-static void make_tables(void)
+static void normal_make_tables(void)
 {
 	double x = tail_from;
 
@@ -31,7 +31,7 @@ static void make_tables(void)
 
 void normal_prepare(void)
 {
-	pthread_once(&once, make_tables);
+	pthread_once(&once, normal_make_tables);
 }
 
 static double from_tail(struct random *r)

@@ -20,7 +20,7 @@ const struct op_type *op_type_find(const char *name)
 }
 
 /* Edit distance of two names, insertions and deletions included; both at most 63 letters. */
-static unsigned distance(const char *a, const char *b)
+static unsigned op_types_distance(const char *a, const char *b)
 {
 	unsigned row[64], n = (unsigned)strlen(b);
 
@@ -49,7 +49,7 @@ static const struct op_type *nearest(const char *name, unsigned *least)
 	*least = 64;
 	for (const struct op_type *const *family = families; *family && strlen(name) < 64; family++) {
 		for (const struct op_type *t = *family; t->name; t++) {
-			unsigned d = distance(name, t->name);
+			unsigned d = op_types_distance(name, t->name);
 
 			if (d < *least) {
 				*least = d;

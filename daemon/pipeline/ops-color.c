@@ -17,7 +17,7 @@ enum { JITTER_ORDER, JITTER_FACTOR = N_JITTERS }; /* which comes first, second .
 static const char *const jitter_args[] = { "brightness", "contrast", "saturation", "hue", NULL };
 
 /* One number x means center - x .. center + x. A range without effect counts as not given. */
-static int read_part(struct arguments *a, unsigned i, struct jitter *x)
+static int ops_color_read_part(struct arguments *a, unsigned i, struct jitter *x)
 {
 	double middle = i == JITTER_HUE ? 0.0 : 1.0, from = i == JITTER_HUE ? -0.5 : 0.0,
 	       to = i == JITTER_HUE ? 0.5 : 1e6;
@@ -44,7 +44,7 @@ static int read_jitter(struct arguments *a, struct op *op)
 	int rc = 0;
 
 	for (unsigned i = 0; rc == 0 && i < N_JITTERS; i++)
-		rc = read_part(a, i, op->args);
+		rc = ops_color_read_part(a, i, op->args);
 	return rc;
 }
 

@@ -5,7 +5,7 @@
 #include "pipeline/op-list.h"
 #include "pipeline/ops.h"
 
-static int read_transforms(struct arguments *a, struct op *op)
+static int ops_container_read_transforms(struct arguments *a, struct op *op)
 {
 	return argument_ops(a, 0, op);
 }
@@ -173,7 +173,7 @@ static int apply_choice(const struct op *op, const struct op_choice *choice, str
 
 enum { MAX_ORDERED = 16 };
 
-static int read_order(struct arguments *a, struct op *op)
+static int ops_container_read_order(struct arguments *a, struct op *op)
 {
 	int rc = argument_ops(a, 0, op);
 
@@ -231,7 +231,7 @@ static int apply_order(const struct op *op, const struct op_choice *choice, stru
 
 /* Identity */
 
-static int read_nothing(struct arguments *a, struct op *op)
+static int ops_container_read_nothing(struct arguments *a, struct op *op)
 {
 	(void)a;
 	(void)op;
@@ -241,7 +241,7 @@ static int read_nothing(struct arguments *a, struct op *op)
 const struct op_type container_ops[] = {
 	{ .name = "Compose",
 	  .args = transforms_args,
-	  .read = read_transforms,
+	  .read = ops_container_read_transforms,
 	  .write = write_transforms,
 	  .follow = follow_all,
 	  .apply = apply_all },
@@ -266,11 +266,11 @@ const struct op_type container_ops[] = {
 	{ .name = "RandomOrder",
 	  .args = transforms_args,
 	  .flags = OP_RANDOM,
-	  .read = read_order,
+	  .read = ops_container_read_order,
 	  .write = write_transforms,
 	  .follow = follow_order,
 	  .choose = choose_order,
 	  .apply = apply_order },
-	{ .name = "Identity", .flags = OP_NOTHING, .read = read_nothing },
+	{ .name = "Identity", .flags = OP_NOTHING, .read = ops_container_read_nothing },
 	{ .name = NULL },
 };

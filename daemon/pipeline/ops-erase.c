@@ -110,7 +110,7 @@ static int follow_erasing(const struct op *op, struct form *f, struct pipeline_e
 }
 
 /* The pixel whose number is value, or -1. */
-static int pixel_of(const float numbers[256], float value)
+static int ops_erase_pixel_of(const float numbers[256], float value)
 {
 	for (int v = 0; v < 256; v++)
 		if (numbers[v] == value)
@@ -118,13 +118,13 @@ static int pixel_of(const float numbers[256], float value)
 	return -1;
 }
 
-static int check_bytes(const struct op *op, const struct convert *f, struct pipeline_error *err)
+static int ops_erase_check_bytes(const struct op *op, const struct convert *f, struct pipeline_error *err)
 {
 	const struct erasing *x = op->args;
 	bool exact = x->mode == ERASE_VALUE;
 
 	for (uint32_t c = 0; exact && c < f->n_channels; c++)
-		exact = pixel_of(f->float32[c], (float)x->value[c]) >= 0;
+		exact = ops_erase_pixel_of(f->float32[c], (float)x->value[c]) >= 0;
 	if (exact)
 		return 0;
 	return op_wrong(
@@ -174,14 +174,14 @@ static int choose_erasing(const struct op *op, struct random *r, uint32_t width,
 	return 0;
 }
 
-static void put(const struct convert *f, void *row, size_t at, uint32_t channel, float value)
+static void ops_erase_put(const struct convert *f, void *row, size_t at, uint32_t channel, float value)
 {
 	if (f->type == CONVERT_FLOAT32)
 		((float *)row)[at] = value;
 	else if (f->type == CONVERT_FLOAT16)
 		((uint16_t *)row)[at] = float_to_half(value);
 	else
-		((uint8_t *)row)[at] = (uint8_t)pixel_of(f->float32[channel], value);
+		((uint8_t *)row)[at] = (uint8_t)ops_erase_pixel_of(f->float32[channel], value);
 }
 
 /* One channel of a box. Numbers are drawn in the order of the planes, whatever the layout is. */
@@ -196,7 +196,7 @@ static void erase_channel(const struct erasing *x, struct random *r, const struc
 		size_t at = from + (((uint32_t)box[BOX_Y] + y) * (size_t)f->width + (uint32_t)box[BOX_X]) * step;
 
 		for (uint32_t i = 0; i < (uint32_t)box[BOX_WIDTH]; i++, at += step)
-			put(f, row, at, channel, x->mode == ERASE_RANDOM ? random_normal(r) : value);
+			ops_erase_put(f, row, at, channel, x->mode == ERASE_RANDOM ? random_normal(r) : value);
 	}
 }
 
@@ -221,6 +221,6 @@ const struct op_type erase_ops[] = {
 	  .follow = follow_erasing,
 	  .choose = choose_erasing,
 	  .finish = finish_erasing,
-	  .check_bytes = check_bytes },
+	  .check_bytes = ops_erase_check_bytes },
 	{ .name = NULL },
 };

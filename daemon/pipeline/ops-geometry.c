@@ -121,7 +121,7 @@ static int follow_center_crop(const struct op *op, struct form *f, struct pipeli
 }
 
 /* The start of a centred window of `want` in `have`: before the image when it is larger. */
-static int32_t center(uint32_t have, uint32_t want)
+static int32_t ops_geometry_center(uint32_t have, uint32_t want)
 {
 	if (want > have)
 		return -(int32_t)((want - have) / 2);
@@ -135,8 +135,9 @@ static int apply_center_crop(const struct op *op, const struct op_choice *choice
 	const struct op_size *size = op->args;
 
 	(void)choice;
-	return view_window(v, run->worker, center(view_width(v), size->width), center(view_height(v), size->height),
-			   size->width, size->height, PAD_CONSTANT, black, err);
+	return view_window(v, run->worker, ops_geometry_center(view_width(v), size->width),
+			   ops_geometry_center(view_height(v), size->height), size->width, size->height, PAD_CONSTANT,
+			   black, err);
 }
 
 /* What lies outside of the image: RandomCrop and Pad */
@@ -351,7 +352,7 @@ static int follow_resized_crop(const struct op *op, struct form *f, struct pipel
 	return set_size(f, x->size.width, x->size.height);
 }
 
-static bool fits(struct region_px *r, double w, double h, uint32_t width, uint32_t height)
+static bool ops_geometry_fits(struct region_px *r, double w, double h, uint32_t width, uint32_t height)
 {
 	int64_t rounded_w = round_even(w), rounded_h = round_even(h);
 
@@ -390,7 +391,7 @@ static struct region_px draw_resized_crop(const struct resized_crop *x, struct r
 		float log_ratio = random_uniform(r, x->log_ratio[0], x->log_ratio[1]);
 		double ratio = (double)(float)exp((double)log_ratio);
 
-		if (fits(&crop, sqrt(target * ratio), sqrt(target / ratio), width, height)) {
+		if (ops_geometry_fits(&crop, sqrt(target * ratio), sqrt(target / ratio), width, height)) {
 			crop.y = random_below(r, height - crop.height + 1);
 			crop.x = random_below(r, width - crop.width + 1);
 			return crop;

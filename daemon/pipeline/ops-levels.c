@@ -149,8 +149,8 @@ static json_t *write_solarize_add(const struct op *op)
 	return json_pack("{s:f, s:f}", "add", x->amount, "threshold", x->threshold);
 }
 
-static int choose(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
-		  struct image_error *err)
+static int ops_levels_choose(const struct op *op, struct random *r, uint32_t width, uint32_t height,
+			     struct op_choice *out, struct image_error *err)
 {
 	const struct levels *x = op->args;
 
@@ -162,7 +162,7 @@ static int choose(const struct op *op, struct random *r, uint32_t width, uint32_
 	return 0;
 }
 
-static int change(const struct levels *x, struct image *i, struct pipeline_worker *w)
+static int ops_levels_change(const struct levels *x, struct image *i, struct pipeline_worker *w)
 {
 	switch (x->change) {
 	case INVERT:
@@ -198,15 +198,15 @@ static int change(const struct levels *x, struct image *i, struct pipeline_worke
 	return 0;
 }
 
-static int apply(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
-		 struct image_error *err)
+static int ops_levels_apply(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
+			    struct image_error *err)
 {
 	int rc;
 
 	if (choice->n_drawn && choice->drawn[0] == 0.0)
 		return 0;
 	rc = view_settle(v, run->worker, true, err);
-	return rc == 0 ? change(op->args, &v->image, run->worker) : rc;
+	return rc == 0 ? ops_levels_change(op->args, &v->image, run->worker) : rc;
 }
 
 const struct op_type levels_ops[] = {
@@ -216,92 +216,95 @@ const struct op_type levels_ops[] = {
 	  .flags = OP_RANDOM,
 	  .read = read_invert,
 	  .write = write_p,
-	  .choose = choose,
-	  .apply = apply },
+	  .choose = ops_levels_choose,
+	  .apply = ops_levels_apply },
 	{ .name = "RandomPosterize",
 	  .args = posterize_args,
 	  .args_bytes = sizeof(struct levels),
 	  .flags = OP_RANDOM,
 	  .read = read_posterize,
 	  .write = write_amount,
-	  .choose = choose,
-	  .apply = apply },
+	  .choose = ops_levels_choose,
+	  .apply = ops_levels_apply },
 	{ .name = "RandomSolarize",
 	  .args = solarize_args,
 	  .args_bytes = sizeof(struct levels),
 	  .flags = OP_RANDOM,
 	  .read = read_random_solarize,
 	  .write = write_amount,
-	  .choose = choose,
-	  .apply = apply },
+	  .choose = ops_levels_choose,
+	  .apply = ops_levels_apply },
 	{ .name = "RandomAutocontrast",
 	  .args = p_args,
 	  .args_bytes = sizeof(struct levels),
 	  .flags = OP_RANDOM,
 	  .read = read_auto_contrast,
 	  .write = write_p,
-	  .choose = choose,
-	  .apply = apply },
+	  .choose = ops_levels_choose,
+	  .apply = ops_levels_apply },
 	{ .name = "RandomEqualize",
 	  .args = p_args,
 	  .args_bytes = sizeof(struct levels),
 	  .flags = OP_RANDOM,
 	  .read = read_equalize,
 	  .write = write_p,
-	  .choose = choose,
-	  .apply = apply },
+	  .choose = ops_levels_choose,
+	  .apply = ops_levels_apply },
 	{ .name = "RandomAdjustSharpness",
 	  .args = sharpness_args,
 	  .args_bytes = sizeof(struct levels),
 	  .flags = OP_RANDOM,
 	  .read = read_sharpness,
 	  .write = write_amount,
-	  .choose = choose,
-	  .apply = apply },
-	{ .name = "Invert", .args_bytes = sizeof(struct levels), .read = read_invert, .apply = apply },
+	  .choose = ops_levels_choose,
+	  .apply = ops_levels_apply },
+	{ .name = "Invert", .args_bytes = sizeof(struct levels), .read = read_invert, .apply = ops_levels_apply },
 	{ .name = "Posterize",
 	  .args = bits_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_posterize,
 	  .write = write_amount,
-	  .apply = apply },
+	  .apply = ops_levels_apply },
 	{ .name = "Solarize",
 	  .args = threshold_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_solarize,
 	  .write = write_amount,
-	  .apply = apply },
+	  .apply = ops_levels_apply },
 	{ .name = "SolarizeAdd",
 	  .args = solarize_add_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_solarize_add,
 	  .write = write_solarize_add,
-	  .apply = apply },
-	{ .name = "AutoContrast", .args_bytes = sizeof(struct levels), .read = read_auto_contrast, .apply = apply },
-	{ .name = "Equalize", .args_bytes = sizeof(struct levels), .read = read_equalize, .apply = apply },
+	  .apply = ops_levels_apply },
+	{ .name = "AutoContrast",
+	  .args_bytes = sizeof(struct levels),
+	  .read = read_auto_contrast,
+	  .apply = ops_levels_apply },
+	{ .name = "Equalize", .args_bytes = sizeof(struct levels), .read = read_equalize, .apply = ops_levels_apply },
 	{ .name = "Brightness",
 	  .args = factor_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_brightness,
 	  .write = write_amount,
-	  .apply = apply },
+	  .apply = ops_levels_apply },
 	{ .name = "Color",
 	  .args = factor_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_color,
 	  .write = write_amount,
-	  .apply = apply },
+	  .apply = ops_levels_apply },
 	{ .name = "Contrast",
 	  .args = factor_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_contrast,
 	  .write = write_amount,
-	  .apply = apply },
+	  .apply = ops_levels_apply },
 	{ .name = "Sharpness",
 	  .args = factor_args,
 	  .args_bytes = sizeof(struct levels),
 	  .read = read_sharpness,
 	  .write = write_amount,
-	  .apply = apply },
+	  .apply = ops_levels_apply },
 	{ .name = NULL },
 };

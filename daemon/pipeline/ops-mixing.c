@@ -34,7 +34,7 @@ struct mixing {
 	bool blended;
 };
 
-static int read_shape(struct arguments *a, unsigned width, unsigned depth, unsigned alpha, struct mixing *x)
+static int ops_mixing_read_shape(struct arguments *a, unsigned width, unsigned depth, unsigned alpha, struct mixing *x)
 {
 	double steps = -1.0;
 	int rc;
@@ -95,7 +95,7 @@ struct chains {
 	float *sums;
 };
 
-static int begin(struct view *v, struct pipeline_worker *w, struct chains *c, struct image_error *err)
+static int ops_mixing_begin(struct view *v, struct pipeline_worker *w, struct chains *c, struct image_error *err)
 {
 	int rc = view_settle(v, w, false, err);
 	size_t row_bytes = (size_t)view_width(v) * 3;
@@ -129,7 +129,7 @@ static int run_chain(const struct chains *c, const double *steps, unsigned n, co
 	return rc == 0 ? view_settle(out, w, false, err) : rc;
 }
 
-static void add(struct chains *c, const struct image *made, float weight)
+static void ops_mixing_add(struct chains *c, const struct image *made, float weight)
 {
 	size_t n = c->image.stride_bytes;
 
@@ -168,8 +168,8 @@ static void blend_in(struct chains *c, const struct image *made, float weight)
 }
 
 /* The view becomes the sums, truncated to pixels; with a factor below 1 the image blended with them. */
-static int finish(struct view *v, struct pipeline_worker *w, const struct chains *c, float factor,
-		  struct image_error *err)
+static int ops_mixing_finish(struct view *v, struct pipeline_worker *w, const struct chains *c, float factor,
+			     struct image_error *err)
 {
 	size_t n = c->image.stride_bytes;
 	int rc;
@@ -212,7 +212,7 @@ static int read_mix(struct arguments *a, struct op *op)
 	x->all_ops = true;
 	rc = argument_count(a, 0, 1, MIX_BINS, &x->severity);
 	if (rc == 0)
-		rc = read_shape(a, 1, 2, 3, x);
+		rc = ops_mixing_read_shape(a, 1, 2, 3, x);
 	if (rc == 0)
 		rc = argument_bool(a, 4, &x->all_ops);
 	if (rc == 0)
@@ -285,17 +285,17 @@ static int apply_mix(const struct op *op, const struct op_choice *choice, struct
 	const double *weights = choice->drawn + MIX_CHAINS, *depths = weights + x->width, *steps = depths + x->width;
 	struct chains c;
 	struct view chain;
-	int rc = begin(v, run->worker, &c, err);
+	int rc = ops_mixing_begin(v, run->worker, &c, err);
 
 	if (rc == 0)
 		scale_image(&c, (float)choice->drawn[MIX_IMAGE]);
 	for (uint32_t i = 0; rc == 0 && i < x->width; i++) {
 		rc = run_chain(&c, steps, (unsigned)depths[i], x->fill.color, run->worker, &chain, err);
 		if (rc == 0)
-			add(&c, &chain.image, (float)weights[i]);
+			ops_mixing_add(&c, &chain.image, (float)weights[i]);
 		steps += (size_t)depths[i] * STEP_NUMBERS;
 	}
-	return rc == 0 ? finish(v, run->worker, &c, 1.0f, err) : rc;
+	return rc == 0 ? ops_mixing_finish(v, run->worker, &c, 1.0f, err) : rc;
 }
 
 /* TimmAugMix: timm's AugMixAugment */
@@ -308,7 +308,7 @@ static int read_timm(struct arguments *a, struct op *op)
 	int rc = timm_read_ops(a, 0, SPEC_MAX_OPS, x->ops, &x->n_ops);
 
 	if (rc == 0)
-		rc = read_shape(a, 2, 3, 1, x);
+		rc = ops_mixing_read_shape(a, 2, 3, 1, x);
 	if (rc == 0)
 		rc = argument_bool(a, 4, &x->blended);
 	return rc == 0 ? timm_read_options(a, 5, &x->options) : rc;
@@ -366,7 +366,7 @@ static int apply_timm(const struct op *op, const struct op_choice *choice, struc
 	float blends[MAX_CHAINS];
 	struct chains c;
 	struct view chain;
-	int rc = begin(v, run->worker, &c, err);
+	int rc = ops_mixing_begin(v, run->worker, &c, err);
 
 	if (rc == 0)
 		scale_image(&c, x->blended ? 1.0f : 0.0f);
@@ -376,10 +376,11 @@ static int apply_timm(const struct op *op, const struct op_choice *choice, struc
 		if (rc == 0 && x->blended)
 			blend_in(&c, &chain.image, blends[i]);
 		else if (rc == 0)
-			add(&c, &chain.image, (float)weights[i]);
+			ops_mixing_add(&c, &chain.image, (float)weights[i]);
 		steps += (size_t)depths[i] * STEP_NUMBERS;
 	}
-	return rc == 0 ? finish(v, run->worker, &c, x->blended ? 1.0f : (float)choice->drawn[MIX_IMAGE], err) : rc;
+	return rc == 0 ? ops_mixing_finish(v, run->worker, &c, x->blended ? 1.0f : (float)choice->drawn[MIX_IMAGE], err)
+		       : rc;
 }
 
 const struct op_type mixing_ops[] = {

@@ -17,7 +17,7 @@ static void draw_permutation(struct random *r, double order[3])
 	}
 }
 
-static void permute(struct image *i, const double order[3])
+static void ops_photometric_permute(struct image *i, const double order[3])
 {
 	size_t from[3] = { (size_t)order[0], (size_t)order[1], (size_t)order[2] };
 
@@ -36,7 +36,7 @@ static void permute(struct image *i, const double order[3])
 
 /* RandomChannelPermutation */
 
-static int read_nothing(struct arguments *a, struct op *op)
+static int ops_photometric_read_nothing(struct arguments *a, struct op *op)
 {
 	(void)a;
 	(void)op;
@@ -62,7 +62,7 @@ static int apply_permutation(const struct op *op, const struct op_choice *choice
 
 	(void)op;
 	if (rc == 0)
-		permute(&v->image, choice->drawn);
+		ops_photometric_permute(&v->image, choice->drawn);
 	return rc;
 }
 
@@ -122,7 +122,7 @@ static int choose_distort(const struct op *op, struct random *r, uint32_t width,
 	return 0;
 }
 
-static void distort(struct image *i, const double *d)
+static void ops_photometric_distort(struct image *i, const double *d)
 {
 	bool contrast = d[HAPPENS + CONTRAST] != 0.0, first = d[CONTRAST_FIRST] != 0.0;
 
@@ -137,7 +137,7 @@ static void distort(struct image *i, const double *d)
 	if (contrast && !first)
 		color_contrast(i, (float)d[FACTOR + CONTRAST]);
 	if (d[PERMUTES] != 0.0)
-		permute(i, d + ORDER);
+		ops_photometric_permute(i, d + ORDER);
 }
 
 static int apply_distort(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
@@ -147,14 +147,14 @@ static int apply_distort(const struct op *op, const struct op_choice *choice, st
 
 	(void)op;
 	if (rc == 0)
-		distort(&v->image, choice->drawn);
+		ops_photometric_distort(&v->image, choice->drawn);
 	return rc;
 }
 
 const struct op_type photometric_ops[] = {
 	{ .name = "RandomChannelPermutation",
 	  .flags = OP_RANDOM,
-	  .read = read_nothing,
+	  .read = ops_photometric_read_nothing,
 	  .choose = choose_permutation,
 	  .apply = apply_permutation },
 	{ .name = "RandomPhotometricDistort",

@@ -17,7 +17,8 @@ struct policy {
 
 static const char *const policy_names[] = { "imagenet", "cifar10", "svhn", NULL };
 
-static int read_style(struct arguments *a, unsigned interpolation, unsigned fill, unsigned v1, struct policy *x)
+static int ops_policy_read_style(struct arguments *a, unsigned interpolation, unsigned fill, unsigned v1,
+				 struct policy *x)
 {
 	int rc = argument_move_filter(a, interpolation, &x->style.filter);
 
@@ -52,8 +53,8 @@ static int follow_policy(const struct op *op, struct form *f, struct pipeline_er
 	return 0;
 }
 
-static void note(const struct policy *x, const struct policy_space *space, unsigned member, unsigned bin, bool negative,
-		 uint32_t width, uint32_t height, struct op_choice *out)
+static void ops_policy_note(const struct policy *x, const struct policy_space *space, unsigned member, unsigned bin,
+			    bool negative, uint32_t width, uint32_t height, struct op_choice *out)
 {
 	const struct policy_member *m = &space->members[member];
 
@@ -79,7 +80,7 @@ static int apply_policy(const struct op *op, const struct op_choice *choice, str
 static const char *const rand_args[] = { "num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill",
 					 "v1",      NULL };
 
-static int read_rand(struct arguments *a, struct op *op)
+static int ops_policy_read_rand(struct arguments *a, struct op *op)
 {
 	struct policy *x = op->args;
 	int rc;
@@ -92,10 +93,10 @@ static int read_rand(struct arguments *a, struct op *op)
 		rc = argument_count(a, 2, 2, MAX_BINS, &x->n_bins);
 	if (rc == 0)
 		rc = argument_count(a, 1, 0, x->n_bins - 1, &x->magnitude);
-	return rc == 0 ? read_style(a, 3, 4, 5, x) : rc;
+	return rc == 0 ? ops_policy_read_style(a, 3, 4, 5, x) : rc;
 }
 
-static json_t *write_rand(const struct op *op)
+static json_t *ops_policy_write_rand(const struct op *op)
 {
 	const struct policy *x = op->args;
 
@@ -104,8 +105,8 @@ static json_t *write_rand(const struct op *op)
 			  x);
 }
 
-static int choose_rand(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
-		       struct image_error *err)
+static int ops_policy_choose_rand(const struct op *op, struct random *r, uint32_t width, uint32_t height,
+				  struct op_choice *out, struct image_error *err)
 {
 	const struct policy *x = op->args;
 
@@ -113,8 +114,8 @@ static int choose_rand(const struct op *op, struct random *r, uint32_t width, ui
 	for (uint32_t i = 0; i < x->num_ops; i++) {
 		uint32_t member = random_below(r, space_rand.n);
 
-		note(x, &space_rand, member, x->magnitude, draw_sign(&space_rand.members[member], r), width, height,
-		     out);
+		ops_policy_note(x, &space_rand, member, x->magnitude, draw_sign(&space_rand.members[member], r), width,
+				height, out);
 	}
 	return 0;
 }
@@ -130,7 +131,7 @@ static int read_wide(struct arguments *a, struct op *op)
 
 	x->n_bins = 31;
 	rc = argument_count(a, 0, 2, MAX_BINS, &x->n_bins);
-	return rc == 0 ? read_style(a, 1, 2, 3, x) : rc;
+	return rc == 0 ? ops_policy_read_style(a, 1, 2, 3, x) : rc;
 }
 
 static json_t *write_wide(const struct op *op)
@@ -147,7 +148,7 @@ static int choose_wide(const struct op *op, struct random *r, uint32_t width, ui
 	uint32_t member = random_below(r, space_wide.n), bin = random_below(r, x->n_bins);
 
 	(void)err;
-	note(x, &space_wide, member, bin, draw_sign(&space_wide.members[member], r), width, height, out);
+	ops_policy_note(x, &space_wide, member, bin, draw_sign(&space_wide.members[member], r), width, height, out);
 	return 0;
 }
 
@@ -155,7 +156,7 @@ static int choose_wide(const struct op *op, struct random *r, uint32_t width, ui
 
 static const char *const auto_args[] = { "policy", "interpolation", "fill", "v1", NULL };
 
-static int read_auto(struct arguments *a, struct op *op)
+static int ops_policy_read_auto(struct arguments *a, struct op *op)
 {
 	struct policy *x = op->args;
 	unsigned name = POLICY_IMAGENET;
@@ -163,18 +164,18 @@ static int read_auto(struct arguments *a, struct op *op)
 
 	x->name = (enum policy_name)name;
 	x->n_bins = 10;
-	return rc == 0 ? read_style(a, 1, 2, 3, x) : rc;
+	return rc == 0 ? ops_policy_read_style(a, 1, 2, 3, x) : rc;
 }
 
-static json_t *write_auto(const struct op *op)
+static json_t *ops_policy_write_auto(const struct op *op)
 {
 	const struct policy *x = op->args;
 
 	return with_style(json_pack("{s:s}", "policy", policy_names[x->name]), x);
 }
 
-static int choose_auto(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
-		       struct image_error *err)
+static int ops_policy_choose_auto(const struct op *op, struct random *r, uint32_t width, uint32_t height,
+				  struct op_choice *out, struct image_error *err)
 {
 	const struct policy *x = op->args;
 	const struct subpolicy_step *steps = subpolicies[x->name][random_below(r, N_SUBPOLICIES)];
@@ -185,8 +186,8 @@ static int choose_auto(const struct op *op, struct random *r, uint32_t width, ui
 		bool negative = draw_sign(&space_auto.members[steps[i].member], r);
 
 		if (happens)
-			note(x, &space_auto, steps[i].member, steps[i].bin < 0 ? 0 : (unsigned)steps[i].bin, negative,
-			     width, height, out);
+			ops_policy_note(x, &space_auto, steps[i].member, steps[i].bin < 0 ? 0 : (unsigned)steps[i].bin,
+					negative, width, height, out);
 	}
 	return 0;
 }
@@ -196,10 +197,10 @@ const struct op_type policy_ops[] = {
 	  .args = rand_args,
 	  .args_bytes = sizeof(struct policy),
 	  .flags = OP_RANDOM,
-	  .read = read_rand,
-	  .write = write_rand,
+	  .read = ops_policy_read_rand,
+	  .write = ops_policy_write_rand,
 	  .follow = follow_policy,
-	  .choose = choose_rand,
+	  .choose = ops_policy_choose_rand,
 	  .apply = apply_policy },
 	{ .name = "TrivialAugmentWide",
 	  .args = wide_args,
@@ -214,10 +215,10 @@ const struct op_type policy_ops[] = {
 	  .args = auto_args,
 	  .args_bytes = sizeof(struct policy),
 	  .flags = OP_RANDOM,
-	  .read = read_auto,
-	  .write = write_auto,
+	  .read = ops_policy_read_auto,
+	  .write = ops_policy_write_auto,
 	  .follow = follow_policy,
-	  .choose = choose_auto,
+	  .choose = ops_policy_choose_auto,
 	  .apply = apply_policy },
 	{ .name = NULL },
 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static int read_nothing(struct arguments *a, struct op *op)
+static int ops_tensor_read_nothing(struct arguments *a, struct op *op)
 {
 	(void)a;
 	(void)op;
@@ -12,7 +12,7 @@ static int read_nothing(struct arguments *a, struct op *op)
 
 /* torchvision's names for ToTensor, and for conversions between kinds of images, of which the daemon has one */
 
-static const struct op_type nothing = { .name = "ToPureTensor", .flags = OP_NOTHING, .read = read_nothing };
+static const struct op_type nothing = { .name = "ToPureTensor", .flags = OP_NOTHING, .read = ops_tensor_read_nothing };
 static const char *const to_dtype_args[] = { "dtype", "scale", NULL };
 static const char *const convert_dtype_args[] = { "dtype", NULL };
 
@@ -108,7 +108,7 @@ static int follow_normalize(const struct op *op, struct form *f, struct pipeline
 }
 
 const struct op_type tensor_ops[] = {
-	{ .name = "ToTensor", .flags = OP_NUMBERS, .read = read_nothing, .follow = follow_to_tensor },
+	{ .name = "ToTensor", .flags = OP_NUMBERS, .read = ops_tensor_read_nothing, .follow = follow_to_tensor },
 	{ .name = "Normalize",
 	  .args = normalize_args,
 	  .args_bytes = sizeof(struct normalize),
@@ -118,8 +118,8 @@ const struct op_type tensor_ops[] = {
 	  .follow = follow_normalize },
 	{ .name = "ToDtype", .args = to_dtype_args, .flags = OP_NUMBERS, .read = read_to_dtype },
 	{ .name = "ConvertImageDtype", .args = convert_dtype_args, .flags = OP_NUMBERS, .read = read_convert_dtype },
-	{ .name = "ToImage", .flags = OP_NOTHING, .read = read_nothing },
-	{ .name = "PILToTensor", .flags = OP_NOTHING, .read = read_nothing },
-	{ .name = "ToPureTensor", .flags = OP_NOTHING, .read = read_nothing },
+	{ .name = "ToImage", .flags = OP_NOTHING, .read = ops_tensor_read_nothing },
+	{ .name = "PILToTensor", .flags = OP_NOTHING, .read = ops_tensor_read_nothing },
+	{ .name = "ToPureTensor", .flags = OP_NOTHING, .read = ops_tensor_read_nothing },
 	{ .name = NULL },
 };

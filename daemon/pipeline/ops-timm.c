@@ -32,7 +32,7 @@ struct timm_rand {
 
 static const char *const rand_args[] = { "ops", "num_layers", "choice_weights", TIMM_OPTIONS, NULL };
 
-static int read_rand(struct arguments *a, struct op *op)
+static int ops_timm_read_rand(struct arguments *a, struct op *op)
 {
 	struct timm_rand *x = op->args;
 	unsigned n_possible = 0;
@@ -50,7 +50,7 @@ static int read_rand(struct arguments *a, struct op *op)
 	return rc == 0 ? timm_read_options(a, 3, &x->options) : rc;
 }
 
-static json_t *write_rand(const struct op *op)
+static json_t *ops_timm_write_rand(const struct op *op)
 {
 	const struct timm_rand *x = op->args;
 	json_t *weights = x->weighted ? json_array() : json_null();
@@ -90,8 +90,8 @@ static unsigned draw_other(const struct timm_rand *x, struct random *r, uint64_t
 	return last;
 }
 
-static int choose_rand(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
-		       struct image_error *err)
+static int ops_timm_choose_rand(const struct op *op, struct random *r, uint32_t width, uint32_t height,
+				struct op_choice *out, struct image_error *err)
 {
 	const struct timm_rand *x = op->args;
 	uint64_t taken = 0;
@@ -124,7 +124,7 @@ struct timm_auto {
 
 static const char *const auto_args[] = { "policy", TIMM_OPTIONS, NULL };
 
-static int read_auto(struct arguments *a, struct op *op)
+static int ops_timm_read_auto(struct arguments *a, struct op *op)
 {
 	struct timm_auto *x = op->args;
 	json_t *list = a->values[0], *ops, *one;
@@ -146,7 +146,7 @@ static int read_auto(struct arguments *a, struct op *op)
 	return timm_read_options(a, 1, &x->options);
 }
 
-static json_t *write_auto(const struct op *op)
+static json_t *ops_timm_write_auto(const struct op *op)
 {
 	const struct timm_auto *x = op->args;
 	json_t *policy = json_array();
@@ -163,8 +163,8 @@ static int follow_auto(const struct op *op, struct form *f, struct pipeline_erro
 	return follow_fill(op, &x->options, f, err);
 }
 
-static int choose_auto(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
-		       struct image_error *err)
+static int ops_timm_choose_auto(const struct op *op, struct random *r, uint32_t width, uint32_t height,
+				struct op_choice *out, struct image_error *err)
 {
 	const struct timm_auto *x = op->args;
 	uint32_t which = random_below(r, x->n_policies);
@@ -188,19 +188,19 @@ const struct op_type timm_ops[] = {
 	  .args = rand_args,
 	  .args_bytes = sizeof(struct timm_rand),
 	  .flags = OP_RANDOM,
-	  .read = read_rand,
-	  .write = write_rand,
+	  .read = ops_timm_read_rand,
+	  .write = ops_timm_write_rand,
 	  .follow = follow_rand,
-	  .choose = choose_rand,
+	  .choose = ops_timm_choose_rand,
 	  .apply = apply_rand },
 	{ .name = "TimmAutoAugment",
 	  .args = auto_args,
 	  .args_bytes = sizeof(struct timm_auto),
 	  .flags = OP_RANDOM,
-	  .read = read_auto,
-	  .write = write_auto,
+	  .read = ops_timm_read_auto,
+	  .write = ops_timm_write_auto,
 	  .follow = follow_auto,
-	  .choose = choose_auto,
+	  .choose = ops_timm_choose_auto,
 	  .apply = apply_auto },
 	{ .name = NULL },
 };

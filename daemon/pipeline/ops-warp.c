@@ -15,8 +15,8 @@ struct style {
 	struct op_fill fill;
 };
 
-static int read_style(struct arguments *a, unsigned interpolation, unsigned fill, enum filter standard,
-		      struct style *out)
+static int ops_warp_read_style(struct arguments *a, unsigned interpolation, unsigned fill, enum filter standard,
+			       struct style *out)
 {
 	unsigned choice = standard == FILTER_NEAREST ? 0 : 1;
 	int rc = argument_choice(a, interpolation, filter_choices, &choice);
@@ -81,7 +81,7 @@ static int read_angles(struct arguments *a, unsigned i, double out[2])
 	return rc;
 }
 
-static double draw(struct random *r, const double range[2])
+static double ops_warp_draw(struct random *r, const double range[2])
 {
 	return (double)random_uniform(r, (float)range[0], (float)range[1]);
 }
@@ -108,7 +108,7 @@ static int read_rotation(struct arguments *a, struct op *op)
 		rc = argument_bool(a, 2, &x->expand);
 	if (rc == 0)
 		rc = read_numbers(a, 3, 2, -1e6, 1e6, x->center, &x->centered);
-	return rc == 0 ? read_style(a, 1, 4, FILTER_NEAREST, &x->style) : rc;
+	return rc == 0 ? ops_warp_read_style(a, 1, 4, FILTER_NEAREST, &x->style) : rc;
 }
 
 static json_t *json_center(bool given, const double center[2])
@@ -144,13 +144,13 @@ static int choose_rotation(const struct op *op, struct random *r, uint32_t width
 	(void)width;
 	(void)height;
 	(void)err;
-	out->drawn[0] = draw(r, x->degrees);
+	out->drawn[0] = ops_warp_draw(r, x->degrees);
 	out->n_drawn = 1;
 	return 0;
 }
 
-static int apply_rotation(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
-			  struct image_error *err)
+static int ops_warp_apply_rotation(const struct op *op, const struct op_choice *choice, struct op_run *run,
+				   struct view *v, struct image_error *err)
 {
 	const struct rotation *x = op->args;
 	uint32_t size[2] = { view_width(v), view_height(v) };
@@ -220,7 +220,7 @@ static int read_affine(struct arguments *a, struct op *op)
 		rc = read_shear(a, 3, x);
 	if (rc == 0)
 		rc = read_numbers(a, 6, 2, -1e6, 1e6, x->center, &x->centered);
-	return rc == 0 ? read_style(a, 4, 5, FILTER_NEAREST, &x->style) : rc;
+	return rc == 0 ? ops_warp_read_style(a, 4, 5, FILTER_NEAREST, &x->style) : rc;
 }
 
 static json_t *write_affine(const struct op *op)
@@ -259,18 +259,18 @@ static int choose_affine(const struct op *op, struct random *r, uint32_t width, 
 	double *d = out->drawn;
 
 	(void)err;
-	d[AFFINE_ANGLE] = draw(r, x->degrees);
+	d[AFFINE_ANGLE] = ops_warp_draw(r, x->degrees);
 	d[AFFINE_X] = x->translated ? draw_shift(r, x->translate[0], width) : 0.0;
 	d[AFFINE_Y] = x->translated ? draw_shift(r, x->translate[1], height) : 0.0;
-	d[AFFINE_SCALE] = x->scaled ? draw(r, x->scale) : 1.0;
-	d[AFFINE_SHEAR_X] = x->sheared[0] ? draw(r, x->shear) : 0.0;
-	d[AFFINE_SHEAR_Y] = x->sheared[1] ? draw(r, x->shear + 2) : 0.0;
+	d[AFFINE_SCALE] = x->scaled ? ops_warp_draw(r, x->scale) : 1.0;
+	d[AFFINE_SHEAR_X] = x->sheared[0] ? ops_warp_draw(r, x->shear) : 0.0;
+	d[AFFINE_SHEAR_Y] = x->sheared[1] ? ops_warp_draw(r, x->shear + 2) : 0.0;
 	out->n_drawn = N_AFFINE;
 	return 0;
 }
 
-static int apply_affine(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
-			struct image_error *err)
+static int ops_warp_apply_affine(const struct op *op, const struct op_choice *choice, struct op_run *run,
+				 struct view *v, struct image_error *err)
 {
 	const struct affine *x = op->args;
 	const double *d = choice->drawn;
@@ -309,7 +309,7 @@ static int read_perspective(struct arguments *a, struct op *op)
 	rc = argument_number(a, 0, 0, 1, &x->distortion);
 	if (rc == 0)
 		rc = argument_number(a, 1, 0, 1, &x->p);
-	return rc == 0 ? read_style(a, 2, 3, FILTER_BILINEAR, &x->style) : rc;
+	return rc == 0 ? ops_warp_read_style(a, 2, 3, FILTER_BILINEAR, &x->style) : rc;
 }
 
 static json_t *write_perspective(const struct op *op)
@@ -376,7 +376,7 @@ const struct op_type warp_ops[] = {
 	  .write = write_rotation,
 	  .follow = follow_rotation,
 	  .choose = choose_rotation,
-	  .apply = apply_rotation },
+	  .apply = ops_warp_apply_rotation },
 	{ .name = "RandomAffine",
 	  .args = affine_args,
 	  .args_bytes = sizeof(struct affine),
@@ -385,7 +385,7 @@ const struct op_type warp_ops[] = {
 	  .write = write_affine,
 	  .follow = follow_affine,
 	  .choose = choose_affine,
-	  .apply = apply_affine },
+	  .apply = ops_warp_apply_affine },
 	{ .name = "RandomPerspective",
 	  .args = perspective_args,
 	  .args_bytes = sizeof(struct perspective),

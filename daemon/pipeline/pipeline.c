@@ -77,7 +77,7 @@ static void init_finish(struct pipeline *p)
 }
 
 /* With uint8 the trainer does ToTensor and Normalize, so what comes behind them must be possible on pixels. */
-static int check_bytes(const struct pipeline *p, struct pipeline_error *err)
+static int pipeline_check_bytes(const struct pipeline *p, struct pipeline_error *err)
 {
 	const struct spec *s = &p->spec;
 	int rc = 0;
@@ -121,7 +121,7 @@ int pipeline_parse_for(const char *text, const struct image_form *source, enum d
 	if (rc == 0)
 		init_finish(p);
 	if (rc == 0 && dtype == DTYPE_UINT8)
-		rc = check_bytes(p, err);
+		rc = pipeline_check_bytes(p, err);
 	if (rc != 0) {
 		keep_one_line(err->text);
 		pipeline_destroy(p);
@@ -177,7 +177,7 @@ bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
 	return true;
 }
 
-static uint8_t pixel_of(const struct convert *f, uint32_t channel, float number)
+static uint8_t pipeline_pixel_of(const struct convert *f, uint32_t channel, float number)
 {
 	double v = ((double)number * (double)f->std[channel] + (double)f->mean[channel]) * 255.0;
 
@@ -195,7 +195,8 @@ void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb)
 			uint32_t channel = c % f->n_channels;
 			size_t at = i * f->n_channels + channel;
 
-			rgb[i * 3 + c] = p->dtype == DTYPE_UINT8 ? bytes[at] : pixel_of(f, channel, numbers[at]);
+			rgb[i * 3 + c] =
+				p->dtype == DTYPE_UINT8 ? bytes[at] : pipeline_pixel_of(f, channel, numbers[at]);
 		}
 	}
 }
@@ -238,7 +239,8 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->chains[1]);
 }
 
-static int finish(const struct pipeline *p, struct op_run *run, struct view *v, void *row, struct image_error *err)
+static int pipeline_finish(const struct pipeline *p, struct op_run *run, struct view *v, void *row,
+			   struct image_error *err)
 {
 	const struct spec *s = &p->spec;
 	int rc = view_finish(v, run->worker, &p->finish, row, err);
@@ -256,7 +258,7 @@ int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct dec
 	op_run_init(&run, w, key);
 	view_of_decoder(&v, d, info->width, info->height);
 	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
-	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
+	return rc == 0 ? pipeline_finish(p, &run, &v, row, err) : rc;
 }
 
 int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
@@ -269,7 +271,7 @@ int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, cons
 	op_run_init(&run, w, key);
 	view_of_image(&v, w, source);
 	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
-	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
+	return rc == 0 ? pipeline_finish(p, &run, &v, row, err) : rc;
 }
 
 int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
@@ -301,5 +303,5 @@ int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const s
 	op_run_init(&run, w, key);
 	view_of_image(&v, w, prefix);
 	rc = ops_run(&run, s->ops + s->n_prefix, s->n_pixel_ops - s->n_prefix, &v, err);
-	return rc == 0 ? finish(p, &run, &v, row, err) : rc;
+	return rc == 0 ? pipeline_finish(p, &run, &v, row, err) : rc;
 }

@@ -107,7 +107,7 @@ const struct subpolicy_step subpolicies[3][N_SUBPOLICIES][2] = {
 };
 
 /* torch.linspace(from, to, n)[i] in float32, which multiplies and adds with one rounding. */
-static double linspace(double from, double to, unsigned n, unsigned i)
+static double policy_tables_linspace(double from, double to, unsigned n, unsigned i)
 {
 	float begin = (float)from, end = (float)to, step = (end - begin) / (float)(n - 1);
 
@@ -128,16 +128,17 @@ double policy_amount(const struct policy_member *m, unsigned n_bins, unsigned bi
 	case BIN_NONE:
 		return 0.0;
 	case BIN_SIGNED:
-		return sign * linspace(0.0, m->top, n_bins, bin);
+		return sign * policy_tables_linspace(0.0, m->top, n_bins, bin);
 	case BIN_WIDTH:
-		return sign * linspace(0.0, m->top * width / m->of, n_bins, bin);
+		return sign * policy_tables_linspace(0.0, m->top * width / m->of, n_bins, bin);
 	case BIN_HEIGHT:
-		return sign * linspace(0.0, m->top * height / m->of, n_bins, bin);
+		return sign * policy_tables_linspace(0.0, m->top * height / m->of, n_bins, bin);
 	case BIN_FACTOR:
-		return 1.0 + sign * linspace(0.0, m->top, n_bins, bin);
+		return 1.0 + sign * policy_tables_linspace(0.0, m->top, n_bins, bin);
 	case BIN_BITS:
 		return (double)rintf((float)m->of - (float)bin / (float)((n_bins - 1) / m->top));
 	default:
-		return first_generation ? linspace(255.0, 0.0, n_bins, bin) : 255.0 * linspace(1.0, 0.0, n_bins, bin);
+		return first_generation ? policy_tables_linspace(255.0, 0.0, n_bins, bin)
+					: 255.0 * policy_tables_linspace(1.0, 0.0, n_bins, bin);
 	}
 }

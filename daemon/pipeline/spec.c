@@ -73,7 +73,7 @@ static void drop_last(struct place at)
 	*op = (struct op){ 0 };
 }
 
-static int read_list(struct list_reader *r, json_t *list, struct place at, struct pipeline_error *err)
+static int spec_read_list(struct list_reader *r, json_t *list, struct place at, struct pipeline_error *err)
 {
 	bool all = at.parent && at.parent->type->flags & OP_ALTERNATIVES;
 	int rc = 0;
@@ -109,7 +109,7 @@ static int read_nested(struct list_reader *r, struct arguments *a, unsigned i, s
 	if (r->depth == SPEC_MAX_DEPTH)
 		return op_wrong(op, a->err, "is inside too many other ops: containers may be %d deep", SPEC_MAX_DEPTH);
 	r->depth++;
-	rc = read_list(r, list, (struct place){ op, &op->children, &op->n_children }, a->err);
+	rc = spec_read_list(r, list, (struct place){ op, &op->children, &op->n_children }, a->err);
 	r->depth--;
 	return rc;
 }
@@ -166,7 +166,7 @@ static int write_texts(struct spec *s)
 }
 
 /* The list of ["Compose", list] and ["Compose", {"transforms": list}]; otherwise NULL. */
-static json_t *composed(json_t *entry)
+static json_t *spec_composed(json_t *entry)
 {
 	json_t *argument = json_is_array(entry) && json_array_size(entry) == 2 ? json_array_get(entry, 1) : NULL;
 	const char *name = name_of(entry);
@@ -176,16 +176,16 @@ static json_t *composed(json_t *entry)
 }
 
 /* Appends the entries of list to flat, and in place of a Compose those of its list. */
-static int flatten(json_t *list, json_t *flat, unsigned depth)
+static int spec_flatten(json_t *list, json_t *flat, unsigned depth)
 {
 	json_t *entry;
 	size_t i;
 	int rc = 0;
 
 	json_array_foreach (list, i, entry) {
-		json_t *inner = depth < SPEC_MAX_DEPTH ? composed(entry) : NULL;
+		json_t *inner = depth < SPEC_MAX_DEPTH ? spec_composed(entry) : NULL;
 
-		rc = inner ? flatten(inner, flat, depth + 1) : json_array_append(flat, entry);
+		rc = inner ? spec_flatten(inner, flat, depth + 1) : json_array_append(flat, entry);
 		if (rc != 0)
 			break;
 	}
@@ -201,13 +201,13 @@ static int read_flat(struct spec *s, json_t *flat, struct pipeline_error *err)
 			 "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
 		return -EINVAL;
 	}
-	return read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
+	return spec_read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
 }
 
 static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
 {
 	json_t *flat = json_array();
-	int rc = flat ? flatten(list, flat, 0) : -1;
+	int rc = flat ? spec_flatten(list, flat, 0) : -1;
 
 	rc = rc == 0 ? read_flat(s, flat, err) : -ENOMEM;
 	json_decref(flat);

@@ -165,7 +165,7 @@ static double draw_level(const struct timm_op *op, const struct timm_options *x,
 	return fmax(0.0, fmin(level, x->magnitude_max));
 }
 
-static double negated(double v, struct random *r)
+static double timm_ops_negated(double v, struct random *r)
 {
 	return random_below(r, 2) ? -v : v;
 }
@@ -178,17 +178,17 @@ static double amount_of(const struct timm_options *x, double part, unsigned i, s
 	case LEVEL_NONE:
 		return 0.0;
 	case LEVEL_SIGNED:
-		return negated(part * levels[i].top, r);
+		return timm_ops_negated(part * levels[i].top, r);
 	case LEVEL_PIXELS:
-		return negated(part * x->translate_const, r);
+		return timm_ops_negated(part * x->translate_const, r);
 	case LEVEL_REL_X:
-		return negated(part * x->translate_pct, r) * width;
+		return timm_ops_negated(part * x->translate_pct, r) * width;
 	case LEVEL_REL_Y:
-		return negated(part * x->translate_pct, r) * height;
+		return timm_ops_negated(part * x->translate_pct, r) * height;
 	case LEVEL_ENHANCE:
 		return part * 1.8 + 0.1;
 	case LEVEL_INCREASING:
-		return fmax(0.1, 1.0 + negated(part * 0.9, r));
+		return fmax(0.1, 1.0 + timm_ops_negated(part * 0.9, r));
 	case LEVEL_DESATURATE:
 		return fmin(1.0, fmax(0.0, 1.0 - fmax(0.5, fmin(1.0, 0.5 + 0.5 * part))));
 	case LEVEL_BLUR:

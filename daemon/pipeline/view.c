@@ -22,7 +22,7 @@ void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t
 	note_nothing(v, width, height);
 }
 
-static bool holds(const struct scratch *s, const uint8_t *at)
+static bool view_holds(const struct scratch *s, const uint8_t *at)
 {
 	return s->data && at >= s->data && at < s->data + s->size_bytes;
 }
@@ -31,7 +31,7 @@ void view_of_image(struct view *v, const struct pipeline_worker *w, const struct
 {
 	v->decoder = NULL;
 	v->image = *i;
-	v->held_in = holds(&w->pixels[0], i->rgb) ? 0 : holds(&w->pixels[1], i->rgb) ? 1 : -1;
+	v->held_in = view_holds(&w->pixels[0], i->rgb) ? 0 : view_holds(&w->pixels[1], i->rgb) ? 1 : -1;
 	v->borrowed = true;
 	note_nothing(v, i->width, i->height);
 }
@@ -88,8 +88,8 @@ static struct resample_request request_of(const struct view *v)
 
 /* Decodes the part that q reads, if necessary. *source then has at least that part; *origin is its place in the
  * original. */
-static int fetch(struct view *v, const struct resample_request *q, struct image *source, struct region_px *origin,
-		 struct image_error *err)
+static int view_fetch(struct view *v, const struct resample_request *q, struct image *source, struct region_px *origin,
+		      struct image_error *err)
 {
 	if (!v->decoder) {
 		*source = v->image;
@@ -117,8 +117,8 @@ static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, str
 }
 
 /* Copies or resamples source into other memory than its own. */
-static int compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
-		   const struct image *source, struct region_px origin, struct image_error *err)
+static int view_compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
+			const struct image *source, struct region_px origin, struct image_error *err)
 {
 	int to = v->held_in == 0 ? 1 : 0, rc;
 	struct image made;
@@ -142,7 +142,7 @@ static int compute(struct view *v, struct pipeline_worker *w, const struct resam
 }
 
 /* Makes `box` the view's image, as a part of source, without copying. */
-static void narrow(struct view *v, const struct image *source, struct region_px origin)
+static void view_narrow(struct view *v, const struct image *source, struct region_px origin)
 {
 	v->image.rgb =
 		source->rgb + (size_t)(v->box.y - origin.y) * source->stride_bytes + (size_t)(v->box.x - origin.x) * 3;
@@ -157,14 +157,14 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 	bool moves = v->resized || v->flip_horizontal || v->flip_vertical;
 	struct image source;
 	struct region_px origin;
-	int rc = fetch(v, &q, &source, &origin, err);
+	int rc = view_fetch(v, &q, &source, &origin, err);
 
 	if (rc != 0)
 		return rc;
 	if (moves || (writable && v->borrowed))
-		rc = compute(v, w, &q, &source, origin, err);
+		rc = view_compute(v, w, &q, &source, origin, err);
 	else
-		narrow(v, &source, origin);
+		view_narrow(v, &source, origin);
 	if (rc != 0)
 		return rc;
 	v->decoder = NULL;
@@ -173,7 +173,7 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 }
 
 /* The scratch that does not hold the view's image. */
-static int other(const struct view *v)
+static int view_other(const struct view *v)
 {
 	return v->held_in == 0 ? 1 : 0;
 }
@@ -183,12 +183,12 @@ int view_make(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_
 {
 	int rc = view_settle(v, w, false, err);
 
-	return rc == 0 ? reserve_image(&w->pixels[other(v)], width, height, made, err) : rc;
+	return rc == 0 ? reserve_image(&w->pixels[view_other(v)], width, height, made, err) : rc;
 }
 
 void view_take(struct view *v, const struct image *made)
 {
-	v->held_in = other(v);
+	v->held_in = view_other(v);
 	v->image = *made;
 	v->borrowed = false;
 	note_nothing(v, made->width, made->height);
@@ -249,7 +249,7 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct convert 
 	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of another pipeline */
 		return image_fail(err, IMAGE_E_CORRUPT, "the pipeline made %u x %u pixels instead of %u x %u",
 				  view_width(v), view_height(v), f->width, f->height);
-	rc = fetch(v, &q, &source, &origin, err);
+	rc = view_fetch(v, &q, &source, &origin, err);
 	if (rc == 0)
 		rc = resample_begin(w->resampler, &q, &source, origin);
 	if (rc != 0)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct account *find(const struct accounts *a, uid_t uid)
+static struct account *account_find(const struct accounts *a, uid_t uid)
 {
 	struct account *x = a->first;
 	while (x && x->uid != uid)
@@ -18,7 +18,7 @@ static struct account *find(const struct accounts *a, uid_t uid)
 
 static struct account *find_or_make(struct accounts *a, uid_t uid)
 {
-	struct account *x = find(a, uid);
+	struct account *x = account_find(a, uid);
 	if (x)
 		return x;
 	x = calloc(1, sizeof(*x));
@@ -40,7 +40,7 @@ static void free_if_even(struct account *x)
 	free(x);
 }
 
-static bool exceeds(uint64_t used, uint64_t more, uint64_t limit)
+static bool account_exceeds(uint64_t used, uint64_t more, uint64_t limit)
 {
 	return limit && (used > limit || more > limit - used);
 }
@@ -50,19 +50,19 @@ static bool is_memory(enum account_kind kind)
 	return kind == ACCOUNT_SLOT_BYTES || kind == ACCOUNT_DATA_BYTES;
 }
 
-static uint64_t memory_of(const uint64_t used[ACCOUNT_N_KINDS])
+static uint64_t account_memory_of(const uint64_t used[ACCOUNT_N_KINDS])
 {
 	return used[ACCOUNT_SLOT_BYTES] + used[ACCOUNT_DATA_BYTES];
 }
 
-static int add(struct account *x, enum account_kind kind, uint64_t amount)
+static int account_add(struct account *x, enum account_kind kind, uint64_t amount)
 {
 	struct accounts *a = x->owner;
-	if (exceeds(a->used[kind], amount, a->limit[kind]) ||
-	    (is_memory(kind) && exceeds(memory_of(a->used), amount, a->memory_limit)))
+	if (account_exceeds(a->used[kind], amount, a->limit[kind]) ||
+	    (is_memory(kind) && account_exceeds(account_memory_of(a->used), amount, a->memory_limit)))
 		return ACCOUNT_E_ALL;
-	if (exceeds(x->used[kind], amount, a->limit_per_user[kind]) ||
-	    (is_memory(kind) && exceeds(memory_of(x->used), amount, a->memory_limit_per_user)))
+	if (account_exceeds(x->used[kind], amount, a->limit_per_user[kind]) ||
+	    (is_memory(kind) && account_exceeds(account_memory_of(x->used), amount, a->memory_limit_per_user)))
 		return ACCOUNT_E_USER;
 	a->used[kind] += amount;
 	x->used[kind] += amount;
@@ -70,22 +70,22 @@ static int add(struct account *x, enum account_kind kind, uint64_t amount)
 }
 
 /* For readers of the accounts: the lock itself is modified although the accounts are const. */
-static void lock(const struct accounts *a)
+static void account_lock(const struct accounts *a)
 {
 	pthread_mutex_lock((pthread_mutex_t *)&a->lock);
 }
 
-static void unlock(const struct accounts *a)
+static void account_unlock(const struct accounts *a)
 {
 	pthread_mutex_unlock((pthread_mutex_t *)&a->lock);
 }
 
-static int begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
+static int account_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
 {
 	struct account *x = find_or_make(a, uid);
 	if (!x)
 		return -ENOMEM;
-	int r = add(x, kind, amount);
+	int r = account_add(x, kind, amount);
 	if (r) {
 		free_if_even(x);
 		return r;
@@ -98,24 +98,24 @@ static int begin(struct charge *c, struct accounts *a, uid_t uid, enum account_k
 int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
 {
 	assert(!c->account);
-	lock(a);
-	int r = begin(c, a, uid, kind, amount);
-	unlock(a);
+	account_lock(a);
+	int r = account_begin(c, a, uid, kind, amount);
+	account_unlock(a);
 	return r;
 }
 
 int charge_grow(struct charge *c, uint64_t amount)
 {
 	struct accounts *a = c->account->owner;
-	lock(a);
-	int r = add(c->account, c->kind, amount);
+	account_lock(a);
+	int r = account_add(c->account, c->kind, amount);
 	if (r == 0)
 		c->amount += amount;
-	unlock(a);
+	account_unlock(a);
 	return r;
 }
 
-static void shrink(struct charge *c, uint64_t amount)
+static void account_shrink(struct charge *c, uint64_t amount)
 {
 	assert(amount <= c->amount && c->account->used[c->kind] >= amount);
 	c->amount -= amount;
@@ -126,9 +126,9 @@ static void shrink(struct charge *c, uint64_t amount)
 void charge_shrink(struct charge *c, uint64_t amount)
 {
 	struct accounts *a = c->account->owner;
-	lock(a);
-	shrink(c, amount);
-	unlock(a);
+	account_lock(a);
+	account_shrink(c, amount);
+	account_unlock(a);
 }
 
 void charge_release(struct charge *c)
@@ -137,12 +137,12 @@ void charge_release(struct charge *c)
 	if (!x)
 		return;
 	struct accounts *a = x->owner;
-	lock(a);
-	shrink(c, c->amount);
+	account_lock(a);
+	account_shrink(c, c->amount);
 	*c = (struct charge){ 0 };
 	x->n_charges--;
 	free_if_even(x);
-	unlock(a);
+	account_unlock(a);
 }
 
 void charge_move(struct charge *to, struct charge *from)
@@ -156,12 +156,12 @@ void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KIND
 			 const uint64_t limit_per_user[ACCOUNT_N_KINDS], uint64_t memory_limit,
 			 uint64_t memory_limit_per_user)
 {
-	lock(a);
+	account_lock(a);
 	memcpy(a->limit, limit, sizeof(a->limit));
 	memcpy(a->limit_per_user, limit_per_user, sizeof(a->limit_per_user));
 	a->memory_limit = memory_limit;
 	a->memory_limit_per_user = memory_limit_per_user;
-	unlock(a);
+	account_unlock(a);
 }
 
 static uint64_t left_of(uint64_t used, uint64_t limit)
@@ -171,10 +171,10 @@ static uint64_t left_of(uint64_t used, uint64_t limit)
 
 uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind)
 {
-	lock(a);
-	const struct account *x = find(a, uid);
+	account_lock(a);
+	const struct account *x = account_find(a, uid);
 	uint64_t used = x ? x->used[kind] : 0;
-	unlock(a);
+	account_unlock(a);
 	return used;
 }
 
@@ -185,53 +185,53 @@ uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kin
 
 uint64_t accounts_memory_used(const struct accounts *a)
 {
-	lock(a);
-	uint64_t used = memory_of(a->used);
-	unlock(a);
+	account_lock(a);
+	uint64_t used = account_memory_of(a->used);
+	account_unlock(a);
 	return used;
 }
 
 uint64_t account_memory_used(const struct accounts *a, uid_t uid)
 {
-	lock(a);
-	const struct account *x = find(a, uid);
-	uint64_t used = x ? memory_of(x->used) : 0;
-	unlock(a);
+	account_lock(a);
+	const struct account *x = account_find(a, uid);
+	uint64_t used = x ? account_memory_of(x->used) : 0;
+	account_unlock(a);
 	return used;
 }
 
 uint64_t account_memory_left(const struct accounts *a, uid_t uid)
 {
-	lock(a);
-	const struct account *x = find(a, uid);
-	uint64_t all = left_of(memory_of(a->used), a->memory_limit);
-	uint64_t own = left_of(x ? memory_of(x->used) : 0, a->memory_limit_per_user);
-	unlock(a);
+	account_lock(a);
+	const struct account *x = account_find(a, uid);
+	uint64_t all = left_of(account_memory_of(a->used), a->memory_limit);
+	uint64_t own = left_of(x ? account_memory_of(x->used) : 0, a->memory_limit_per_user);
+	account_unlock(a);
 	return all < own ? all : own;
 }
 
 uint64_t account_memory_limit(const struct accounts *a)
 {
-	lock(a);
+	account_lock(a);
 	uint64_t limit = left_of(0, a->memory_limit_per_user);
-	unlock(a);
+	account_unlock(a);
 	return limit;
 }
 
 void accounts_each(const struct accounts *a, void (*fn)(void *arg, const struct account *x), void *arg)
 {
-	lock(a);
+	account_lock(a);
 	for (const struct account *x = a->first; x; x = x->next)
 		fn(arg, x);
-	unlock(a);
+	account_unlock(a);
 }
 
 bool accounts_balanced(const struct accounts *a)
 {
-	lock(a);
+	account_lock(a);
 	bool even = !a->first;
 	for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++)
 		even = even && a->used[kind] == 0;
-	unlock(a);
+	account_unlock(a);
 	return even;
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int read_text(const char *path, char *buf, size_t size)
+static int cgroup_read_text(const char *path, char *buf, size_t size)
 {
 	FILE *f = fopen(path, "re");
 	if (!f)
@@ -32,7 +32,7 @@ static int own_path(const char *root, const char *controller, char *out, size_t 
 {
 	char path[512], text[8192];
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-	if (read_text(path, text, sizeof(text)))
+	if (cgroup_read_text(path, text, sizeof(text)))
 		return -1;
 	char *save = NULL;
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
@@ -50,8 +50,8 @@ static int own_path(const char *root, const char *controller, char *out, size_t 
 	return -1;
 }
 
-static int walk(const char *root, const char *mount, const char *controller, const char *file,
-		void (*fn)(void *arg, const char *text, const char *directory), void *arg)
+static int cgroup_walk(const char *root, const char *mount, const char *controller, const char *file,
+		       void (*fn)(void *arg, const char *text, const char *directory), void *arg)
 {
 	char own[1024], path[2048], dir[1800], text[256];
 	int found = 0;
@@ -60,7 +60,7 @@ static int walk(const char *root, const char *mount, const char *controller, con
 	for (;;) {
 		snprintf(dir, sizeof(dir), "%s/sys/fs/cgroup%s%s", root, mount, own);
 		snprintf(path, sizeof(path), "%s/%s", dir, file);
-		if (read_text(path, text, sizeof(text)) == 0) {
+		if (cgroup_read_text(path, text, sizeof(text)) == 0) {
 			fn(arg, text, dir);
 			found++;
 		}
@@ -75,8 +75,8 @@ void cgroup_each(const char *root, const char *file, const char *controller, con
 		 void (*fn)(void *arg, const char *text, const char *directory), void *arg)
 {
 	char mount[64];
-	if (walk(root, "", NULL, file, fn, arg))
+	if (cgroup_walk(root, "", NULL, file, fn, arg))
 		return;
 	snprintf(mount, sizeof(mount), "/%s", controller);
-	walk(root, mount, controller, file_v1, fn, arg);
+	cgroup_walk(root, mount, controller, file_v1, fn, arg);
 }

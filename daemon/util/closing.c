@@ -46,7 +46,7 @@ static void *close_all(void *arg)
 	return NULL;
 }
 
-static int start(struct pending *p)
+static int closing_start(struct pending *p)
 {
 	pthread_attr_t attributes;
 	sigset_t all, old;
@@ -80,7 +80,7 @@ static void close_apart(uid_t user, const int *fds, unsigned n_fds)
 	pthread_mutex_lock(&lock);
 	list_push(&first, p, next);
 	pthread_mutex_unlock(&lock);
-	if (start(p))
+	if (closing_start(p))
 		close_all(p);
 }
 

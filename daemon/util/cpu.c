@@ -9,7 +9,7 @@
 
 #include "util/cgroup.h"
 
-static unsigned affinity(void)
+static unsigned cpu_affinity(void)
 {
 	enum { MOST = 8192 };
 	size_t size = CPU_ALLOC_SIZE(MOST);
@@ -50,7 +50,7 @@ static void take_quota(void *arg, const char *text, const char *directory)
 
 unsigned cpu_available(const char *root)
 {
-	unsigned least = affinity();
+	unsigned least = cpu_affinity();
 	cgroup_each(root ? root : "", "cpu.max", "cpu", "cpu.cfs_quota_us", take_quota, &least);
 	return least;
 }

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static void append(struct journal_record *r, const void *bytes, size_t n)
+static void journal_append(struct journal_record *r, const void *bytes, size_t n)
 {
 	memcpy(r->bytes + r->n, bytes, n);
 	r->n += n;
@@ -32,13 +32,13 @@ bool journal_add(struct journal_record *r, const char *prefix, const char *name,
 
 	if (n_rest > room - n_value)
 		return false;
-	append(r, prefix, n_prefix);
-	append(r, name, n_name);
-	append(r, binary ? "\n" : "=", 1);
+	journal_append(r, prefix, n_prefix);
+	journal_append(r, name, n_name);
+	journal_append(r, binary ? "\n" : "=", 1);
 	if (binary)
-		append(r, &length, sizeof length);
-	append(r, value, n_value);
-	append(r, "\n", 1);
+		journal_append(r, &length, sizeof length);
+	journal_append(r, value, n_value);
+	journal_append(r, "\n", 1);
 	return true;
 }
 

@@ -3,7 +3,7 @@
 
 enum { FIRST_BITS = 10, MOST = 1 << 16 };
 
-static unsigned class_of(uint64_t ns)
+static unsigned latency_class_of(uint64_t ns)
 {
 	if (ns < 1u << FIRST_BITS)
 		return 0;
@@ -19,7 +19,7 @@ static uint64_t end_of(unsigned c)
 		      : (4 + (c - 1) % 4 + 1) * (UINT64_C(1) << (FIRST_BITS - 2 + (c - 1) / 4));
 }
 
-static void fade(struct latency *l)
+static void latency_fade(struct latency *l)
 {
 	l->n = 0;
 	for (unsigned c = 0; c < LATENCY_CLASSES; c++)
@@ -29,8 +29,8 @@ static void fade(struct latency *l)
 void latency_add(struct latency *l, uint64_t ns)
 {
 	if (l->n >= MOST)
-		fade(l);
-	l->count[class_of(ns)]++;
+		latency_fade(l);
+	l->count[latency_class_of(ns)]++;
 	l->n++;
 }
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct repeat *find(struct log_ratelimit *r, const struct repeat *like)
+static struct repeat *log_ratelimit_find(struct log_ratelimit *r, const struct repeat *like)
 {
 	for (unsigned i = 0; i < r->n_kinds; i++) {
 		struct repeat *k = &r->kinds[i];
@@ -19,7 +19,7 @@ bool log_ratelimit_note(struct log_ratelimit *r, uid_t uid, const char *name, co
 	struct repeat like = { .uid = uid };
 	snprintf(like.name, sizeof(like.name), "%s", name);
 	snprintf(like.detail, sizeof(like.detail), "%s", detail ? detail : "");
-	struct repeat *k = find(r, &like);
+	struct repeat *k = log_ratelimit_find(r, &like);
 	if (!k && r->n_kinds == LOG_RATELIMIT_KINDS) {
 		r->n_others++;
 		return false;

@@ -11,7 +11,7 @@ enum {
 	MAX_WORD_BYTES = 32,   /* longer words are not compared */
 };
 
-static bool is_digit(char c)
+static bool parse_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
@@ -20,9 +20,9 @@ int number_parse(const char *text, uint64_t *out)
 {
 	uint64_t value = 0;
 
-	if (!is_digit(*text))
+	if (!parse_is_digit(*text))
 		return -EINVAL;
-	for (; is_digit(*text); text++)
+	for (; parse_is_digit(*text); text++)
 		if (__builtin_mul_overflow(value, 10, &value) ||
 		    __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
 			return -ERANGE;
@@ -37,9 +37,9 @@ int share_parse(const char *text, double *out)
 	uint64_t digits = 0, scale = 1;
 	const char *p = text;
 
-	if (!is_digit(*p))
+	if (!parse_is_digit(*p))
 		return -EINVAL;
-	for (; is_digit(*p); p++) {
+	for (; parse_is_digit(*p); p++) {
 		if (digits > 100)
 			return -ERANGE;
 		digits = digits * 10 + (uint64_t)(*p - '0');
@@ -47,7 +47,7 @@ int share_parse(const char *text, double *out)
 	if (*p == '.') {
 		const char *first = ++p;
 
-		for (; is_digit(*p) && p - first < MAX_SHARE_DIGITS; p++) {
+		for (; parse_is_digit(*p) && p - first < MAX_SHARE_DIGITS; p++) {
 			digits = digits * 10 + (uint64_t)(*p - '0');
 			scale *= 10;
 		}

@@ -40,7 +40,7 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	call_previous(signal_number, info, context);
 }
 
-static void install(void)
+static void sigbus_install_handler(void)
 {
 	struct sigaction ours;
 
@@ -56,7 +56,7 @@ void sigbus_install(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, install);
+	pthread_once(&once, sigbus_install_handler);
 }
 
 void sigbus_guard_enter(struct sigbus_guard *guard)

@@ -47,7 +47,7 @@ static const struct unit duration_units[] = {
 };
 
 /* Not isdigit(): a configuration means the same in every locale. */
-static bool is_digit(char c)
+static bool size_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
@@ -71,16 +71,16 @@ static int decimal_read(const char **text, struct decimal *d)
 	const char *p = *text;
 
 	*d = (struct decimal){ .scale = 1 };
-	if (!is_digit(*p))
+	if (!size_is_digit(*p))
 		return -EINVAL;
-	for (; is_digit(*p); p++)
+	for (; size_is_digit(*p); p++)
 		if (__builtin_mul_overflow(d->whole, 10, &d->whole) ||
 		    __builtin_add_overflow(d->whole, (uint64_t)(*p - '0'), &d->whole))
 			return -ERANGE;
 	if (*p == '.') {
 		const char *first = ++p;
 
-		for (; is_digit(*p) && p - first < MAX_FRACTION_DIGITS; p++) {
+		for (; size_is_digit(*p) && p - first < MAX_FRACTION_DIGITS; p++) {
 			d->fraction = d->fraction * 10 + (uint64_t)(*p - '0');
 			d->scale *= 10;
 		}

@@ -33,7 +33,7 @@ uint64_t work_memory_used(struct work_memory *m)
 }
 
 /* Under the lock. */
-static bool grab(struct work_memory *m, struct workspace *ws, uint64_t n)
+static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t n)
 {
 	if (n <= m->left_bytes && (!ws->ahead || n <= m->ahead_left_bytes)) {
 		m->left_bytes -= n;
@@ -49,7 +49,7 @@ static bool grab(struct work_memory *m, struct workspace *ws, uint64_t n)
 	return true;
 }
 
-static bool take(struct workspace *ws, uint64_t n)
+static bool workspace_take(struct workspace *ws, uint64_t n)
 {
 	struct work_memory *m = ws->of;
 	bool got = true;
@@ -59,7 +59,7 @@ static bool take(struct workspace *ws, uint64_t n)
 			return false;
 		}
 		pthread_mutex_lock(&m->lock);
-		while (!(got = grab(m, ws, n)) && !ws->ahead) {
+		while (!(got = workspace_grab(m, ws, n)) && !ws->ahead) {
 			m->n_waiting++;
 			pthread_cond_wait(&m->changed, &m->lock);
 			m->n_waiting--;
@@ -73,7 +73,7 @@ static bool take(struct workspace *ws, uint64_t n)
 	return got;
 }
 
-static void give(struct workspace *ws, uint64_t n)
+static void workspace_give(struct workspace *ws, uint64_t n)
 {
 	struct work_memory *m = ws->of;
 	assert(n <= ws->used_bytes);
@@ -135,12 +135,12 @@ void *work_alloc(size_t bytes, struct workspace **payer)
 		return NULL;
 	if (ws && ws->ahead && bytes <= WORK_AHEAD_FREE_BYTES)
 		ws = NULL;
-	if (ws && !take(ws, bytes))
+	if (ws && !workspace_take(ws, bytes))
 		return NULL;
 	make_arena();
 	void *p = aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
 	if (!p && ws)
-		give(ws, bytes);
+		workspace_give(ws, bytes);
 	else
 		*payer = ws;
 	return p;
@@ -150,17 +150,17 @@ void work_free(void *p, size_t bytes, struct workspace *payer)
 {
 	free(p);
 	if (p && payer)
-		give(payer, bytes);
+		workspace_give(payer, bytes);
 }
 
 bool work_borrow(uint64_t bytes, struct workspace **payer)
 {
 	*payer = current;
-	return !current || take(current, bytes);
+	return !current || workspace_take(current, bytes);
 }
 
 void work_return(uint64_t bytes, struct workspace *payer)
 {
 	if (payer)
-		give(payer, bytes);
+		workspace_give(payer, bytes);
 }

@@ -10,8 +10,9 @@
 #include "util/log.h"
 
 enum {
-	FDS_PER_PEER = 2,   /* socket, pidfd */
-	MAX_CLOSING = 64,   /* files of one user that are being closed, before its connections are refused */
+	FDS_PER_PEER = 2, /* socket, pidfd */
+	MAX_CLOSING =
+		4 * WIRE_MAX_FDS, /* files of one user that are being closed, before its connections are refused */
 	PART_FOR_REST = 4,  /* the fraction of the descriptors that sockets leave free for pidfds, files and slabs */
 	PART_FOR_FILES = 8, /* the fraction of the descriptors that pidfds leave free for files and slabs */
 	LOG_RATELIMIT_MS = 60000,

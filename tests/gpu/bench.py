@@ -38,7 +38,7 @@ NOBODY = 65534
 
 class Bench:
     def __init__(self, options):
-        self.build, self.gpu, self.fake = pathlib.Path(options.build), options.gpu, options.double
+        self.build, self.gpu, self.fake = pathlib.Path(options.build), options.gpu, options.fake
         self.out = pathlib.Path(options.out)
         self.work = pathlib.Path(options.work or self.build / "gpu")
         self.work.mkdir(exist_ok=True)
@@ -868,7 +868,7 @@ class Bench:
         if facts.contents(self.work / "conformance.of") != here:
             runs = (
                 (
-                    double,
+                    fake,
                     {
                         "FAKECUDA_DIR": str(self.work),
                         "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"),
@@ -1068,7 +1068,7 @@ def main():
     try:
         for name, measure, least in parts:
             if name not in options.without:
-                bench.part(name, measure, 1 if bench.double else least)
+                bench.part(name, measure, 1 if bench.fake else least)
     finally:
         bench.let_go()
     bench.write()

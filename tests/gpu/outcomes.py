@@ -21,10 +21,10 @@ def read(path):
     return lines
 
 
-def compared(double, real):
+def compared(fake, real):
     """(how many lines are the same on both, the keys of those that differ), of the lines that must be the same."""
-    keys = [k for k in list(double) + [k for k in real if k not in double] if k[1] in ("exact", "class")]
-    wrong = [k for k in keys if double.get(k) != real.get(k)]
+    keys = [k for k in list(fake) + [k for k in real if k not in fake] if k[1] in ("exact", "class")]
+    wrong = [k for k in keys if fake.get(k) != real.get(k)]
     return len(keys) - len(wrong), wrong
 
 

@@ -16,9 +16,9 @@ from outcomes import Outcomes, compared, read
 class Run:
     """One run: the conformance program's lines on the fake driver and on the driver, bench.py's rows and claims. Any may be empty."""
 
-    def __init__(self, double=None, real=None, rows=(), claims=()):
+    def __init__(self, fake=None, real=None, rows=(), claims=()):
         self.outcomes = Outcomes(real or {})
-        self.n_same, differ = compared(double or {}, real or {})
+        self.n_same, differ = compared(fake or {}, real or {})
         self.n_differ = len(differ)
         self.rows = {row["what"]: row for row in rows}
         self.claims = list(claims)
@@ -271,7 +271,7 @@ ASSUMPTIONS = (
     Assumption(
         "the fake driver has the driver's error codes where NVIDIA documents none",
         "none that code depends on",
-        'check-gpu, "double and driver the same"',
+        'check-gpu, "fake and real driver the same"',
         codes_differ,
     ),
 )
@@ -296,9 +296,9 @@ def table(run):
     return lines
 
 
-def run_of(double=None, real=None, results=None):
+def run_of(fake=None, real=None, results=None):
     """From files; any of them may be missing."""
-    there = [path if path and os.path.exists(path) else None for path in (double, real, results)]
+    there = [path if path and os.path.exists(path) else None for path in (fake, real, results)]
     found = {}
     if there[2]:
         with open(there[2]) as f:

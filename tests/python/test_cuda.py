@@ -2,7 +2,7 @@
 
 The trainers are tests/gpu/trainer.c: C programs that take batches in every way that libbatchd offers, at random, and
 check every byte. The fake driver reports every process that breaks CUDA's rules, and leftovers at a process's end. With
-BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no double run on the real
+BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no fake run on the real
 driver.
 """
 
@@ -15,7 +15,7 @@ import threading
 import pytest
 
 from conftest import BUILD, REPO
-from double import LENGTH, REAL, Place, make_rows
+from fake_driver import LENGTH, REAL, Place, make_rows
 
 BATCH, WORLD = 8, 4
 TRAINER = BUILD / "tests" / "gpu" / "trainer"
@@ -27,7 +27,7 @@ pytestmark = [
     ),
     pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
 ]
-on_double = pytest.mark.skipif(REAL, reason="only the fake driver can be told to do this")
+on_fake = pytest.mark.skipif(REAL, reason="only the fake driver can be told to do this")
 on_gpu = pytest.mark.skipif(not REAL, reason="needs a GPU: make check-gpu")
 
 
@@ -198,7 +198,7 @@ def test_in_another_pid_namespace_the_memory_comes_as_a_descriptor(rows, tmp_pat
         assert (code, last) == (0, "end 24 batches by VMM"), (last, err, place.daemon.output())
 
 
-@on_double
+@on_fake
 @pytest.mark.parametrize(
     "daemon_env, trainer_env",
     [
@@ -225,7 +225,7 @@ def test_without_ipc_the_trainer_copies_and_is_told_why(rows, tmp_path, daemon_e
     assert all("pageable" not in r.counts for r in place.reports("trainer"))
 
 
-@on_double
+@on_fake
 def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
     """MIG is not refused by its name: the driver decides."""
     with Place(tmp_path, {"FAKECUDA_MIG": "a"}, {"FAKECUDA_MIG": "a"}) as place:
@@ -236,8 +236,8 @@ def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
 # ---- the fake driver against itself ----
 
 
-@on_double
-def test_conformance_on_the_double(build, tmp_path):
+@on_fake
+def test_conformance_on_the_fake_driver(build, tmp_path):
     """The fake driver's behaviour is recorded; tests/gpu/check compares the same lines with those of a real driver."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     out = subprocess.run(
@@ -248,12 +248,12 @@ def test_conformance_on_the_double(build, tmp_path):
         text=True,
         timeout=120,
     )
-    (tmp_path / "double").write_text(out.stdout)
+    (tmp_path / "fake").write_text(out.stdout)
     said = subprocess.run(
         [
             str(REPO / "tests" / "gpu" / "compare"),
             str(REPO / "tests" / "gpu" / "conformance.expected"),
-            str(tmp_path / "double"),
+            str(tmp_path / "fake"),
         ],
         capture_output=True,
         text=True,

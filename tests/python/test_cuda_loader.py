@@ -46,9 +46,9 @@ gpu_torch.use()
 @pytest.fixture
 def run(build, make_daemon, samples, monkeypatch):
     """Runs a program against a daemon that has the fake driver's GPU; it must succeed."""
-    double = build / "libfakecuda.so"
-    if not double.exists():
-        pytest.skip(f"{double} is not built")
+    fake = build / "libfakecuda.so"
+    if not fake.exists():
+        pytest.skip(f"{fake} is not built")
     monkeypatch.setenv("BATCHD_LIBCUDA", str(fake))
 
     def run(program, personality=None):

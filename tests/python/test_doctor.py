@@ -12,9 +12,9 @@ from test_reliability import needs_root
 @pytest.fixture
 def doctor(build, batchctl, monkeypatch, tmp_path):
     """Runs it in a folder of its own, as on a machine with that GPU."""
-    double = build / "libfakecuda.so"
-    if not double.exists():
-        pytest.skip(f"{double} is not built")
+    fake = build / "libfakecuda.so"
+    if not fake.exists():
+        pytest.skip(f"{fake} is not built")
     monkeypatch.setenv("FAKECUDA_REPORT", str(tmp_path / "report"))
     monkeypatch.setenv("FAKECUDA_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -48,12 +48,7 @@ def test_a_healthy_gpu(doctor):
     """Found, pinned, shared between two processes, both of which leave nothing behind."""
     gpu = about(doctor(personality="read-only-register"), "GPU 0")
     assert [s for s, _ in gpu] == ["ok"] * 3
-    assert (
-        "Fake GPU" in gpu[0][1]
-        and "GPU-" in gpu[0][1]
-        and "can be pinned" in gpu[1][1]
-        and "CUDA IPC" in gpu[2][1]
-    )
+    assert "Fake GPU" in gpu[0][1] and "GPU-" in gpu[0][1] and "can be pinned" in gpu[1][1] and "CUDA IPC" in gpu[2][1]
 
 
 def test_every_gpu_is_looked_at(doctor):

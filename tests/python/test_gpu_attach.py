@@ -7,15 +7,15 @@ import time
 import batchd
 from batchd import progress
 from daemons import until
-from test_gpu_daemon import DATA, double, finish, gpu_daemon, start, status  # noqa: F401: fixtures
+from test_gpu_daemon import DATA, fake, finish, gpu_daemon, start, status  # noqa: F401: fixtures
 
 
-def calls(double, pid, name):
-    (n,) = re.findall(rf"^call {name} (\d+)$", double.of(pid), re.M)
+def calls(fake, pid, name):
+    (n,) = re.findall(rf"^call {name} (\d+)$", fake.of(pid), re.M)
     return int(n)
 
 
-def test_the_next_trainer_finds_the_pages_pinned(gpu_daemon, double, batchctl):
+def test_the_next_trainer_finds_the_pages_pinned(gpu_daemon, fake, batchctl):
     """While a loader lingers, its memory stays on the GPU and its pages stay registered; the next trainers use both."""
     daemon = gpu_daemon("--linger", "600s")
     pid = daemon.pid
@@ -25,12 +25,12 @@ def test_the_next_trainer_finds_the_pages_pinned(gpu_daemon, double, batchctl):
         (gpu,) = status(batchctl)["gpus"]
         assert gpu["pinned_bytes"] > 0 and gpu["slabs"] == 1
     daemon.stop()
-    double.assert_clean(pid)
-    assert calls(double, pid, "cuMemHostRegister") == calls(double, pid, "cuMemHostUnregister") == 1
-    assert calls(double, pid, "cuMemAlloc") == calls(double, pid, "cuDevicePrimaryCtxRetain") == 1
+    fake.assert_clean(pid)
+    assert calls(fake, pid, "cuMemHostRegister") == calls(fake, pid, "cuMemHostUnregister") == 1
+    assert calls(fake, pid, "cuMemAlloc") == calls(fake, pid, "cuDevicePrimaryCtxRetain") == 1
 
 
-def test_pages_are_let_go_with_the_loader(gpu_daemon, double, batchctl):
+def test_pages_are_let_go_with_the_loader(gpu_daemon, fake, batchctl):
     """A trainer with other batches takes the job's place: the memory of the lingering loader is freed, pinned pages
     included."""
     daemon = gpu_daemon("--linger", "600s")
@@ -46,10 +46,10 @@ def test_pages_are_let_go_with_the_loader(gpu_daemon, double, batchctl):
     other.communicate()
     pid = daemon.pid
     daemon.stop()
-    double.assert_clean(pid)
+    fake.assert_clean(pid)
 
 
-def test_a_trainer_hears_that_the_gpu_is_made_ready(gpu_daemon, double):
+def test_a_trainer_hears_that_the_gpu_is_made_ready(gpu_daemon, fake):
     """A context takes seconds: the phase is reported before the driver has returned."""
     daemon = gpu_daemon(env={"FAKECUDA_LATENCY_US": "cuDevicePrimaryCtxRetain=3000000"})
     trainer = start(5, "--progress")
@@ -59,7 +59,7 @@ def test_a_trainer_hears_that_the_gpu_is_made_ready(gpu_daemon, double):
     assert phases[-1] == "phase: gpu\n"
     assert finish(trainer)[-1] == "5 batches, ipc, "
     daemon.stop()
-    assert not double.violations()
+    assert not fake.violations()
 
 
 def test_the_bar_says_what_it_waits_for(capsys, monkeypatch):
@@ -96,7 +96,7 @@ def test_status_tells_how_soon_trainers_hear_of_their_copies(gpu_daemon, batchct
             trainer.communicate()
 
 
-def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
+def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, fake, batchctl):
     """Trainers without a GPU do not end the wait, however short the time; the last one with a GPU does."""
     daemon = gpu_daemon(config="gpu_idle_exit: 0s\n")
     pid = daemon.pid
@@ -110,11 +110,11 @@ def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
     assert finish(start(20))[-1] == "20 batches, ipc, "
     assert daemon.process.wait(60) == 0
     assert "gpu_idle_exit" in daemon.output()
-    double.assert_clean(pid)
+    fake.assert_clean(pid)
     daemon.start()
 
 
-def test_a_daemon_that_was_refused_a_slab_lets_go_as_well(gpu_daemon, double):
+def test_a_daemon_that_was_refused_a_slab_lets_go_as_well(gpu_daemon, fake):
     """The driver was started for a trainer that then copied by itself: GPUs are open, so the daemon ends."""
     daemon = gpu_daemon("--gpu-memory", "2MiB", config="gpu_idle_exit: 0s\n")
     assert finish(start(20, "--batch", 400))[-1].startswith("20 batches, copy, no room")
@@ -122,7 +122,7 @@ def test_a_daemon_that_was_refused_a_slab_lets_go_as_well(gpu_daemon, double):
     daemon.start()
 
 
-def test_idle_exit_counts_where_it_is_shorter(gpu_daemon, double):
+def test_idle_exit_counts_where_it_is_shorter(gpu_daemon, fake):
     """Both times are set: the first to expire ends the daemon."""
     daemon = gpu_daemon(config="idle_exit: 1s\ngpu_idle_exit: 30d\n")
     assert finish(start(20))[-1] == "20 batches, ipc, "

@@ -82,7 +82,7 @@ def test_only_what_is_documented_has_to_be_the_same(tmp_path):
     )
     assert (
         said.returncode == 1
-        and "DIFFERS c: b: double: fails; driver: works" in said.stdout
+        and "DIFFERS c: b: fake: fails; driver: works" in said.stdout
         and "| c | o | yes | no |" in (tmp_path / "md").read_text()
     )
     assert (
@@ -275,7 +275,7 @@ def a_bench(folder, seconds):
     """bench.py without anything run yet."""
     return bench.Bench(
         types.SimpleNamespace(
-            build=str(BUILD), gpu="none", double=True, out=str(folder / "out"), work=str(folder), seconds=seconds
+            build=str(BUILD), gpu="none", fake=True, out=str(folder / "out"), work=str(folder), seconds=seconds
         )
     )
 
@@ -472,7 +472,7 @@ pytest_whole = pytest.mark.skipif(
 @needs_programs
 @needs_kernel
 @pytest_whole
-def test_check_gpu_runs_through_on_the_double(tmp_path):
+def test_check_gpu_runs_through_on_the_fake_driver(tmp_path):
     """Every step succeeds or says why it is skipped, and the verdict answers what the fake driver can answer."""
     status, said = run_script("check", tmp_path)
     assert (
@@ -480,7 +480,7 @@ def test_check_gpu_runs_through_on_the_double(tmp_path):
     ), said
     for step in (
         "conformance, real driver",
-        "conformance, double and driver the same",
+        "conformance, fake and real driver the same",
         "doctor, GPU",
         "trainers and daemon, GPU",
     ):
@@ -508,7 +508,7 @@ def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
 @needs_programs
 @needs_kernel
 @pytest_whole
-def test_bench_gpu_runs_through_on_the_double(tmp_path):
+def test_bench_gpu_runs_through_on_the_fake_driver(tmp_path):
     """All parts find their numbers, which mean nothing here; the machine comes first and the verdict last."""
     status, said = run_script("bench", tmp_path, "--without", "loaders")
     results = (tmp_path / "out" / "RESULTS.md").read_text()

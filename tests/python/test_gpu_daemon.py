@@ -23,7 +23,7 @@ DATA = "random:length=4000,shape=3x32x32,dtype=uint8"
 
 
 @pytest.fixture
-def double(monkeypatch, tmp_path):
+def fake(monkeypatch, tmp_path):
     """The fake driver for every process of the test; in the daemon only its GPU thread may call it. Afterwards every process
     that ended without a signal has a clean report."""
     if not TRAINER.exists() or not (BUILD / "libfakecuda.so").exists():
@@ -58,7 +58,7 @@ class Reports:
 
 
 @pytest.fixture
-def gpu_daemon(double, make_daemon, monkeypatch):
+def gpu_daemon(fake, make_daemon, monkeypatch):
     def make(*args, env=None, **options):
         with monkeypatch.context() as m:
             m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu*")
@@ -90,7 +90,7 @@ def status(batchctl):
     return json.loads(batchctl("status", "--json").stdout)
 
 
-def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
+def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, fake, batchctl):
     """Four ranks on one GPU; every copy from pinned memory, each trainer's slab in place, and nothing left after they
     leave."""
     daemon = gpu_daemon("--gpu-memory", "64MiB")
@@ -106,13 +106,13 @@ def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
     )
     for trainer in trainers:
         assert finish(trainer)[-1] == "150 batches, ipc, "
-        double.assert_clean(trainer.pid)
+        fake.assert_clean(trainer.pid)
     until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
     gpu = status(batchctl)["gpus"][0]
     assert gpu["pageable_copies"] == 0 and gpu["errors"] == 0 and gpu["pinned_bytes"] == 0 and not gpu["context"]
     assert sum(c["copies"] for c in gpu["copies"]) >= 600
     daemon.stop()
-    double.assert_clean(daemon.pid)
+    fake.assert_clean(daemon.pid)
 
 
 def test_batches_lie_near_the_gpu(gpu_daemon, batchctl):
@@ -133,7 +133,7 @@ def test_batches_lie_near_the_gpu(gpu_daemon, batchctl):
         trainer.communicate()
 
 
-def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, batchctl):
+def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, fake, batchctl):
     """Three trainers of one share job on one GPU: as many copies as batches, not three times as many."""
     daemon = gpu_daemon()
     trainers = [
@@ -145,12 +145,12 @@ def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, ba
     gpu = status(batchctl)["gpus"][0]
     assert 100 <= sum(c["copies"] for c in gpu["copies"]) <= 100 + 32  # those made ahead
     daemon.stop()
-    double.assert_clean(daemon.pid)
-    assert not double.violations()
+    fake.assert_clean(daemon.pid)
+    assert not fake.violations()
 
 
 @pytest.mark.parametrize("full", [0, 1], ids=["there is memory", "there is none"])
-def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, full):
+def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, fake, full):
     """The first trainer of the job, without a GPU, has 4 slots, and 12 more are being made, slowly; the second has all
     slots on its GPU, or as many as there are."""
     gpu_daemon(env={"FAULTS": f"populate=1500,full={full}", "LD_PRELOAD": str(BUILD / "tests" / "faultinject.so")})
@@ -170,11 +170,11 @@ def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, f
         for epoch in range(2):  # 10 batches each; the group is in lockstep
             assert sum(1 for _ in itertools.islice(cpu, 10)) == 10
         assert finish(trainer)[-1] == "20 batches, ipc, "
-    assert not double.violations()
+    assert not fake.violations()
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["it stays", "it has gone"])
-def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stays):
+def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, fake, batchctl, stays):
     """The job's memory grows with its trainers until one wants its batches on a GPU: then it gets its final size at
     once, and later trainers get theirs there as well, up to a reported number."""
     daemon = gpu_daemon("--linger", "60s")
@@ -208,10 +208,10 @@ def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stay
         for mine, theirs in zip(before, alone):
             assert (mine == theirs[0]).all()
     daemon.stop()
-    assert not double.violations()
+    assert not fake.violations()
 
 
-def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
+def test_killed_trainers_leave_nothing_behind(gpu_daemon, fake, batchctl):
     """kill -9 at any moment, with copies and leases in progress: the others' bytes stay right, and the daemon's memory
     on the GPU is freed only after the process has ended."""
     rng = random.Random(1)
@@ -228,11 +228,11 @@ def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
     until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
     assert not status(batchctl)["sessions"]
     daemon.stop()
-    double.assert_clean(daemon.pid)
-    assert not double.violations()
+    fake.assert_clean(daemon.pid)
+    assert not fake.violations()
 
 
-def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batchctl):
+def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, fake, batchctl):
     """It hangs up without Close while it lives (the end of the job makes the daemon shut down its socket): memory that
     it has open is not freed."""
     daemon = gpu_daemon()
@@ -246,7 +246,7 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
     trainer.communicate(timeout=60)
     until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slabs"] == 0)
     daemon.stop()
-    assert not double.violations()
+    assert not fake.violations()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
         ({"FAKECUDA_FAIL": "cuDriverGetVersion:*=987"}, [], "CUDA error 987 in cuDriverGetVersion"),
     ],
 )
-def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, batchctl, env, args, says):
+def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, fake, batchctl, env, args, says):
     """Whatever the daemon lacks: the same bytes, the reason once for the trainer, and in the status."""
     daemon = gpu_daemon(*args, env=env)
     trainer = start(30, "--batch", 400)
@@ -276,13 +276,13 @@ def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, b
     last = finish(trainer)[-1]
     assert last.startswith("30 batches, copy, ") and says in last, last
     assert says in text or "no trainer is connected" in text, text
-    double.assert_clean(trainer.pid)
+    fake.assert_clean(trainer.pid)
     daemon.stop()
-    assert not double.violations()
+    assert not fake.violations()
 
 
 @pytest.mark.parametrize("share", [[], ["--share"]], ids=["shard", "share"])
-def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, double, batchctl, share):
+def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, fake, batchctl, share):
     """The daemon has no problem, but the trainer's CUDA refuses the handle: it copies by itself, and the daemon, which
     is told, does not."""
     daemon = gpu_daemon()
@@ -298,12 +298,12 @@ def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, double,
     )
     assert "on the trainer's side: CUDA IPC does not work here" in daemon.output()
     assert sum(c["copies"] for c in status(batchctl)["gpus"][0]["copies"]) == 0
-    double.assert_clean(trainer.pid)
+    fake.assert_clean(trainer.pid)
     daemon.stop()
-    double.assert_clean(daemon.pid)
+    fake.assert_clean(daemon.pid)
 
 
-def test_a_gpu_that_no_process_may_use(gpu_daemon, double):
+def test_a_gpu_that_no_process_may_use(gpu_daemon, fake):
     """The driver only returns an unknown error; the reason is the compute mode."""
     gpu_daemon()
     trainer = start(5, env={"FAKECUDA_PERSONALITY": "prohibited"})
@@ -314,7 +314,7 @@ def test_a_gpu_that_no_process_may_use(gpu_daemon, double):
     ), output
 
 
-def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
+def test_a_build_without_cuda_says_so(fake, make_daemon, tmp_path):
     """CUDA=0: the daemon supports no GPUs, its trainers are told why and continue."""
     nocuda = BUILD / "tests" / "batchd-nocuda"
     socket = tmp_path / "s"
@@ -330,7 +330,7 @@ def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
         assert daemon.wait(20) == 0
 
 
-def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, double, batchctl):
+def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, fake, batchctl):
     """CUDA IPC's handles name processes, so that containers cannot open each other's. The status shows the common
     problem."""
     probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True)
@@ -354,7 +354,7 @@ def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, double
     assert finish(run)[-1] == "20 batches, vmm-fd, "
 
 
-def test_pinning_can_be_off_or_demanded(gpu_daemon, double, batchctl):
+def test_pinning_can_be_off_or_demanded(gpu_daemon, fake, batchctl):
     """off: the copies are counted as slow and the status says why; on with a limit that forbids it: the trainer is
     refused, naming the key."""
     daemon = gpu_daemon("--pin-memory", "off")
@@ -368,7 +368,7 @@ def test_pinning_can_be_off_or_demanded(gpu_daemon, double, batchctl):
     assert "pin_limit" in output[-1] and "pin_memory" in output[-1], output
 
 
-def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, double):
+def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, fake):
     """A sticky CUDA error in the middle of training: trainers on the GPU get its name, the daemon ends with 75, the
     next daemon has a GPU again."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
@@ -383,7 +383,7 @@ def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, doubl
     assert finish(start(20))[-1] == "20 batches, ipc, "
 
 
-def test_a_session_that_is_opening_learns_that_the_gpu_is_lost(gpu_daemon, double):
+def test_a_session_that_is_opening_learns_that_the_gpu_is_lost(gpu_daemon, fake):
     """The GPU fails while the second trainer's memory is made on it: both get the reason, not only that the daemon
     stops."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "cuMemAlloc:2=700"})
@@ -396,7 +396,7 @@ def test_a_session_that_is_opening_learns_that_the_gpu_is_lost(gpu_daemon, doubl
     daemon.start()
 
 
-def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, double):
+def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, fake):
     """With reconnecting on: the reason is in the event's text, and the next daemon serves them on the GPU from the next
     batch on."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
@@ -411,7 +411,7 @@ def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, doub
     ] == "300 batches, ipc, "
 
 
-def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
+def test_copies_that_fail_time_after_time(gpu_daemon, fake, batchctl):
     """The first failing daemon is tried once more; then the trainer gets its batches without the daemon's GPU, and so
     does every later trainer."""
     gpu_daemon(env={"FAKECUDA_FAIL": "cuMemcpyHtoDAsync:*=2"})
@@ -425,10 +425,10 @@ def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
     assert last.startswith(
         "20 batches, copy, the daemon's copies to Fake GPU 0 fail (CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync)"
     ), last
-    assert not double.violations()
+    assert not fake.violations()
 
 
-def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
+def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, fake):
     """Each daemon comes back and fails before the first batch: the trainer tries for as long as it would wait for one
     daemon, with pauses, and then gets the reason."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:1=700"})
@@ -453,7 +453,7 @@ def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
     daemon.start()
 
 
-def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, double):
+def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, fake):
     """systemd may stop a daemon that is ending, at any moment: the exit code stays the GPU's."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:20=700"})
     trainer = start(100000)
@@ -468,7 +468,7 @@ def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, doubl
     daemon.start()
 
 
-def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
+def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, fake):
     """SIGTERM in the middle: trainers finish the GPU's current work, close the daemon's memory, and report that; then
     the daemon frees it, and the next daemon continues to serve them."""
     daemon = gpu_daemon()
@@ -511,16 +511,16 @@ def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
     time.sleep(0.2)
     pid = daemon.pid
     daemon.stop()
-    double.assert_clean(pid)  # leaks included: everything was freed
+    fake.assert_clean(pid)  # leaks included: everything was freed
     assert "gpu-left" not in daemon.output()
     daemon.start()
     for trainer in trainers:
         assert finish(trainer)[-1] == "150 batches, ipc, "
     daemon.stop()
-    assert not double.violations()
+    assert not fake.violations()
 
 
-def test_a_process_that_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
+def test_a_process_that_does_not_let_go_is_not_waited_for_long(gpu_daemon, fake):
     """A stopped trainer, and one that ignores the error: the daemon ends in time, and frees nothing that they use."""
     daemon = gpu_daemon()
     trainers = [
@@ -544,10 +544,10 @@ def test_a_process_that_does_not_let_go_is_not_waited_for_long(gpu_daemon, doubl
         output, _ = trainer.communicate(timeout=60)
         assert trainer.returncode == 3 and "SHUTDOWN: " in output, output
     dies.communicate()
-    assert not double.violations()
+    assert not fake.violations()
 
 
-def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, double):
+def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, fake):
     """A second signal neither shortens nor lengthens the wait, and new connections are refused meanwhile."""
     daemon = gpu_daemon()
     idle = start(100000, "--stay", stdin=subprocess.PIPE)
@@ -560,10 +560,10 @@ def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, dou
     output, _ = late.communicate(timeout=60)
     assert late.returncode == 3, output
     idle.communicate(timeout=60)
-    assert not double.violations()
+    assert not fake.violations()
 
 
-def test_a_lost_gpu_is_gone_even_when_its_driver_hangs(gpu_daemon, double):
+def test_a_lost_gpu_is_gone_even_when_its_driver_hangs(gpu_daemon, fake):
     """The GPU is lost while the driver blocks the thread: the daemon does not wait for it for ever."""
     daemon = gpu_daemon(env={"FAKECUDA_LATENCY_US": "cuMemFree=60000000"})
     assert finish(start(5))[-1] == "5 batches, ipc, "  # and the thread is in cuMemFree now

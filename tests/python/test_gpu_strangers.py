@@ -20,7 +20,7 @@ import pytest
 
 from conftest import BUILD
 from daemons import settled_footprint, until
-from double import LENGTH, REAL, DaemonOnDouble, Place, make_rows
+from fake_driver import LENGTH, REAL, DaemonOnDouble, Place, make_rows
 
 TRAINER = BUILD / "tests" / "gpu" / "trainer"
 DOUBLE = BUILD / "libfakecuda.so"

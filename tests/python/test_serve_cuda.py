@@ -62,9 +62,9 @@ gpu_torch.done()
 @pytest.fixture
 def daemon(build, make_daemon, monkeypatch, tmp_path):
     """A daemon on the fake driver; only its GPU thread may call CUDA."""
-    double = build / "libfakecuda.so"
-    if not double.exists():
-        pytest.skip(f"{double} is not built")
+    fake = build / "libfakecuda.so"
+    if not fake.exists():
+        pytest.skip(f"{fake} is not built")
     monkeypatch.setenv("BATCHD_LIBCUDA", str(fake))
     monkeypatch.setenv("FAKECUDA_DIR", str(tmp_path))
     monkeypatch.setenv("FAKECUDA_REPORT", str(tmp_path / "report"))

@@ -343,7 +343,7 @@ def test_a_trainer_that_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(m
         old.process.send_signal(signal.SIGSTOP)
     new = make(16, job="trials", join="epoch", on_stall="ignore")
     got = [digests(images) for images, _ in new]
-    assert f"stalled: rank 0 of job trials (python, pid {old.process.pid})" in d.output()
+    assert f"stalled: rank 0 of job trials (python, pid {old.process.pid}" in d.output()
     assert new.last_batch.epoch == 1 and got == [b[2] for b in golden_of(1)]
     # A trainer that comes long after that report gets it as well.
     with make(16, job="trials", on_stall="error") as later, pytest.raises(

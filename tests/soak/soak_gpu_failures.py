@@ -15,7 +15,7 @@ import shutil
 import subprocess
 
 import crew
-from double import GIVES_BACK, Place, make_rows
+from fake_driver import GIVES_BACK, Place, make_rows
 
 STICKY = 700
 ERRORS = {

@@ -692,7 +692,8 @@ class DataLoader:
 
     @staticmethod
     def _bytes_of(shape, n_dims, dtype):
-        n = numpy.dtype(_lib.DTYPES[dtype]).itemsize
+        name = _lib.DTYPES[dtype]
+        n = 2 if name == "bfloat16" else numpy.dtype(name).itemsize  # which numpy does not have
         for i in range(n_dims):
             n *= shape[i]
         return n

@@ -242,7 +242,7 @@ int shards_read(struct shards *s, uint32_t i, const struct shard_stamp *stamp, e
 int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *stamp, enum read_how how,
 		      const struct file_bytes *b)
 {
-	int packed = atomic_load_explicit(&s->fds[i], memory_order_acquire), fd;
+	int packed = atomic_load_explicit(&s->fds[i], memory_order_acquire), fd = -1;
 	struct dataset_error unused;
 	unsigned traits = 0;
 	struct stat st;

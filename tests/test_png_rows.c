@@ -29,7 +29,7 @@ static void make_bytes(uint8_t *to, size_t n)
 		uint32_t back = 1 + (random_next(&seed) >> (kind & 1 ? 17 : 27));
 
 		for (; length > 0 && i < n; length--, i++)
-			to[i] = kind < 8 || back > i ? (uint8_t)(random_next(&seed) >> (24 + kind % 4)) : to[i - back];
+			to[i] = (uint8_t)(kind < 8 || back > i ? random_next(&seed) >> (24 + kind % 4) : to[i - back]);
 	}
 }
 

@@ -35,8 +35,11 @@ static void check_client(const Batchd__Wire__ClientMessage *m)
 
 static void check_server(const Batchd__Wire__ServerMessage *m)
 {
-	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
-		require(m->opened->n_shape <= WIRE_MAX_DIMS && m->opened->n_mean <= WIRE_MAX_CHANNELS);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED) {
+		require(m->opened->n_field <= WIRE_MAX_FIELDS && m->opened->n_mean <= WIRE_MAX_CHANNELS);
+		for (size_t i = 0; i < m->opened->n_field; i++)
+			require(m->opened->field[i]->n_shape <= WIRE_MAX_DIMS);
+	}
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES)
 		for (size_t i = 0; i < m->classes->n_name; i++)
 			require(strlen(m->classes->name[i]) <= WIRE_MAX_CLASS_NAME);

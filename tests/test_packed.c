@@ -205,6 +205,102 @@ START_TEST(test_the_index_is_kept_and_renewed_by_shard)
 }
 END_TEST
 
+/* A shard of one sample with this label; NULL: without one. */
+static void put_sample(const char *name, const char *label)
+{
+	static unsigned char shard[8 * BLOCK];
+
+	memset(shard, 0, sizeof(shard));
+	header(shard, "0.jpg", 1);
+	shard[BLOCK] = 'x';
+	if (label) {
+		header(shard + 2 * (size_t)BLOCK, "0.cls", strlen(label));
+		memcpy(shard + 3 * (size_t)BLOCK, label, strlen(label));
+	}
+	put_bytes(name, shard, sizeof(shard), 0644);
+}
+
+START_TEST(test_kept_shards_follow_one_that_has_no_sample)
+{
+	/* Proves that a shard which was indexed without a label is indexed anew behind one whose only sample has a label
+	 * that is no number: its kept index has no such column. */
+	struct dataset *ds = NULL;
+
+	make_dir("cache", 0700);
+	put_sample("a.tar", NULL);
+	put_sample("b.tar", NULL);
+	settle();
+	dataset_unref(open_kept(in_root("cache")));
+	put_sample("a.tar", "none");
+	settle();
+	ck_assert_int_eq(open_as(&f.trusted, "tar", in_root("*.tar"), in_root("cache"), NULL, 0, &ds), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(f.err.text, "every group of files lacks an image"));
+}
+END_TEST
+
+static size_t add_u32(unsigned char *to, size_t at, unsigned value)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		to[at + i] = (unsigned char)(value >> 8 * i);
+	}
+	return at + 4;
+}
+
+/* An MDS shard of one sample: a picture of one byte, a text and an int64. */
+static void put_mds(const char *name, const char *text)
+{
+	static const char config[] = "{\"column_names\":[\"img\",\"about\",\"n\"],"
+				     "\"column_encodings\":[\"jpeg\",\"str\",\"int\"],"
+				     "\"column_sizes\":[null,null,8]}";
+	unsigned char shard[400];
+	size_t at = add_u32(shard, 0, 1), first = 12 + strlen(config), n = strlen(text);
+
+	at = add_u32(shard, at, (unsigned)first);
+	at = add_u32(shard, at, (unsigned)(first + 8 + 1 + n + 8));
+	memcpy(shard + at, config, strlen(config));
+	at = add_u32(shard, first, 1);
+	at = add_u32(shard, at, (unsigned)n);
+	shard[at++] = 'x';
+	memcpy(shard + at, text, n);
+	memset(shard + at + n, 0, 8);
+	shard[at + n] = 7;
+	put_bytes(name, shard, at + n + 8, 0644);
+}
+
+static void assert_mds(const char *last)
+{
+	struct field_value v;
+	struct dataset *ds = NULL;
+	char spec[300];
+
+	snprintf(spec, sizeof(spec), "%s#image=img,about=about,n=n", in_root("*.mds"));
+	ck_assert_msg(open_as(&f.trusted, "mds", spec, in_root("cache"), NULL, 0, &ds) == 0, "%s", f.err.text);
+	ck_assert(dataset_field(ds, 1)->text);
+	ck_assert_int_eq(dataset_field(ds, 2)->dtype, DTYPE_INT64);
+	dataset_value(ds, 0, 2, &v);
+	ck_assert_int_eq(*(const int64_t *)v.bytes, 7);
+	dataset_value(ds, 1, 1, &v);
+	ck_assert_uint_eq(v.n_bytes, strlen(last));
+	ck_assert_mem_eq(v.bytes, last, v.n_bytes);
+	dataset_unref(ds);
+}
+
+START_TEST(test_kept_values_have_the_kinds_of_their_columns)
+{
+	/* Proves that values of an MDS data set have the same types from the kept index as from the shards, also when a
+	 * further shard has changed. */
+	make_dir("cache", 0700);
+	put_mds("a.mds", "first");
+	put_mds("b.mds", "second");
+	settle();
+	assert_mds("second");
+	assert_mds("second");
+	put_mds("b.mds", "changed");
+	settle();
+	assert_mds("changed");
+}
+END_TEST
+
 static void spoil(const char *kept)
 {
 	int fd = open(kept, O_RDWR);
@@ -316,6 +412,8 @@ int main(void)
 	tcase_add_test(t, test_a_shard_that_is_removed_is_read_to_the_end);
 	tcase_add_test(t, test_a_peer_reads_what_it_may);
 	tcase_add_test(t, test_the_index_is_kept_and_renewed_by_shard);
+	tcase_add_test(t, test_kept_shards_follow_one_that_has_no_sample);
+	tcase_add_test(t, test_kept_values_have_the_kinds_of_their_columns);
 	tcase_add_test(t, test_a_damaged_kept_index_is_made_anew);
 	tcase_add_test(t, test_identity_says_what_changed);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);

@@ -174,8 +174,38 @@ static bool same_stamp(const struct shard_stamp *a, const struct shard_stamp *b)
 	       a->ctime_ns == b->ctime_ns;
 }
 
+/* A kept shard that comes first decides, as its first sample did, which optional values there are, and of which kinds.
+ * False: the kept index has other values than are asked for. */
+static bool adopt_columns(struct opening *o, struct extents_builder *b)
+{
+	struct columns_builder columns = { .meter = b->columns.meter };
+	struct member_fields fields = o->fields;
+	unsigned n = 0;
+
+	for (unsigned k = 0; k < fields.n_values; k++) {
+		int column = columns_find(&o->old.columns, fields.values[k].name);
+
+		if (column < 0 && !fields.values[k].optional) {
+			return false;
+		}
+		if (column < 0) {
+			continue;
+		}
+		fields.values[n] = fields.values[k];
+		fields.values[n].optional = false;
+		fields.values[n++].kind = o->old.columns.list[column].kind;
+	}
+	fields.n_values = n;
+	if (member_fields_columns(&fields, &columns) || !columns_are_alike(&columns, &o->old.columns)) {
+		return false;
+	}
+	o->fields = fields;
+	b->columns = columns;
+	return true;
+}
+
 /* The shard of the kept index that this one is; UINT32_MAX: there is none. Shards mostly keep their places. */
-static uint32_t find_old(const struct opening *o, const struct extents_builder *b, uint32_t i, const char *name,
+static uint32_t find_old(struct opening *o, struct extents_builder *b, uint32_t i, const char *name,
 			 const struct shard_stamp *stamp)
 {
 	const struct extents *old = &o->old;
@@ -184,7 +214,11 @@ static uint32_t find_old(const struct opening *o, const struct extents_builder *
 	    !same_stamp(&old->shards[i].stamp, stamp)) {
 		return UINT32_MAX;
 	}
-	return b->n && !columns_are_alike(&b->columns, &old->columns) ? UINT32_MAX : i;
+	if (!b->n && !b->columns.n && old->shards[i].n) {
+		return adopt_columns(o, b) ? i : UINT32_MAX;
+	}
+	/* A shard without a complete sample may have begun the columns, too. */
+	return !old->shards[i].n || columns_are_alike(&b->columns, &old->columns) ? i : UINT32_MAX;
 }
 
 static int packed_no_room(const struct opening *o, int error)
@@ -195,30 +229,10 @@ static int packed_no_room(const struct opening *o, int error)
 					       : "more samples than one data set may have");
 }
 
-/* A kept shard that comes first decides, as its first sample did, which optional values there are. */
-static int begin_columns(struct opening *o, struct extents_builder *b)
-{
-	struct member_fields *f = &o->fields;
-	unsigned n = 0;
-
-	if (b->columns.n || b->n) {
-		return 0;
-	}
-	for (unsigned k = 0; k < f->n_values; k++) {
-		if (!f->values[k].optional || columns_find(&o->old.columns, f->values[k].name) >= 0) {
-			f->values[n] = f->values[k];
-			f->values[n++].optional = false;
-		}
-	}
-	f->n_values = n;
-	return member_fields_columns(f, &b->columns);
-}
-
 static int copy_old(struct opening *o, struct extents_builder *b, uint32_t old)
 {
-	int r = o->old.shards[old].n ? begin_columns(o, b) : 0;
+	int r = extents_copy_shard(b, &o->old, old);
 
-	r = r ? r : extents_copy_shard(b, &o->old, old);
 	return r ? packed_no_room(o, r) : 0;
 }
 

@@ -155,6 +155,44 @@ START_TEST(test_a_peer_reads_what_it_may)
 }
 END_TEST
 
+static void note_total(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	(void)phase;
+	(void)done;
+	*(uint64_t *)arg = total;
+}
+
+START_TEST(test_progress_tells_nothing_of_other_files)
+{
+	/* Proves that the total is that of shards which the peer may read: it sees no size of a file outside the root. So
+	 * many shards take long enough for a report, before the first of the others ends the opening. */
+	enum { N_SHARDS = 12 * 12 * 12 * 12 };
+	uint64_t total = 0;
+	struct stat st;
+	struct dataset *ds;
+	char spec[300];
+	int fd;
+
+	make_dir("d", 0755);
+	put_shard("d/a.tar", 1, "first", 0644);
+	put_shard("out.tar", 9, "first", 0600);
+	fd = open_dir("d");
+	snprintf(spec, sizeof(spec), "tar:%s//{a,../out}%s.tar", in_root("d"),
+		 "{,,,,,,,,,,,}{,,,,,,,,,,,}{,,,,,,,,,,,}{,,,,,,,,,,,}");
+	ck_assert_int_lt(dataset_open(&(struct dataset_source){ .spec = spec,
+								.fds = &fd,
+								.n_fds = 1,
+								.access = &f.other,
+								.on_progress = note_total,
+								.progress_arg = &total },
+				      &ds, &f.err),
+			 0);
+	ck_assert_int_eq(stat(in_root("d/a.tar"), &st), 0);
+	ck_assert_uint_le(total, (uint64_t)st.st_size * N_SHARDS);
+	close(fd);
+}
+END_TEST
+
 START_TEST(test_the_index_is_kept_and_renewed_by_shard)
 {
 	/* Proves that the index is written once, taken again unchanged, and made anew for a shard that was changed, came or
@@ -411,6 +449,7 @@ int main(void)
 	tcase_add_test(t, test_a_shard_that_changes_is_named);
 	tcase_add_test(t, test_a_shard_that_is_removed_is_read_to_the_end);
 	tcase_add_test(t, test_a_peer_reads_what_it_may);
+	tcase_add_test(t, test_progress_tells_nothing_of_other_files);
 	tcase_add_test(t, test_the_index_is_kept_and_renewed_by_shard);
 	tcase_add_test(t, test_kept_shards_follow_one_that_has_no_sample);
 	tcase_add_test(t, test_kept_values_have_the_kinds_of_their_columns);

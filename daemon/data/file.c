@@ -655,6 +655,12 @@ static int stat_trusted(int dir_fd, const char *name, enum read_how how, struct 
 	return S_ISLNK(st->st_mode) ? -EAGAIN : 0; /* it may lead to another file system */
 }
 
+int file_stat_at(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st)
+{
+	return access->trusted ? stat_trusted(dir_fd, name, READ_WAIT, st)
+			       : stat_judged(dir_fd, traits, name, access, READ_WAIT, st);
+}
+
 int file_is_current(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
 		    const struct file_bytes *b)
 {

@@ -58,6 +58,8 @@ int file_read(int dir_fd, unsigned traits, const char *name, const struct data_a
  * or negative errno), and reads n bytes from `at` on, fewer only if the file ends before. READ_NOWAIT only where the
  * descriptor's own traits are DIR_LOCAL. file_identify fills in the identity. */
 int file_open_at(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st);
+/* The state of a regular file that the peer may read, with the same checks, without opening it. 0 or negative errno. */
+int file_stat_at(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st);
 int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_bytes *out);
 void file_identify(struct file_bytes *b, const struct stat *st);
 /* Whether the file is still the one that `b` was read from, and the peer may read it: 1 or 0, or -EAGAIN

@@ -305,11 +305,7 @@ static void sum_bytes(struct opening *o)
 	struct shards *s = &o->packed->shards;
 
 	for (uint32_t i = 0; o->source->on_progress && i < s->names.n; i++) {
-		struct stat st;
-
-		if (fstatat(s->names.roots[s->names.list[i].root], shard_names_path(&s->names, i), &st, 0) == 0) {
-			o->n_bytes += (uint64_t)st.st_size;
-		}
+		o->n_bytes += shards_size(s, i);
 	}
 }
 

@@ -107,25 +107,49 @@ static int shards_fail(const struct shards *s, uint32_t i, int error, struct dat
 				: dataset_fail_errno(err, -error, path);
 }
 
-/* Opens a file in a folder below the root, of which a peer that is not trusted must be able to search each step. */
-static int open_below(struct shards *s, uint32_t i, struct stat *st)
+/* A shard's folder, if the way there must be checked: a peer that is not trusted must be able to search each step. -1: the
+ * root. *name: the way to the shard from there. */
+static int find_folder(const struct shards *s, uint32_t i, const char **name, int *folder_fd)
 {
-	unsigned root = s->names.list[i].root;
 	const char *path = shard_names_path(&s->names, i), *slash = strrchr(path, '/');
 	char folder[4096];
-	int at, fd;
 
+	*folder_fd = -1;
+	*name = path;
 	if (s->access.trusted || !slash) {
-		return file_open_at(s->names.roots[root], s->root_traits[root] | s->any_mount, path, &s->access, st);
+		return 0;
 	}
 	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	at = dir_open(s->names.roots[root], folder, &s->access, s->any_mount);
-	if (at < 0) {
-		return at;
+	*folder_fd = dir_open(s->names.roots[s->names.list[i].root], folder, &s->access, s->any_mount);
+	*name = slash + 1;
+	return *folder_fd < 0 ? *folder_fd : 0;
+}
+
+typedef int look_fn(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st);
+
+/* Opens a shard below its root, or asks for its state. */
+static int look_below(const struct shards *s, uint32_t i, look_fn *look, struct stat *st)
+{
+	unsigned root = s->names.list[i].root;
+	const char *name;
+	int folder, r = find_folder(s, i, &name, &folder);
+
+	if (r < 0) {
+		return r;
 	}
-	fd = file_open_at(at, dir_traits(at, &s->access) | s->any_mount, slash + 1, &s->access, st);
-	close(at);
-	return fd;
+	if (folder < 0) {
+		return look(s->names.roots[root], s->root_traits[root] | s->any_mount, name, &s->access, st);
+	}
+	r = look(folder, dir_traits(folder, &s->access) | s->any_mount, name, &s->access, st);
+	close(folder);
+	return r;
+}
+
+uint64_t shards_size(const struct shards *s, uint32_t i)
+{
+	struct stat st;
+
+	return look_below(s, i, file_stat_at, &st) < 0 ? 0 : (uint64_t)st.st_size;
 }
 
 static int shards_keep(struct shards *s, uint32_t i, int fd, unsigned traits, bool *is_kept)
@@ -151,7 +175,7 @@ int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, st
 		fd = shards_unpack(packed, &traits);
 		return fstat(fd, st) < 0 ? shards_fail(s, i, -errno, err) : fd;
 	}
-	fd = open_below(s, i, st);
+	fd = look_below(s, i, file_open_at, st);
 	if (fd < 0) {
 		return shards_fail(s, i, fd, err);
 	}

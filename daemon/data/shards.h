@@ -27,6 +27,9 @@ uint64_t shards_memory_bytes(const struct shards *s);
 /* The shard's path, for messages. */
 void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size);
 
+/* Its size, without opening it; 0: there is none that the peer may read. May wait. */
+uint64_t shards_size(const struct shards *s, uint32_t i);
+
 /* A descriptor of the shard for reading, and its state. is_kept: it stays the shard's; otherwise the caller closes it.
  * May wait. Negative errno with err, which names the shard. */
 int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, struct dataset_error *err);

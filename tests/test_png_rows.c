@@ -133,6 +133,27 @@ static uint8_t *make_png(uint32_t format, size_t *n)
 	return png;
 }
 
+START_TEST(test_a_stream_of_empty_blocks_is_left_to_zlib)
+{
+	/* Proves that a stream cannot spend more time on tables of codes than its bytes are worth: of blocks that follow
+	 * each other without a byte, each of 10 bits, only the first ones are read. */
+	enum { N = 1 << 20 };
+	uint8_t *stream = calloc(1, N + INFLATE_PAD_BYTES), out[1024 + INFLATE_SLACK], *at = out;
+	struct inflate *s = malloc(sizeof(*s));
+
+	stream[0] = 0x78;
+	stream[1] = 0x9c;
+	for (size_t bit = 17; bit < N * 8; bit += 10)
+		stream[bit / 8] |= (uint8_t)(1u << bit % 8);
+	ck_assert_int_eq(inflate_begin(s, stream, N), INFLATE_MORE);
+	ck_assert_int_eq(inflate_run(s, &at, out + 1024), INFLATE_UNSURE);
+	ck_assert_ptr_eq(at, out);
+	ck_assert_uint_lt((size_t)(s->next - stream), 4096);
+	free(s);
+	free(stream);
+}
+END_TEST
+
 static void check_png(uint32_t format)
 {
 	static const struct region_px wants[] = {
@@ -189,6 +210,7 @@ int main(void)
 
 	tcase_add_test(tc, test_inflate_gives_what_was_deflated);
 	tcase_add_test(tc, test_inflate_of_a_cut_stream_is_unsure);
+	tcase_add_test(tc, test_a_stream_of_empty_blocks_is_left_to_zlib);
 	tcase_add_test(tc, test_rows_of_a_plain_png_do_not_need_libpng);
 	tcase_set_timeout(tc, 120); /* sanitizers are slow */
 	suite_add_tcase(suite, tc);

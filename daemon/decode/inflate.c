@@ -27,6 +27,9 @@ enum {
 	N_DISTANCES = 32,
 	N_PRECODE = 19,
 	PRECODE_BITS = 7,
+	/* A block costs the making of its tables, whether it has any bytes or not. */
+	SPARE_BLOCKS = 1000,
+	BLOCK_LEAST_BYTES = 64,
 };
 
 /* ---- bits ---- */
@@ -296,6 +299,8 @@ static bool begin_block(struct inflate *s, struct window *w)
 		s->state = INFLATE_AT_END;
 		return true;
 	}
+	if (s->n_blocks++ > SPARE_BLOCKS + s->n_out / BLOCK_LEAST_BYTES)
+		return false;
 	s->last = inflate_take(w, 1);
 	s->state = INFLATE_IN_CODES;
 	switch (inflate_take(w, 2)) {
@@ -434,6 +439,7 @@ enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, siz
 	s->state = INFLATE_AT_BLOCK;
 	s->last = false;
 	s->n_out = 0;
+	s->n_blocks = 0;
 	/* Deflate, a window that exists, no dictionary, and the header's own check. */
 	if (n < 2 || (stream[0] & 0x0f) != 8 || stream[0] >> 4 > 7 || (stream[1] & 0x20) ||
 	    ((uint32_t)stream[0] << 8 | stream[1]) % 31 != 0)

@@ -34,6 +34,7 @@ struct inflate {
 	bool last;       /* the present block is the last one */
 	uint32_t stored; /* bytes left of a stored block */
 	uint64_t n_out;  /* bytes so far: how far back a distance may reach */
+	uint64_t n_blocks;
 	uint32_t literal[INFLATE_LITERAL_ENTRIES];
 	uint32_t distance[INFLATE_DISTANCE_ENTRIES];
 };

@@ -288,6 +288,30 @@ START_TEST(test_a_policy_ends_when_its_time_is_over)
 }
 END_TEST
 
+START_TEST(test_ops_on_numbers_end_when_their_time_is_over)
+{
+	/* Noise on every number of a large image, many times. */
+	enum { N = 12 };
+	char text[1024] = "[[\"Resize\",[2000,2000]],\"ToTensor\"";
+	struct image image = { calloc(2000 * 2000, 3), 2000 * 3, 2000, 2000 };
+
+	for (int i = 0; i < N; i++)
+		strcat(text, ",[\"RandomErasing\",1,[0.9,0.9],[1,1],\"random\"]");
+	strcat(text, "]");
+	struct pipeline_error err;
+	struct pipeline *p;
+
+	ck_assert_msg(pipeline_parse(text, DTYPE_FLOAT32, LAYOUT_NCHW, &p, &err) == 0, "%s", err.text);
+	void *row = malloc(pipeline_row_bytes(p));
+	uint64_t whole_ns = time_of(p, &image, row, 0, 0);
+
+	ck_assert_uint_lt(time_of(p, &image, row, 1000000, IMAGE_E_TIME), whole_ns / 2);
+	free(row);
+	free(image.rgb);
+	pipeline_destroy(p);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("nested ops");
@@ -304,6 +328,7 @@ int main(void)
 	tcase_add_test(c, test_a_fork_does_not_end);
 	tcase_add_test(c, test_units_are_uniform);
 	tcase_add_test(c, test_a_policy_ends_when_its_time_is_over);
+	tcase_add_test(c, test_ops_on_numbers_end_when_their_time_is_over);
 	suite_add_tcase(s, c);
 	return suite_run(s);
 }

@@ -21,9 +21,9 @@ int op_choose(const struct op *op, struct op_run *run, uint32_t width, uint32_t 
 
 /* Called after each op: nearly all of an op's cost is in proportion to the pixels of its result, and view_settle counts
  * the pixels that it reads. */
-static int check_time(struct pipeline_worker *w, const struct view *v, struct image_error *err)
+static int check_time(struct pipeline_worker *w, uint32_t width, uint32_t height, struct image_error *err)
 {
-	if (cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v)))
+	if (cpu_budget_spend(&w->budget, (uint64_t)width * height))
 		return 0;
 	return image_fail(err, IMAGE_E_TIME,
 			  "takes more than %.3g s of processor time to decode and transform "
@@ -41,7 +41,7 @@ int ops_run(struct op_run *run, const struct op *ops, unsigned n, struct view *v
 		if (rc == 0 && ops[i].type->apply)
 			rc = ops[i].type->apply(&ops[i], &choice, run, v, err);
 		if (rc == 0)
-			rc = check_time(run->worker, v, err);
+			rc = check_time(run->worker, view_width(v), view_height(v), err);
 	}
 	return rc;
 }
@@ -56,8 +56,10 @@ int ops_finish(struct op_run *run, const struct op *ops, unsigned n, const struc
 		if (!ops[i].type->finish)
 			continue;
 		rc = op_choose(&ops[i], run, f->width, f->height, &choice, err);
-		if (rc == 0)
-			ops[i].type->finish(&ops[i], &choice, run, f, row);
+		if (rc != 0)
+			break;
+		ops[i].type->finish(&ops[i], &choice, run, f, row);
+		rc = check_time(run->worker, f->width, f->height, err);
 	}
 	return rc;
 }

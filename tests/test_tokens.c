@@ -67,6 +67,21 @@ static const char *with(const char *name, const char *options)
 	return spec;
 }
 
+START_TEST(test_a_path_that_is_too_long_is_refused)
+{
+	/* Proves that such a file is not passed over: without files, a random window would be read from nowhere. */
+	struct dataset *ds = NULL;
+	char spec[4300];
+
+	memset(spec, 'x', sizeof(spec));
+	memcpy(spec, "tokens:", 7);
+	strcpy(spec + 4200, ",length=8,windows=random");
+	ck_assert_int_eq(dataset_open(&(struct dataset_source){ .spec = spec, .access = &f.trusted }, &ds, &f.err),
+			 -ENAMETOOLONG);
+	ck_assert_msg(strstr(f.err.text, "too long") != NULL, "%s", f.err.text);
+}
+END_TEST
+
 START_TEST(test_wrong_options_are_named)
 {
 	/* Proves that each mistake in the text has an error of its own. */
@@ -268,6 +283,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_windows_follow_each_other_and_do_not_cross_files);
+	tcase_add_test(tc, test_a_path_that_is_too_long_is_refused);
 	tcase_add_test(tc, test_wrong_options_are_named);
 	tcase_add_test(tc, test_random_windows_depend_on_seed_and_index);
 	tcase_add_test(tc, test_llmc_headers_that_lie_are_refused);

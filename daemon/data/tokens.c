@@ -461,10 +461,15 @@ static int open_files(struct tokens *t, const struct dataset_source *source, con
 	for (const char *part = text; r == 0 && part < end; part += strlen(part) + 1) {
 		char path[4096];
 
-		if (*part && t->n_files < t->n_allocated && strlen(part) < sizeof(path)) {
-			strcpy(path, part);
-			r = tokens_open_file(t, source, &which, path, &content, err);
+		if (!*part || t->n_files == t->n_allocated) {
+			continue;
 		}
+		if (strlen(part) >= sizeof(path)) {
+			return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG,
+					    "tokens: %.200s: the path is too long", part);
+		}
+		strcpy(path, part);
+		r = tokens_open_file(t, source, &which, path, &content, err);
 	}
 	t->base.content_id = content;
 	if (r == 0 && source->n_fds && which != source->n_fds) {

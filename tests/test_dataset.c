@@ -1,5 +1,6 @@
 /* Data sets as the rest of the daemon sees them: opened by spec, read by any thread; lists of files. */
 #include <pthread.h>
+#include <time.h>
 
 #include "datasets.h"
 
@@ -161,6 +162,39 @@ START_TEST(test_any_thread_may_read)
 }
 END_TEST
 
+/* Processor time of a list of `n_columns` columns, whose rows are all of the same length. */
+static double time_of_list(unsigned n_columns)
+{
+	enum { N_ROWS = 200, N_CELLS = 4000 };
+	FILE *list = fopen(in_root("list.csv"), "w");
+	struct timespec began, ended;
+
+	fputs("path", list);
+	for (unsigned i = 1; i < n_columns; i++) {
+		fputs(",x", list);
+	}
+	for (unsigned row = 0; row < N_ROWS; row++) {
+		fputs("\nx.jpg", list);
+		for (unsigned i = 1; i < N_CELLS; i++) {
+			fputs(i < n_columns ? ",123456789012345" : "1234567890123456", list);
+		}
+	}
+	fclose(list);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+	dataset_unref(open_trusted("files", in_root("list.csv")));
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+	return (double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) / 1e9;
+}
+
+START_TEST(test_many_columns_take_no_more_time_than_their_bytes)
+{
+	/* Proves that the time of a list does not grow with the square of its columns. */
+	double narrow = time_of_list(2), wide = time_of_list(4000);
+
+	ck_assert_msg(wide < 20 * narrow + 0.05, "%.3f s for 2 columns, %.3f s for 4000", narrow, wide);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("dataset");
@@ -168,6 +202,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_many_columns_take_no_more_time_than_their_bytes);
 	tcase_add_test(tc, test_unknown_specs_are_refused_with_what_is_expected);
 	tcase_add_test(tc, test_a_list_is_read_from_descriptors_or_by_path);
 	tcase_add_test(tc, test_a_list_does_not_lead_others_through_closed_folders);

@@ -38,11 +38,12 @@ static int take_cell(struct list_table *t, const char **at, const char *end, uin
 	const char *from = *at;
 	bool quoted = from < end && *from == '"';
 	char *to;
-	int r = text_add(&t->line, from, (size_t)(end - from), offset); /* room for the longest */
+	int r = block_grow(t->line.meter, &t->line.bytes, &t->line.capacity, t->line.n + (size_t)(end - from) + 1, 1);
 
 	if (r < 0) {
 		return r;
 	}
+	*offset = t->line.n;
 	to = t->line.bytes + *offset;
 	for (from += quoted; from < end; from++) {
 		if (quoted && *from == '"') {

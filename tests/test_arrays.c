@@ -239,7 +239,8 @@ static int make_memory(unsigned seals)
 
 START_TEST(test_memory_has_to_be_sealed)
 {
-	/* Proves that arrays in memfds are read like files, and that one that could shrink, or a file, is refused. */
+	/* Proves that arrays in memfds are read like files, and that one that could shrink or grow, or a file, is refused:
+	 * the peer is charged what it has when it is opened. */
 	static const float x[6] = { 0, 1, 2, 3, 4, 5 };
 	static const uint64_t index = 2;
 	struct dataset *ds;
@@ -247,21 +248,60 @@ START_TEST(test_memory_has_to_be_sealed)
 	int fd;
 
 	put_npy("x.npy", "<f4", "(3, 2)", x, sizeof(x));
-	fd = make_memory(F_SEAL_SHRINK);
+	fd = make_memory(F_SEAL_SHRINK | F_SEAL_GROW);
 	ck_assert_msg(open_as(&f.other, "memory", "id=12,x", NULL, &fd, 1, &ds) == 0, "%s", f.err.text);
 	close(fd);
 	ck_assert_uint_ge(dataset_memory_bytes(ds), sizeof(x));
 	ck_assert_int_eq(dataset_gather(ds, &index, 1, ROWS(rows), &f.err), 0);
 	ck_assert(rows[0] == 4 && rows[1] == 5);
 	dataset_unref(ds);
-	fd = make_memory(F_SEAL_GROW);
-	ck_assert_int_eq(open_as(&f.other, "memory", "x", NULL, &fd, 1, &ds), -EINVAL);
-	ck_assert_msg(strstr(f.err.text, "sealed against shrinking") != NULL, "%s", f.err.text);
-	close(fd);
+	for (unsigned i = 0; i < 2; i++) {
+		fd = make_memory(i ? F_SEAL_GROW : F_SEAL_SHRINK);
+		ck_assert_int_eq(open_as(&f.other, "memory", "x", NULL, &fd, 1, &ds), -EINVAL);
+		ck_assert_msg(strstr(f.err.text, "sealed against shrinking and growing") != NULL, "%s", f.err.text);
+		close(fd);
+	}
 	fd = open(in_root("x.npy"), O_RDONLY);
 	ck_assert_int_eq(open_as(&f.other, "memory", "x", NULL, &fd, 1, &ds), -EINVAL);
 	ck_assert_int_eq(open_as(&f.other, "memory", "x,y", NULL, &fd, 1, &ds), -EINVAL);
 	ck_assert_int_eq(open_as(&f.trusted, "memory", "x", NULL, NULL, 0, &ds), -EINVAL);
+	close(fd);
+}
+END_TEST
+
+static int grant(void *arg, uint64_t bytes)
+{
+	uint64_t *left = arg;
+
+	if (bytes > *left) {
+		return -EDQUOT;
+	}
+	*left -= bytes;
+	return 0;
+}
+
+START_TEST(test_holes_in_memory_are_charged)
+{
+	/* Proves that a sparse memfd, which takes memory where it is read, is charged to its peer, and refused if it is
+	 * larger than the peer may have. */
+	static const char zeros[16];
+	uint64_t left = 1 << 20;
+	struct meter meter = { .more = grant, .arg = &left };
+	struct dataset_source source = { .spec = "npy:x", .access = &f.other, .meter = &meter, .n_fds = 1 };
+	struct dataset *ds = NULL;
+	int fd;
+
+	put_npy("x.npy", "<f4", "(1048576, 8)", zeros, sizeof(zeros));
+	fd = make_memory(0);
+	ck_assert_int_eq(ftruncate(fd, 40 << 20), 0);
+	source.fds = &fd;
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -EDQUOT);
+	left = 64 << 20;
+	meter = (struct meter){ .more = grant, .arg = &left };
+	ck_assert_msg(dataset_open(&source, &ds, &f.err) == 0, "%s", f.err.text);
+	ck_assert_uint_ge(dataset_memory_bytes(ds), 32 << 20);
+	ck_assert_uint_ge(meter.used, dataset_memory_bytes(ds));
+	dataset_unref(ds);
 	close(fd);
 }
 END_TEST
@@ -376,6 +416,7 @@ int main(void)
 	tcase_add_test(tc, test_a_file_cut_short_is_an_error_not_a_crash);
 	tcase_add_test(tc, test_arrays_have_the_names_that_they_are_given);
 	tcase_add_test(tc, test_memory_has_to_be_sealed);
+	tcase_add_test(tc, test_holes_in_memory_are_charged);
 	tcase_add_test(tc, test_an_index_beyond_the_array_is_refused);
 	tcase_add_test(tc, test_random_samples_depend_on_seed_and_index_alone);
 	tcase_add_test(tc, test_random_values_are_what_their_type_promises);

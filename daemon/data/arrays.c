@@ -209,6 +209,7 @@ void arrays_end(struct arrays *a, const char *text, uint64_t content, struct dat
 	for (unsigned i = 0; i < a->n_files; i++) {
 		a->ranges[i] = mapped_range(&a->files[i]);
 		ds->server = ds->server ? ds->server : a->files[i].server;
+		ds->memory_bytes += a->files[i].held_bytes;
 	}
 	ds->content_id = content;
 	ds->id = XXH3_64bits_withSeed(text, strlen(text), content);

@@ -154,6 +154,7 @@ static int cifar_open_file(struct cifar *c, const struct dataset_source *source,
 		c->ranges[c->n_files - 1] = mapped_range(m);
 		c->first[c->n_files] = c->first[c->n_files - 1] + n_bytes / record;
 		c->base.server = c->base.server ? c->base.server : m->server;
+		c->base.memory_bytes += m->held_bytes;
 	}
 	return r;
 }

@@ -64,19 +64,46 @@ int mapped_open(struct mapped *m, const struct dataset_source *source, unsigned 
 	return r;
 }
 
-int mapped_hold_sealed(struct mapped *m, const struct dataset_source *source, const struct stat *st,
+static int hold(struct mapped *m, const struct dataset_source *source, uint64_t n_bytes, struct dataset_error *err)
+{
+	int r = meter_take(source->meter, n_bytes);
+
+	m->held_bytes = r < 0 ? 0 : n_bytes;
+	return r < 0 ? dataset_fail_errno(err, -r, m->name) : 0;
+}
+
+int mapped_hold_sealed(struct mapped *m, const struct dataset_source *source, struct stat *st,
 		       struct dataset_error *err)
 {
-	int seals = fcntl(m->fd, F_GET_SEALS), r;
+	int seals = fcntl(m->fd, F_GET_SEALS), needed = F_SEAL_SHRINK | F_SEAL_GROW;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK)) {
+	if (seals < 0 || (seals & needed) != needed) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "memory: '%s' is no memfd that is sealed against shrinking (F_SEAL_SHRINK)",
+				    "memory: '%s' is no memfd that is sealed against shrinking and growing "
+				    "(F_SEAL_SHRINK, F_SEAL_GROW)",
 				    m->name);
 	}
+	/* The size is the one that was sealed, not one from before. */
+	if (fstat(m->fd, st) < 0) {
+		return dataset_fail_errno(err, errno, m->name);
+	}
 	m->sealed = true;
-	r = meter_take(source->meter, (uint64_t)st->st_size);
-	return r < 0 ? dataset_fail_errno(err, -r, m->name) : 0;
+	return hold(m, source, (uint64_t)st->st_size, err);
+}
+
+/* A hole of a file in memory takes memory when it is read through a mapping, and that is then the daemon's; a file
+ * without a name, such as a memfd, stays in memory for the daemon alone. */
+static int hold_memory(struct mapped *m, const struct dataset_source *source, const struct stat *st, size_t n_bytes,
+		       struct dataset_error *err)
+{
+	uint64_t present = (uint64_t)st->st_blocks * 512;
+	struct statfs fs;
+
+	if (m->sealed || source->access->trusted || fstatfs(m->fd, &fs) < 0 ||
+	    (fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC)) {
+		return 0;
+	}
+	return hold(m, source, !st->st_nlink ? n_bytes : n_bytes > present ? n_bytes - present : 0, err);
 }
 
 /* Small files are cheap to load whole, page tables included. In large files with shuffled access, reading ahead of a row
@@ -108,8 +135,12 @@ static void keep_path_only(struct mapped *m)
 int mapped_map(struct mapped *m, const struct dataset_source *source, const struct stat *st, size_t n_bytes,
 	       size_t row_bytes, struct dataset_error *err)
 {
-	void *map = mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, m->fd, 0);
+	int r = hold_memory(m, source, st, n_bytes, err);
+	void *map = r < 0 ? NULL : mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, m->fd, 0);
 
+	if (!map) {
+		return r;
+	}
 	if (map == MAP_FAILED) {
 		return dataset_fail_errno(err, errno, m->name);
 	}

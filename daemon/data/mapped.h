@@ -19,9 +19,10 @@ struct mapped {
 	int fd;    /* owned; O_PATH once it is mapped, so that closing it never waits; -1: none */
 	char *map; /* the first map_bytes of the file */
 	size_t map_bytes;
-	bool sealed;     /* it cannot shrink */
-	uint64_t server; /* as dataset_server */
-	char name[200];  /* the path, for messages */
+	bool sealed;         /* it cannot shrink */
+	uint64_t held_bytes; /* of memory that it takes, charged to the peer */
+	uint64_t server;     /* as dataset_server */
+	char name[200];      /* the path, for messages */
 };
 
 /* Opens the file without mapping it: the peer's descriptor `which` if the peer sent so many, else, for trusted access,
@@ -29,11 +30,12 @@ struct mapped {
  * errno. */
 int mapped_open(struct mapped *m, const struct dataset_source *source, unsigned which, const char *path,
 		struct stat *st, struct dataset_error *err);
-/* For an opened memfd of a client: it must be sealed against shrinking. Its memory stays as long as it is mapped, so it
- * is charged to the peer. 0 or negative errno. */
-int mapped_hold_sealed(struct mapped *m, const struct dataset_source *source, const struct stat *st,
+/* For an opened memfd of a client: it must be sealed against shrinking and growing. Its memory stays as long as it is
+ * mapped, so it is charged to the peer. *st becomes its state since it is sealed. 0 or negative errno. */
+int mapped_hold_sealed(struct mapped *m, const struct dataset_source *source, struct stat *st,
 		       struct dataset_error *err);
-/* Maps the first n_bytes, of which the file must have had as many. row_bytes: what is read at a time, in any order. */
+/* Maps the first n_bytes, of which the file must have had as many. row_bytes: what is read at a time, in any order. Of
+ * files in memory (tmpfs), a peer that is not trusted is charged what its mapping may take or keep. */
 int mapped_map(struct mapped *m, const struct dataset_source *source, const struct stat *st, size_t n_bytes,
 	       size_t row_bytes, struct dataset_error *err);
 void mapped_finish(struct mapped *m);

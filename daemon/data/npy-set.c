@@ -61,10 +61,7 @@ static int add_part(struct arrays *a, const struct dataset_source *source, const
 	struct npy npy;
 	int r = mapped_open(m, source, which, p->path, &st, err);
 
-	if (r == 0 && sealed) {
-		r = mapped_hold_sealed(m, source, &st, err);
-		a->base.memory_bytes += r < 0 ? 0 : (uint64_t)st.st_size;
-	}
+	r = r == 0 && sealed ? mapped_hold_sealed(m, source, &st, err) : r;
 	r = r < 0 ? r : npy_set_read_header(m, &st, &npy, err);
 	if (r < 0) {
 		return r;

@@ -411,6 +411,7 @@ static int tokens_open_file(struct tokens *t, const struct dataset_source *sourc
 		f->tokens = f->file.map + f->layout.offset_bytes;
 		t->ranges[t->n_files - 1] = mapped_range(&f->file);
 		t->base.server = t->base.server ? t->base.server : f->file.server;
+		t->base.memory_bytes += f->file.held_bytes;
 	}
 	return r;
 }

@@ -157,6 +157,8 @@ void opening_run(struct job_task *t)
 {
 	struct opening *o = container_of(t, struct opening, task);
 	open_source(o);
+	if (o->refused)
+		return; /* it may run again when other loaders have made room */
 	/* Closed here and not on the loop: closing a file on a FUSE file system waits for its server. */
 	wire_close_fds(o->fds, o->n_fds);
 	o->n_fds = 0;

@@ -137,6 +137,16 @@ def test_more_than_the_users_memory_is_refused(make_daemon):
         batchd.DataLoader((torch.zeros(200 << 20, dtype=torch.uint8), torch.zeros(200 << 20, dtype=torch.uint8)))
 
 
+def test_a_warm_loader_makes_room_for_another(make_daemon):
+    """What a closed loader still keeps is given up for the next one, whose memory is then opened all the same."""
+    make_daemon(config="memory: 192MiB\nlinger: 1h\nlimits:\n  memory_per_user: 0.5\n")
+    for value in range(4):
+        data = torch.full((60, 1 << 20), value, dtype=torch.uint8)
+        with batchd.DataLoader((data,), batch_size=2, job=f"job {value}", n_slots=2) as loader:
+            for (batch,) in loader:
+                assert (batch == value).all()
+
+
 def test_another_process_that_ends_takes_nothing_with_it(daemon):
     """Data of a trainer that was killed does not trouble the others of the job."""
     x, y = some()

@@ -162,6 +162,23 @@ START_TEST(test_any_thread_may_read)
 }
 END_TEST
 
+START_TEST(test_a_label_is_no_longer_than_a_class)
+{
+	/* Proves that a name which no client would take as that of a class is refused with its line. */
+	char list[400];
+	struct dataset *ds = NULL;
+	int n = snprintf(list, sizeof(list), "path,label\nx.jpg,%0255d\nx.jpg,a", 0);
+
+	put("list.csv", list);
+	dataset_unref(open_trusted("files", in_root("list.csv")));
+	snprintf(list, sizeof(list), "path,label\nx.jpg,%0256d\nx.jpg,a", 0);
+	put("list.csv", list);
+	ck_assert_int_eq(open_as(&f.trusted, "files", in_root("list.csv"), NULL, NULL, 0, &ds), -EINVAL);
+	ck_assert_msg(strstr(f.err.text, "a label of more than 255 bytes") != NULL, "%s", f.err.text);
+	ck_assert_int_lt(n, (int)sizeof(list));
+}
+END_TEST
+
 /* Processor time of a list of `n_columns` columns, whose rows are all of the same length. */
 static double time_of_list(unsigned n_columns)
 {
@@ -202,6 +219,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_a_label_is_no_longer_than_a_class);
 	tcase_add_test(tc, test_many_columns_take_no_more_time_than_their_bytes);
 	tcase_add_test(tc, test_unknown_specs_are_refused_with_what_is_expected);
 	tcase_add_test(tc, test_a_list_is_read_from_descriptors_or_by_path);

@@ -13,6 +13,8 @@
 
 #include "data/name.h"
 
+enum { MAX_LABEL_BYTES = 255 }; /* as of folders: a client takes no longer name of a class */
+
 char list_table_separator(const char *path)
 {
 	const char *dot = strrchr(path, '.');
@@ -333,6 +335,9 @@ static int name_label(struct list_table *t, const char *name, int64_t *label)
 	}
 	if (!*name) {
 		return refuse(t, "no label");
+	}
+	if (strlen(name) > MAX_LABEL_BYTES) {
+		return refuse(t, "a label of more than %d bytes", MAX_LABEL_BYTES);
 	}
 	at = list_table_place_of(t, name);
 	if (!t->table[at]) {

@@ -439,6 +439,50 @@ START_TEST(test_memory_of_the_index_is_asked_for)
 }
 END_TEST
 
+START_TEST(test_the_memory_of_a_description_is_asked_for)
+{
+	/* Proves that a description of MDS, which takes a hundred times its bytes when it is parsed, is refused to a peer
+	 * that has not as much, before it is parsed. */
+	static unsigned char shard[200 << 10];
+	uint64_t left = 4 << 20;
+	struct meter meter = { .more = grant, .arg = &left };
+	struct dataset_source source = { .access = &f.trusted, .meter = &meter };
+	struct dataset *ds = NULL;
+	char spec[300];
+
+	memset(shard, ' ', sizeof(shard));
+	add_u32(shard, 0, 1);
+	add_u32(shard, 4, sizeof(shard));
+	add_u32(shard, 8, sizeof(shard));
+	put_bytes("a.mds", shard, sizeof(shard), 0644);
+	snprintf(spec, sizeof(spec), "mds:%s", in_root("a.mds"));
+	source.spec = spec;
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -EDQUOT);
+	ck_assert_int_eq(f.err.code, DATASET_E_LIMIT);
+}
+END_TEST
+
+START_TEST(test_patterns_that_cost_too_much_are_refused)
+{
+	/* Proves that braces do not list a folder any number of times, and that no pattern is cut. */
+	struct dataset_source source = { .access = &f.trusted };
+	struct dataset *ds = NULL;
+	char pattern[400], spec[5000];
+
+	put_shard("a.tar", 1, "first", 0644);
+	ck_assert_int_eq(open_as(&f.trusted, "tar", in_root("{0..1030}*.tar"), NULL, NULL, 0, &ds), -ENOENT);
+	snprintf(pattern, sizeof(pattern), "%s/*{%s}{%s}.tar", f.root, ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,",
+		 ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,");
+	ck_assert_int_eq(open_as(&f.trusted, "tar", pattern, NULL, NULL, 0, &ds), -EFBIG);
+	ck_assert_ptr_nonnull(strstr(f.err.text, "more than 1024 paths with a wildcard"));
+	memset(spec, '/', sizeof(spec));
+	spec[snprintf(spec, sizeof(spec), "tar:%s/a.tar::", f.root)] = '/';
+	strcpy(spec + 4400, "b.tar");
+	source.spec = spec;
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -ENAMETOOLONG);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("packed");
@@ -456,6 +500,8 @@ int main(void)
 	tcase_add_test(t, test_a_damaged_kept_index_is_made_anew);
 	tcase_add_test(t, test_identity_says_what_changed);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
+	tcase_add_test(t, test_the_memory_of_a_description_is_asked_for);
+	tcase_add_test(t, test_patterns_that_cost_too_much_are_refused);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

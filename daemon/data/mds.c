@@ -8,7 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_COLUMNS = 256, MAX_CONFIG_BYTES = SHARD_READER_MAX_BYTES, JSON_DEPTH_FLAGS = JSON_REJECT_DUPLICATES };
+enum {
+	MAX_COLUMNS = 256,
+	MAX_CONFIG_BYTES = SHARD_READER_MAX_BYTES,
+	JSON_DEPTH_FLAGS = JSON_REJECT_DUPLICATES,
+	PARSED_PER_BYTE = 96, /* memory that a byte of JSON takes when it is parsed, at most: "{},{},..." */
+};
 
 struct mds_column {
 	char name[COLUMN_NAME_BYTES];
@@ -71,7 +76,7 @@ static int mds_take_columns(struct mds *s, const json_t *config)
 static int read_config(struct mds *s)
 {
 	struct shard_reader *r = s->m->reader;
-	uint64_t at = 4 + 4 * ((uint64_t)s->n + 1);
+	uint64_t at = 4 + 4 * ((uint64_t)s->n + 1), parsed_bytes;
 	const uint8_t *text;
 	json_error_t error;
 	json_t *config;
@@ -85,12 +90,17 @@ static int read_config(struct mds *s)
 	if (result < 0) {
 		return result;
 	}
-	config = json_loadb((const char *)text, (size_t)(s->first_at - at), JSON_DEPTH_FLAGS, &error);
-	if (!config) {
-		return shard_reader_refuse(r, at, "not an MDS shard: its description is no JSON (%.100s)", error.text);
+	parsed_bytes = (s->first_at - at) * PARSED_PER_BYTE;
+	result = meter_take(s->m->builder->meter, parsed_bytes);
+	if (result < 0) {
+		return dataset_fail(r->err, DATASET_E_LIMIT, result, "%.180s: no memory for its description", r->name);
 	}
-	result = mds_take_columns(s, config);
+	config = json_loadb((const char *)text, (size_t)(s->first_at - at), JSON_DEPTH_FLAGS, &error);
+	result = config ? mds_take_columns(s, config)
+			: shard_reader_refuse(r, at, "not an MDS shard: its description is no JSON (%.100s)",
+					      error.text);
 	json_decref(config);
+	meter_give(s->m->builder->meter, parsed_bytes);
 	return result;
 }
 

@@ -529,7 +529,10 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	char pattern[4096];
 	int r;
 
-	snprintf(pattern, sizeof(pattern), "%s", rest);
+	if (snprintf(pattern, sizeof(pattern), "%s", rest) >= (int)sizeof(pattern)) {
+		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG,
+				    "%.200s: more than %zu bytes; use braces or a wildcard", rest, sizeof(pattern) - 1);
+	}
 	member_spec_split(pattern, &o.field_list);
 	r = member_spec_parse(o.field_list, &o.fields, err);
 	if (r < 0) {

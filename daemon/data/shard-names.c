@@ -15,7 +15,12 @@
 #include "data/name.h"
 #include "data/tree.h"
 
-enum { PATH_BYTES = 4096, MAX_BRACES = 8, MAX_DIGITS = 9 };
+enum {
+	PATH_BYTES = 4096,
+	MAX_BRACES = 8,
+	MAX_DIGITS = 9,
+	MAX_LISTED = 1024, /* folders of a pattern: braces and a wildcard together may list one a million times */
+};
 
 /* ---- braces ---- */
 
@@ -178,6 +183,7 @@ struct expansion {
 	struct shard_names *names;
 	unsigned root;
 	struct dataset_error *err;
+	unsigned n_listed;
 };
 
 static int shard_names_no_room(const struct expansion *x, int error)
@@ -248,6 +254,11 @@ static int add_wildcard(struct expansion *x, const char *path, const char *last)
 
 	snprintf(folder, sizeof(folder), "%.*s", (int)(last > path ? last - path - 1 : 0), path);
 	snprintf(what, sizeof(what), "%s/%.300s", names->root_path[x->root], folder);
+	if (x->n_listed++ == MAX_LISTED) {
+		return dataset_fail(x->err, DATASET_E_LIMIT, -EFBIG,
+				    "%.300s: braces give more than %d paths with a wildcard", names->root_path[x->root],
+				    MAX_LISTED);
+	}
 	if (strpbrk(folder, "*?[")) {
 		return dataset_fail(x->err, DATASET_E_INVALID, -EINVAL,
 				    "%.400s: a wildcard in the name of a folder; expected it in the name of the shards",
@@ -304,7 +315,7 @@ static bool shard_names_is_folder(const struct dataset_source *source, const cha
 static int open_pattern(const struct dataset_source *source, char *pattern, const char *ending,
 			struct shard_names *names, struct dataset_error *err)
 {
-	struct expansion x = { source, names, names->n_roots, err };
+	struct expansion x = { .source = source, .names = names, .root = names->n_roots, .err = err };
 	char *root = names->root_path[x.root], all[64];
 	const char *rest;
 	size_t n;

@@ -137,6 +137,14 @@ def test_more_than_the_users_memory_is_refused(make_daemon):
         batchd.DataLoader((torch.zeros(200 << 20, dtype=torch.uint8), torch.zeros(200 << 20, dtype=torch.uint8)))
 
 
+def test_status_does_not_tell_the_id(daemon):
+    """It would be enough to join the job from another container, and to read its data."""
+    with batchd.DataLoader({"a": torch.zeros(8), "b": torch.zeros(8)}, batch_size=2, job="secret") as loader:
+        next(iter(loader))
+        (status,) = batchd.status()["loaders"]
+        assert status["dataset"] == "memory:a,b"
+
+
 def test_a_warm_loader_makes_room_for_another(make_daemon):
     """What a closed loader still keeps is given up for the next one, whose memory is then opened all the same."""
     make_daemon(config="memory: 192MiB\nlinger: 1h\nlimits:\n  memory_per_user: 0.5\n")

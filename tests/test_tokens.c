@@ -67,6 +67,21 @@ static const char *with(const char *name, const char *options)
 	return spec;
 }
 
+START_TEST(test_an_index_of_endless_zeros_is_refused)
+{
+	/* Proves that the length of a sparse file is no reason to read for hours. */
+	static const unsigned char head[34] = { 'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0,
+						0,   0,   0,   0,   0,   8,   0,   0, 0, 0, 1 };
+	char spec[200];
+
+	put_bytes("a.bin", tokens, 2 * 25, 0644);
+	put_bytes("a.idx", head, sizeof(head), 0644);
+	ck_assert_int_eq(truncate(in_root("a.idx"), 34 + (12ll << 32)), 0);
+	snprintf(spec, sizeof(spec), "%s,length=8", in_root("a.idx"));
+	refuse(spec, "4294967296 sequences: expected at most");
+}
+END_TEST
+
 START_TEST(test_a_path_that_is_too_long_is_refused)
 {
 	/* Proves that such a file is not passed over: without files, a random window would be read from nowhere. */
@@ -283,6 +298,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_windows_follow_each_other_and_do_not_cross_files);
+	tcase_add_test(tc, test_an_index_of_endless_zeros_is_refused);
 	tcase_add_test(tc, test_a_path_that_is_too_long_is_refused);
 	tcase_add_test(tc, test_wrong_options_are_named);
 	tcase_add_test(tc, test_random_windows_depend_on_seed_and_index);

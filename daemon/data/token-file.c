@@ -165,6 +165,9 @@ static int read_index_head(struct index *x, uint64_t index_bytes, struct token_l
 			   (unsigned long long)index_bytes, (unsigned long long)x->n_sequences,
 			   (unsigned long long)n_documents);
 	}
+	if (x->n_sequences > UINT32_MAX) { /* a sparse file may be of any length, and each is read */
+		return bad(x->err, "%llu sequences: expected at most 2^32 - 1", (unsigned long long)x->n_sequences);
+	}
 	out->dtype = codes[head[17]].dtype;
 	x->size = dtype_bytes(out->dtype);
 	return 0;

@@ -68,6 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 	bool read = WebPDecodeRGBInto(file, HEADER + n + (n & 1), rgb, sizeof(rgb), (int)width * 3) != NULL;
 	if (outcome && read)
 		abort();
+	if (outcome)
+		return 0; /* the daemon does not hand such a stream to libwebp */
 	if (most > (uint64_t)width * height * BYTES_PER_PIXEL + (uint64_t)width * 80 + table_bytes + OTHER_BYTES)
 		abort();
 	return 0;

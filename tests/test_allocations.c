@@ -240,6 +240,7 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	struct loader_spec spec = { .job = (char *)"j",
 				    .dataset = source,
 				    .transform = (char *)transform,
+				    .dtype = DTYPE_FLOAT32,
 				    .batch_size = BATCH,
 				    .world_size = 1,
 				    .shuffle = true };

@@ -1,6 +1,7 @@
 /* See fields.h. */
 #include "core/fields.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,7 @@ static int fields_describe(const struct recipe *recipe, const struct loader_spec
 	}
 	*place = (struct slot_field){ .number = number, .ragged = f->kind == FIELD_RAGGED };
 	r = field_item_bytes(f, &place->item_bytes);
+	assert(r || !recipe->pipeline || number || place->item_bytes == pipeline_row_bytes(recipe->pipeline));
 	if (r == 0 && place->ragged) {
 		place->most_values = room_for(f, place->item_bytes, recipe->value_bytes, spec);
 	}

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,9 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")).resolve()
 START_S = 20
 STOP_S = 60
+
+# Of the wire, for messages that tests write themselves.
+WIRE_VERSION = int(re.search(r"WIRE_VERSION = (\d+)", (REPO / "proto/wire.h").read_text())[1])
 
 
 def until(what, condition, seconds=60):

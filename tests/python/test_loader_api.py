@@ -22,6 +22,7 @@ import numpy
 import pytest
 
 import batchd
+from daemons import WIRE_VERSION
 
 RANDOM = "random:length=100,shape=3x4x5,dtype=float32,classes=7"
 
@@ -799,7 +800,7 @@ def test_ctrl_c_ends_a_long_opening(tmp_path):
     )
     peer = listener.accept()[0]
     peer.recv(65536)
-    peer.send(b"\x0a\x02\x08\x02")  # Welcome { version: 2 }
+    peer.send(b"\x0a\x02\x08%c" % WIRE_VERSION)  # Welcome
     peer.recv(65536)
     shown = b""
     while b"]" not in shown:

@@ -25,7 +25,7 @@ import batchd
 import pytest
 
 from conftest import BUILD
-from daemons import Daemon, footprint, settled_footprint, until
+from daemons import WIRE_VERSION, Daemon, footprint, settled_footprint, until
 from test_end_to_end import Trainer, epoch_script, rows_of, torch_order
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -72,7 +72,7 @@ def public(tmp_path_factory):
 class Wire:
     """A client of the test's own, packet by packet, for messages that libbatchd never sends."""
 
-    HELLO = b"\x0a\x05\x08\x02\x12\x01t"
+    HELLO = b"\x0a\x05\x08%c\x12\x01t" % WIRE_VERSION
     CLOSE = b"\x42\x00"
     STATUS = b"\x3a\x00"
 

@@ -16,7 +16,7 @@ struct reader {
 	struct npy_error *err;
 };
 
-__attribute__((format(printf, 2, 3))) static int bad(struct npy_error *err, const char *fmt, ...)
+int npy_fail(struct npy_error *err, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -115,7 +115,7 @@ static int read_descr(struct reader *r, struct npy *out)
 	size_t n;
 
 	if (!take_string(r, &text, &n)) {
-		return bad(
+		return npy_fail(
 			r->err,
 			"a structured or unreadable dtype: expected one plain type; save each field with numpy.save(file, a['field'])");
 	}
@@ -131,10 +131,10 @@ static int read_descr(struct reader *r, struct npy *out)
 	}
 	snprintf(shown, sizeof(shown), "%.*s", n < 32 ? (int)n : 32, text);
 	if (use) {
-		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%s'))", shown,
-			   use);
+		return npy_fail(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%s'))",
+				shown, use);
 	}
-	return bad(
+	return npy_fail(
 		r->err,
 		"dtype '%s' is not served: expected bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or "
 		"complex128",
@@ -144,9 +144,10 @@ static int read_descr(struct reader *r, struct npy *out)
 static int npy_read_order(struct reader *r)
 {
 	if (take_word(r, "True")) {
-		return bad(r->err, "Fortran order: convert with numpy.save(file, numpy.ascontiguousarray(a))");
+		return npy_fail(r->err, "Fortran order: convert with numpy.save(file, numpy.ascontiguousarray(a))");
 	}
-	return take_word(r, "False") ? 0 : bad(r->err, "damaged header: 'fortran_order' is neither True nor False");
+	return take_word(r, "False") ? 0
+				     : npy_fail(r->err, "damaged header: 'fortran_order' is neither True nor False");
 }
 
 static bool npy_take_number(struct reader *r, uint64_t *value)
@@ -168,19 +169,19 @@ static int npy_read_shape(struct reader *r, struct npy *out)
 {
 	out->n_dims = 0;
 	if (!npy_take(r, '(')) {
-		return bad(r->err, "damaged header: 'shape' is not a tuple");
+		return npy_fail(r->err, "damaged header: 'shape' is not a tuple");
 	}
 	while (!npy_take(r, ')')) {
 		if (out->n_dims == NPY_MAX_DIMS) {
-			return bad(r->err, "more than %d dimensions", NPY_MAX_DIMS);
+			return npy_fail(r->err, "more than %d dimensions", NPY_MAX_DIMS);
 		}
 		if (!npy_take_number(r, &out->shape[out->n_dims])) {
-			return bad(r->err, "damaged header: 'shape' holds something that is not a size");
+			return npy_fail(r->err, "damaged header: 'shape' holds something that is not a size");
 		}
 		out->n_dims++;
 		if (!npy_take(r, ',')) {
 			if (out->n_dims == 1 || !npy_take(r, ')')) {
-				return bad(r->err, "damaged header: 'shape' is not a tuple");
+				return npy_fail(r->err, "damaged header: 'shape' is not a tuple");
 			}
 			break;
 		}
@@ -194,7 +195,7 @@ static int read_dictionary(struct reader *r, struct npy *out)
 	bool seen[3] = { false };
 
 	if (!npy_take(r, '{')) {
-		return bad(r->err, "damaged header: expected a dictionary");
+		return npy_fail(r->err, "damaged header: expected a dictionary");
 	}
 	while (!npy_take(r, '}')) {
 		const char *key;
@@ -202,13 +203,14 @@ static int read_dictionary(struct reader *r, struct npy *out)
 		int e;
 
 		if (!take_string(r, &key, &n) || !npy_take(r, ':')) {
-			return bad(r->err, "damaged header: expected 'key': value");
+			return npy_fail(r->err, "damaged header: expected 'key': value");
 		}
 		while (k < 3 && (n != strlen(keys[k]) || memcmp(key, keys[k], n))) {
 			k++;
 		}
 		if (k == 3 || seen[k]) {
-			return bad(r->err, "damaged header: expected 'descr', 'fortran_order' and 'shape', each once");
+			return npy_fail(r->err,
+					"damaged header: expected 'descr', 'fortran_order' and 'shape', each once");
 		}
 		seen[k] = true;
 		e = k == 0 ? read_descr(r, out) : k == 1 ? npy_read_order(r) : npy_read_shape(r, out);
@@ -217,14 +219,14 @@ static int read_dictionary(struct reader *r, struct npy *out)
 		}
 		if (!npy_take(r, ',')) {
 			if (!npy_take(r, '}')) {
-				return bad(r->err, "damaged header: expected ',' or '}'");
+				return npy_fail(r->err, "damaged header: expected ',' or '}'");
 			}
 			break;
 		}
 	}
 	skip_spaces(r);
 	if (!seen[0] || !seen[1] || !seen[2] || r->at != r->end) {
-		return bad(
+		return npy_fail(
 			r->err,
 			"damaged header: expected 'descr', 'fortran_order' and 'shape', each once, and nothing behind");
 	}
@@ -238,7 +240,7 @@ static int find_size(struct npy *out, struct npy_error *err)
 	for (unsigned i = 0; i < out->n_dims; i++) {
 		if (__builtin_mul_overflow(n, out->shape[i], &n) ||
 		    n > (uint64_t)INT64_MAX - NPY_MAX_HEADER_BYTES - 16) {
-			return bad(err, "damaged header: the shape's product is too large");
+			return npy_fail(err, "damaged header: the shape's product is too large");
 		}
 	}
 	out->data_bytes = n;
@@ -254,25 +256,25 @@ int npy_parse(const void *bytes, size_t n_bytes, struct npy *out, struct npy_err
 
 	memset(out, 0, sizeof(*out));
 	if (n_bytes < 10 || memcmp(b, "\x93NUMPY", 6)) {
-		return bad(err, "not a .npy file: expected one written by numpy.save");
+		return npy_fail(err, "not a .npy file: expected one written by numpy.save");
 	}
 	if (b[6] < 1 || b[6] > 3 || b[7]) {
-		return bad(err, "version %u.%u of the .npy format: expected 1.0, 2.0 or 3.0", b[6], b[7]);
+		return npy_fail(err, "version %u.%u of the .npy format: expected 1.0, 2.0 or 3.0", b[6], b[7]);
 	}
 	n_before = b[6] == 1 ? 10 : 12;
 	if (n_bytes < n_before) {
-		return bad(err, "damaged header: the file ends in it");
+		return npy_fail(err, "damaged header: the file ends in it");
 	}
 	n_header = (uint64_t)b[8] | (uint64_t)b[9] << 8;
 	if (b[6] > 1) {
 		n_header |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
 	}
 	if (n_header > NPY_MAX_HEADER_BYTES - n_before) {
-		return bad(err, "damaged header: it claims %llu bytes, expected fewer than 64 KiB",
-			   (unsigned long long)n_header);
+		return npy_fail(err, "damaged header: it claims %llu bytes, expected fewer than 64 KiB",
+				(unsigned long long)n_header);
 	}
 	if (n_header > n_bytes - n_before) {
-		return bad(err, "damaged header: the file ends in it");
+		return npy_fail(err, "damaged header: the file ends in it");
 	}
 	r = (struct reader){ (const char *)b + n_before, (const char *)b + n_before + n_header, err };
 	e = read_dictionary(&r, out);

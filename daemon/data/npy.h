@@ -24,5 +24,7 @@ struct npy_error {
 /* Reads the first n_bytes of a file; NPY_MAX_HEADER_BYTES are enough. Versions 1 to 3, C order, little-endian elements
  * of a type that enum dtype has. 0 or -EINVAL with err->text, which says how to convert with numpy where that helps. */
 int npy_parse(const void *bytes, size_t n_bytes, struct npy *out, struct npy_error *err);
+/* Writes err->text, for all formats that say what is wrong so. Returns -EINVAL. */
+int npy_fail(struct npy_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -3,7 +3,6 @@
 #include "data/npz.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +23,6 @@ struct archive {
 	struct npy_error *err;
 };
 
-__attribute__((format(printf, 2, 3))) static int bad(struct npy_error *err, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
-	va_end(ap);
-	return -EINVAL;
-}
-
 static uint64_t npz_number(const uint8_t *b, unsigned n)
 {
 	uint64_t v = 0;
@@ -52,7 +41,7 @@ static int read_end64(struct archive *a, uint64_t at)
 	int r;
 
 	if (at < sizeof(locator)) {
-		return bad(a->err, "damaged archive: its zip64 record is missing");
+		return npy_fail(a->err, "damaged archive: its zip64 record is missing");
 	}
 	r = a->read(a->arg, at - sizeof(locator), locator, sizeof(locator));
 	if (r < 0) {
@@ -60,14 +49,14 @@ static int read_end64(struct archive *a, uint64_t at)
 	}
 	place = npz_number(locator + 8, 8);
 	if (memcmp(locator, "PK\6\7", 4) || place > a->n_bytes || a->n_bytes - place < sizeof(end)) {
-		return bad(a->err, "damaged archive: its zip64 record is missing");
+		return npy_fail(a->err, "damaged archive: its zip64 record is missing");
 	}
 	r = a->read(a->arg, place, end, sizeof(end));
 	if (r < 0) {
 		return r;
 	}
 	if (memcmp(end, "PK\6\6", 4)) {
-		return bad(a->err, "damaged archive: its zip64 record is missing");
+		return npy_fail(a->err, "damaged archive: its zip64 record is missing");
 	}
 	a->n_entries = npz_number(end + 32, 8);
 	a->directory_bytes = npz_number(end + 40, 8);
@@ -94,7 +83,7 @@ static int find_end(struct archive *a)
 	}
 	free(tail);
 	if (r == 0 && !found) {
-		return bad(a->err, "not an .npz file: expected one written by numpy.savez (or it is cut short)");
+		return npy_fail(a->err, "not an .npz file: expected one written by numpy.savez (or it is cut short)");
 	}
 	if (r == 0 && (a->n_entries == UINT16_MAX || a->directory_bytes == UINT32_MAX || a->directory == UINT32_MAX)) {
 		r = read_end64(a, a->n_bytes - n + at + 1 - END_BYTES);
@@ -114,7 +103,7 @@ static int npz_read_extra(const uint8_t *extra, size_t n, uint64_t *const wide[3
 		for (unsigned k = 0; npz_number(extra + at, 2) == 1 && k < 3; k++) {
 			if (*wide[k] == UINT32_MAX) {
 				if (size < 8) {
-					return bad(err, "damaged archive: a zip64 field is too short");
+					return npy_fail(err, "damaged archive: a zip64 field is too short");
 				}
 				*wide[k] = npz_number(extra + from, 8);
 				from += 8;
@@ -134,7 +123,7 @@ static int find_content(struct archive *a, struct npz_member *m)
 	int r;
 
 	if (m->offset > a->n_bytes || a->n_bytes - m->offset < sizeof(local)) {
-		return bad(a->err, "damaged archive: '%s' lies outside of it", m->name);
+		return npy_fail(a->err, "damaged archive: '%s' lies outside of it", m->name);
 	}
 	r = a->read(a->arg, m->offset, local, sizeof(local));
 	if (r < 0) {
@@ -143,7 +132,7 @@ static int find_content(struct archive *a, struct npz_member *m)
 	n_head = sizeof(local) + npz_number(local + 26, 2) + npz_number(local + 28, 2);
 	if (memcmp(local, "PK\3\4", 4) || n_head > a->n_bytes - m->offset ||
 	    m->n_stored > a->n_bytes - m->offset - n_head) {
-		return bad(a->err, "damaged archive: '%s' lies outside of it", m->name);
+		return npy_fail(a->err, "damaged archive: '%s' lies outside of it", m->name);
 	}
 	m->offset += n_head;
 	return 0;
@@ -152,13 +141,13 @@ static int find_content(struct archive *a, struct npz_member *m)
 static int npz_take_name(struct archive *a, const uint8_t *name, size_t n, struct npz_member *m)
 {
 	if (n < 5 || memcmp(name + n - 4, ".npy", 4) || n - 4 >= sizeof(m->name)) {
-		return bad(a->err, "it has a member '%.*s', which is no .npy file with a name of at most %d bytes",
-			   n < 40 ? (int)n : 40, (const char *)name, NPZ_NAME_BYTES - 1);
+		return npy_fail(a->err, "it has a member '%.*s', which is no .npy file with a name of at most %d bytes",
+				n < 40 ? (int)n : 40, (const char *)name, NPZ_NAME_BYTES - 1);
 	}
 	for (size_t i = 0; i < n - 4; i++) {
 		if (name[i] <= ' ' || name[i] > '~') {
-			return bad(a->err, "the name of member %s has a character that is not printable ASCII",
-				   m->name);
+			return npy_fail(a->err, "the name of member %s has a character that is not printable ASCII",
+					m->name);
 		}
 	}
 	memcpy(m->name, name, n - 4);
@@ -174,13 +163,13 @@ static int read_entry(struct archive *a, const uint8_t *e, size_t room, struct n
 	int r;
 
 	if (room < ENTRY_BYTES || memcmp(e, "PK\1\2", 4)) {
-		return bad(a->err, "damaged archive: its directory is cut short");
+		return npy_fail(a->err, "damaged archive: its directory is cut short");
 	}
 	n_name = (size_t)npz_number(e + 28, 2);
 	n_extra = (size_t)npz_number(e + 30, 2);
 	*used = ENTRY_BYTES + n_name + n_extra + (size_t)npz_number(e + 32, 2);
 	if (*used > room) {
-		return bad(a->err, "damaged archive: its directory is cut short");
+		return npy_fail(a->err, "damaged archive: its directory is cut short");
 	}
 	*m = (struct npz_member){ .deflated = npz_number(e + 10, 2) == 8,
 				  .crc = (uint32_t)npz_number(e + 16, 4),
@@ -192,12 +181,12 @@ static int read_entry(struct archive *a, const uint8_t *e, size_t room, struct n
 		return r;
 	}
 	if (e[8] & 1 || (!m->deflated && npz_number(e + 10, 2))) {
-		return bad(a->err, "'%s' is %s: write it with numpy.savez or numpy.savez_compressed", m->name,
-			   e[8] & 1 ? "encrypted" : "compressed by another method than deflate");
+		return npy_fail(a->err, "'%s' is %s: write it with numpy.savez or numpy.savez_compressed", m->name,
+				e[8] & 1 ? "encrypted" : "compressed by another method than deflate");
 	}
 	r = npz_read_extra(e + ENTRY_BYTES + n_name, n_extra, wide, a->err);
 	if (r == 0 && !m->deflated && m->n_stored != m->n_bytes) {
-		r = bad(a->err, "damaged archive: '%s' is stored with two sizes", m->name);
+		r = npy_fail(a->err, "damaged archive: '%s' is stored with two sizes", m->name);
 	}
 	return r < 0 ? r : find_content(a, m);
 }
@@ -227,11 +216,11 @@ int npz_read(npz_read_fn *read, void *arg, uint64_t archive_bytes, struct npz_me
 		return r;
 	}
 	if (a.n_entries > NPZ_MAX_MEMBERS || a.directory_bytes > NPZ_MAX_DIRECTORY_BYTES) {
-		return bad(err, "it has %llu members: expected at most %d", (unsigned long long)a.n_entries,
-			   NPZ_MAX_MEMBERS);
+		return npy_fail(err, "it has %llu members: expected at most %d", (unsigned long long)a.n_entries,
+				NPZ_MAX_MEMBERS);
 	}
 	if (a.directory > archive_bytes || a.directory_bytes > archive_bytes - a.directory) {
-		return bad(err, "damaged archive: its directory lies outside of it");
+		return npy_fail(err, "damaged archive: its directory lies outside of it");
 	}
 	directory = malloc(a.directory_bytes ? a.directory_bytes : 1);
 	if (!directory) {

@@ -32,20 +32,6 @@ struct rows {
 	unsigned pixel_bytes; /* between neighbours, for the filters */
 };
 
-static unsigned png_rows_channels(const struct png_layout *l)
-{
-	switch (l->color) {
-	case PNG_RGB:
-		return 3;
-	case PNG_GREY_ALPHA:
-		return 2;
-	case PNG_RGB_ALPHA:
-		return 4;
-	default:
-		return 1;
-	}
-}
-
 static int join_stream(struct png_rows *r, const struct png_layout *l, const uint8_t *bytes, size_t n_bytes)
 {
 	uint8_t *to = scratch_reserve(&r->stream, l->data_bytes + INFLATE_PAD_BYTES);
@@ -182,7 +168,7 @@ int png_rows_read(struct png_rows *r, const struct png_layout *l, const uint8_t 
 		  struct region_px want, struct image *out, struct cpu_budget *budget)
 {
 	struct rows s = { .layout = l, .row_bytes = (size_t)png_row_bytes(l, l->frame.width) };
-	unsigned pixel_bits = png_rows_channels(l) * l->bits;
+	unsigned pixel_bits = png_channels(l) * l->bits;
 	int outcome;
 
 	if (l->interlaced || !l->complete || want.height == 0 || s.row_bytes > ROW_MAX || l->data_bytes > STREAM_MAX)

@@ -5,7 +5,7 @@
 
 enum { N_PASSES = 7 };
 
-static uint32_t n_channels(const struct png_layout *l)
+uint32_t png_channels(const struct png_layout *l)
 {
 	switch (l->color) {
 	case PNG_RGB:
@@ -28,7 +28,7 @@ size_t png_pixel_bytes(const struct png_layout *l)
 
 uint64_t png_row_bytes(const struct png_layout *l, uint32_t width)
 {
-	return 1 + ((uint64_t)width * n_channels(l) * l->bits + 7) / 8;
+	return 1 + ((uint64_t)width * png_channels(l) * l->bits + 7) / 8;
 }
 
 static void grey_to_rgb(const uint8_t *in, uint32_t factor, uint32_t n, uint8_t *out)

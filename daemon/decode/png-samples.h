@@ -4,6 +4,8 @@
 
 #include "decode/png-chunks.h"
 
+/* Samples of a pixel in the file, of which an index is one. */
+uint32_t png_channels(const struct png_layout *l);
 /* Bytes of a pixel as libpng delivers it: grey (two bytes if stored so), an index, or RGB. libpng drops alpha and the
  * low bytes of 16-bit colours. */
 size_t png_pixel_bytes(const struct png_layout *l);

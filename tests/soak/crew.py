@@ -56,13 +56,21 @@ class Daemon(daemons.Daemon):
         fields = pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def is_empty(self):
-        """Waits until there are no clients but this program, and no process but this program is charged for
-        anything."""
+    def left(self):
+        """What the daemon still has of others than this program: sessions, loaders, slots, charges. Empty when it has
+        nothing."""
         s = self.status()
         books = [{k: v for k, v in user.items() if k not in ("uid", "fds")} for user in s["users"]]
         mine = {"sessions": 1, "loaders": 0, "slots_bytes": 0, "data_bytes": 0, "unread_bytes": 0, "openings": 0}
-        return not s["sessions"] and not s["loaders"] and s["memory"]["slots_bytes"] == 0 and books == [mine]
+        left = {"sessions": s["sessions"], "loaders": s["loaders"], "slots_bytes": s["memory"]["slots_bytes"]}
+        left["users"] = [] if books == [mine] else books
+        return {k: v for k, v in left.items() if v}
+
+    def wait_until_empty(self):
+        try:
+            until("all slots, sessions and loaders are gone", lambda: not self.left())
+        except Failure as e:
+            raise Failure(f"{e}: left are {json.dumps(self.left())}") from None
 
 
 class Data:

@@ -23,7 +23,7 @@ def scenario(args, folder, progress):
     for trainer in ranks:
         trainer.wait_for(5)
         trainer.kill()
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     daemon.stop()
     return {"kills": args.rounds, "batches": sum(t.n_batches for t in ranks)}
 

@@ -134,7 +134,7 @@ def scenario(args, folder, progress):
     trials.stop(everybody)
     for p in producers.values():
         p.kill()
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     daemon.stop()
     return {**did, "batches": sum(t.n_batches for t in everybody)}
 

@@ -80,7 +80,7 @@ def scenario(args, folder, progress):
             raise crew.Failure(f"a reader exited with {dead[0].process.returncode}")
     for reader in readers:
         reader.end()
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     daemon.stop()
     third = len(rss) // 3
     early, late = (sorted(part)[len(part) // 2] for part in (rss[third : 2 * third] or rss, rss[-third:] or rss))

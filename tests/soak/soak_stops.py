@@ -24,7 +24,7 @@ def scenario(args, folder, progress):
         progress(n + 1)
     for trainer in ranks + [other]:
         trainer.kill()
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     daemon.stop()
     return {"stops": args.rounds, "batches": sum(t.n_batches for t in ranks)}
 

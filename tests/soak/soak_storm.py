@@ -100,7 +100,7 @@ def scenario(args, folder, progress):
     for trainer in trainers:
         trainer.wait_for(5)
         trainer.kill()
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     daemon.stop()
     table, wrong = {}, []
     for kind in KINDS:

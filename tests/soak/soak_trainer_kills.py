@@ -18,7 +18,7 @@ def scenario(args, folder, progress):
     warm = crew.Trainer(daemon, data, job="warm").start()
     warm.wait_for(3)
     warm.kill()
-    crew.until("the warm-up has left", daemon.is_empty)
+    daemon.wait_until_empty()
     before = daemon.settled_footprint()
 
     ranks = [crew.Trainer(daemon, data, job="kills", rank=r, world_size=4).start() for r in range(4)]
@@ -37,7 +37,7 @@ def scenario(args, folder, progress):
         progress(n + 1)
     for trainer in [victim] + others:
         trainer.kill()
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     crew.until(f"descriptors, threads and slabs {before} again", lambda: daemon.footprint() == before)
     daemon.stop()
     return {

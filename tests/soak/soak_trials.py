@@ -93,7 +93,7 @@ def scenario(args, folder, progress):
             trials.wait_for(everybody, 5)
         progress(n + 1)
     trials.stop(everybody)
-    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.wait_until_empty()
     daemon.stop()
     return {"rounds": args.rounds, "batches": sum(t.n_batches for t in everybody)}
 

@@ -42,7 +42,8 @@ static bool waits_for_us(struct batchd_loader *l, int r)
 	return l->link->gpu && !link_drain(l->link, l->outage.why.reopen) && r == BATCHD_E_SHUTDOWN;
 }
 
-/* The daemon listens until Close: it need not keep the old slots as long as this process lives. Under the lock. */
+/* A daemon that is there still listens until Close: it need not keep the old slots as long as this process lives. Under
+ * the lock. */
 static void give_up_leases(struct batchd_loader *l)
 {
 	slices_stop(l);
@@ -75,7 +76,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
-			if (a->why.reopen && !l->link->gpu)
+			if (!l->link->gpu)
 				give_up_leases(l);
 			connection_close(&l->link->connection);
 			pthread_mutex_unlock(&l->lock);

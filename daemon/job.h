@@ -77,8 +77,8 @@ struct job_ops {
 	/* Something the session waits for may be ready: continues with opening. This session and others may end during
 	 * the call. */
 	void (*advance)(struct session *s);
-	/* The session is over: it gets the reason, and is closed. A trainer that must open again (REOPEN) keeps its
-	 * slots until it sends Close (after it has copied them), or hangs up and exits. */
+	/* The session is over: it gets the reason. A trainer that has batches, or that must open again (REOPEN), keeps
+	 * its slots until it sends Close (after it has copied them), or hangs up and exits. */
 	void (*ended)(struct session *s, const struct refusal *why);
 };
 

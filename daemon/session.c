@@ -164,10 +164,15 @@ static void session_note(struct session *s, int r, const struct refusal *why)
 		session_fail(s, why->code, why->field, why->text);
 }
 
+/* A trainer that has batches may give them back with Close, long before its process ends; so its messages are still
+ * read. */
 static void session_on_ended(struct session *s, const struct refusal *why)
 {
-	if (why->code == CODE(REOPEN) && s->peer && s->state == SESSION_ATTACHED)
-		session_dismiss(s, CODE(REOPEN), why->text);
+	bool attached = s->peer && s->state == SESSION_ATTACHED, on_gpu = s->consumer.device_slab;
+	if (attached && !on_gpu)
+		session_ring_collect(s);
+	if (attached && (why->code == CODE(REOPEN) || (s->consumer.n_leases && !on_gpu)))
+		session_dismiss(s, why->code, why->text);
 	else
 		session_fail(s, why->code, why->field, why->text);
 }

@@ -409,24 +409,57 @@ def test_a_newer_producer_takes_over(serve):
     assert not old.is_alive()
 
 
+def stopping_before_7(pause):
+    class Data:
+        def __iter__(self):
+            for i in range(20):
+                time.sleep(pause if i == 6 else 0)
+                yield torch.full((2, 2000), float(i))
+
+    return Data()
+
+
 def test_a_newer_producer_that_is_resumable_goes_on_where_the_old_one_was(serve):
-    def make(pause):
-        class Data:
-            def __iter__(self):
-                for i in range(20):
-                    time.sleep(pause if i == 6 else 0)
-                    yield torch.full((2, 2000), float(i))
-
-        return Data()
-
-    serve(make(600), resumable=True, id="x")
+    serve(stopping_before_7(600), resumable=True, id="x")
     loader = batchd.DataLoader("serve:speech")
     iterator = iter(loader)
     got = [int(next(iterator)[0, 0]) for _ in range(3)]
-    serve(make(0), resumable=True, id="x")
+    serve(stopping_before_7(0), resumable=True, id="x")
     with pytest.warns(RuntimeWarning, match="was replaced"):
         got += [int(b[0, 0]) for b in iterator]
     assert got == list(range(20))
+
+
+def sessions_within_20_s(n):
+    deadline = time.monotonic() + 20
+    while len(sessions := batchd.status()["sessions"]) != n and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return sessions
+
+
+def test_a_batch_on_loan_when_the_producer_dies_is_kept_by_the_trainer(serve):
+    # The trainer lives on, as a notebook does: the daemon's slots are free once the loader is closed.
+    p = serve(slowly(3, lambda: time.sleep(600)))
+    with batchd.DataLoader("serve:speech") as loader:
+        iterator = iter(loader)
+        kept = next(iterator)
+        os.kill(p.pid, signal.SIGKILL)
+        until_error(iterator)
+    assert sessions_within_20_s(0) == []
+    assert (kept == 0).all()
+
+
+def test_a_batch_on_loan_when_a_newer_producer_comes_is_kept_by_the_trainer(serve):
+    serve(stopping_before_7(600), resumable=True, id="x")
+    loader = batchd.DataLoader("serve:speech", n_slots=8)
+    iterator = iter(loader)
+    kept = next(iterator)
+    serve(stopping_before_7(0), resumable=True, id="x")
+    with pytest.warns(RuntimeWarning, match="was replaced"):
+        got = [int(b[0, 0]) for b in iterator]
+    assert got == list(range(1, 20))
+    assert [s["state"] for s in sessions_within_20_s(1)] == ["attached"]
+    assert (kept == 0).all()
 
 
 def test_what_cannot_be_sent_is_named(serve):

@@ -484,7 +484,7 @@ static bool is_fair_about_producer(const struct sim_job *j, const char *text)
 	return j->served && !feeds && (cannot ? !j->resumable && j->n_odd_seeks : never || j->n_makers_gone);
 }
 
-/* A daemon that stops waits for this. */
+/* What the daemon waits for that listens after an Error. */
 static void let_go(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
@@ -518,7 +518,7 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	/* The trainer seeks back to a batch that the daemon made but never delivered, maybe twice, and the other ranks
 	 * are in another epoch by then. */
 	t->job->n_odd_seeks += e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
-	if ((t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN) || e->code == BATCHD__WIRE__ERROR_CODE__REOPEN)
+	if (t->socket->peer) /* the daemon still listens */
 		let_go(t);
 }
 

@@ -9,6 +9,7 @@
 .DELETE_ON_ERROR:
 VERSION := $(shell sed -n 's/^\#define BATCHD_VERSION "\(.*\)"/\1/p' client/batchd.h)
 SO := libbatchd.so
+INLINE_SO := libbatchd-inline.so
 SOVERSION := 0
 
 # ---- what a caller may set ----
@@ -99,6 +100,7 @@ daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/
 DAEMON := $(call daemon,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/fatbin%,$(wildcard client/cuda/*.c)) \
 	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
+INLINE := $(call objects,$(wildcard client/inline/*.c))
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -107,7 +109,7 @@ TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c te
 CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/lib/libcudart.so))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
+LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a $(BUILD)/$(INLINE_SO).$(VERSION)
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/convert-plan.c)
 GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
@@ -157,6 +159,13 @@ $(BUILD)/libbatchd.a: $(CLIENT) $(PROTO) $(BUILD)/.cuda
 	@$(LD) -r -o $(BUILD)/libbatchd.o $(CLIENT) $(PROTO)
 	@$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
 	$(ARCHIVE) $(BUILD)/libbatchd.o
+# Decoders and pipelines for the calling thread. A library of its own, so that libbatchd.so does not carry them.
+INLINE_LIBS = $(foreach p,libjpeg libpng zlib libwebp libwebpdemux jansson libxxhash,$(call link,$(p))) -lm -pthread
+$(INLINE): VISIBILITY := default
+$(BUILD)/$(INLINE_SO).$(VERSION): $(INLINE) $(BUILD)/libdaemon.a client/batchd-inline.map
+	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(INLINE_SO).$(SOVERSION) -Wl,--version-script,client/batchd-inline.map -Wl,--as-needed \
+		-Wl,--gc-sections $(if $(SAN),,-Wl,-z,defs) $(INLINE) $(BUILD)/libdaemon.a $(INLINE_LIBS)
+	@ln -sf $(@F) $(BUILD)/$(INLINE_SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(INLINE_SO)
 OBJCOPY ?= objcopy
 # What CUDA is: changes only when it does, and then what depends on it is linked anew.
 $(BUILD)/.cuda: places
@@ -303,7 +312,8 @@ man = $(foreach page,$(1),644:$(page):$(mandir)/man$(patsubst .%,%,$(suffix $(pa
 into = $(foreach file,$(2),644:$(file):$(1)/$(notdir $(file)))
 INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)/batchctl \
 	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
-	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
+	755:$(BUILD)/$(INLINE_SO).$(VERSION):$(libdir)/$(INLINE_SO).$(VERSION) \
+	644:client/batchd.h:$(includedir)/batchd.h 644:client/batchd-inline.h:$(includedir)/batchd-inline.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
 	$(call man,$(wildcard daemon/man/*.[1-8] client/man/*.[1-8])) \
 	$(foreach program,batchctl batchd, \
 		644:client/completion/$(program).bash:$(datarootdir)/bash-completion/completions/$(program) \
@@ -323,12 +333,12 @@ define remove
 rm -f $(3)
 
 endef
-SOLINKS = $(DESTDIR)$(libdir)/$(SO).$(SOVERSION) $(DESTDIR)$(libdir)/$(SO)
+SOLINKS = $(foreach so,$(SO) $(INLINE_SO),$(DESTDIR)$(libdir)/$(so).$(SOVERSION) $(DESTDIR)$(libdir)/$(so))
 
 .PHONY: install uninstall
 install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, bindir, libdir, mandir, unitdir ... as GNU has them
 	$(call each,put)
-	for link in $(SOLINKS); do ln -sf $(SO).$(VERSION) $$link; done
+	$(foreach so,$(SO) $(INLINE_SO),ln -sf $(so).$(VERSION) $(DESTDIR)$(libdir)/$(so).$(SOVERSION) && ln -sf $(so).$(VERSION) $(DESTDIR)$(libdir)/$(so);)
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
@@ -347,7 +357,7 @@ $(BUILD)/systemd/%: systemd/% places
 
 .PHONY: wheel wheel-programs check-wheel sdist deb
 # What goes into a wheel besides Python.
-wheel-programs: $(addprefix $(BUILD)/,batchd batchctl $(SO).$(VERSION))
+wheel-programs: $(addprefix $(BUILD)/,batchd batchctl $(SO).$(VERSION) $(INLINE_SO).$(VERSION))
 wheel: ## dist/batchd-*.whl: daemon, batchctl, library and Python package, for every Python on x86-64 Linux with glibc 2.34 (build-wheel/)
 	@$(PYTHON) client/python/wheel/backend.py --build $(if $(filter 1,$(STATIC_DEPS)),$(BUILD),build-wheel) wheel WERROR=$(WERROR) CUDA=$(CUDA)
 check-wheel: wheel venv ## Installs the wheel into an empty environment, runs the demonstration from it, then the wheel's tests

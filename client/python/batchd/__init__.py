@@ -28,6 +28,7 @@ from .errors import (
     StalledError,
 )
 from ._fields import Field, Ragged
+from ._load import load
 from .loader import Batch, DataLoader
 from .serve import Producer, serve
 
@@ -37,6 +38,7 @@ __all__ = [
     "Field",
     "Ragged",
     "Producer",
+    "load",
     "serve",
     "status",
     "Error",

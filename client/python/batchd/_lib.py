@@ -263,6 +263,11 @@ def _load():
 _c = _load()
 
 
+def name():
+    """Where the library is: a path, or a name alone if the system's own search found it."""
+    return _c._name
+
+
 def _function(name, result, *arguments):
     f = getattr(_c, "batchd_" + name)
     f.restype = result

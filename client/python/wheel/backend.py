@@ -30,7 +30,12 @@ import linked
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULE = ROOT / "client" / "python"
-PROGRAMS = {"batchd": "_bin/batchd", "batchctl": "_bin/batchctl", "libbatchd.so.0": "_lib/libbatchd.so.0"}
+PROGRAMS = {
+    "batchd": "_bin/batchd",
+    "batchctl": "_bin/batchctl",
+    "libbatchd.so.0": "_lib/libbatchd.so.0",
+    "libbatchd-inline.so.0": "_lib/libbatchd-inline.so.0",
+}
 COMMAND = """#!python
 # {name}, which this environment's package carries. The package itself is not imported: this needs neither numpy nor time.
 import importlib.util, os, sys

@@ -1,0 +1,153 @@
+"""One image, or a few, through a pipeline with the least delay: batchd.load."""
+
+import collections.abc
+import ctypes
+import functools
+import os
+import pathlib
+
+import numpy
+
+from . import _arrays, _check, _lib, _transform, errors
+
+_TEXT_BYTES = 1024
+_MOST_BYTES = 256 << 20  # of a file: the daemon's limit
+_SONAME = "libbatchd-inline.so.0"
+_NUMPY = {"uint8": numpy.uint8, "float16": numpy.float16, "float32": numpy.float32}
+
+
+@functools.lru_cache(maxsize=None)
+def _library():
+    """libbatchd-inline, which stands beside libbatchd."""
+    name = pathlib.Path(_lib.name())
+    path = name.with_name(_SONAME)
+    try:
+        c = ctypes.CDLL(str(path) if name.parent != pathlib.Path() else _SONAME)
+    except OSError as e:
+        raise ImportError(f"batchd.load needs {_SONAME} beside {name}: install the whole of batchd ({e})") from None
+    text, size, handle = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p
+    c.batchd_inline_open.argtypes = (text, ctypes.c_int, ctypes.c_int, ctypes.POINTER(handle), text, size)
+    c.batchd_inline_close.argtypes = (handle,)
+    c.batchd_inline_shape.argtypes = (handle, ctypes.POINTER(ctypes.c_uint32))
+    c.batchd_inline_row_bytes.argtypes = (handle,)
+    c.batchd_inline_row_bytes.restype = size
+    u64 = ctypes.c_uint64
+    c.batchd_inline_load.argtypes = (handle, handle, size, ctypes.c_int, u64, u64, u64, handle, text, size)
+    return c
+
+
+class _Inline:
+    """A pipeline of libbatchd-inline."""
+
+    def __init__(self, transform, dtype, layout):
+        self._c = _library()
+        handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(_TEXT_BYTES)
+        code = self._c.batchd_inline_open(transform, dtype, layout, ctypes.byref(handle), err, len(err))
+        if code:
+            raise _lib.failure(code, err.value)
+        self._handle = handle
+        shape = (ctypes.c_uint32 * 3)()
+        self._c.batchd_inline_shape(handle, shape)
+        self.shape = tuple(shape)
+
+    def __del__(self):
+        if hasattr(self, "_handle"):
+            self._c.batchd_inline_close(self._handle)
+
+    def run(self, data, key, apply_exif, row):
+        """Fills row, an address, with the image in data; raises an Error with the reason."""
+        view = numpy.frombuffer(data or b"\0", numpy.uint8) if not isinstance(data, numpy.ndarray) else data
+        err = ctypes.create_string_buffer(_TEXT_BYTES)
+        code = self._c.batchd_inline_load(
+            self._handle, view.ctypes.data, view.size, apply_exif, *key, row, err, len(err)
+        )
+        if code:
+            raise _lib.failure(code, err.value)
+
+
+@functools.lru_cache(maxsize=32)
+def _pipeline(transform, dtype, layout):
+    return _Inline(transform, dtype, layout)
+
+
+@functools.lru_cache(maxsize=8)
+def _arrays_of(wanted, environment):
+    return _arrays.choose(wanted)
+
+
+def _is_image(source):
+    return isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(
+        source, "__array_interface__"
+    )
+
+
+def _bytes_of(source):
+    """The compressed image: a file's contents, or the buffer itself."""
+    if isinstance(source, (str, os.PathLike)):
+        with open(source, "rb", buffering=0) as f:
+            n = os.fstat(f.fileno()).st_size
+            if n > _MOST_BYTES:
+                raise errors.make("BAD_DATA", f"file of {n} bytes; at most {_MOST_BYTES} are read")
+            return f.read()
+    if hasattr(source, "__array_interface__"):
+        source = numpy.asarray(source)
+        if source.dtype != numpy.uint8 or source.ndim != 1:
+            raise TypeError(
+                f"load wants a compressed image: a path, or its bytes (uint8 of one dimension), not {source.dtype} of "
+                f"{source.ndim} dimensions"
+            )
+        return numpy.ascontiguousarray(source)
+    return source
+
+
+def _named(source, number, of):
+    """Which image an error is about."""
+    name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "the bytes"
+    return f"{name} (number {number} of {of})" if of > 1 else name
+
+
+def load(
+    source,
+    transform="val224",
+    *,
+    dtype="float32",
+    layout="NCHW",
+    device=None,
+    apply_exif=False,
+    seed=0,
+    epoch=0,
+    index=0,
+    arrays=None,
+):
+    """The pixels of one image, as a loader with the same transform serves them: for inference.
+
+    source        a path or the bytes of a compressed image (bytes, a buffer, a uint8 array); a list of them gives one
+                  array with a row for each
+    transform     as for DataLoader. A text is found again faster than objects, which are read anew at each call
+    dtype, layout as for DataLoader
+    device        where torch is to have the result, "cuda:0"; None: host memory
+    apply_exif    turn the image upright by its EXIF orientation
+    seed, epoch, index  what random ops are drawn by, as of a loader's sample; the images of a list count up from index
+    arrays        "torch" or "numpy"; None: torch if it is installed
+
+    The calling thread does the work, without the interpreter's lock and without a daemon. Raises BadDataError for what
+    is no image, is damaged or exceeds the daemon's limits; its text names the image."""
+    one = _is_image(source)
+    if not one and not isinstance(source, collections.abc.Sequence):
+        raise TypeError(f"load wants a path, the bytes of an image or a list of them, not {type(source).__name__}")
+    name = _check.dtype_name(dtype)
+    text = _check.text("transform", _transform.text(transform)) or b"val224"
+    pipeline = _pipeline(
+        text, _check.choice("dtype", name, tuple(_NUMPY)), _check.choice("layout", layout, _lib.LAYOUTS[:2])
+    )
+    sources = [source] if one else source
+    rows = numpy.empty((len(sources), *pipeline.shape), _NUMPY[name.lower()])
+    step, at = rows.nbytes // max(len(sources), 1), rows.ctypes.data
+    for i, each in enumerate(sources):
+        try:
+            pipeline.run(_bytes_of(each), (seed, epoch, index + i), bool(apply_exif), at + i * step)
+        except errors.Error as e:
+            raise type(e)(f"{_named(each, i + 1, len(sources))}: {e}") from None
+    kind = _arrays_of("torch" if device is not None else arrays, os.environ.get("BATCHD_ARRAYS"))
+    result = kind.wrap(rows[0] if one else rows)
+    return result if device is None else result.to(device)

@@ -100,7 +100,9 @@ daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/
 DAEMON := $(call daemon,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/fatbin%,$(wildcard client/cuda/*.c)) \
 	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
-INLINE := $(call objects,$(wildcard client/inline/*.c))
+INLINE := $(call objects,client/inline/inline.c)
+# Archives that were made for programs only.
+INLINE_ARCHIVES := $(if $(filter 1,$(STATIC_DEPS)),$(call objects,client/inline/archive-stdio.c))
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -141,7 +143,7 @@ $(BUILD)/libdaemon.a: $(DAEMON) $(PROTO) $(BUILD)/.cuda
 	$(ARCHIVE) $(DAEMON) $(PROTO)
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
+$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CTL_LIBS) $(LIBS)
 # What CUDA=0 makes, for a test: the same objects but one.
 $(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call daemon,0) $(PROTO)
@@ -162,9 +164,9 @@ $(BUILD)/libbatchd.a: $(CLIENT) $(PROTO) $(BUILD)/.cuda
 # Decoders and pipelines for the calling thread. A library of its own, so that libbatchd.so does not carry them.
 INLINE_LIBS = $(foreach p,libjpeg libpng zlib libwebp libwebpdemux jansson libxxhash,$(call link,$(p))) -lm -pthread
 $(INLINE): VISIBILITY := default
-$(BUILD)/$(INLINE_SO).$(VERSION): $(INLINE) $(BUILD)/libdaemon.a client/batchd-inline.map
+$(BUILD)/$(INLINE_SO).$(VERSION): $(INLINE) $(INLINE_ARCHIVES) $(BUILD)/libdaemon.a client/batchd-inline.map
 	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(INLINE_SO).$(SOVERSION) -Wl,--version-script,client/batchd-inline.map -Wl,--as-needed \
-		-Wl,--gc-sections $(if $(SAN),,-Wl,-z,defs) $(INLINE) $(BUILD)/libdaemon.a $(INLINE_LIBS)
+		-Wl,--gc-sections $(if $(SAN),,-Wl,-z,defs) $(INLINE) $(INLINE_ARCHIVES) $(BUILD)/libdaemon.a $(INLINE_LIBS)
 	@ln -sf $(@F) $(BUILD)/$(INLINE_SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(INLINE_SO)
 OBJCOPY ?= objcopy
 # What CUDA is: changes only when it does, and then what depends on it is linked anew.

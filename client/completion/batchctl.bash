@@ -5,7 +5,7 @@ _batchctl() {
 	COMPREPLY=()
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "status bench verify preview sample-data doctor help --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "status bench verify preview load sample-data doctor help --help --version" -- "$word")
 		return
 	fi
 	case $command in
@@ -14,9 +14,10 @@ _batchctl() {
 		--private --socket --json --quiet --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
 	preview) options="--out --transform --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
+	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
-	help) options="status bench verify preview sample-data doctor" ;;
+	help) options="status bench verify preview load sample-data doctor" ;;
 	*) return ;;
 	esac
 
@@ -30,13 +31,16 @@ _batchctl() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		return
 		;;
-	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --indices | \
+	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --index | --repeat | --indices | \
 		--classes | --per-class | --size | --interval)
 		return
 		;;
 	esac
 	if [[ $values ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
+	elif [[ $command == load && $word != -* ]]; then
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 	elif [[ $word == -* || $command == help || $command == status || $command == doctor ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
 	else

@@ -18,6 +18,7 @@ static const struct subcommand subcommands[] = {
 	{ "bench", bench_main, "drive trainers against a data set and measure" },
 	{ "verify", verify_main, "read and decode every file of a data set, and name the bad ones" },
 	{ "preview", preview_main, "a contact sheet of what a pipeline makes" },
+	{ "load", load_main, "one image through a pipeline, and how long it takes" },
 	{ "sample-data", sample_data_main, "make a small labelled JPEG folder to try things with" },
 	{ "doctor", doctor_main, "what stands in the way here, above all of GPUs, and what to change" },
 	{ "bench-trainer", bench_trainer_main, NULL },

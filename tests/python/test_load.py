@@ -130,3 +130,16 @@ def test_threads_load_at_once(photos):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_batchctl_writes_what_python_gets(batchctl, photos, tmp_path):
+    path, out = files(photos)[0], tmp_path / "row.npy"
+    for dtype in ("uint8", "float16", "float32"):
+        made = batchctl("load", path, "--dtype", dtype, "--layout", "NHWC", "--out", out, "--repeat", 3, "--json")
+        assert made.returncode == 0, made.stderr
+        row = np.load(out)
+        assert row.dtype == dtype and np.array_equal(row, batchd.load(path, dtype=dtype, layout="NHWC", arrays="numpy"))
+    bad = batchctl("load", "/etc/passwd")
+    assert bad.returncode == 1 and "/etc/passwd: " in bad.stderr
+    assert batchctl("load", "/no/such").returncode == 4
+    assert batchctl("load", path, "--transform", "Nothing").returncode == 2

@@ -10,7 +10,7 @@
 #include "config-file.h"
 #include "config-key.h"
 #include "config-strict.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/views.h"
 #include "util/cpu.h"
 #include "util/user.h"
 
@@ -121,7 +121,8 @@ static int check_transform(const char *where, const char *text, struct config_er
 {
 	struct pipeline_error why = { .text = "" };
 	struct pipeline *p = NULL;
-	int e = pipeline_parse(text, DTYPE_FLOAT32, LAYOUT_NCHW, &p, &why);
+	const struct image_form unknown = { .n_channels = 3 };
+	int e = views_parse(text, &unknown, DTYPE_FLOAT32, LAYOUT_NCHW, &p, &why);
 
 	if (e == 0)
 		pipeline_destroy(p);

@@ -95,8 +95,12 @@ static void opening_open_pipeline(struct opening *o, const struct loader_spec *s
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "layout", "images are delivered as NCHW or NHWC");
 		return;
 	}
-	if (pipeline_parse_for(spec->transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
+	if (views_parse(spec->transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
+		return;
+	}
+	if (!fields_check_views(&o->recipe, spec->fields, text, sizeof(text))) {
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", text);
 		return;
 	}
 	o->recipe.apply_exif = spec->apply_exif;

@@ -236,21 +236,21 @@ START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 	ck_assert_int_eq(recipe_attach(&recipe, cache, 1 << 20, false, &decode_limits_default), 0);
 	sample_fetch(&recipe, 0, &in);
 	ck_assert(!in.checked && in.bytes.n_bytes == n);
-	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, first, &err), 0);
+	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, (void *[]){ first }, &err), 0);
 
 	sample_fetch(&recipe, 0, &in);
 	ck_assert(in.checked);
 	ck_assert_int_eq(unlink(in_root("pets/cat/a.jpg")), 0); /* any access to the file would fail now */
-	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, row, &err), 0);
+	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, (void *[]){ row }, &err), 0);
 	ck_assert_mem_eq(row, first, sizeof(row));
 
 	ck_assert(cache_lookup(recipe.decoded, 0, &hit));
 	cache_drop(recipe.decoded, 0, &hit);
-	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, row, &err), SAMPLE_E_WOULD_BLOCK);
+	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, (void *[]){ row }, &err), SAMPLE_E_WOULD_BLOCK);
 	sample_fetch(&recipe, 0, &in);
 	ck_assert(!in.checked);
 	ck_assert_int_eq(in.result, -ENOENT);
-	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, row, &err), SAMPLE_E_BAD);
+	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, (void *[]){ row }, &err), SAMPLE_E_BAD);
 	file_bytes_finish(&in.bytes);
 	sample_worker_destroy(w);
 	recipe_finish(&recipe);

@@ -141,7 +141,7 @@ static int make_one(const struct recipe *r, struct sample_worker *w, uint64_t in
 	uint8_t row[8 * 8 * 3];
 
 	ck_assert_uint_eq(pipeline_row_bytes(r->pipeline), sizeof(row));
-	return sample_make(r, w, (struct sample_key){ 1, 0, index }, NULL, true, row, err);
+	return sample_make(r, w, (struct sample_key){ 1, 0, index }, NULL, true, (void *[]){ row }, err);
 }
 
 START_TEST(test_an_image_that_needs_too_much_is_bad_data_whatever_came_before)
@@ -233,14 +233,16 @@ START_TEST(test_a_file_too_large_to_read_ahead_is_read_by_the_worker)
 	for (uint64_t i = 0; i < 2; i++) {
 		sample_fetch(&r, i, in);
 		ck_assert(in->later);
-		ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, i }, in, false, later, &err), 0);
-		ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, i }, NULL, true, direct, &err), 0);
+		ck_assert_int_eq(
+			sample_make(&r, w, (struct sample_key){ 1, 0, i }, in, false, (void *[]){ later }, &err), 0);
+		ck_assert_int_eq(
+			sample_make(&r, w, (struct sample_key){ 1, 0, i }, NULL, true, (void *[]){ direct }, &err), 0);
 		ck_assert_mem_eq(later, direct, sizeof(direct));
 	}
 	ck_assert_int_eq(truncate(in_root("b.jpg"), 200 << 10), 0);
 	sample_fetch(&r, 1, in);
 	ck_assert(!in->later && in->result == 0);
-	ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, 1 }, in, false, later, &err), 0);
+	ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, 1 }, in, false, (void *[]){ later }, &err), 0);
 	ck_assert_mem_eq(later, direct, sizeof(direct));
 	sample_input_destroy(in);
 	sample_worker_destroy(w);

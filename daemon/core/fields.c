@@ -83,19 +83,46 @@ static uint64_t room_for(const struct field *f, size_t item_bytes, uint64_t most
 static int fields_describe(const struct recipe *recipe, const struct loader_spec *spec, unsigned number,
 			   struct field *f, struct slot_field *place)
 {
-	int r;
-
 	*f = *dataset_field(recipe->dataset, number);
-	if (recipe->pipeline && number == 0) {
-		f->dtype = spec->dtype;
-		f->n_dims = 3;
-		pipeline_shape(recipe->pipeline, f->shape);
-	}
 	*place = (struct slot_field){ .number = number, .ragged = f->kind == FIELD_RAGGED };
-	r = field_item_bytes(f, &place->item_bytes);
-	assert(r || !recipe->pipeline || number || place->item_bytes == pipeline_row_bytes(recipe->pipeline));
+	int r = field_item_bytes(f, &place->item_bytes);
 	if (r == 0 && place->ragged) {
 		place->most_values = room_for(f, place->item_bytes, recipe->value_bytes, spec);
+	}
+	return r;
+}
+
+/* What the pipeline makes of the data set's first field. */
+static int describe_view(const struct recipe *recipe, const struct loader_spec *spec, unsigned k, struct field *f,
+			 struct slot_field *place)
+{
+	const struct pipeline *view = views_at(recipe->pipeline, k);
+	const struct field *first = dataset_field(recipe->dataset, 0);
+
+	*f = (struct field){ .kind = FIELD_DENSE, .dtype = spec->dtype, .n_dims = 3 };
+	(void)views_name(recipe->pipeline, k, first->name, f->name, sizeof(f->name));
+	pipeline_shape(view, f->shape);
+	*place = (struct slot_field){ .number = 0 };
+	int r = field_item_bytes(f, &place->item_bytes);
+	assert(r || place->item_bytes == pipeline_row_bytes(view));
+	return r;
+}
+
+/* Which fields a loader has, in order: the views, then the others. */
+static int describe_all(const struct recipe *recipe, const struct loader_spec *spec, struct field *f,
+			struct slot_field *place, unsigned *n)
+{
+	unsigned n_views = recipe->pipeline ? views_n(recipe->pipeline) : 0;
+	int r = 0;
+
+	for (*n = 0; r == 0 && *n < n_views; ++*n) {
+		r = describe_view(recipe, spec, *n, &f[*n], &place[*n]);
+	}
+	for (unsigned k = n_views > 0; r == 0 && k < dataset_n_fields(recipe->dataset); k++) {
+		if (fields_wants(spec->fields, dataset_field(recipe->dataset, k)->name)) {
+			r = fields_describe(recipe, spec, k, &f[*n], &place[*n]);
+			++*n;
+		}
 	}
 	return r;
 }
@@ -103,17 +130,11 @@ static int fields_describe(const struct recipe *recipe, const struct loader_spec
 int fields_make(const struct recipe *recipe, const struct loader_spec *spec, struct field **out,
 		struct slot_layout *layout)
 {
-	unsigned n_all = dataset_n_fields(recipe->dataset), n = 0;
+	unsigned n_all = dataset_n_fields(recipe->dataset) + (recipe->pipeline ? views_n(recipe->pipeline) : 0), n;
 	struct field *f = calloc(n_all, sizeof(*f));
 	struct slot_field *place = calloc(n_all, sizeof(*place));
-	int r = f && place ? 0 : -ENOMEM;
+	int r = f && place ? describe_all(recipe, spec, f, place, &n) : -ENOMEM;
 
-	for (unsigned k = 0; r == 0 && k < n_all; k++) {
-		if (fields_wants(spec->fields, dataset_field(recipe->dataset, k)->name)) {
-			r = fields_describe(recipe, spec, k, &f[n], &place[n]);
-			n++;
-		}
-	}
 	if (r == 0) {
 		r = slot_layout_make(place, n, spec->batch_size, layout);
 	}
@@ -124,6 +145,36 @@ int fields_make(const struct recipe *recipe, const struct loader_spec *spec, str
 	}
 	*out = f;
 	return 0;
+}
+
+bool fields_check_views(const struct recipe *recipe, const char *list, char *text, size_t size)
+{
+	unsigned n_views = views_n(recipe->pipeline), n_fields = dataset_n_fields(recipe->dataset), n = n_views;
+	const char *first = dataset_field(recipe->dataset, 0)->name;
+	char name[FIELD_NAME_BYTES];
+
+	for (unsigned k = 0; k < n_views; k++) {
+		if (!views_name(recipe->pipeline, k, first, name, sizeof(name))) {
+			snprintf(text, size, "view %u has a name of more than %d bytes", k + 1, FIELD_NAME_BYTES - 1);
+			return false;
+		}
+		for (unsigned i = 1; i < n_fields; i++) {
+			if (strcmp(name, dataset_field(recipe->dataset, i)->name) == 0) {
+				snprintf(text, size,
+					 "a view cannot be named '%s', as the data set has a field of that name", name);
+				return false;
+			}
+		}
+	}
+	for (unsigned i = 1; i < n_fields; i++) {
+		n += fields_wants(list, dataset_field(recipe->dataset, i)->name);
+	}
+	if (n > SLOT_MAX_FIELDS) {
+		snprintf(text, size,
+			 "%u views and %u other fields; a batch has %d fields at most: leave some out with fields",
+			 n_views, n - n_views, SLOT_MAX_FIELDS);
+	}
+	return n <= SLOT_MAX_FIELDS;
 }
 
 void fields_explain(const struct field *fields, const struct slot_layout *layout, char *text, size_t size)

@@ -211,11 +211,13 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 		      struct sample_error *err)
 {
 	struct pool_source *p = r->source;
+	void *rows[VIEWS_MAX];
 	err->slow = false;
 	if (is_too_long(p, index, err->text, sizeof(err->text)))
 		return SAMPLE_E_BAD;
-	return sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false,
-			   slot_data(r->slot) + (size_t)r->number * p->layout->first_row_bytes, err);
+	for (unsigned k = 0; k < views_n(p->recipe->pipeline); k++)
+		rows[k] = row_of_field(r, &p->layout->field[k]); /* views are the first fields: fields.c */
+	return sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
 }
 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)

@@ -231,7 +231,7 @@ static int too_large(const struct recipe *r, const struct sample_worker *w, uint
 
 /* Decodes what the crop needs, using the index that an earlier epoch made of the file. */
 static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-			  const struct file_bytes *file, const struct image_info *info, void *row,
+			  const struct file_bytes *file, const struct image_info *info, void *const rows[],
 			  struct image_error *why)
 {
 	struct cache_hit hit;
@@ -240,7 +240,7 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 		decoder_want_index(w->decoder, known ? hit.index : NULL, known ? hit.n_index_bytes : 0);
 	if (known)
 		cache_release(&hit);
-	int result = pipeline_run(r->pipeline, w->pipeline, w->decoder, info, key, row, why);
+	int result = views_run(r->pipeline, w->pipeline, w->decoder, info, key, rows, why);
 	size_t n;
 	const void *learnt = result == 0 && r->indexes ? decoder_index(w->decoder, &n) : NULL;
 	if (learnt)
@@ -250,7 +250,7 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 
 /* Decodes the output of the deterministic prefix, caches it, and makes the row from it. */
 static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-			const struct file_bytes *file, const struct image_info *info, void *row,
+			const struct file_bytes *file, const struct image_info *info, void *const rows[],
 			struct image_error *why)
 {
 	struct image prefix;
@@ -258,18 +258,18 @@ static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct 
 	if (result)
 		return result;
 	cache_put_image(r->decoded, key.index, file, &prefix);
-	return pipeline_resume(r->pipeline, w->pipeline, &prefix, key, row, why);
+	return views_resume(r->pipeline, w->pipeline, &prefix, key, rows, why);
 }
 
 static int make_from_bytes(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-			   const struct file_bytes *file, void *row, struct sample_error *err)
+			   const struct file_bytes *file, void *const rows[], struct sample_error *err)
 {
 	struct image_info info;
 	struct image_error why;
 	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
 		bool keep = r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * 3);
-		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, row, &why);
+		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
 	decoder_close(w->decoder);
 	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
@@ -297,10 +297,10 @@ static int sample_look_up(const struct recipe *r, struct cache_space *space, uin
 }
 
 static int make_from_pixels(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-			    struct cache_hit *hit, void *row, struct sample_error *err)
+			    struct cache_hit *hit, void *const rows[], struct sample_error *err)
 {
 	struct image_error why;
-	int result = pipeline_resume(r->pipeline, w->pipeline, &hit->image, key, row, &why);
+	int result = views_resume(r->pipeline, w->pipeline, &hit->image, key, rows, &why);
 	cache_release(hit);
 	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
 }
@@ -319,7 +319,7 @@ static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t i
 
 /* The row is copied before it is used: a mapped file may shrink while ops work. */
 static int make_from_array(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-			   const struct sample_input *in, void *row, struct sample_error *err)
+			   const struct sample_input *in, void *const rows[], struct sample_error *err)
 {
 	const struct image_form *form = &r->pixels.form;
 	struct dataset_error why;
@@ -341,15 +341,15 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 	if (result)
 		return sample_bad(r, key.index, why.text, err);
 	pixels_to_rgb(&r->pixels, from, image.rgb);
-	result = pipeline_run_image(r->pipeline, w->pipeline, &image, key, row, &image_why);
+	result = views_run_image(r->pipeline, w->pipeline, &image, key, rows, &image_why);
 	return result > 0 ? bad_image(r, key.index, result, image_why.text, err) : result;
 }
 
 static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-				  struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
+				  struct sample_input *in, bool may_wait, void *const rows[], struct sample_error *err)
 {
 	if (has_pixels(r))
-		return make_from_array(r, w, key, in, row, err);
+		return make_from_array(r, w, key, in, rows, err);
 	uint64_t index = key.index;
 	struct cache_hit hit;
 	int found = 0;
@@ -365,11 +365,11 @@ static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *
 	if (!in || in->checked) {
 		found = sample_look_up(r, r->decoded, index, in, may_wait, &hit);
 		if (found > 0)
-			return make_from_pixels(r, w, key, &hit, row, err);
+			return make_from_pixels(r, w, key, &hit, rows, err);
 		found = found < 0 ? found : sample_look_up(r, r->files, index, in, may_wait, &hit);
 	}
 	if (found > 0) {
-		int result = make_from_bytes(r, w, key, &hit.file, row, err);
+		int result = make_from_bytes(r, w, key, &hit.file, rows, err);
 		cache_release(&hit);
 		return result;
 	}
@@ -383,20 +383,20 @@ static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *
 	const struct file_bytes *file = in ? &in->bytes : &w->file;
 	if (r->files)
 		cache_put_file(r->files, index, file);
-	return make_from_bytes(r, w, key, file, row, err);
+	return make_from_bytes(r, w, key, file, rows, err);
 }
 
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
-		bool may_wait, void *row, struct sample_error *err)
+		bool may_wait, void *const rows[], struct sample_error *err)
 {
 	workspace_enter(&w->space);
 	bool kept = w->space.used_bytes > 0;
-	int result = sample_make_unless_bad(r, w, key, in, may_wait, row, err);
+	int result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
 	if (result == -ENOMEM && w->space.refused_bytes && kept) {
 		/* Buffers left by earlier samples must not decide. */
 		sample_trim(w);
 		w->space.refused_bytes = 0;
-		result = sample_make_unless_bad(r, w, key, in, may_wait, row, err);
+		result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
 	}
 	if (result == -ENOMEM && w->space.refused_bytes)
 		result = too_large(r, w, key.index, err);

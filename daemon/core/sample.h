@@ -9,7 +9,7 @@
 
 #include "data/dataset.h"
 #include "data/pixels.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/views.h"
 #include "util/workspace.h"
 
 struct cache;
@@ -17,7 +17,7 @@ struct cache_space;
 
 struct recipe {
 	struct dataset *dataset;   /* a reference */
-	struct pipeline *pipeline; /* owned; NULL for arrays that are delivered as they are */
+	struct pipeline *pipeline; /* of all views; owned; NULL for arrays that are delivered as they are */
 	bool apply_exif;
 	uint64_t value_bytes; /* a value of a ragged field that is longer makes its sample bad; 0: no limit */
 	struct pixels pixels; /* of the rows of arrays that go through the pipeline */
@@ -66,12 +66,12 @@ struct sample_error {
  * threads. */
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
 
-/* Makes the row of an image sample, from the caches where they have it, and stores there what the next epoch can use.
+/* Makes the rows of an image sample, one for each view, from the caches where they have it, and stores there what the next epoch can use.
  * key: which sample, and what its random draws are keyed by; caches are keyed by its index alone. in: what sample_fetch
  * found, or NULL to look here. may_wait: with in NULL, the call may wait for disks and servers. 0, SAMPLE_E_BAD with
  * err, SAMPLE_E_WOULD_BLOCK (the input must be fetched, possibly again), -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
-		bool may_wait, void *row, struct sample_error *err);
+		bool may_wait, void *const rows[], struct sample_error *err);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
  * only. */

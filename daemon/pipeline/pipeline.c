@@ -7,18 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/convert.h"
-#include "pipeline/ops.h"
+#include "pipeline/pipeline-impl.h"
 #include "pipeline/random.h"
-#include "pipeline/spec.h"
-#include "pipeline/view.h"
-
-struct pipeline {
-	struct spec spec;
-	struct convert finish;
-	enum dtype dtype;
-	enum layout layout;
-};
 
 static const struct {
 	const char *name;
@@ -135,13 +125,17 @@ void pipeline_destroy(struct pipeline *p)
 {
 	if (!p)
 		return;
+	for (unsigned k = 0; k < p->n_more; k++)
+		pipeline_destroy(p->more[k]);
+	free(p->more);
+	free(p->text);
 	spec_finish(&p->spec);
 	free(p);
 }
 
 const char *pipeline_text(const struct pipeline *p)
 {
-	return p->spec.text;
+	return p->text ? p->text : p->spec.text;
 }
 
 const char *pipeline_prefix_text(const struct pipeline *p)
@@ -237,14 +231,17 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->room);
 	scratch_finish(&w->chains[0]);
 	scratch_finish(&w->chains[1]);
+	scratch_finish(&w->source);
 }
 
-static int pipeline_finish(const struct pipeline *p, struct op_run *run, struct view *v, void *row,
-			   struct image_error *err)
+int pipeline_make(const struct pipeline *p, struct op_run *run, struct view *v, unsigned first, void *row,
+		  struct image_error *err)
 {
 	const struct spec *s = &p->spec;
-	int rc = view_finish(v, run->worker, &p->finish, row, err);
+	int rc = ops_run(run, s->ops + first, s->n_pixel_ops - first, v, err);
 
+	if (rc == 0)
+		rc = view_finish(v, run->worker, &p->finish, row, err);
 	return rc == 0 ? ops_finish(run, s->ops + s->n_pixel_ops, s->n_ops - s->n_pixel_ops, &p->finish, row, err) : rc;
 }
 
@@ -253,12 +250,10 @@ int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct dec
 {
 	struct op_run run;
 	struct view v;
-	int rc;
 
 	op_run_init(&run, w, key);
 	view_of_decoder(&v, d, info->width, info->height);
-	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
-	return rc == 0 ? pipeline_finish(p, &run, &v, row, err) : rc;
+	return pipeline_make(p, &run, &v, 0, row, err);
 }
 
 int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
@@ -266,12 +261,10 @@ int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, cons
 {
 	struct op_run run;
 	struct view v;
-	int rc;
 
 	op_run_init(&run, w, key);
 	view_of_image(&v, w, source);
-	rc = ops_run(&run, p->spec.ops, p->spec.n_pixel_ops, &v, err);
-	return rc == 0 ? pipeline_finish(p, &run, &v, row, err) : rc;
+	return pipeline_make(p, &run, &v, 0, row, err);
 }
 
 int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
@@ -295,13 +288,10 @@ int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct 
 int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,
 		    struct sample_key key, void *row, struct image_error *err)
 {
-	const struct spec *s = &p->spec;
 	struct op_run run;
 	struct view v;
-	int rc;
 
 	op_run_init(&run, w, key);
 	view_of_image(&v, w, prefix);
-	rc = ops_run(&run, s->ops + s->n_prefix, s->n_pixel_ops - s->n_prefix, &v, err);
-	return rc == 0 ? pipeline_finish(p, &run, &v, row, err) : rc;
+	return pipeline_make(p, &run, &v, p->spec.n_prefix, row, err);
 }

@@ -261,6 +261,31 @@ int spec_parse(struct spec *s, const char *text, const struct image_form *source
 	return rc;
 }
 
+static void move_places(struct op *ops, unsigned n, unsigned view)
+{
+	for (unsigned i = 0; i < n; i++) {
+		ops[i].place |= view << 16;
+		move_places(ops[i].children, ops[i].n_children, view); /* SPEC_MAX_DEPTH deep */
+	}
+}
+
+void spec_set_view(struct spec *s, unsigned view)
+{
+	move_places(s->ops, s->n_ops, view);
+}
+
+int spec_drop_prefix(struct spec *s)
+{
+	char *text = strdup("[]");
+
+	if (!text)
+		return -ENOMEM;
+	free(s->prefix_text);
+	s->prefix_text = text;
+	s->n_prefix = 0;
+	return 0;
+}
+
 void spec_finish(struct spec *s)
 {
 	op_list_destroy(s->ops, s->n_ops);

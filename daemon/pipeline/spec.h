@@ -49,6 +49,10 @@ struct spec {
 /* source: the form of every image; sizes are 0 where they differ. 0, -EINVAL with err->text, -ENOMEM. The caller finishes
  * *s after success. */
 int spec_parse(struct spec *s, const char *text, const struct image_form *source, struct pipeline_error *err);
+/* Makes it the view of this number: other random numbers, see random_init. Once, after spec_parse. */
+void spec_set_view(struct spec *s, unsigned view);
+/* Leaves the prefix without ops: each of several views begins with other ones. 0 or -ENOMEM. */
+int spec_drop_prefix(struct spec *s);
 void spec_finish(struct spec *s);
 
 #endif

@@ -17,9 +17,16 @@ static void note_nothing(struct view *v, uint32_t width, uint32_t height)
 void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height)
 {
 	v->decoder = d;
+	v->part = NULL;
 	v->held_in = -1;
 	v->borrowed = true;
 	note_nothing(v, width, height);
+}
+
+void view_of_part(struct view *v, struct view_part *part, uint32_t width, uint32_t height)
+{
+	view_of_decoder(v, NULL, width, height);
+	v->part = part;
 }
 
 static bool view_holds(const struct scratch *s, const uint8_t *at)
@@ -30,6 +37,7 @@ static bool view_holds(const struct scratch *s, const uint8_t *at)
 void view_of_image(struct view *v, const struct pipeline_worker *w, const struct image *i)
 {
 	v->decoder = NULL;
+	v->part = NULL;
 	v->image = *i;
 	v->held_in = view_holds(&w->pixels[0], i->rgb) ? 0 : view_holds(&w->pixels[1], i->rgb) ? 1 : -1;
 	v->borrowed = true;
@@ -86,11 +94,47 @@ static struct resample_request request_of(const struct view *v)
 	return q;
 }
 
+/* The smallest rectangle that has both. */
+static struct region_px view_union(struct region_px a, struct region_px b)
+{
+	uint32_t x = a.x < b.x ? a.x : b.x, y = a.y < b.y ? a.y : b.y;
+	uint32_t right = a.x + a.width > b.x + b.width ? a.x + a.width : b.x + b.width;
+	uint32_t bottom = a.y + a.height > b.y + b.height ? a.y + a.height : b.y + b.height;
+
+	return a.width ? (struct region_px){ x, y, right - x, bottom - y } : b;
+}
+
+static void note_request(const struct view *v, const struct resample_request *q)
+{
+	v->part->region = view_union(v->part->region, resample_needs(q));
+}
+
+void view_note(const struct view *v)
+{
+	struct resample_request q = request_of(v);
+
+	note_request(v, &q);
+}
+
+static int fetch_part(const struct view *v, const struct resample_request *q, struct image *source,
+		      struct region_px *origin)
+{
+	if (!v->part->is_there) {
+		note_request(v, q);
+		return VIEW_E_LATER;
+	}
+	*source = v->part->image;
+	*origin = v->part->region;
+	return 0;
+}
+
 /* Decodes the part that q reads, if necessary. *source then has at least that part; *origin is its place in the
  * original. */
 static int view_fetch(struct view *v, const struct resample_request *q, struct image *source, struct region_px *origin,
 		      struct image_error *err)
 {
+	if (v->part)
+		return fetch_part(v, q, source, origin);
 	if (!v->decoder) {
 		*source = v->image;
 		*origin = (struct region_px){ 0, 0, v->image.width, v->image.height };
@@ -168,6 +212,7 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 	if (rc != 0)
 		return rc;
 	v->decoder = NULL;
+	v->part = NULL;
 	note_nothing(v, v->image.width, v->image.height);
 	return 0;
 }

@@ -27,12 +27,24 @@ struct pipeline_worker {
 	struct scratch columns;   /* image_window's */
 	struct scratch room;      /* of one op, while it works */
 	struct scratch chains[2]; /* AugMix: the image before, the sum of its chains */
+	struct scratch source;    /* what several views are made of */
 	uint64_t max_ns;          /* for each sample */
 	struct cpu_budget budget; /* of the present sample */
 };
 
+/* The part of a source that several views need. Until it is there, a view that needs pixels adds to `region` what it
+ * needs, and its op returns VIEW_E_LATER. */
+struct view_part {
+	bool is_there;
+	struct region_px region; /* empty: nothing is needed yet */
+	struct image image;      /* the pixels of region; not changed */
+};
+
+enum { VIEW_E_LATER = 100 }; /* beside the IMAGE_E_ outcomes */
+
 struct view {
-	struct decoder *decoder; /* the source of pixels; NULL: they are in image */
+	struct decoder *decoder; /* the source of pixels; NULL: they are in part or image */
+	struct view_part *part;  /* the source of pixels; NULL: they are in image, unless there is a decoder */
 	struct image image;
 	int held_in;          /* image is in worker->pixels[held_in]; -1: elsewhere */
 	bool borrowed;        /* image may not be changed, wherever it is */
@@ -46,6 +58,9 @@ struct view {
 };
 
 void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height);
+void view_of_part(struct view *v, struct view_part *part, uint32_t width, uint32_t height);
+/* Adds what the view needs to a part that is not there yet. */
+void view_note(const struct view *v);
 /* The pixels are borrowed and not changed. They may be the last result of an earlier view of w. */
 void view_of_image(struct view *v, const struct pipeline_worker *w, const struct image *i);
 

@@ -182,6 +182,12 @@ struct batchd_options {
 	 * served data sets, whose batches are their producer's. */
 	const char *const *fields;
 	uint32_t n_fields;
+	/* Repeated augmentation: each sample comes `repeats` times in an epoch (0: once), one behind the other in its
+	 * order, so that ranks side by side have the same sample, each time augmented differently. An epoch ends after
+	 * epoch_rows rows of all ranks together (0, or more than there are: all); with the number of samples, rounded
+	 * down to a multiple of 256, these are the epochs of torchvision's RASampler. Not with own_batches. */
+	uint32_t repeats;
+	uint64_t epoch_rows;
 };
 void batchd_options_init(struct batchd_options *o);
 

@@ -431,6 +431,8 @@ static struct batchd_loader *client_loader_create(const struct batchd_options *o
 	l->own_batches = o->own_batches;
 	l->share = o->mode == BATCHD_SHARE;
 	l->drop_last = o->drop_last;
+	l->repeats = o->repeats ? o->repeats : 1;
+	l->epoch_rows = o->epoch_rows;
 	l->group_rows = o->group_batch_size ? o->group_batch_size : o->batch_size;
 	return l;
 }

@@ -47,7 +47,8 @@ struct batchd_loader {
 	const char *wanted[WIRE_MAX_FIELDS]; /* options.fields */
 	char wanted_text[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
 	uint64_t born_ns;
-	uint32_t group_rows; /* of the batches that come; info.batch_size, the trainer's own, divides it */
+	uint64_t repeats, epoch_rows; /* of an epoch's order; repeats is at least 1, epoch_rows 0: all */
+	uint32_t group_rows;          /* of the batches that come; info.batch_size, the trainer's own, divides it */
 	struct job job;
 
 	/* The thread that the loader belongs to. */

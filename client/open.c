@@ -119,6 +119,8 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.shuffle = !!o->shuffle;
 	open.seed = o->seed;
 	open.drop_last = o->drop_last && o->mode != BATCHD_SHARE; /* see slices.c */
+	open.repeats = o->repeats;
+	open.epoch_rows = o->epoch_rows;
 	open.rank = o->rank < 0 && o->mode == BATCHD_SHARD ? 0 : o->rank;
 	open.world_size = o->world_size;
 	open.job = l->job.name;

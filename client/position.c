@@ -4,9 +4,18 @@
 #include "pending.h"
 #include "slices.h"
 
+uint64_t position_length(const struct batchd_loader *l, const struct batchd_info *info)
+{
+	uint64_t all;
+
+	if (__builtin_mul_overflow(info->n_samples, l->repeats, &all) || all > INT64_MAX)
+		all = INT64_MAX;
+	return l->epoch_rows && l->epoch_rows < all ? l->epoch_rows : all;
+}
+
 uint64_t position_n_rows(const struct batchd_loader *l, const struct batchd_info *info, uint64_t base)
 {
-	uint64_t left = base < info->n_samples ? info->n_samples - base : 0;
+	uint64_t length = position_length(l, info), left = base < length ? length - base : 0;
 	uint64_t w = l->share ? 1 : info->world_size;
 
 	return left / w + (!l->drop_last && left % w ? 1 : 0);

@@ -4,6 +4,8 @@
 
 #include "loader.h"
 
+/* Rows of a whole epoch, of all trainers together, without padding. */
+uint64_t position_length(const struct batchd_loader *l, const struct batchd_info *info);
 /* Rows of an epoch from base on, for one rank, and batches of it. */
 uint64_t position_n_rows(const struct batchd_loader *l, const struct batchd_info *info, uint64_t base);
 uint64_t position_n_batches(const struct batchd_loader *l, const struct batchd_info *info, uint64_t base);

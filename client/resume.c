@@ -4,6 +4,7 @@
 
 #include "difference.h"
 #include "loader.h"
+#include "position.h"
 #include "reconnect.h"
 #include "token.h"
 
@@ -23,6 +24,8 @@ static void resume_describe(const struct batchd_loader *l, struct token *t)
 		.consumers = resume_consumers(l),
 		.shuffle = l->options.shuffle,
 		.own_batches = l->own_batches,
+		.repeats = l->repeats,
+		.epoch_rows = l->epoch_rows,
 	};
 	snprintf(t->source, sizeof t->source, "%s", l->options.dataset);
 	memcpy(t->fingerprint, l->link->fingerprint, l->link->n_fingerprint_bytes);
@@ -110,7 +113,11 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 		return resume_refuse(l, "seed", t->seed, l->options.seed);
 	if (!t->own_batches && t->shuffle != !!l->options.shuffle)
 		return resume_refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
-	if (!t->own_batches && t->base > l->link->info.n_samples) {
+	if (t->repeats != l->repeats)
+		return resume_refuse(l, "repeats", t->repeats, l->repeats);
+	if (t->epoch_rows != l->epoch_rows)
+		return resume_refuse(l, "epoch_rows", t->epoch_rows, l->epoch_rows);
+	if (!t->own_batches && t->base > position_length(l, &l->link->info)) {
 		fault_set(&l->fault, 0, "the token is damaged: it stands beyond the end of the data set");
 		return BATCHD_E_INVALID;
 	}

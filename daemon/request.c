@@ -116,6 +116,14 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 	if (o->own_batches && o->shuffle)
 		return refuse(err, INVALID, "shuffle",
 			      "shuffle and batch_sampler exclude each other: the sampler decides the order");
+	if (o->repeats > LOADER_MAX_REPEATS)
+		return refuse(err, INVALID, "repeats", "repeats is %u; expected 1 to %d", o->repeats,
+			      LOADER_MAX_REPEATS);
+	if (o->own_batches && (o->repeats > 1 || o->epoch_rows))
+		return refuse(
+			err, INVALID, o->repeats > 1 ? "repeats" : "epoch_rows",
+			"a sampler decides itself how often a sample comes and how long an epoch is: leave repeats and "
+			"epoch_rows out");
 	if (o->n_slots == 1 || o->n_slots > 64)
 		return refuse(err, INVALID, "n_slots", "n_slots is %u; expected 2 to 64, or 0 for the daemon's default",
 			      o->n_slots);
@@ -161,6 +169,8 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 			   : o->own_batches     ? "batch_sampler"
 			   : o->shuffle         ? "shuffle"
 			   : o->drop_last       ? "drop_last"
+			   : o->repeats > 1     ? "repeats"
+			   : o->epoch_rows      ? "epoch_rows"
 			   : o->apply_exif      ? "apply_exif"
 			   : spec->transform[0] ? "transform"
 						: NULL;
@@ -261,6 +271,8 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		.incarnation = o->incarnation,
 		.shuffle = o->shuffle,
 		.drop_last = o->drop_last,
+		.repeats = o->repeats ? o->repeats : 1,
+		.epoch_rows = o->epoch_rows,
 		.share = o->mode == BATCHD__WIRE__MODE__SHARE,
 		.policy = policy_of(o),
 		.apply_exif = o->apply_exif,

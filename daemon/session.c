@@ -589,7 +589,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	}
 	uint64_t most =
 		INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
-	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
+	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : loader_epoch_rows(l);
 	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;

@@ -290,6 +290,10 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		set_text(o, "policy", group_policy_name(spec->policy));
 	daemon_status_set(o, "shuffle", json_boolean(spec->shuffle));
 	daemon_status_set(o, "drop_last", json_boolean(spec->drop_last));
+	if (spec->repeats > 1)
+		set_int(o, "repeats", spec->repeats);
+	if (spec->epoch_rows)
+		set_int(o, "epoch_rows", spec->epoch_rows);
 	set_int(o, "seed", spec->seed);
 	set_int(o, "uid", spec->uid);
 	set_int(o, "sessions", j->n_sessions);

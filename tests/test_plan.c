@@ -104,6 +104,44 @@ START_TEST(test_every_sample_is_read_once_and_padding_is_marked)
 }
 END_TEST
 
+START_TEST(test_repeats_follow_each_other_and_the_epoch_ends_where_asked)
+{
+	/* Proves each sample's number of positions for lengths around every limit, that padding is the epoch's beginning,
+	 * and that products beyond 63 bits are cut instead of wrapping. */
+	for (uint64_t length = 0; length <= 36; length++) {
+		for (uint32_t w = 1; w < 6; w++) {
+			struct plan *p = make((struct plan_spec){ .n_samples = 11,
+								  .repeats = 3,
+								  .n_rows = length,
+								  .seed = 4,
+								  .world_size = w,
+								  .shuffle = true });
+			struct plan *once = make(
+				(struct plan_spec){ .n_samples = 11, .seed = 4, .world_size = 1, .shuffle = true });
+			uint64_t n = length && length < 33 ? length : 33;
+
+			ck_assert_uint_eq(plan_length(11, 3, length), n);
+			ck_assert_uint_eq(plan_n_per_rank(p), (n + w - 1) / w);
+			for (uint32_t rank = 0; rank < w; rank++) {
+				for (uint64_t i = 0; i < plan_n_per_rank(p); i++) {
+					uint64_t at = i * w + rank;
+
+					ck_assert_uint_eq(plan_at(p, rank, i), plan_at(once, 0, at % n / 3));
+					ck_assert_int_eq(plan_is_padding(p, rank, i), at >= n);
+					ck_assert_uint_eq(plan_repeat(at, n, 3), at % n % 3);
+				}
+			}
+			plan_unref(p);
+			plan_unref(once);
+		}
+	}
+	ck_assert_uint_eq(plan_length(INT64_MAX, 65536, 0), INT64_MAX);
+	ck_assert_uint_eq(plan_length(INT64_MAX / 2 + 1, 2, UINT64_MAX), INT64_MAX);
+	ck_assert_uint_eq(plan_length(0, 3, 7), 0);
+	ck_assert_uint_eq(plan_repeat(5, 0, 3), 0);
+}
+END_TEST
+
 START_TEST(test_drop_last_never_pads)
 {
 	/* Proves both sides of the limit: n below, at and above a multiple of the world size. */
@@ -228,6 +266,7 @@ int main(void)
 	tcase_add_test(tc, test_generator_draws_the_published_sequence);
 	tcase_add_test(tc, test_wide_shuffle_is_torchs);
 	tcase_add_test(tc, test_every_sample_is_read_once_and_padding_is_marked);
+	tcase_add_test(tc, test_repeats_follow_each_other_and_the_epoch_ends_where_asked);
 	tcase_add_test(tc, test_drop_last_never_pads);
 	tcase_add_test(tc, test_resume_at_any_base_continues_the_same_order);
 	tcase_add_test(tc, test_an_epoch_that_is_all_consumed_has_no_rows);

@@ -74,6 +74,32 @@ START_TEST(test_a_producer_serves_so_many_ranks)
 }
 END_TEST
 
+START_TEST(test_repeats_have_a_limit_and_no_sampler_beside_them)
+{
+	/* Both sides of the limit; an epoch may be of any length; a caller's own order, and a producer, decide for
+	 * themselves. */
+	Batchd__Wire__Open o = usual("open");
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_uint_eq(r.spec.repeats, 1);
+	o.repeats = LOADER_MAX_REPEATS;
+	o.epoch_rows = UINT64_MAX;
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_uint_eq(r.spec.repeats, LOADER_MAX_REPEATS);
+	ck_assert_uint_eq(r.spec.epoch_rows, UINT64_MAX);
+	o.repeats++;
+	ck_assert_int_eq(make_as(0, &o, 0), REFUSED);
+	ck_assert_str_eq(err.field, "repeats");
+	o.repeats = 1;
+	o.own_batches = true;
+	ck_assert_int_eq(make_as(0, &o, 0), REFUSED);
+	ck_assert_str_eq(err.field, "epoch_rows");
+	Batchd__Wire__Open served = usual("serve:x");
+	served.repeats = 2;
+	ck_assert_int_eq(make_as(stranger(), &served, 0), REFUSED);
+	ck_assert_str_eq(err.field, "repeats");
+}
+END_TEST
+
 START_TEST(test_names_of_fields_are_sorted_and_checked)
 {
 	/* The same fields in another order are the same job; a name that is there twice, or could not be one of a field,
@@ -276,6 +302,7 @@ int main(void)
 	TCase *t = tcase_create("request");
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, test_a_producer_serves_so_many_ranks);
+	tcase_add_test(t, test_repeats_have_a_limit_and_no_sampler_beside_them);
 	tcase_add_test(t, test_names_of_fields_are_sorted_and_checked);
 	tcase_add_test(t, test_a_configured_name_becomes_its_source_and_transform);
 	tcase_add_test(t, test_users_of_a_data_set_are_respected);

@@ -22,6 +22,8 @@ static struct token sample_token(void)
 			   .seed = UINT64_MAX,
 			   .batch_size = 256,
 			   .consumers = 8,
+			   .repeats = 3,
+			   .epoch_rows = 1281024,
 			   .shuffle = true,
 			   .epoch = 89,
 			   .base = 77,

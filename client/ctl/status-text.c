@@ -305,6 +305,10 @@ static void print_loader_options(const json_t *l)
 		printf(", shuffled with seed %s", count(l, "seed", BUF));
 	if (json_is_true(json_object_get(l, "drop_last")))
 		printf(", last batch dropped");
+	if (status_text_number(l, "repeats") > 1)
+		printf(", each sample %s times", count(l, "repeats", BUF));
+	if (status_text_number(l, "epoch_rows") > 0)
+		printf(", %s rows an epoch", count(l, "epoch_rows", BUF));
 	putchar('\n');
 }
 

@@ -51,6 +51,8 @@ const char *loader_spec_difference(const struct loader_spec *a, const struct loa
 		{ "shuffle", a->shuffle, b->shuffle },
 		{ "seed", a->seed, b->seed },
 		{ "drop_last", a->drop_last, b->drop_last },
+		{ "repeats", a->repeats, b->repeats },
+		{ "epoch_rows", a->epoch_rows, b->epoch_rows },
 		{ "world_size", a->world_size, b->world_size },
 		{ "mode", a->share, b->share },
 		{ "num_workers", a->num_workers, b->num_workers },

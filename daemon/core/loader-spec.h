@@ -22,6 +22,8 @@ struct loader_spec {
 	uint32_t batch_size, world_size, num_workers;
 	uint32_t n_slots; /* 0: the daemon's default */
 	uint64_t seed, incarnation;
+	uint64_t epoch_rows;      /* 0: all */
+	uint32_t repeats;         /* of each sample in an epoch, at least 1 */
 	enum group_policy policy; /* share: what happens to a trainer that is too slow */
 	bool shuffle, drop_last, share, apply_exif, own_batches;
 	bool served; /* a producer makes the batches; then a share group is never async */

@@ -163,6 +163,8 @@ static struct plan_spec plan_spec_of(const struct loader *l, uint64_t epoch, uin
 				   .seed = l->spec.seed,
 				   .epoch = epoch,
 				   .base = base,
+				   .n_rows = l->spec.epoch_rows,
+				   .repeats = l->spec.repeats,
 				   .world_size = l->spec.share ? 1 : l->spec.world_size,
 				   .shuffle = l->spec.shuffle,
 				   .drop_last = l->spec.drop_last };
@@ -354,6 +356,11 @@ static uint64_t n_per_rank(const struct loader *l, uint64_t base)
 	return plan_spec_n_per_rank(&spec);
 }
 
+uint64_t loader_epoch_rows(const struct loader *l)
+{
+	return plan_length(dataset_n(l->recipe.dataset), l->spec.repeats, l->spec.epoch_rows);
+}
+
 uint64_t loader_n_batches(const struct loader *l, uint64_t base)
 {
 	/* The length of a producer's epoch is known only when the epoch is over. */
@@ -372,10 +379,11 @@ static uint64_t hash_loader(const struct loader *l)
 {
 	char text[512];
 	enum dtype dtype = l->layout.n_fields ? l->fields[0].dtype : DTYPE_UINT8;
-	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d %d",
+	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d %d %u %llx",
 			 (unsigned long long)dataset_id(l->recipe.dataset), (int)dtype, (int)l->spec.layout,
 			 l->spec.batch_size, l->spec.shuffle, (unsigned long long)l->spec.seed, l->spec.drop_last,
-			 l->spec.share, l->spec.apply_exif, l->spec.own_batches);
+			 l->spec.share, l->spec.apply_exif, l->spec.own_batches, l->spec.repeats,
+			 (unsigned long long)l->spec.epoch_rows);
 	uint64_t h = XXH3_64bits(text, (size_t)n);
 	const char *pipeline = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : "";
 	h = XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);

@@ -14,7 +14,12 @@
 #include "core/streams.h"
 
 /* LOADER_MAX_SERVED: ranks for which one producer makes batches; all of them connect to this daemon. */
-enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096, LOADER_MAX_SERVED = 256 };
+enum {
+	LOADER_MAX_SHARE = GROUP_MAX_PLACES,
+	LOADER_MAX_WORLD = 4096,
+	LOADER_MAX_SERVED = 256,
+	LOADER_MAX_REPEATS = 65536
+};
 
 struct loader;
 
@@ -92,7 +97,9 @@ int loader_seek(struct consumer *c, uint64_t seek, const struct position *to);
 void loader_finish_consumer(struct consumer *c);
 /* The memory that another stream takes. */
 size_t loader_stream_bytes(const struct loader *l);
-/* Of an epoch, for each rank, after base samples. */
+/* Rows of a whole epoch, of all ranks together, without padding; not for a served data set. */
+uint64_t loader_epoch_rows(const struct loader *l);
+/* Of an epoch, for each rank, after base rows. */
 uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 
 /* The memory that the orders to be kept (of this epoch and the next) will take in addition to existing ones. An order

@@ -1,8 +1,8 @@
 /* An epoch's order: torch's DistributedSampler written as arithmetic on positions.
  *
- * Position p of the epoch's order holds sample order[p]; rank r's i-th row is position base + i * W + r. After the last
- * sample the order begins again, which is DistributedSampler's padding, also when n < W and it has to repeat several
- * times. With drop_last nothing is padded because the rows stop earlier. A resumed epoch is the same with a base, so
+ * Position p of the epoch's order holds sample order[p / repeats]; rank r's i-th row is position base + i * W + r. After
+ * the last position the order begins again, which is DistributedSampler's padding, also when n < W and it has to repeat
+ * several times. With drop_last nothing is padded because the rows stop earlier. A resumed epoch is the same with a base, so
  * resuming with another world size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample while the
  * numbers fit. */
 #include "core/plan.h"
@@ -18,21 +18,38 @@ struct plan {
 	atomic_uint refs;
 	struct plan_spec spec;
 	uint64_t n_per_rank;
-	uint64_t n_left; /* samples from base on; positions beyond are padding */
+	uint64_t length; /* positions of the whole epoch */
+	uint64_t n_left; /* positions from base on; rows beyond are padding */
 	/* The order; both NULL without shuffle. */
 	uint32_t *order32; /* n_samples <= 2^32 */
 	uint64_t *order64;
 	struct charge charge;
 };
 
-static uint64_t samples_left(const struct plan_spec *spec)
+uint64_t plan_length(uint64_t n_samples, uint32_t repeats, uint64_t n_rows)
 {
-	return spec->base < spec->n_samples ? spec->n_samples - spec->base : 0;
+	uint64_t all;
+
+	if (__builtin_mul_overflow(n_samples, repeats ? repeats : 1, &all) || all > INT64_MAX)
+		all = INT64_MAX;
+	return n_rows && n_rows < all ? n_rows : all;
+}
+
+uint32_t plan_repeat(uint64_t position, uint64_t length, uint32_t repeats)
+{
+	return length ? (uint32_t)(position % length % repeats) : 0;
+}
+
+static uint64_t positions_left(const struct plan_spec *spec)
+{
+	uint64_t length = plan_length(spec->n_samples, spec->repeats, spec->n_rows);
+
+	return spec->base < length ? length - spec->base : 0;
 }
 
 uint64_t plan_spec_n_per_rank(const struct plan_spec *spec)
 {
-	uint64_t left = samples_left(spec), w = spec->world_size;
+	uint64_t left = positions_left(spec), w = spec->world_size;
 
 	if (!w) {
 		return 0;
@@ -98,7 +115,10 @@ int plan_create(const struct plan_spec *spec, struct plan **out)
 	}
 	atomic_init(&p->refs, 1);
 	p->spec = *spec;
-	p->n_left = samples_left(spec);
+	if (!p->spec.repeats)
+		p->spec.repeats = 1;
+	p->length = plan_length(spec->n_samples, spec->repeats, spec->n_rows);
+	p->n_left = positions_left(spec);
 	p->n_per_rank = plan_spec_n_per_rank(spec);
 	if (spec->shuffle && p->n_per_rank) {
 		int r = make_order(p);
@@ -148,7 +168,10 @@ uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i)
 	assert(rank < p->spec.world_size && i < p->n_per_rank);
 
 	uint64_t offset = row_offset(p, rank, i);
-	uint64_t at = offset < p->n_left ? p->spec.base + offset : (offset - p->n_left) % p->spec.n_samples;
+	uint64_t at = offset < p->n_left ? p->spec.base + offset : (offset - p->n_left) % p->length;
+
+	if (p->spec.repeats > 1)
+		at /= p->spec.repeats;
 
 	if (p->order32) {
 		return p->order32[at];

@@ -1,4 +1,5 @@
-/* The order of an epoch: sample for sample the order of torch.utils.data.DistributedSampler.
+/* The order of an epoch: sample for sample the order of torch.utils.data.DistributedSampler, with repeats that of
+ * repeated augmentation (torchvision's RASampler, timm's RepeatAugSampler).
  *
  * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making a
  * plan takes time linear in the data set (1.3 million samples: about 10 ms), so for large data sets an I/O thread makes
@@ -14,7 +15,9 @@
 struct plan_spec {
 	uint64_t n_samples;
 	uint64_t seed, epoch;
-	uint64_t base; /* samples of the epoch's order that the ranks have already consumed; 0 for a whole epoch */
+	uint64_t base;    /* positions of the epoch's order that the ranks have already consumed; 0 for a whole epoch */
+	uint64_t n_rows;  /* positions of an epoch; 0, or more than there are: all */
+	uint32_t repeats; /* a sample comes so often, each time in the next position; 0: once */
 	uint32_t world_size;
 	bool shuffle, drop_last;
 };
@@ -33,6 +36,10 @@ void plan_unref(struct plan *p);
 uint64_t plan_n_per_rank(const struct plan *p);
 /* The same number without making the plan. */
 uint64_t plan_spec_n_per_rank(const struct plan_spec *spec);
+/* Positions of an epoch, of all ranks together, without padding. */
+uint64_t plan_length(uint64_t n_samples, uint32_t repeats, uint64_t n_rows);
+/* How often the epoch's order has had the sample of a position before, padding left out: 0 to repeats - 1. */
+uint32_t plan_repeat(uint64_t position, uint64_t length, uint32_t repeats);
 /* i-th sample index of a rank, i < plan_n_per_rank. */
 uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i);
 /* Whether that row only repeats a sample so that all ranks get the same number. Such rows are always the last ones of a

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/plan.h"
 #include "core/stream.h"
 #include "pipeline/random.h"
 #include "util/container.h"
@@ -53,12 +54,28 @@ static uint64_t global_position(const struct row *r)
 	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
 }
 
-/* What the row's random draws are keyed by. The built-in order has a sample once per epoch, so its pixels do not depend
- * on the world size. A caller's own order may repeat a sample, and each time is another augmentation. */
+/* How often the built-in order has had the row's sample before in this epoch. */
+static uint32_t repeat_of(const struct row *r)
+{
+	const struct loader_spec *spec = r->source->spec;
+	const struct position *at = &r->slot->at;
+	uint64_t n = dataset_n(r->source->recipe->dataset), world = spec->share ? 1 : spec->world_size;
+	uint64_t row = at->step * spec->batch_size + r->number;
+	return plan_repeat(at->base + row * world + r->slot->stream->plan_rank,
+			   plan_length(n, spec->repeats, spec->epoch_rows), spec->repeats);
+}
+
+/* What the row's random draws are keyed by. The built-in order has a sample `repeats` times per epoch, so its pixels
+ * depend on which of these it is, and not on the world size; the first is as without repeats. A caller's own order may
+ * repeat a sample, and each time is another augmentation. */
 static struct sample_key pool_source_key_of(const struct row *r, uint64_t index)
 {
 	const struct loader_spec *spec = r->source->spec;
-	uint64_t seed = spec->own_batches ? random_seed_at(spec->seed, global_position(r)) : spec->seed;
+	uint64_t seed = spec->seed;
+	if (spec->own_batches)
+		seed = random_seed_at(seed, global_position(r));
+	else if (spec->repeats > 1)
+		seed = random_seed_again(seed, repeat_of(r));
 	return (struct sample_key){ seed, r->slot->at.epoch, index };
 }
 

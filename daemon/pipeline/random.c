@@ -6,9 +6,9 @@
 
 #include <Random123/philox.h>
 
-static uint64_t first_bits(uint64_t seed, uint32_t low, uint32_t high)
+static uint64_t first_bits(uint64_t seed, uint32_t low, uint32_t high, uint32_t purpose)
 {
-	philox4x32_ctr_t counter = { { low, high, 0, 0 } };
+	philox4x32_ctr_t counter = { { low, high, purpose, 0 } };
 	philox4x32_key_t key = { { (uint32_t)seed, (uint32_t)(seed >> 32) } };
 	philox4x32_ctr_t made = philox4x32(counter, key);
 
@@ -17,7 +17,12 @@ static uint64_t first_bits(uint64_t seed, uint32_t low, uint32_t high)
 
 uint64_t random_seed_at(uint64_t seed, uint64_t position)
 {
-	return first_bits(seed, (uint32_t)position, (uint32_t)(position >> 32));
+	return first_bits(seed, (uint32_t)position, (uint32_t)(position >> 32), 0);
+}
+
+uint64_t random_seed_again(uint64_t seed, uint32_t repeat)
+{
+	return repeat ? first_bits(seed, repeat, 0, RANDOM_REPEATS) : seed;
 }
 
 static void set_key(struct random *r, uint64_t seed)
@@ -29,7 +34,7 @@ static void set_key(struct random *r, uint64_t seed)
 
 void random_init(struct random *r, struct sample_key key, uint32_t place)
 {
-	set_key(r, place < 256 ? key.seed : first_bits(key.seed, place >> 8, RANDOM_PLACES));
+	set_key(r, place < 256 ? key.seed : first_bits(key.seed, place >> 8, RANDOM_PLACES, 0));
 	r->counter[0] = (uint32_t)key.index;
 	r->counter[1] = (uint32_t)(key.index >> 32);
 	r->counter[2] = (uint32_t)key.epoch;

@@ -10,7 +10,7 @@
 
 #include "pipeline/pipeline.h"
 
-enum { RANDOM_PLACES = 0x706c6163 };
+enum { RANDOM_PLACES = 0x706c6163, RANDOM_REPEATS = 0x72657065 };
 
 struct random {
 	uint32_t key[2];
@@ -29,8 +29,11 @@ void random_init(struct random *r, struct sample_key key, uint32_t place);
 struct random random_fork(struct random *r);
 /* The seed of one row in an order that may have a sample more than once: the first 64 bits of Philox4x32-10 of counter
  * (position low, position high, 0, 0) under the loader's seed. With it as sample_key.seed every row draws its own
- * numbers. The built-in order, which has each sample once, keeps the loader's seed. */
+ * numbers. */
 uint64_t random_seed_at(uint64_t seed, uint64_t position);
+/* The seed of a row of the built-in order whose sample has come `repeat` times before in its epoch: the seed itself for
+ * the first time, then the first 64 bits of Philox4x32-10 of counter (repeat, 0, RANDOM_REPEATS, 0). */
+uint64_t random_seed_again(uint64_t seed, uint32_t repeat);
 uint32_t random_bits(struct random *r);
 /* torch.empty(1).uniform_(from, to): float32 with 24 random bits, in [from, to). */
 float random_uniform(struct random *r, float from, float to);

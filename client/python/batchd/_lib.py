@@ -89,6 +89,8 @@ class Options(ctypes.Structure):
         ("node_world_size", ctypes.c_uint32),
         ("fields", ctypes.POINTER(ctypes.c_char_p)),
         ("n_fields", ctypes.c_uint32),
+        ("repeats", ctypes.c_uint32),
+        ("epoch_rows", ctypes.c_uint64),
     ]
 
 

@@ -290,6 +290,8 @@ class _Options:
     autostart: typing.Any
     reconnect: typing.Any
     producer_timeout: typing.Any
+    repeats: typing.Any
+    epoch_rows: typing.Any
 
     @classmethod
     def among(cls, arguments):
@@ -308,6 +310,10 @@ class DataLoader:
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
     sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of
                   drop_last as well. A sample that comes more than once is augmented anew each time, on every rank
+    repeats       repeated augmentation: each sample comes so many times in an epoch, one behind the other in the epoch's
+                  order, so that ranks side by side have the same sample, and is augmented anew each time
+    epoch_rows    where an epoch ends: its rows, of all ranks together; None: all. repeats=3 with
+                  epoch_rows=n // 256 * 256 are the epochs of torchvision's RASampler and timm's RepeatAugSampler
     transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects,
                   Compose included; None: the data set's default (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
@@ -389,6 +395,8 @@ class DataLoader:
         *,
         seed=0,
         drop_last=False,
+        repeats=1,
+        epoch_rows=None,
         sampler=None,
         batch_sampler=None,
         transform=None,
@@ -474,6 +482,10 @@ class DataLoader:
         self.timeout = timeout
         if batch_sampler is not None and sampler is None and (shuffle or drop_last):
             raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
+        if batch_sampler is not None and (repeats != 1 or epoch_rows is not None):
+            raise ValueError(
+                f"a sampler of yours decides itself how often a sample comes: leave {'repeats' if repeats != 1 else 'epoch_rows'} out"
+            )
         self._fix(batch_size=self._check_batch_size(batch_size, batch_sampler))
         self._progress = progress
         self._follows = rank is None and world_size is None  # also a process group that is made later
@@ -486,6 +498,10 @@ class DataLoader:
         self._watcher = None
         _accelerate.adapt(DataLoader)
         self._open()
+        if epoch_rows is not None and epoch_rows > self._info.n_samples * repeats:
+            most = self._info.n_samples * repeats
+            self.close()
+            raise ValueError(f"epoch_rows is {epoch_rows}, and an epoch has {most} rows: each sample {repeats} times")
         self._fix(dataset=Dataset(self), sampler=Sampler(self) if sampler is None else sampler)
         # Where the next iteration begins. An iteration takes its epoch with its first batch; only then do these change.
         self._counted = 0  # its epoch, unless set_epoch names it
@@ -558,6 +574,8 @@ class DataLoader:
             self.drop_last and not o.own_batches,
             bool(asked.apply_exif),
         )
+        o.repeats = _check.number("repeats", asked.repeats, 1, 2**16)
+        o.epoch_rows = 0 if asked.epoch_rows is None else _check.number("epoch_rows", asked.epoch_rows, 1, 2**63 - 1)
         o.producer_timeout_ms = _check.milliseconds("producer_timeout", asked.producer_timeout, 1)
         if self._wish.wanted is not None:
             names = [_check.text("fields", name) for name in self._wish.wanted]
@@ -619,7 +637,17 @@ class DataLoader:
         o, i = self._options, self._info
         if i.served or o.mode != _lib.MODES.index("shard") or o.world_size == 1:
             return
-        asked = (o.batch_size, o.seed, o.shuffle, o.drop_last, o.transform, o.job, o.own_batches)
+        asked = (
+            o.batch_size,
+            o.seed,
+            o.shuffle,
+            o.drop_last,
+            o.transform,
+            o.job,
+            o.own_batches,
+            o.repeats,
+            o.epoch_rows,
+        )
         try:
             _agree.check(
                 (self._spec, *asked), (i.content_id, i.n_samples), i.daemon_version.decode(), int(o.incarnation)

@@ -386,12 +386,18 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 
 static int open_shards(struct source *s, const char *patterns, const char *kind, struct fault *f)
 {
-	const char *next, *fields = field_list(patterns);
+	const char *next, *fields = field_list(patterns), *folder;
 	char pattern[PATH_MAX], *all = fields ? strndup(patterns, (size_t)(fields - patterns)) : strdup(patterns);
 	int r = 0;
 
 	if (!all)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	/* "ARCHIVE.zip!/FOLDER" */
+	folder = strcmp(kind, "zip") == 0 ? strstr(all, "!/") : NULL;
+	if (folder) {
+		all[folder - all] = '\0';
+		folder = patterns + (folder - all);
+	}
 	for (patterns = all; r == 0 && patterns; patterns = next ? next + 2 : NULL) {
 		size_t n;
 
@@ -406,7 +412,9 @@ static int open_shards(struct source *s, const char *patterns, const char *kind,
 		r = add_pattern(s, pattern, kind, f);
 	}
 	free(all);
-	return r < 0 || !fields ? r : add_text(s, fields, f);
+	if (r == 0 && (folder || fields)) /* `folder` has the fields at its end */
+		r = add_text(s, folder ? folder : fields, f);
+	return r;
 }
 
 #define OTHER_FORMATS \
@@ -429,6 +437,8 @@ static int refuse_path(const char *path, struct fault *f)
 		kind = "npy";
 	else if (dot && strcmp(dot, ".tar") == 0)
 		kind = "tar";
+	else if (dot && strcmp(dot, ".zip") == 0)
+		kind = "zip";
 	else if (dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".lst") == 0))
 		kind = "files";
 	if (kind)
@@ -452,7 +462,7 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 		return fault_set(
 			f, BATCHD_E_INVALID,
 			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, tar:SHARDS, "
-			"npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
+			"mds:SHARDS, zip:FILE, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
 			"random:...; " OTHER_FORMATS,
 			name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
@@ -467,7 +477,7 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	if (!dataset || !*dataset)
 		return fault_set(
 			f, BATCHD_E_INVALID,
-			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, npy:FILE[,FILE], "
+			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], "
 			"tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = source_open_folder(s, dataset + 12, f);
@@ -489,6 +499,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 		r = open_tokens(s, dataset + 7, f);
 	else if (strncmp(dataset, "mds:", 4) == 0)
 		r = open_shards(s, dataset + 4, "mds", f);
+	else if (strncmp(dataset, "zip:", 4) == 0)
+		r = open_shards(s, dataset + 4, "zip", f);
 	else
 		r = keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))

@@ -103,9 +103,11 @@ static char *absolute_source(const char *source)
 	if (!colon || !colon[1] || strncmp(source, "random:", n_kind) == 0)
 		return strdup(source);
 
-	const char *separator = strncmp(source, "npy:", 4) == 0                                      ? ","
-				: strncmp(source, "tar:", 4) == 0 || strncmp(source, "mds:", 4) == 0 ? "::"
-												     : NULL;
+	const char *separator =
+		strncmp(source, "npy:", 4) == 0 ? ","
+		: strncmp(source, "tar:", 4) == 0 || strncmp(source, "mds:", 4) == 0 || strncmp(source, "zip:", 4) == 0
+			? "::"
+			: NULL;
 	char *result = strndup(source, n_kind);
 
 	for (const char *path = colon + 1; path && result;) {

@@ -51,7 +51,7 @@ static bool has_prefix(const char *s, const char *prefix)
 static const char *default_transform(const char *source)
 {
 	return has_prefix(source, "imagefolder:") || has_prefix(source, "files:") || has_prefix(source, "tar:") ||
-			       has_prefix(source, "mds:")
+			       has_prefix(source, "mds:") || has_prefix(source, "zip:")
 		       ? "train224"
 		       : "";
 }
@@ -67,7 +67,7 @@ static int request_resolve(const struct config *config, const Batchd__Wire__Open
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
 			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or "
-			"imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, npy:FILE[,FILE], tokens:FILE,length=T, random:..., or serve:NAME to wait for a producer",
+			"imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], tokens:FILE,length=T, random:..., or serve:NAME to wait for a producer",
 			open->dataset);
 	if (d && !request_may_use(d, who))
 		return refuse(

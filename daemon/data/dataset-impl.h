@@ -63,6 +63,7 @@ int memory_open(const struct dataset_source *source, const char *rest, struct da
 int tokens_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 
 #endif

@@ -9,22 +9,23 @@
 #include <xxhash.h>
 
 #define EXTENTS_MAGIC 0x544e545848435442ull /* "BTCHXTNT" in memory on a little-endian machine */
-#define EXTENTS_VERSION 1u
+#define EXTENTS_VERSION 2u
 #define EXTENTS_MAX (1ull << 40) /* of counts, so that sums of sizes do not overflow */
 
 struct header {
 	struct block_header block;
 	uint64_t n, n_text, n_column_bytes;
-	uint32_t n_shards, reserved;
+	uint32_t n_shards, has_content;
 };
 
 struct places {
-	uint64_t shards, at, name, columns, n_bytes, shard, text, end;
+	uint64_t shards, at, name, columns, n_bytes, shard, content, text, end;
 };
 
 static bool extents_lay_out(const struct header *h, struct places *p)
 {
-	if (h->n > EXTENTS_MAX || h->n_text > EXTENTS_MAX || h->n_column_bytes > EXTENTS_MAX || h->n_column_bytes % 8) {
+	if (h->n > EXTENTS_MAX || h->n_text > EXTENTS_MAX || h->n_column_bytes > EXTENTS_MAX || h->n_column_bytes % 8 ||
+	    h->has_content > 1) {
 		return false;
 	}
 	p->shards = sizeof(*h);
@@ -33,7 +34,8 @@ static bool extents_lay_out(const struct header *h, struct places *p)
 	p->columns = p->name + h->n * 8;
 	p->n_bytes = p->columns + h->n_column_bytes;
 	p->shard = p->n_bytes + h->n * 4;
-	p->text = p->shard + h->n * 4;
+	p->content = p->shard + h->n * 4;
+	p->text = p->content + h->has_content * h->n * sizeof(struct extent_content);
 	p->end = p->text + h->n_text;
 	return true;
 }
@@ -50,6 +52,7 @@ static int extents_point_into(struct extents *ix, const struct header *h, const 
 	ix->name = (const void *)(base + p->name);
 	ix->n_bytes = (const void *)(base + p->n_bytes);
 	ix->shard = (const void *)(base + p->shard);
+	ix->content = h->has_content ? (const void *)(base + p->content) : NULL;
 	ix->text = base + p->text;
 	return columns_parse(base + p->columns, h->n_column_bytes, h->n, &ix->columns);
 }
@@ -113,16 +116,23 @@ int extents_add_shard(struct extents_builder *b, const char *name, const struct 
 	return r;
 }
 
-int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const char *name, size_t n_name)
+int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const struct extent_content *content,
+		const char *name, size_t n_name)
 {
 	int r = block_grow(b->meter, &b->at, &b->at_capacity, b->n + 1, sizeof(*b->at));
 
 	r = r ? r : block_grow(b->meter, &b->name, &b->name_capacity, b->n + 1, sizeof(*b->name));
 	r = r ? r : block_grow(b->meter, &b->n_bytes, &b->bytes_capacity, b->n + 1, sizeof(*b->n_bytes));
 	r = r ? r : block_grow(b->meter, &b->shard, &b->shard_capacity, b->n + 1, sizeof(*b->shard));
+	if (!r && b->has_content) {
+		r = block_grow(b->meter, &b->content, &b->content_capacity, b->n + 1, sizeof(*b->content));
+	}
 	r = r ? r : text_add(&b->text, name, n_name, &b->name[b->n]);
 	if (r) {
 		return r;
+	}
+	if (b->has_content) {
+		b->content[b->n] = *content;
 	}
 	b->at[b->n] = at;
 	b->n_bytes[b->n] = n_bytes;
@@ -152,7 +162,8 @@ int extents_copy_shard(struct extents_builder *b, const struct extents *from, ui
 	for (uint64_t i = s->first; !r && i < s->first + s->n; i++) {
 		const char *name = from->text + from->name[i];
 
-		r = extents_add(b, from->at[i], from->n_bytes[i], name, strlen(name));
+		r = extents_add(b, from->at[i], from->n_bytes[i], from->content ? &from->content[i] : NULL, name,
+				strlen(name));
 		r = r ? r : columns_copy_row(&b->columns, &from->columns, i);
 	}
 	return r;
@@ -175,6 +186,7 @@ static void extents_fill_block(const struct extents_builder *b, char *base, cons
 	columns_write(&b->columns, base + p->columns);
 	extents_copy_array(base + p->n_bytes, b->n_bytes, b->n * 4);
 	extents_copy_array(base + p->shard, b->shard, b->n * 4);
+	extents_copy_array(base + p->content, b->content, h->has_content * b->n * sizeof(*b->content));
 	extents_copy_array(base + p->text, b->text.bytes, b->text.n);
 	block_seal(base);
 }
@@ -185,7 +197,8 @@ int extents_build(struct extents_builder *b, struct extents *out)
 			    .n = b->n,
 			    .n_text = b->text.n,
 			    .n_column_bytes = columns_size(&b->columns),
-			    .n_shards = (uint32_t)b->n_shards };
+			    .n_shards = (uint32_t)b->n_shards,
+			    .has_content = b->has_content };
 	struct places p;
 	int r = b->n_shards < UINT32_MAX && extents_lay_out(&h, &p) ? 0 : -EFBIG;
 
@@ -207,13 +220,15 @@ void extents_builder_finish(struct extents_builder *b)
 
 	meter_give(meter, b->shards_capacity * sizeof(*b->shards) + b->at_capacity * sizeof(*b->at) +
 				  b->name_capacity * sizeof(*b->name) + b->bytes_capacity * sizeof(*b->n_bytes) +
-				  b->shard_capacity * sizeof(*b->shard) + b->text.capacity);
+				  b->shard_capacity * sizeof(*b->shard) + b->content_capacity * sizeof(*b->content) +
+				  b->text.capacity);
 	columns_builder_finish(&b->columns);
 	free(b->shards);
 	free(b->at);
 	free(b->name);
 	free(b->n_bytes);
 	free(b->shard);
+	free(b->content);
 	free(b->text.bytes);
 	*b = (struct extents_builder){ 0 };
 }
@@ -235,6 +250,13 @@ static bool shards_are_sound(const struct extents *ix, uint64_t n_text)
 	return next == ix->n;
 }
 
+static bool content_is_sound(const struct extents *ix, uint64_t i)
+{
+	const struct extent_content *c = ix->content ? &ix->content[i] : NULL;
+
+	return !c || (c->deflated ? c->deflated == 1 : c->n_bytes == ix->n_bytes[i]);
+}
+
 static bool samples_are_sound(const struct extents *ix, uint64_t n_text)
 {
 	for (uint64_t i = 0; i < ix->n; i++) {
@@ -245,7 +267,7 @@ static bool samples_are_sound(const struct extents *ix, uint64_t n_text)
 		}
 		s = &ix->shards[ix->shard[i]];
 		if (i - s->first >= s->n || ix->n_bytes[i] > s->stamp.n_bytes ||
-		    ix->at[i] > s->stamp.n_bytes - ix->n_bytes[i]) {
+		    ix->at[i] > s->stamp.n_bytes - ix->n_bytes[i] || !content_is_sound(ix, i)) {
 			return false;
 		}
 	}

@@ -1,10 +1,11 @@
 /* The index of a packed data set: which bytes of which shard a sample is, its name, and its small values in columns. One
  * block of memory, in the same format as on disk (block.h).
  *
- * A sample costs 24 bytes, its name and its values. */
+ * A sample costs 24 bytes (36 in zip archives), its name and its values. */
 #ifndef BATCHD_EXTENTS_H
 #define BATCHD_EXTENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -26,21 +27,34 @@ struct extents_shard {
 		first_left_out; /* groups that lack a field; offset in text of the first one's name, or 0 */
 };
 
+/* A sample that its shard has in another form, as zip does: what its bytes are once they are unpacked. */
+struct extent_content {
+	uint32_t n_bytes, crc;
+	uint32_t deflated; /* 0: stored as it is */
+};
+
 struct extents {
 	void *block; /* owned; everything below points into it */
 	size_t block_bytes;
 	uint64_t n;
 	uint32_t n_shards;
-	const struct extents_shard *shards; /* their samples follow each other */
-	const uint64_t *at;                 /* of each sample, offset in its shard */
-	const uint64_t *name;               /* of each sample, offset in text */
-	const uint32_t *n_bytes;            /* of each sample */
-	const uint32_t *shard;              /* of each sample */
+	const struct extents_shard *shards;   /* their samples follow each other */
+	const uint64_t *at;                   /* of each sample, offset in its shard */
+	const uint64_t *name;                 /* of each sample, offset in text */
+	const uint32_t *n_bytes;              /* of each sample, in its shard */
+	const uint32_t *shard;                /* of each sample */
+	const struct extent_content *content; /* of each sample; NULL: shards have samples as they are */
 	struct columns columns;
 	const char *text; /* NUL-terminated strings */
 };
 
 void extents_finish(struct extents *ix);
+
+/* The length of a sample's bytes once they are read. */
+static inline uint32_t extents_content_bytes(const struct extents *ix, uint64_t i)
+{
+	return ix->content ? ix->content[i].n_bytes : ix->n_bytes[i];
+}
 
 static inline const char *extents_shard_name(const struct extents *ix, uint32_t shard)
 {
@@ -60,11 +74,15 @@ struct extents_builder {
 	size_t n_shards, shards_capacity;
 	uint64_t *at, *name;
 	uint32_t *n_bytes, *shard;
-	size_t n, at_capacity, name_capacity, bytes_capacity, shard_capacity;
+	bool has_content; /* set by the caller: each sample has an extent_content */
+	struct extent_content *content;
+	size_t n, at_capacity, name_capacity, bytes_capacity, shard_capacity, content_capacity;
 	struct text text;
 };
 int extents_add_shard(struct extents_builder *b, const char *name, const struct shard_stamp *stamp);
-int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const char *name, size_t n_name);
+/* content: NULL unless the builder has_content. */
+int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const struct extent_content *content,
+		const char *name, size_t n_name);
 /* Counts a group of members that is no sample. */
 int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name);
 /* Adds the samples of a shard of another index, which has the same columns, to the shard that was added last. */

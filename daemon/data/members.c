@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <xxhash.h>
 
+#include "data/file.h"
 #include "data/name.h"
 
 bool member_split(const char *name, size_t n_name, size_t *n_key)
@@ -166,6 +167,11 @@ static int name_sample(struct members *m)
 	return text_add(&m->key, m->image_extension, strlen(m->image_extension), &unused);
 }
 
+static uint32_t image_stored_bytes(const struct members *m)
+{
+	return (uint32_t)(m->builder->has_content ? m->image.n_stored : m->image.n_bytes);
+}
+
 static int members_end_sample(struct members *m)
 {
 	struct extents_builder *b = m->builder;
@@ -181,7 +187,9 @@ static int members_end_sample(struct members *m)
 		r = extents_leave_out(b, m->key.bytes, m->key.n - 1);
 	} else if (!r) {
 		r = name_sample(m);
-		r = r ? r : extents_add(b, m->image.at, (uint32_t)m->image.n_bytes, m->key.bytes, m->key.n - 1);
+		r = r ? r
+		      : extents_add(b, m->image.at, image_stored_bytes(m), &m->image.content, m->key.bytes,
+				    m->key.n - 1);
 		r = r ? r : put_values(m);
 	}
 	m->key.n = m->values.n = 0;
@@ -227,7 +235,9 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 					   (int)(member->n_name < 200 ? member->n_name : 200), member->name,
 					   (unsigned long long)member->n_bytes);
 	}
-	if (!bytes) {
+	if (!bytes && m->fetch) {
+		r = m->fetch(m->fetch_arg, member, &bytes);
+	} else if (!bytes) {
 		r = shard_reader_get(m->reader, member->at, (size_t)member->n_bytes, &bytes);
 	}
 	if (r < 0) {
@@ -248,6 +258,10 @@ static int members_take(struct members *m, const struct member *member, const ch
 		m->image_rank = rank;
 		m->image = *member;
 		snprintf(m->image_extension, sizeof(m->image_extension), "%.*s", (int)n, extension);
+		if (m->builder->has_content &&
+		    (member->n_bytes > FILE_MAX_BYTES || member->n_stored > FILE_MAX_BYTES)) {
+			return shard_reader_refuse(m->reader, member->at, "an image of more than 256 MiB");
+		}
 		if (member->n_bytes > UINT32_MAX) {
 			return shard_reader_refuse(m->reader, member->at, "an image of 4 GiB or more");
 		}

@@ -10,6 +10,7 @@
 
 enum {
 	MEMBER_NAME_BYTES = 4096,
+	FOLDER_BYTES = 1024,
 	MEMBERS_MAX = 256,                           /* of one sample */
 	MEMBER_VALUE_BYTES = SHARD_READER_MAX_BYTES, /* of a value that is kept in memory */
 };
@@ -19,6 +20,7 @@ struct member_fields {
 	char image_name[COLUMN_NAME_BYTES]; /* of the field */
 	char image[COLUMN_NAME_BYTES];      /* extensions in order of preference: "jpg;jpeg;png" */
 	bool is_listed;                     /* the caller has named the fields */
+	char folder[FOLDER_BYTES];          /* zip: only members whose names begin so: "", or "train/" */
 	unsigned n_values;
 	struct member_value {
 		char name[COLUMN_NAME_BYTES];
@@ -33,12 +35,19 @@ struct member {
 	size_t n_name;
 	uint64_t at, n_bytes; /* of its data in the shard, which has them */
 	const char *value;    /* n_bytes of data instead of those in the shard; NULL: none */
+	/* Only where the builder has_content: the bytes that the shard has at `at`, and what they become. */
+	uint64_t n_stored;
+	struct extent_content content;
 };
 
 struct members {
 	struct member_fields *fields;
 	struct shard_reader *reader;
 	struct extents_builder *builder; /* gets its columns with the first sample */
+	/* Reads a member that has content, of at most MEMBER_VALUE_BYTES; *bytes is valid until the next call. 0 or
+	 * negative errno with the reader's err. */
+	int (*fetch)(void *arg, const struct member *member, const uint8_t **bytes);
+	void *fetch_arg;
 	/* private: the sample that is being gathered. Ranks: 0 none yet, else the place in the list of extensions, from 1 */
 	struct text key, values;
 	struct member image;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "data/cache-dir.h"
+#include "data/class-folders.h"
 #include "data/column-fields.h"
 #include "data/fingerprint.h"
 #include "data/mds.h"
@@ -21,6 +22,8 @@
 #include "data/shards.h"
 #include "data/tar.h"
 #include "data/tree.h"
+#include "data/zip-content.h"
+#include "data/zip.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -32,7 +35,8 @@ struct packed {
 	struct dataset base;
 	struct shards shards;
 	struct extents index;
-	int label; /* its column; -1: none */
+	int label;                    /* its column; -1: none */
+	struct class_folders folders; /* of an archive without a list of fields */
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 };
 
@@ -42,10 +46,20 @@ static int packed_read(struct dataset *ds, uint64_t index, enum read_how how, st
 		       struct dataset_error *err)
 {
 	struct packed *p = (struct packed *)ds;
-	uint32_t shard = p->index.shard[index];
+	uint32_t shard = p->index.shard[index], n = p->index.n_bytes[index];
+	const struct extent_content *content = p->index.content ? &p->index.content[index] : NULL;
+	int r = content ? zip_content_reserve(out, n, content) : 0;
+	const char *why;
+	char name[400];
 
-	return shards_read(&p->shards, shard, &p->index.shards[shard].stamp, how, p->index.at[index],
-			   p->index.n_bytes[index], out, err);
+	r = r < 0 ? r
+		  : shards_read(&p->shards, shard, &p->index.shards[shard].stamp, how, p->index.at[index], n, out, err);
+	why = r == 0 && content ? zip_content_unpack(out, n, content) : NULL;
+	if (why) {
+		extents_name(&p->index, index, name, sizeof(name));
+		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %s", name, why);
+	}
+	return r;
 }
 
 static int packed_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)
@@ -53,7 +67,7 @@ static int packed_is_current(struct dataset *ds, uint64_t index, enum read_how h
 	struct packed *p = (struct packed *)ds;
 	uint32_t shard = p->index.shard[index];
 
-	return b->n_bytes != p->index.n_bytes[index]
+	return b->n_bytes != extents_content_bytes(&p->index, index)
 		       ? 0
 		       : shards_is_current(&p->shards, shard, &p->index.shards[shard].stamp, how, b);
 }
@@ -63,6 +77,9 @@ static int64_t packed_label_of(const struct packed *p, uint64_t index)
 	size_t n;
 	int64_t label;
 
+	if (p->folders.labels) {
+		return p->folders.labels[index];
+	}
 	if (p->label < 0 || p->index.columns.list[p->label].kind != COLUMN_INT64) {
 		return (int64_t)index; /* as for arrays: a sample without label is labelled by its index */
 	}
@@ -94,9 +111,11 @@ static struct fingerprint_sample sample_print(const void *arg, uint64_t i)
 	uint64_t hash = XXH3_64bits(shard, strlen(shard));
 	int64_t label = packed_label_of(p, i);
 
-	hash = XXH3_64bits_withSeed(name, strlen(name), hash + p->index.n_bytes[i]);
+	hash = XXH3_64bits_withSeed(name, strlen(name), hash + extents_content_bytes(&p->index, i));
 	/* An index as label says nothing of the sample itself. */
-	return (struct fingerprint_sample){ hash, p->label < 0 ? 0 : (uint32_t)XXH3_64bits(&label, sizeof(label)) };
+	return (struct fingerprint_sample){ hash, p->label < 0 && !p->folders.labels
+							  ? 0
+							  : (uint32_t)XXH3_64bits(&label, sizeof(label)) };
 }
 
 static void sample_name(const void *arg, uint64_t i, char *buf, size_t size)
@@ -123,7 +142,13 @@ static void packed_destroy(struct dataset *ds)
 
 	shards_finish(&p->shards);
 	extents_finish(&p->index);
+	class_folders_finish(&p->folders);
 	free(p);
+}
+
+static const char *packed_class_name(const struct dataset *ds, uint32_t i)
+{
+	return class_folders_name(&((const struct packed *)ds)->folders, i);
 }
 
 static const struct dataset_ops packed_ops = {
@@ -133,6 +158,7 @@ static const struct dataset_ops packed_ops = {
 	.value = packed_value,
 	.compare = packed_compare,
 	.name = packed_name,
+	.class_name = packed_class_name,
 };
 
 /* ---- opening ---- */
@@ -311,7 +337,9 @@ static void sum_bytes(struct opening *o)
 
 static int packed_build(struct opening *o, struct extents *out)
 {
-	struct extents_builder b = { .meter = o->source->meter, .columns = { .meter = o->source->meter } };
+	struct extents_builder b = { .meter = o->source->meter,
+				     .columns = { .meter = o->source->meter },
+				     .has_content = o->format->is_archive };
 	uint32_t n = (uint32_t)o->packed->shards.names.n;
 	int r = 0;
 
@@ -349,6 +377,7 @@ static bool packed_kept_path(const struct opening *o, char *path, size_t size)
 		key.roots[i][1] = st.st_ino;
 	}
 	key.fields = XXH3_64bits_withSeed(o->format->kind, strlen(o->format->kind), 0);
+	key.fields = XXH3_64bits_withSeed(o->fields.folder, strlen(o->fields.folder), key.fields + o->fields.is_listed);
 	key.fields = XXH3_64bits_withSeed(o->fields.image, strlen(o->fields.image), key.fields);
 	for (unsigned k = 0; k < o->fields.n_values; k++) {
 		const struct member_value *v = &o->fields.values[k];
@@ -365,6 +394,10 @@ static void packed_load_kept(struct opening *o, const char *path)
 {
 	int r = extents_load(path, &o->old);
 
+	if (r == 0 && (o->old.content != NULL) != o->format->is_archive) {
+		extents_finish(&o->old);
+		r = -EINVAL;
+	}
 	if (r == 0 && meter_take(o->source->meter, o->old.block_bytes)) {
 		extents_finish(&o->old); /* building a new one reports the error */
 	} else if (r < 0 && r != -ENOENT) {
@@ -489,7 +522,10 @@ static void packed_describe(struct packed *p, const struct opening *o)
 
 	p->shards.names.meter = NULL; /* of the opening */
 	p->base.n = p->index.n;
-	p->base.memory_bytes = sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards);
+	p->base.memory_bytes = sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards) +
+			       class_folders_memory_bytes(&p->folders);
+	p->base.n_classes = p->folders.labels ? (uint32_t)p->folders.n : 0;
+	p->folders.text.meter = NULL;
 	p->base.is_image = true;
 	p->base.server = p->shards.server;
 	p->base.id = extents_hash(&p->index, XXH3_64bits(o->rest, strlen(o->rest)));
@@ -497,6 +533,58 @@ static void packed_describe(struct packed *p, const struct opening *o)
 	p->base.cache_id = cache_id_of(p, o->source->access);
 	fingerprint_make_samples(&samples, p->fingerprint);
 	p->base.fingerprint = p->fingerprint;
+}
+
+static const char *sample_path(const void *arg, uint64_t i)
+{
+	const struct extents *ix = arg;
+
+	return ix->text + ix->name[i];
+}
+
+static int find_classes(struct opening *o)
+{
+	struct extents *ix = &o->packed->index;
+	uint64_t odd;
+	int r;
+
+	if (!o->format->is_archive || o->field_list) {
+		return 0;
+	}
+	r = class_folders_make(sample_path, ix, ix->n, o->source->meter, &o->packed->folders, &odd);
+	if (r == -EINVAL) {
+		char name[300];
+
+		extents_name(ix, odd, name, sizeof(name));
+		return dataset_fail(o->err, DATASET_E_INVALID, r,
+				    "%s lies in no class folder, and pictures of other archives do: name their common "
+				    "folder (ARCHIVE.zip!/FOLDER), or list fields",
+				    name);
+	}
+	return r ? packed_no_room(o, r) : 0;
+}
+
+/* "PATTERN!/FOLDER": only what lies below the folder. */
+static int split_folder(struct opening *o, char *pattern)
+{
+	char *mark = o->format->is_archive ? strstr(pattern, "!/") : NULL;
+	size_t n = mark ? strlen(mark + 2) : 0;
+
+	if (!mark) {
+		return 0;
+	}
+	*mark = '\0';
+	while (n && mark[1 + n] == '/') {
+		n--;
+	}
+	if (n + 2 > sizeof(o->fields.folder)) {
+		return dataset_fail(o->err, DATASET_E_INVALID, -ENAMETOOLONG,
+				    "%.200s: a folder of more than %d bytes in the archive", o->rest, FOLDER_BYTES - 2);
+	}
+	if (n) {
+		snprintf(o->fields.folder, sizeof(o->fields.folder), "%.*s/", (int)n, mark + 2);
+	}
+	return 0;
 }
 
 static int packed_open_all(struct opening *o)
@@ -513,7 +601,8 @@ static int packed_open_all(struct opening *o)
 		return packed_no_room(o, r);
 	}
 	r = make_index(o);
-	return r ? r : packed_check(o);
+	r = r ? r : packed_check(o);
+	return r ? r : find_classes(o);
 }
 
 int packed_open(const struct packed_format *format, const struct dataset_source *source, const char *rest,
@@ -535,6 +624,7 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	}
 	member_spec_split(pattern, &o.field_list);
 	r = member_spec_parse(o.field_list, &o.fields, err);
+	r = r < 0 ? r : split_folder(&o, pattern);
 	if (r < 0) {
 		return r;
 	}
@@ -566,14 +656,23 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	static const struct packed_format format = { "tar", ".tar", tar_scan };
+	static const struct packed_format format = { .kind = "tar", .ending = ".tar", .scan = tar_scan };
 
 	return packed_open(&format, source, rest, out, err);
 }
 
 int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	static const struct packed_format format = { "mds", ".mds", mds_scan };
+	static const struct packed_format format = { .kind = "mds", .ending = ".mds", .scan = mds_scan };
+
+	return packed_open(&format, source, rest, out, err);
+}
+
+int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	static const struct packed_format format = {
+		.kind = "zip", .ending = ".zip", .is_archive = true, .scan = zip_scan
+	};
 
 	return packed_open(&format, source, rest, out, err);
 }

@@ -280,7 +280,8 @@ static int take_member(struct members *m, struct entry *e)
 	if (!is_regular(e->type) || e->name[e->n_name - 1] == '/' || is_meta(e->name, e->n_name)) {
 		return 0;
 	}
-	return members_add(m, &(struct member){ e->name, e->n_name, e->data_at, e->n_bytes, NULL });
+	return members_add(
+		m, &(struct member){ .name = e->name, .n_name = e->n_name, .at = e->data_at, .n_bytes = e->n_bytes });
 }
 
 /* Takes the header at e->header_at. *n_data: how many bytes follow it. */

@@ -430,9 +430,9 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 	return sound && !inflate_is_over(&w, end);
 }
 
-enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n)
+void inflate_begin_raw(struct inflate *s, const uint8_t *stream, size_t n)
 {
-	s->next = stream + 2;
+	s->next = stream;
 	s->end = stream + n;
 	s->bits = 0;
 	s->n_bits = 0;
@@ -440,6 +440,12 @@ enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, siz
 	s->last = false;
 	s->n_out = 0;
 	s->n_blocks = 0;
+}
+
+enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n)
+{
+	inflate_begin_raw(s, stream, n);
+	s->next = stream + 2;
 	/* Deflate, a window that exists, no dictionary, and the header's own check. */
 	if (n < 2 || (stream[0] & 0x0f) != 8 || stream[0] >> 4 > 7 || (stream[1] & 0x20) ||
 	    ((uint32_t)stream[0] << 8 | stream[1]) % 31 != 0)

@@ -1,10 +1,10 @@
-"""Shards of tar: how fast their index is made, and pictures from them against the same pictures in a folder.
+"""Shards of tar and archives of zip: how fast their index is made, and pictures from them against the same pictures in a folder.
 
 python tests/bench/shards.py --build build [--data DIR] [--samples 100000] [--bytes 10000] [--rounds 3]
 
 The index is made of --samples samples (a picture of --bytes bytes and a label) in 10 shards, in the page cache: samples
-a second and bytes of shards a second, once without a kept index and once with one. `train224` is the first epoch, without
-caches, of the pictures in --data from a folder and from shards, in turn; a ratio is the median of the rounds' own ratios. CPU time is that of trainer and daemon.
+a second and bytes of shards a second, once without a kept index and once with one, for tar and for zip. `train224` is the first epoch, without
+caches, of the pictures in --data from a folder, from shards, and from archives of stored and of deflated pictures, in turn; a ratio is the median of the rounds' own ratios. CPU time is that of trainer and daemon.
 """
 
 import argparse
@@ -18,10 +18,12 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 
 from runner import Runner
 
 SHARDS = 10
+SOURCES = {"folder": None, "tar": "tar", "stored": "zip", "deflated": "zip"}
 
 
 def header(name, n_bytes):
@@ -42,6 +44,15 @@ def write_shards(folder, pictures):
             f.write(bytes(1024))
 
 
+def write_archives(folder, pictures, method=zipfile.ZIP_STORED):
+    folder.mkdir()
+    for s in range(SHARDS):
+        with zipfile.ZipFile(folder / f"train-{s:03}.zip", "w", method) as z:
+            for i in range(len(pictures) * s // SHARDS, len(pictures) * (s + 1) // SHARDS):
+                data, label = pictures[i]
+                z.writestr(f"{label:04}/{i:08}.jpg", data)
+
+
 class Same:
     """So many pictures that are one."""
 
@@ -56,14 +67,22 @@ class Same:
 
 
 def index(args, scratch):
-    write_shards(scratch / "many", Same(args.samples, args.bytes))
-    n_bytes = sum(p.stat().st_size for p in (scratch / "many").iterdir())
-    (scratch / "cache").mkdir()
-    tool = [args.build / "tests" / "tools" / "dataset", f"tar:{scratch}/many"]
+    same = Same(args.samples, args.bytes)
+    write_shards(scratch / "tar", same)
+    index_one(args, scratch, "tar")
+    write_archives(scratch / "zip", same)
+    index_one(args, scratch, "zip")
+
+
+def index_one(args, scratch, kind):
+    n_bytes = sum(p.stat().st_size for p in (scratch / kind).iterdir())
+    cache = scratch / f"cache-{kind}"
+    cache.mkdir()
+    tool = [args.build / "tests" / "tools" / "dataset", f"{kind}:{scratch}/{kind}"]
     rows = {"no kept index": [], "kept index": []}
     for _ in range(args.rounds):
         for label in rows:
-            command = tool + ([scratch / "cache"] if label == "kept index" else [])
+            command = tool + ([cache] if label == "kept index" else [])
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             began = time.monotonic()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
@@ -73,7 +92,7 @@ def index(args, scratch):
     for label, times in rows.items():
         wall, cpu = (statistics.median(t[i] for t in times) for i in (0, 1))
         print(
-            f"{label:24} {args.samples / wall:10.0f} samples/s {n_bytes / wall / 1e9:6.2f} GB/s of shards   "
+            f"{kind}, {label:19} {args.samples / wall:10.0f} samples/s {n_bytes / wall / 1e9:6.2f} GB/s of shards   "
             f"{cpu / args.samples * 1e6:6.2f} us of CPU a sample (the list's printing included)"
         )
 
@@ -84,12 +103,19 @@ def train(args, runner, scratch):
         (pathlib.Path(p).read_bytes(), classes.index(pathlib.Path(p).relative_to(args.data).parts[0]))
         for p in runner.pictures()
     ]
-    write_shards(scratch / "few", files)
+    write_shards(scratch / "few-tar", files)
+    write_archives(scratch / "few-stored", files)
+    write_archives(scratch / "few-deflated", files, zipfile.ZIP_DEFLATED)
     # A daemon each: what one reads ahead is not the other's CPU time.
-    daemons = {label: runner.daemon(label, "cache: {jpeg: off, decoded: off}\n") for label in ("folder", "tar")}
+    daemons = {label: runner.daemon(label, "cache: {jpeg: off, decoded: off}\n") for label in SOURCES}
     loaders = {
-        "folder": runner.batchd(daemons["folder"], transform="train224", job="folder"),
-        "tar": runner.batchd(daemons["tar"], transform="train224", job="tar", dataset=f"tar:{scratch}/few"),
+        label: runner.batchd(
+            daemons[label],
+            transform="train224",
+            job=label,
+            **({"dataset": f"{kind}:{scratch}/few-{label}"} if kind else {}),
+        )
+        for label, kind in SOURCES.items()
     }
     rates = {label: [] for label in loaders}
     for i in range(args.rounds + 1):
@@ -103,8 +129,9 @@ def train(args, runner, scratch):
             f"train224, {label:14} {statistics.median(x for x, _ in r):8.0f} images/s "
             f"{statistics.median(c for _, c in r):7.3f} ms of CPU an image"
         )
-    ratio = statistics.median(t[1] / f[1] for f, t in zip(rates["folder"], rates["tar"]))
-    print(f"CPU of tar / folder: {ratio:.3f}")
+    for label in list(SOURCES)[1:]:
+        ratio = statistics.median(t[1] / f[1] for f, t in zip(rates["folder"], rates[label]))
+        print(f"CPU of {label} / folder: {ratio:.3f}")
 
 
 def main():

@@ -18,6 +18,9 @@ static void use(const struct extents *ix)
 		if (ix->at[i] > s->stamp.n_bytes || ix->n_bytes[i] > s->stamp.n_bytes - ix->at[i]) {
 			abort(); /* leads out of its shard */
 		}
+		if (ix->content && !ix->content[i].deflated && ix->content[i].n_bytes != ix->n_bytes[i]) {
+			abort();
+		}
 		extents_name(ix, i, name, sizeof(name));
 		for (unsigned k = 0; k < ix->columns.n; k++) {
 			size_t n;
@@ -59,21 +62,22 @@ static void try_parse(const uint8_t *data, size_t size, int forge)
 static int fill(struct extents_builder *b)
 {
 	struct shard_stamp stamp = { .n_bytes = 1000 };
+	struct extent_content stored = { 20, 0, 0 }, deflated = { 5000, 7, 1 };
 	float pair[2] = { 1, 2 };
 
 	return columns_add(&b->columns, "label", COLUMN_INT64, 1) || columns_add(&b->columns, "text", COLUMN_TEXT, 1) ||
 	       columns_add(&b->columns, "pair", COLUMN_FLOAT32, 2) || extents_add_shard(b, "a.tar", &stamp) ||
-	       extents_add(b, 10, 20, "a.jpg", 5) || columns_put_int(&b->columns, 0, 1) ||
+	       extents_add(b, 10, 20, &stored, "a.jpg", 5) || columns_put_int(&b->columns, 0, 1) ||
 	       columns_put(&b->columns, 1, "cat", 3) || columns_put(&b->columns, 2, pair, sizeof(pair)) ||
-	       extents_add_shard(b, "b.tar", &stamp) || extents_add(b, 0, 1000, "b.jpg", 5) ||
+	       extents_add_shard(b, "b.tar", &stamp) || extents_add(b, 0, 1000, &deflated, "b.jpg", 5) ||
 	       columns_put_int(&b->columns, 0, 1) || columns_put(&b->columns, 1, "", 0) ||
 	       columns_put(&b->columns, 2, pair, sizeof(pair)) || extents_leave_out(b, "c", 1);
 }
 
 /* A small valid index as a start for mutations: the fuzzer's bytes are laid over it. */
-static void try_overlay(const uint8_t *data, size_t size)
+static void try_overlay(const uint8_t *data, size_t size, bool has_content)
 {
-	struct extents_builder b = { 0 };
+	struct extents_builder b = { .has_content = has_content };
 	struct extents ix;
 	unsigned char *bytes;
 
@@ -94,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	try_parse(data, size, 0);
 	try_parse(data, size, 1);
-	try_overlay(data, size);
+	try_overlay(data, size, false);
+	try_overlay(data, size, true);
 	return 0;
 }

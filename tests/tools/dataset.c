@@ -3,6 +3,7 @@
  *
  *     dataset SPEC [CACHE_DIR]
  *     dataset --values SPEC NAME  (a ragged field: each sample's bytes as a line of hexadecimal digits)
+ *     dataset --read SPEC         (images: each file's bytes as a line of hexadecimal digits, or "! " and the error)
  *     dataset --rows SPEC         (arrays: all rows of a dense field as raw bytes, then those of the next)
  *
  * Names are escaped like \xNN where they are not printable ASCII. An error goes to stderr, exit code 1. */
@@ -76,27 +77,52 @@ static int print_values(struct dataset *ds, const char *name)
 	return fflush(stdout) ? 1 : 0;
 }
 
+static int print_files(struct dataset *ds)
+{
+	struct file_bytes b = { 0 };
+
+	for (uint64_t i = 0; i < dataset_n(ds); i++) {
+		struct dataset_error err = { "", 0 };
+
+		if (dataset_read(ds, i, READ_WAIT, &b, &err) < 0) {
+			printf("! %s\n", err.text);
+			continue;
+		}
+		for (size_t k = 0; k < b.n_bytes; k++) {
+			printf("%02x", b.data[k]);
+		}
+		putchar('\n');
+		if (dataset_is_current(ds, i, READ_WAIT, &b) != 1) {
+			printf("! not current\n");
+		}
+	}
+	file_bytes_finish(&b);
+	return fflush(stdout) ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct data_access access = { .trusted = true, .uid = getuid() };
 	struct dataset_source source = { .access = &access };
 	int wants_rows = argc == 3 && !strcmp(argv[1], "--rows");
 	int wants_values = argc == 4 && !strcmp(argv[1], "--values");
+	int wants_files = argc == 3 && !strcmp(argv[1], "--read"), wants = wants_rows || wants_values || wants_files;
 	struct dataset_error err;
 	struct dataset *ds;
 
 	if (argc < 2 || argc > 3 + wants_values) {
-		fprintf(stderr, "usage: dataset SPEC [CACHE_DIR] | dataset --rows SPEC | dataset --values SPEC NAME\n");
+		fprintf(stderr, "usage: dataset SPEC [CACHE_DIR] | dataset --read SPEC | dataset --rows SPEC |\n"
+				"       dataset --values SPEC NAME\n");
 		return 2;
 	}
-	source.spec = argv[1 + (wants_rows || wants_values)];
-	source.cache_dir = argc > 2 && !wants_rows && !wants_values ? argv[2] : NULL;
+	source.spec = argv[1 + wants];
+	source.cache_dir = argc > 2 && !wants ? argv[2] : NULL;
 	if (dataset_open(&source, &ds, &err) < 0) {
 		fprintf(stderr, "dataset: %s\n", err.text);
 		return 1;
 	}
-	if (wants_rows || wants_values) {
-		int r = wants_rows ? print_rows(ds) : print_values(ds, argv[3]);
+	if (wants) {
+		int r = wants_rows ? print_rows(ds) : wants_files ? print_files(ds) : print_values(ds, argv[3]);
 
 		dataset_unref(ds);
 		return r;

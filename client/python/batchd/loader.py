@@ -301,7 +301,7 @@ class _Options:
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
+    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
                   "cifar:FILE[,FILE...]",
                   "tokens:FILE[,FILE...]", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
                   over once: (x, y), {"x": x, "y": y}, a TensorDataset

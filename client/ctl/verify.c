@@ -28,11 +28,11 @@ struct verify {
 	bool exif, json, quiet;
 
 	struct dataset *ds;
-	uint64_t n;                                 /* samples */
-	size_t row_bytes[DATASET_MAX_FIELDS];       /* arrays; 0 of ragged fields */
-	size_t sample_bytes;                        /* arrays: of all of these */
-	uint64_t chunk;                             /* arrays: rows read at once */
-	atomic_uint_fast64_t n_bytes, n_formats[4]; /* formats by enum image_format */
+	uint64_t n;                                         /* samples */
+	size_t row_bytes[DATASET_MAX_FIELDS];               /* arrays; 0 of ragged fields */
+	size_t sample_bytes;                                /* arrays: of all of these */
+	uint64_t chunk;                                     /* arrays: rows read at once */
+	atomic_uint_fast64_t n_bytes, n_formats[N_FORMATS]; /* by enum image_format */
 
 	pthread_mutex_t lock; /* guards the fields below */
 	struct bad *bad;
@@ -185,6 +185,15 @@ static int by_index(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
+static json_t *formats_json(struct verify *v)
+{
+	json_t *formats = json_object();
+
+	for (enum image_format f = FORMAT_JPEG; f < N_FORMATS; f++)
+		json_object_set_new(formats, image_format_name(f), json_integer((json_int_t)v->n_formats[f]));
+	return formats;
+}
+
 static int report_json(struct verify *v, double seconds)
 {
 	json_t *list = json_array();
@@ -193,12 +202,10 @@ static int report_json(struct verify *v, double seconds)
 		json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)v->bad[i].index, "name",
 						      ctl_json_text(v->bad[i].name), "error",
 						      ctl_json_text(v->bad[i].error)));
-	return ctl_print_json(
-		"verify",
-		json_pack("{s:o, s:I, s:I, s:o, s:{s:I, s:I, s:I}, s:I, s:f}", "dataset", ctl_json_text(v->path),
-			  "samples", (json_int_t)v->n, "n_bad", (json_int_t)v->n_bad, "bad", list, "formats", "jpeg",
-			  (json_int_t)v->n_formats[FORMAT_JPEG], "png", (json_int_t)v->n_formats[FORMAT_PNG], "webp",
-			  (json_int_t)v->n_formats[FORMAT_WEBP], "bytes", (json_int_t)v->n_bytes, "seconds", seconds));
+	return ctl_print_json("verify", json_pack("{s:o, s:I, s:I, s:o, s:o, s:I, s:f}", "dataset",
+						  ctl_json_text(v->path), "samples", (json_int_t)v->n, "n_bad",
+						  (json_int_t)v->n_bad, "bad", list, "formats", formats_json(v),
+						  "bytes", (json_int_t)v->n_bytes, "seconds", seconds));
 }
 
 static int report_text(struct verify *v, double seconds)

@@ -9,10 +9,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "decode/decode.h"
+
 enum { MOST_LOOKED_AT = 65536, NAME_BYTES = 4096 };
 
 /* Image formats that are not decoded. For any other ending the content decides. */
-static const char *const unread[] = { ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif" };
+static const char *const unread[] = { ".tif", ".tiff", ".gif" };
 enum { N_UNREAD = sizeof unread / sizeof *unread };
 
 static unsigned endings_find(const char *name)
@@ -50,9 +52,9 @@ enum endings endings_look(const struct dataset *ds, char *text, size_t size)
 		if (found[i])
 			used += (size_t)snprintf(text + used, size - used, "%s%s", k++ ? ", " : "", unread[i]);
 	if (used < size)
-		snprintf(
-			text + used, size - used,
-			" files, which batchd does not decode: JPEG, PNG and WebP are read; convert them, or share a DataLoader "
-			"of yours that reads them (batchd.serve)");
+		snprintf(text + used, size - used,
+			 " files, which batchd does not decode: " DECODE_FORMATS
+			 " are read; convert them, or share a DataLoader "
+			 "of yours that reads them (batchd.serve)");
 	return n_unread == n_seen ? ENDINGS_ALL_UNREAD : ENDINGS_SOME_UNREAD;
 }

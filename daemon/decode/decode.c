@@ -10,6 +10,8 @@
 
 #include "decode/jpeg.h"
 #include "decode/png.h"
+#include "decode/pnm.h"
+#include "decode/raster.h"
 #include "decode/webp.h"
 
 /* Buffers larger than this are freed at the next image, so that one giant image does not cost memory forever. */
@@ -28,6 +30,7 @@ struct decoder {
 	struct jpeg_reader *jpeg; /* each NULL until needed */
 	struct png_reader *png;
 	struct webp_reader *webp;
+	struct raster_reader *raster;
 	struct scratch pixels; /* as the file stores them */
 	struct scratch turned;
 	struct image_info stored; /* as the file stores it; format 0 while nothing is open */
@@ -56,11 +59,13 @@ void decoder_trim(struct decoder *d)
 	jpeg_reader_destroy(d->jpeg);
 	png_reader_destroy(d->png);
 	webp_reader_destroy(d->webp);
+	raster_reader_destroy(d->raster);
 	scratch_finish(&d->pixels);
 	scratch_finish(&d->turned);
 	d->jpeg = NULL;
 	d->png = NULL;
 	d->webp = NULL;
+	d->raster = NULL;
 	d->stored = (struct image_info){ 0 };
 }
 
@@ -75,6 +80,12 @@ void decoder_close(struct decoder *d)
 		break;
 	case FORMAT_WEBP:
 		webp_reader_close(d->webp);
+		break;
+	case FORMAT_BMP:
+	case FORMAT_PNM:
+		raster_reader_close(d->raster);
+		break;
+	default:
 		break;
 	}
 	d->stored = (struct image_info){ 0 };
@@ -95,26 +106,39 @@ static enum image_format decode_sniff(const uint8_t *b, size_t n)
 		return FORMAT_PNG;
 	if (n >= 16 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WEBPVP8", 7) == 0)
 		return FORMAT_WEBP;
+	if (n >= 2 && memcmp(b, "BM", 2) == 0)
+		return FORMAT_BMP;
+	if (pnm_begins(b, n))
+		return FORMAT_PNM;
 	return 0;
+}
+
+const char *image_format_name(enum image_format format)
+{
+	static const char *const names[N_FORMATS] = { [FORMAT_JPEG] = "jpeg",
+						      [FORMAT_PNG] = "png",
+						      [FORMAT_WEBP] = "webp",
+						      [FORMAT_BMP] = "bmp",
+						      [FORMAT_PNM] = "pnm" };
+
+	return names[format];
 }
 
 static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
 {
 	static const struct {
 		const char *magic, *name;
-	} known[] = {
-		{ "GIF8", "a GIF" }, { "BM", "a BMP" }, { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" }
-	};
+	} known[] = { { "GIF8", "a GIF" }, { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" } };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
 		size_t n_magic = strlen(known[i].magic);
 
 		if (n >= n_magic && memcmp(b, known[i].magic, n_magic) == 0)
-			return image_fail(err, IMAGE_E_FORMAT, "%s file; JPEG, PNG and WebP are read", known[i].name);
+			return image_fail(err, IMAGE_E_FORMAT, "%s file; " DECODE_FORMATS " are read", known[i].name);
 	}
 	if (n < 4)
 		return image_fail(err, IMAGE_E_FORMAT, "a file of %zu bytes is no image", n);
-	return image_fail(err, IMAGE_E_FORMAT, "begins with bytes %02x %02x %02x %02x; JPEG, PNG and WebP are read",
+	return image_fail(err, IMAGE_E_FORMAT, "begins with bytes %02x %02x %02x %02x; " DECODE_FORMATS " are read",
 			  b[0], b[1], b[2], b[3]);
 }
 
@@ -139,6 +163,14 @@ static int open_webp(struct decoder *d, const uint8_t *bytes, size_t n_bytes, st
 	return webp_reader_open(d->webp, bytes, n_bytes, &d->stored, err);
 }
 
+static int open_raster(struct decoder *d, enum image_format format, const uint8_t *bytes, size_t n_bytes,
+		       struct image_error *err)
+{
+	if (!d->raster && !(d->raster = raster_reader_create(&d->limits)))
+		return -ENOMEM;
+	return raster_reader_open(d->raster, format, bytes, n_bytes, &d->stored, err);
+}
+
 static int open_stored(struct decoder *d, enum image_format format, const uint8_t *bytes, size_t n_bytes,
 		       struct image_error *err)
 {
@@ -149,6 +181,9 @@ static int open_stored(struct decoder *d, enum image_format format, const uint8_
 		return open_png(d, bytes, n_bytes, err);
 	case FORMAT_WEBP:
 		return open_webp(d, bytes, n_bytes, err);
+	case FORMAT_BMP:
+	case FORMAT_PNM:
+		return open_raster(d, format, bytes, n_bytes, err);
 	default:
 		return refuse_format(bytes, n_bytes, err);
 	}
@@ -266,6 +301,11 @@ static int read_stored(struct decoder *d, struct region_px want, struct image *o
 		return png_reader_region(d->png, want, &d->pixels, out, err);
 	case FORMAT_WEBP:
 		return webp_reader_region(d->webp, want, &d->pixels, out, err);
+	case FORMAT_BMP:
+	case FORMAT_PNM:
+		return raster_reader_region(d->raster, want, &d->pixels, out, err);
+	default:
+		break;
 	}
 	return -EINVAL; /* nothing is open */
 }

@@ -24,13 +24,18 @@ struct decode_limits {
 };
 extern const struct decode_limits decode_limits_default;
 
-enum image_format { FORMAT_JPEG = 1, FORMAT_PNG, FORMAT_WEBP };
+enum image_format { FORMAT_JPEG = 1, FORMAT_PNG, FORMAT_WEBP, FORMAT_BMP, FORMAT_PNM, N_FORMATS };
 
 struct image_info {
 	enum image_format format;
 	uint32_t width, height; /* as decoder_region will see them: after EXIF orientation if that is applied */
 	int orientation;        /* EXIF, 1..8; 1 when absent */
 };
+
+/* The formats that are read, for a message. */
+#define DECODE_FORMATS "JPEG, PNG, WebP, BMP and PNM"
+/* A format's name in lower case. */
+const char *image_format_name(enum image_format format);
 
 /* NULL when memory is short. */
 struct decoder *decoder_create(const struct decode_limits *limits);

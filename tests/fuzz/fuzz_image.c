@@ -1,67 +1,9 @@
-/* Arbitrary bytes as an image: no crash, no read outside, no excessive run time, and a decoded region equals that
- * region of the whole picture. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "decode/decode.h"
+/* Arbitrary bytes as an image of any format. */
+#include "fuzz/regions.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
-static const struct decode_limits limits = { .max_px = 1 << 18, .max_scans = 20, .max_bytes = 1 << 20 };
-
-/* A rectangle that depends on the input only. */
-static struct region_px pick_region(const uint8_t *bytes, size_t n, const struct image_info *info)
-{
-	uint32_t h = 2166136261u;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ bytes[i]) * 16777619u;
-	struct region_px r = { .x = h % info->width, .y = (h >> 8) % info->height };
-
-	r.width = 1 + (h >> 16) % (info->width - r.x);
-	r.height = 1 + (h >> 20) % (info->height - r.y);
-	return r;
-}
-
-static uint8_t *copy_of(const struct image *image)
-{
-	uint8_t *rgb = malloc((size_t)image->width * image->height * 3);
-
-	for (uint32_t y = 0; rgb && y < image->height; y++)
-		memcpy(rgb + (size_t)y * image->width * 3, image->rgb + y * image->stride_bytes,
-		       (size_t)image->width * 3);
-	return rgb;
-}
-
-/* Both decoders had the same bytes: they must agree. */
-static void compare(const uint8_t *whole, uint32_t whole_width, struct region_px r, const struct image *part)
-{
-	for (uint32_t y = 0; y < r.height; y++)
-		if (memcmp(whole + ((size_t)(r.y + y) * whole_width + r.x) * 3, part->rgb + y * part->stride_bytes,
-			   (size_t)r.width * 3) != 0)
-			abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-	static struct decoder *d; /* kept, as a worker keeps it: leftovers of one image must not affect the next */
-	struct image_info info;
-	struct image_error err;
-	struct image out;
-	bool apply_exif = n > 0 && (bytes[n / 2] & 1);
-
-	if (!d && !(d = decoder_create(&limits)))
-		abort();
-	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
-		return 0;
-	struct region_px r = pick_region(bytes, n, &info), all = { 0, 0, info.width, info.height };
-	uint8_t *whole = decoder_region(d, all, &out, &err) == 0 ? copy_of(&out) : NULL;
-
-	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
-		abort();
-	if (decoder_region(d, r, &out, &err) == 0 && whole)
-		compare(whole, info.width, r, &out);
-	decoder_close(d);
-	free(whole);
-	return 0;
+	return regions_agree(bytes, n);
 }

@@ -1,0 +1,105 @@
+/* Formats whose decoding is unpacking: the header names a layout of rows (raw-rows.h), and the rows are either the
+ * file's own or unpacked into the reader's memory first. A file that lacks rows is refused when it is opened, or when
+ * it is unpacked, whatever region is wanted, as Pillow refuses it. */
+#include "decode/raster.h"
+
+#include <stdlib.h>
+
+#include "decode/bmp.h"
+#include "decode/pnm.h"
+
+enum { KEEP_BYTES = 16 << 20 };
+
+struct raster_reader {
+	const struct decode_limits *limits; /* borrowed */
+	enum image_format format;           /* 0 while closed */
+	const uint8_t *bytes;               /* borrowed */
+	size_t n_bytes;
+	struct scratch unpacked;
+	struct pnm_text text;
+	union {
+		struct bmp bmp;
+		struct pnm pnm;
+	};
+};
+
+struct raster_reader *raster_reader_create(const struct decode_limits *limits)
+{
+	struct raster_reader *r = calloc(1, sizeof(*r));
+
+	if (r)
+		r->limits = limits;
+	return r;
+}
+
+static void raster_trim(struct raster_reader *r, size_t keep_bytes)
+{
+	struct scratch *const all[] = { &r->unpacked, &r->text.values, &r->text.block };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (all[i]->size_bytes > keep_bytes)
+			scratch_finish(all[i]);
+}
+
+void raster_reader_destroy(struct raster_reader *r)
+{
+	if (!r)
+		return;
+	raster_trim(r, 0);
+	free(r);
+}
+
+void raster_reader_close(struct raster_reader *r)
+{
+	r->format = 0;
+	r->bytes = NULL;
+	raster_trim(r, KEEP_BYTES);
+}
+
+static int raster_check_size(const struct raster_reader *r, const char *kind, uint32_t width, uint32_t height,
+			     struct image_error *err)
+{
+	if ((uint64_t)width * height <= r->limits->max_px)
+		return 0;
+	return image_fail(err, IMAGE_E_LIMIT, "%s of %ux%u pixels; at most %llu pixels are read", kind, width, height,
+			  (unsigned long long)r->limits->max_px);
+}
+
+static const struct raw_rows *raster_rows(const struct raster_reader *r)
+{
+	return r->format == FORMAT_BMP ? &r->bmp.rows : &r->pnm.rows;
+}
+
+int raster_reader_open(struct raster_reader *r, enum image_format format, const uint8_t *bytes, size_t n_bytes,
+		       struct image_info *info, struct image_error *err)
+{
+	bool is_bmp = format == FORMAT_BMP;
+	int outcome = is_bmp ? bmp_read(bytes, n_bytes, &r->bmp, err) : pnm_read(bytes, n_bytes, &r->pnm, err);
+
+	if (outcome)
+		return outcome;
+	r->format = format;
+	r->bytes = bytes;
+	r->n_bytes = n_bytes;
+	info->width = raster_rows(r)->width;
+	info->height = raster_rows(r)->height;
+	info->orientation = 1;
+	return raster_check_size(r, is_bmp ? "BMP" : "PNM", info->width, info->height, err);
+}
+
+static int raster_unpack(struct raster_reader *r, struct image_error *err)
+{
+	if (r->format == FORMAT_BMP && r->bmp.packed)
+		return bmp_unpack(&r->bmp, r->bytes, r->n_bytes, &r->unpacked, err);
+	if (r->format == FORMAT_PNM && r->pnm.text)
+		return pnm_read_text(&r->pnm, r->bytes, r->n_bytes, &r->text, err);
+	return 0;
+}
+
+int raster_reader_region(struct raster_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+			 struct image_error *err)
+{
+	int outcome = raster_unpack(r, err);
+
+	return outcome ? outcome : raw_rows_region(raster_rows(r), want, pixels, out);
+}

@@ -180,7 +180,10 @@ def test_what_does_not_go_together_is_refused_by_name(daemon, pictures):
             make(pictures, **options)
     loader = make(pictures, repeats=2)
     state = loader.state_dict()
-    for options, text in (({}, "repeats=2.*repeats=1"), ({"repeats": 2, "epoch_rows": 32}, "epoch_rows=0.*epoch_rows=32")):
+    for options, text in (
+        ({}, "repeats=2.*repeats=1"),
+        ({"repeats": 2, "epoch_rows": 32}, "epoch_rows=0.*epoch_rows=32"),
+    ):
         with pytest.raises(batchd.InvalidError, match=text):
             make(pictures, **options).load_state_dict(state)
     other = make(pictures, repeats=2, job="one", rank=0, world_size=2)

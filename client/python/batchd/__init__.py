@@ -30,6 +30,7 @@ from .errors import (
 from ._fields import Field, Ragged
 from ._load import load
 from .loader import Batch, DataLoader
+from .samplers import WeightedSampler
 from .serve import Producer, serve
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Batch",
     "Field",
     "Ragged",
+    "WeightedSampler",
     "Producer",
     "load",
     "serve",

@@ -3,7 +3,7 @@
 import ctypes
 import operator
 
-from . import _lib
+from . import _draws, _lib
 from .errors import Error
 
 # As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
@@ -136,7 +136,10 @@ class OwnEpoch(Epoch):
         if place.over:
             return place
         loader._epochs.tell(place.epoch, all_of_them=False)
-        self._batches = iter(self._loader.batch_sampler)
+        draws = loader._restored_draws if place == loader._resume else None
+        loader._drew_from = place.epoch, draws or _draws.before(loader.batch_sampler)
+        loader._restored_draws = None
+        self._batches = _draws.iterate(loader.batch_sampler, draws)
         self._n_read = 0  # batches of the caller's
         self._skip(place)
         self._held_back = None

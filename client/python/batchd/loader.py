@@ -23,6 +23,7 @@ from . import (
     _agree,
     _arrays,
     _check,
+    _draws,
     _epoch,
     _fields,
     _into,
@@ -509,6 +510,8 @@ class DataLoader:
         self._resume = None  # a _Place where the iteration of its epoch begins
         self._at = _Place(0)  # behind the last batch given out: where a resumed training continues
         self._announced = False  # set_epoch has named another epoch than _at's since, where a training then continues
+        self._drew_from = None, None  # the epoch begun last, and what a random sampler of torch's drew it from
+        self._restored_draws = None  # the same of a restored state, until its epoch begins
         self._n_global = 0
         self._two_slots = _UNTRIED
         self._warned = False
@@ -917,7 +920,9 @@ class DataLoader:
         code = _lib.token(self._live(), ctypes.addressof(b), ctypes.addressof(text), len(text))
         if code < 0:
             self._raise(code)
+        draws = self._draws_at(place)
         return {
+            **({"sampler": draws} if draws else {}),
             "version": 2,
             "epoch": place.epoch,
             "last": bool(place.over),
@@ -925,6 +930,16 @@ class DataLoader:
             "global_batch": n_global,
             "token": text.value.decode("ascii"),
         }
+
+    def _draws_at(self, place):
+        """What a resumed training has to give back to a random sampler of torch's."""
+        if self.batch_sampler is None:
+            return None
+        if self._restored_draws is not None:
+            return self._restored_draws
+        epoch, state = self._drew_from
+        is_begun = epoch is not None and (epoch != place.epoch or (place.step and not place.over))
+        return state if is_begun else _draws.after(self.batch_sampler)
 
     def load_state_dict(self, state):
         """Continues behind the batch that `state` describes, also with another batch size or world size. Raises
@@ -940,6 +955,10 @@ class DataLoader:
             self._raise(code)
         self._end_iteration("load_state_dict has put the loader somewhere else since")
         self._n_global = p.n_given
+        self._drew_from = None, None
+        self._restored_draws = None if p.ended else state.get("sampler")
+        if p.ended and state.get("sampler"):
+            _draws.go_on(self.batch_sampler, state["sampler"])
         self._wanted, self._announced, self._counted = None, False, p.epoch
         self._epochs.told()
         self.last_batch = None

@@ -85,6 +85,12 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 	}
 }
 
+void link_note_state(struct link *k, enum ring_state state, uint64_t now_ns)
+{
+	if (k->ring.page && (state != RING_IDLE || ring_clock_state(&k->ring) != RING_IDLE))
+		ring_clock_move(&k->ring, state, now_ns);
+}
+
 void link_heard_wake(struct link *k)
 {
 	if (k->ring.page)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "cuda/delivery.h"
 #include "position.h"
 #include "source.h"
@@ -290,6 +291,8 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	if (r < 0)
 		return fault_set(f, BATCHD_E_NOMEM, "cannot map the ring of batchd at %s: %s", k->connection.address,
 				 strerror(-r));
+	if (k->ring.page)
+		ring_clock_move(&k->ring, RING_IDLE, clock_now_ns());
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");

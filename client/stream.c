@@ -241,7 +241,7 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 {
 	struct ready ready = { 0 };
 	struct slice slice;
-	uint64_t wait_ns;
+	uint64_t now, wait_ns;
 	int r;
 
 	if (slices_next(l, &slice))
@@ -256,7 +256,9 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	} while (r == BATCHD_AGAIN);
 	if (r != 0)
 		return r;
-	wait_ns = clock_now_ns() - began;
+	now = clock_now_ns();
+	wait_ns = now - began;
+	link_note_state(l->link, RING_BUSY, now);
 	if (!client_stream_lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s lends an impossible slot or number of rows",
@@ -297,6 +299,7 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 	if (!l->streaming || (l->pushed_all && l->next_step == l->n_pushed)) {
 		l->at_end |= l->pushed_all;
 		l->streaming = false;
+		link_note_state(l->link, RING_IDLE, began);
 		return BATCHD_END;
 	}
 	if (l->own_batches && l->next_step == l->n_pushed)

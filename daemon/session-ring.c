@@ -46,6 +46,7 @@ void control_note_release(struct session *s, const Batchd__Wire__Release *r)
 {
 	s->n_released++;
 	s->wait_ns += r->wait_ns;
+	latency_add(&s->waits, r->wait_ns);
 	log_record(LOG_LEVEL_DEBUG, "release", "session %llu gives back slot %u, generation %llu",
 		   (unsigned long long)s->number, r->slot, (unsigned long long)r->generation);
 	PROBE(slot_release, s->number, r->slot, r->generation);
@@ -89,12 +90,20 @@ void session_ring_collect(struct session *s)
 		break_off(s, why);
 }
 
+void session_ring_read_clock(struct session *s, uint64_t now_ns)
+{
+	struct trainer_waits *told = &s->consumer.clock.told;
+	if (s->ring.page)
+		told->known = ring_clock_read(&s->ring, now_ns, &told->wait_ns, &told->idle_ns);
+}
+
 void session_ring_look(struct consumer *c)
 {
 	struct session *s = session_of(c);
 	session_ring_collect(s);
 	if (!is_usable(s))
 		return;
+	session_ring_read_clock(s, uv_hrtime());
 	c->n_unread = ring_untaken(&s->ring.batches);
 	if (s->ring.batches.broken) {
 		break_off(s, "an impossible position");

@@ -20,6 +20,9 @@ int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m);
 /* Takes in the trainer's releases. */
 void session_ring_collect(struct session *s);
 
+/* Takes in how the trainer says that it has spent its time. */
+void session_ring_read_clock(struct session *s, uint64_t now_ns);
+
 /* Notes the trainer's statistics from a Release, received as a packet or through the ring. */
 void control_note_release(struct session *s, const Batchd__Wire__Release *r);
 

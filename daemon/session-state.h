@@ -10,6 +10,7 @@
 #include "engine.h"
 #include "ipc/peer.h"
 #include "ring.h"
+#include "util/latency.h"
 
 struct job;
 struct job_task;
@@ -66,6 +67,7 @@ struct session {
 	int pidfd;                                       /* an orphan's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
+	struct latency waits; /* of its batches, as it told when it gave them back */
 	struct stall stall;
 	uint64_t advanced;       /* number of the job's advance in which it had its turn */
 	struct charge held, fds; /* an orphan's, taken over from its connection */

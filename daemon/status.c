@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "clock-status.h"
 #include "core/loader.h"
 #include "core/device-slab.h"
 #include "data/sample-cache.h"
@@ -370,6 +371,8 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);
+	if (s->state == SESSION_ATTACHED)
+		daemon_status_set(o, "clock", clock_status_json(s));
 	daemon_status_set(o, "wait_s", json_real(daemon_status_seconds(s->wait_ns)));
 	daemon_status_set(o, "connected_s", json_real(daemon_status_seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", s->consumer.n_published);
@@ -564,6 +567,8 @@ char *status_json(struct engine *e, uid_t viewer)
 	daemon_status_set(root, "gpus", gpus_part(e));
 	for (const struct job *j = e->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j, viewer));
+	for (struct session *s = e->sessions; s; s = s->next)
+		clock_status_update(s);
 	for (const struct session *s = e->sessions; s; s = s->next) {
 		if (s->state != SESSION_GREETED)
 			json_array_append_new(sessions, session_part(s, viewer));

@@ -197,3 +197,46 @@ bool ring_wake_daemon_released(struct ring *r)
 	uint32_t wake_at = atomic_load(&r->page->wake_at);
 	return wake_at && ring_between(&r->page->releases) >= wake_at && atomic_exchange(&r->page->wake_at, 0) != 0;
 }
+
+/* ---- what the trainer does ---- */
+
+/* Statistics need no order among themselves, nor with the entries. */
+static uint64_t ring_clock_get(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void ring_clock_grow(_Atomic uint64_t *word, uint64_t ns)
+{
+	atomic_store_explicit(word, ring_clock_get(word) + ns, memory_order_relaxed);
+}
+
+enum ring_state ring_clock_state(const struct ring *r)
+{
+	return (enum ring_state)atomic_load_explicit(&r->page->clock.state, memory_order_relaxed);
+}
+
+void ring_clock_move(struct ring *r, enum ring_state to, uint64_t now_ns)
+{
+	struct ring_clock *c = &r->page->clock;
+	uint64_t since = ring_clock_get(&c->since_ns), ns = since && now_ns > since ? now_ns - since : 0;
+	enum ring_state from = ring_clock_state(r);
+
+	atomic_store_explicit(&c->since_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&c->state, to, memory_order_relaxed);
+	if (from == RING_WAITS)
+		ring_clock_grow(&c->wait_ns, ns);
+	else if (from == RING_IDLE)
+		ring_clock_grow(&c->idle_ns, ns);
+}
+
+bool ring_clock_read(const struct ring *r, uint64_t now_ns, uint64_t *wait_ns, uint64_t *idle_ns)
+{
+	const struct ring_clock *c = &r->page->clock;
+	enum ring_state state = ring_clock_state(r);
+	uint64_t since = ring_clock_get(&c->since_ns), ns = now_ns > since ? now_ns - since : 0;
+
+	*wait_ns = ring_clock_get(&c->wait_ns) + (state == RING_WAITS ? ns : 0);
+	*idle_ns = ring_clock_get(&c->idle_ns) + (state == RING_IDLE ? ns : 0);
+	return since != 0;
+}

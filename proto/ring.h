@@ -39,6 +39,20 @@ struct ring_lane {
 	_Alignas(64) _Atomic uint32_t taken;    /* written by the consumer */
 };
 
+/* What the client's trainer does. */
+enum ring_state {
+	RING_IDLE,  /* it has asked for nothing: before its first batch, and after an epoch's end */
+	RING_WAITS, /* it has asked for a batch that was not there */
+	RING_BUSY   /* it has been given a batch */
+};
+
+/* How the trainer has spent its time, for statistics only. The client writes it, with CLOCK_MONOTONIC. */
+struct ring_clock {
+	_Alignas(64) _Atomic uint64_t since_ns; /* when the present state began; 0: the client has not begun */
+	_Atomic uint64_t wait_ns, idle_ns;      /* in earlier states, in all */
+	_Atomic uint32_t state;                 /* enum ring_state */
+};
+
 /* The page itself, as both map it. */
 struct ring_page {
 	struct ring_lane batches, releases;
@@ -48,6 +62,7 @@ struct ring_page {
 	/* The daemon sets it to n > 0 before it sleeps: wake me when n releases wait, or when you have taken the last
 	 * batch. The client resets it to 0 and sends Wake. */
 	_Alignas(64) _Atomic uint32_t wake_at;
+	struct ring_clock clock;
 	_Alignas(RING_CONTROL_BYTES) unsigned char batch[RING_ENTRIES][RING_BATCH_BYTES];
 	unsigned char release[RING_ENTRIES][RING_RELEASE_BYTES];
 };
@@ -104,6 +119,15 @@ bool ring_stop_waiting(struct ring *r);
 bool ring_is_waited_for(const struct ring *r);
 /* The daemon has put a batch. Returns whether it must send Wake. */
 bool ring_wake_client(struct ring *r);
+
+/* ---- what the trainer does ---- */
+
+/* The client's loader thread: the trainer is in another state from now_ns on. */
+void ring_clock_move(struct ring *r, enum ring_state to, uint64_t now_ns);
+enum ring_state ring_clock_state(const struct ring *r);
+/* The daemon: how long the trainer has waited and has been idle, up to now_ns. The times are read one by one while the
+ * client may write them, and the client may write anything: they are for statistics. False: it has not begun. */
+bool ring_clock_read(const struct ring *r, uint64_t now_ns, uint64_t *wait_ns, uint64_t *idle_ns);
 
 /* The daemon is about to sleep. After this call it looks once more at ring_untaken(batches) and
  * ring_waiting_entries(releases). wake_at 0: it need not be woken. */

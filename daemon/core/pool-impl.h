@@ -55,7 +55,9 @@ struct pool {
 	uint64_t waking_since_ns;      /* while n_waking: when the last of them was signalled */
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
-	bool told;                   /* the loop has been woken and has not drained since */
+	uint64_t busy_ns,
+		begun_ns; /* worker time of rows that are done; the sum of the times at which the others began */
+	bool told;        /* the loop has been woken and has not drained since */
 	bool watching, watch_asleep; /* there is a watcher; it waits to be woken */
 	unsigned n_idle_watches;
 	bool stopping;

@@ -224,6 +224,19 @@ static void finish_rows(struct pool_source *p, struct slot *slot, uint32_t n)
 
 /* ---- images ---- */
 
+static void note_cost(struct pool_source *p, const struct sample_cost *c)
+{
+	if (!c->timed)
+		return;
+	struct source_costs costs = { .n_rows = 1,
+				      .ns = { [SOURCE_READ] = c->read_ns,
+					      [SOURCE_DECODE] = c->decode_ns,
+					      [SOURCE_TRANSFORM] = c->transform_ns,
+					      [SOURCE_MEMORY] = c->memory_ns },
+				      .decoded_bytes = c->decoded_bytes };
+	source_add_costs(&p->source, &costs);
+}
+
 static int make_image(const struct row *r, void *worker, uint64_t index, struct sample_input *in,
 		      struct sample_error *err)
 {
@@ -234,7 +247,10 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 		return SAMPLE_E_BAD;
 	for (unsigned k = 0; k < views_n(p->recipe->pipeline); k++)
 		rows[k] = row_of_field(r, &p->layout->field[k]); /* views are the first fields: fields.c */
-	return sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
+	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
+	if (result == 0)
+		note_cost(p, sample_cost(worker));
+	return result;
 }
 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
@@ -422,7 +438,7 @@ int pool_source_init(struct pool_source *p, struct pool *pool, const struct load
 		     const struct recipe *recipe, const struct slot_layout *layout, const struct field *fields,
 		     double bad_budget)
 {
-	*p = (struct pool_source){ .source = { .ops = &source_ops, .goes_back = true },
+	*p = (struct pool_source){ .source = { .ops = &source_ops, .goes_back = true, .copies = !recipe->pipeline },
 				   .pool = pool,
 				   .spec = spec,
 				   .recipe = recipe,

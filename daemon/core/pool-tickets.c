@@ -48,6 +48,7 @@ static void fetch_later(struct pool *p, struct pool_ticket *t)
 	*p->to_fetch_end = t;
 	p->to_fetch_end = &t->next;
 	p->n_parked++;
+	t->job->queue->n_parked++;
 	if (p->n_io_sleeping)
 		pthread_cond_signal(&p->io);
 }

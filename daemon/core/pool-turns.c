@@ -160,6 +160,7 @@ void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue
 	q->owner->n_busy++;
 	q->owner->begun_ns += now;
 	p->n_busy++;
+	p->begun_ns += now;
 	self->busy_since_ns = now;
 }
 
@@ -173,8 +174,15 @@ void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *
 	q->owner->n_busy--;
 	q->owner->begun_ns -= begun;
 	p->n_busy--;
+	p->begun_ns -= begun;
+	p->busy_ns += now - begun;
 	self->busy_since_ns = 0;
 	pool_list_or_unlist(p, q);
+}
+
+uint64_t pool_turns_busy_ns(const struct pool *p, uint64_t now)
+{
+	return p->busy_ns + pool_turns_elapsed(p->n_busy, p->begun_ns, now);
 }
 
 void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)

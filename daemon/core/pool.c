@@ -374,3 +374,15 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 		s->oldest_busy_ns = now - p->waking_since_ns;
 	pthread_mutex_unlock(&p->lock);
 }
+
+void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out)
+{
+	uint64_t now = clock_now_ns();
+	pthread_mutex_lock(&p->lock);
+	*out = (struct pool_usage){ .at_ns = now,
+				    .busy_ns = pool_turns_busy_ns(p, now),
+				    .n_workers = q->max_busy && q->max_busy < p->target ? q->max_busy : p->target,
+				    .n_tickets = q->reads.n_tickets,
+				    .n_parked = q->n_parked };
+	pthread_mutex_unlock(&p->lock);
+}

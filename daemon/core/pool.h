@@ -83,6 +83,7 @@ struct pool_queue {
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
 	bool took_fetched;                          /* the last row taken was a fetched row */
 	struct pool_reads reads;
+	uint64_t n_parked;                  /* rows that had to wait for input, since the start */
 	uint64_t served_ns;                 /* worker time received, for fairness; without rows in work */
 	uint64_t begun_ns;                  /* the sum of the times at which the workers on this queue began */
 	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
@@ -167,5 +168,15 @@ struct pool_stats {
 	                                     * to wake up; 0 when idle */
 };
 void pool_get_stats(struct pool *p, struct pool_stats *s);
+
+/* What the workers have done up to a moment, for the difference of two moments: whether a queue's rows waited for workers
+ * or for their input. */
+struct pool_usage {
+	uint64_t at_ns, busy_ns; /* the moment; worker time since the start, rows in work included */
+	unsigned n_workers;      /* that may work on the queue */
+	unsigned n_tickets;      /* rows of the queue that wait for input */
+	uint64_t n_parked;       /* and those that had to, since the start */
+};
+void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out);
 
 #endif

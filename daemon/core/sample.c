@@ -14,12 +14,14 @@
 #include "data/sample-cache.h"
 #include "decode/decode.h"
 #include "pipeline/random.h"
+#include "util/clock.h"
 #include "util/size.h"
 
 enum {
 	PROBES = 8,                 /* samples that are decoded to guess how large all of them are */
 	KEEP_INPUT_BYTES = 1 << 20, /* of a file read ahead */
 	NO_ROOM_PAUSE_MS = 10,
+	TIMED_ROWS = 4, /* one row in so many is timed */
 };
 
 struct sample_worker {
@@ -29,6 +31,9 @@ struct sample_worker {
 	struct pipeline_worker *pipeline;
 	struct file_bytes file;
 	struct scratch row, rgb; /* of an array's picture */
+	uint32_t n_made;         /* rows, to choose those that are timed */
+	uint64_t read_ns;        /* when the row in hand had its file; only of a timed one */
+	struct sample_cost cost; /* of the row in hand, or of the last */
 };
 
 void recipe_finish(struct recipe *r)
@@ -261,13 +266,54 @@ static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct 
 	return views_resume(r->pipeline, w->pipeline, &prefix, key, rows, why);
 }
 
+/* ---- what a row costs ---- */
+
+static void sample_begin_cost(struct sample_worker *w)
+{
+	bool timed = w->n_made % TIMED_ROWS == 0;
+	w->cost = (struct sample_cost){ .timed = timed };
+	w->read_ns = 0;
+	decoder_time(w->decoder, timed);
+}
+
+/* The row's bytes or pixels are at hand. */
+static void note_read(struct sample_worker *w)
+{
+	if (w->cost.timed && !w->read_ns)
+		w->read_ns = clock_now_ns();
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Working memory is waited for in the middle of decoding or of an op. */
+static void sample_end_cost(struct sample_worker *w, uint64_t began_ns, uint64_t memory_ns)
+{
+	struct sample_cost *c = &w->cost;
+	uint64_t all = clock_now_ns() - began_ns;
+	note_read(w);
+	c->read_ns = w->read_ns - began_ns;
+	c->memory_ns = memory_ns;
+	c->decode_ns = less(decoder_spent_ns(w->decoder), memory_ns);
+	c->transform_ns = less(all, c->read_ns + c->decode_ns + memory_ns);
+}
+
+const struct sample_cost *sample_cost(const struct sample_worker *w)
+{
+	return &w->cost;
+}
+
 static int make_from_bytes(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 			   const struct file_bytes *file, void *const rows[], struct sample_error *err)
 {
 	struct image_info info;
 	struct image_error why;
+	note_read(w);
 	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
+		w->cost.decoded_bytes = (uint64_t)info.width * info.height * 3;
 		bool keep = r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * 3);
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
@@ -300,6 +346,7 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 			    struct cache_hit *hit, void *const rows[], struct sample_error *err)
 {
 	struct image_error why;
+	note_read(w);
 	int result = views_resume(r->pipeline, w->pipeline, &hit->image, key, rows, &why);
 	cache_release(hit);
 	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
@@ -340,6 +387,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 		result = gather_picture(r, key.index, w->row.data, &why);
 	if (result)
 		return sample_bad(r, key.index, why.text, err);
+	note_read(w);
 	pixels_to_rgb(&r->pixels, from, image.rgb);
 	result = views_run_image(r->pipeline, w->pipeline, &image, key, rows, &image_why);
 	return result > 0 ? bad_image(r, key.index, result, image_why.text, err) : result;
@@ -391,6 +439,8 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 {
 	workspace_enter(&w->space);
 	bool kept = w->space.used_bytes > 0;
+	sample_begin_cost(w);
+	uint64_t began_ns = w->cost.timed ? clock_now_ns() : 0, waited_ns = w->space.waited_ns;
 	int result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
 	if (result == -ENOMEM && w->space.refused_bytes && kept) {
 		/* Buffers left by earlier samples must not decide. */
@@ -400,6 +450,9 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	}
 	if (result == -ENOMEM && w->space.refused_bytes)
 		result = too_large(r, w, key.index, err);
+	w->n_made += result == 0;
+	if (result == 0 && w->cost.timed)
+		sample_end_cost(w, began_ns, w->space.waited_ns - waited_ns);
 	sample_end_sample(w);
 	return result;
 }

@@ -32,6 +32,13 @@ int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget
 		  const struct decode_limits *limits);
 void recipe_finish(struct recipe *r);
 
+/* What a row has cost; one row in a few is timed. */
+struct sample_cost {
+	bool timed;
+	uint64_t read_ns, decode_ns, transform_ns, memory_ns; /* memory: waiting for working memory */
+	uint64_t decoded_bytes;                               /* of the whole picture; 0: it came decoded */
+};
+
 /* Decoder, scratch memory and file buffer of one worker thread. */
 struct sample_worker;
 struct sample_worker *sample_worker_create(const struct decode_limits *limits); /* NULL: out of memory */
@@ -72,6 +79,9 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
  * err, SAMPLE_E_WOULD_BLOCK (the input must be fetched, possibly again), -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *const rows[], struct sample_error *err);
+
+/* The cost of the worker's last row, for which sample_make returned 0. */
+const struct sample_cost *sample_cost(const struct sample_worker *w);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
  * only. */

@@ -11,6 +11,7 @@
 #include "core/device-slab.h"
 #include "core/pool.h"
 #include "core/plan.h"
+#include "core/shortage.h"
 #include "core/source.h"
 #include "core/stream-impl.h"
 #include "util/container.h"
@@ -414,6 +415,7 @@ void stream_step(struct stream *s)
 	bool again;
 	do {
 		stream_look(s);
+		shortage_account_stream(s);
 		core_stream_publish(s);
 		update_urgency(s);
 		if (s->positioned && has_positioned_consumer(s)) {
@@ -423,6 +425,7 @@ void stream_step(struct stream *s)
 		}
 		again = core_stream_arm(s);
 	} while (again && ++rounds < MOST_ROUNDS);
+	shortage_note(s);
 	/* Each further round ends a lease or has found a ring emptied, so there are few rounds; but trainers determine
 	 * when that happens. */
 	if (again)
@@ -584,6 +587,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	c->stream = c->home = s;
 	c->rank = rank;
 	c->positioned = false;
+	shortage_begin(c);
 	s->consumers[place] = c;
 	return 0;
 }
@@ -613,6 +617,7 @@ void stream_detach(struct consumer *c)
 	struct stream *s = c->stream;
 	if (!s)
 		return;
+	shortage_account(c);
 	c->home = NULL;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
 	s->host->n_returned += c->reconnected;
@@ -722,6 +727,8 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	struct stream *s = c->stream;
 	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
 	assert(s->consumers[place] == c);
+	shortage_account(c);
+	c->clock.shortage = SHORTAGE_NONE;
 	if (!s->positioned || is_alone(s, c)) {
 		stream_drop_from(s, s->first);
 		drop_own(s);
@@ -751,6 +758,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 
 void stream_wait(struct consumer *c)
 {
+	shortage_account(c);
 	c->waiting = true;
 	if (!c->stream)
 		return;

@@ -16,6 +16,7 @@
 #define BATCHD_STREAM_H
 
 #include "core/slots.h"
+#include "core/trainer-clock.h"
 
 struct batch_source;
 struct consumer;
@@ -64,7 +65,7 @@ struct consumer_ops {
 	 * that have one. */
 	void (*device_slab_failed)(struct consumer *c, const char *why);
 	/* Both NULL if the trainer sends each release as a message; then its progress is not known. */
-	/* Updates n_unread and waiting, and collects pending releases with stream_take_back. */
+	/* Updates n_unread, waiting and clock.told, and collects pending releases with stream_take_back. */
 	void (*look)(struct consumer *c);
 	/* The stream is about to wait: the trainer must wake it (stream_wake) after taking the last batch, or after
 	 * leaving wake_at releases to be collected. True if that is so already, or has become so since `look`. */
@@ -97,6 +98,7 @@ struct consumer {
 	uint32_t quota;       /* the most leases it may have; 0: twice as many as there are slots */
 	uint64_t n_skipped;   /* batches that it missed, in total */
 	uint64_t n_missed;    /* batches that it missed between the last it was given and the next */
+	struct trainer_clock clock; /* how it has spent its time since it attached */
 };
 
 /* The trainer's own index batch, waiting to be made. */

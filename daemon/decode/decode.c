@@ -13,6 +13,7 @@
 #include "decode/pnm.h"
 #include "decode/raster.h"
 #include "decode/webp.h"
+#include "util/clock.h"
 
 /* Buffers larger than this are freed at the next image, so that one giant image does not cost memory forever. */
 enum { KEEP_BYTES = 64 << 20 };
@@ -35,6 +36,8 @@ struct decoder {
 	struct scratch turned;
 	struct image_info stored; /* as the file stores it; format 0 while nothing is open */
 	int turn;                 /* orientation to undo, 1 for none */
+	bool timed;
+	uint64_t spent_ns; /* in decoder_open and decoder_region, while timed */
 };
 
 struct decoder *decoder_create(const struct decode_limits *limits)
@@ -189,8 +192,8 @@ static int open_stored(struct decoder *d, enum image_format format, const uint8_
 	}
 }
 
-int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
-		 struct image_error *err)
+static int decode_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif,
+		       struct image_info *info, struct image_error *err)
 {
 	decoder_close(d);
 	decode_trim(&d->pixels);
@@ -310,7 +313,7 @@ static int read_stored(struct decoder *d, struct region_px want, struct image *o
 	return -EINVAL; /* nothing is open */
 }
 
-int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
+static int decode_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
 {
 	struct image stored;
 	struct region_px r = stored_region(d, want);
@@ -326,4 +329,36 @@ int decoder_region(struct decoder *d, struct region_px want, struct image *out, 
 		return turn_upright(d, &stored, out);
 	*out = stored;
 	return 0;
+}
+
+/* ---- timed ---- */
+
+void decoder_time(struct decoder *d, bool timed)
+{
+	d->timed = timed;
+	d->spent_ns = 0;
+}
+
+uint64_t decoder_spent_ns(const struct decoder *d)
+{
+	return d->spent_ns;
+}
+
+int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
+		 struct image_error *err)
+{
+	uint64_t began = d->timed ? clock_now_ns() : 0;
+	int outcome = decode_open(d, bytes, n_bytes, apply_exif, info, err);
+
+	d->spent_ns += d->timed ? clock_now_ns() - began : 0;
+	return outcome;
+}
+
+int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
+{
+	uint64_t began = d->timed ? clock_now_ns() : 0;
+	int outcome = decode_region(d, want, out, err);
+
+	d->spent_ns += d->timed ? clock_now_ns() - began : 0;
+	return outcome;
 }

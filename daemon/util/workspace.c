@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "util/clock.h"
+
 enum { ALIGN = 64, RESERVE_PART = 4, AHEAD_PART = 4 };
 
 static _Thread_local struct workspace *current;
@@ -49,6 +51,18 @@ static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t
 	return true;
 }
 
+/* Waits until the workspace has the bytes. Under the lock. */
+static void wait_for_bytes(struct work_memory *m, struct workspace *ws, uint64_t n)
+{
+	uint64_t began = clock_now_ns();
+	do {
+		m->n_waiting++;
+		pthread_cond_wait(&m->changed, &m->lock);
+		m->n_waiting--;
+	} while (!workspace_grab(m, ws, n));
+	ws->waited_ns += clock_now_ns() - began;
+}
+
 static bool workspace_take(struct workspace *ws, uint64_t n)
 {
 	struct work_memory *m = ws->of;
@@ -59,10 +73,10 @@ static bool workspace_take(struct workspace *ws, uint64_t n)
 			return false;
 		}
 		pthread_mutex_lock(&m->lock);
-		while (!(got = workspace_grab(m, ws, n)) && !ws->ahead) {
-			m->n_waiting++;
-			pthread_cond_wait(&m->changed, &m->lock);
-			m->n_waiting--;
+		got = workspace_grab(m, ws, n);
+		if (!got && !ws->ahead) {
+			wait_for_bytes(m, ws, n);
+			got = true;
 		}
 		pthread_mutex_unlock(&m->lock);
 	}

@@ -37,6 +37,7 @@ struct workspace {
 	uint64_t reserved_bytes; /* of these, from the reserve */
 	uint64_t refused_bytes;  /* what it would have used with the refused amount; 0: nothing was refused */
 	bool holds;              /* it is the holder */
+	uint64_t waited_ns;      /* for the reserve, since the start */
 };
 
 enum { WORK_AHEAD_FREE_BYTES = 64 << 10 };

@@ -1,0 +1,14 @@
+/* The state clock of a trainer, for the status. Loop thread only. */
+#ifndef BATCHD_CLOCK_STATUS_H
+#define BATCHD_CLOCK_STATUS_H
+
+#include <jansson.h>
+
+struct session;
+
+/* Brings the clock of an attached trainer up to now. */
+void clock_status_update(struct session *s);
+/* What it says, as an object; client/man/batchctl-status.1 has the names. */
+json_t *clock_status_json(const struct session *s);
+
+#endif

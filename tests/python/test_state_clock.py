@@ -1,0 +1,56 @@
+"""The state clock of trainers in `batchctl status --json`."""
+
+import json
+import time
+
+import batchd
+import pytest
+
+STATES = "busy read decode transform gpu_copy order producer peer memory idle".split()
+
+
+def clock(batchctl, rank=0):
+    sessions = json.loads(batchctl("status", "--json").stdout)["sessions"]
+    return next(s["clock"] for s in sessions if s["state"] == "attached" and s["rank"] == rank)
+
+
+def check_sums(c):
+    assert sorted(c["seconds"]) == sorted(STATES)
+    for shares in c["shares"].values():
+        assert sorted(shares) == sorted(STATES)
+        assert sum(shares.values()) == pytest.approx(1)
+        assert all(0 <= share <= 1 for share in shares.values())
+
+
+def test_shares_sum_to_one_and_seconds_to_the_time_that_passed(daemon, batchctl):
+    """Of a trainer that works for a while, stops between epochs, and works again."""
+    with batchd.DataLoader("random:length=640,shape=3x32x32,dtype=uint8", batch_size=32) as loader:
+        began = time.monotonic()
+        for _ in loader:
+            time.sleep(0.02)
+            check_sums(clock(batchctl))
+        first = clock(batchctl)
+        time.sleep(0.6)
+        idle = clock(batchctl)
+        for _ in loader:
+            time.sleep(0.02)
+        last = clock(batchctl)
+        check_sums(last)
+        passed = time.monotonic() - began
+        assert passed - 0.2 < sum(last["seconds"].values()) < passed + 5
+    assert idle["state"] == "idle"
+    assert idle["seconds"]["idle"] - first["seconds"]["idle"] > 0.55
+    assert idle["seconds"]["busy"] - first["seconds"]["busy"] < 0.05
+    assert last["seconds"]["busy"] > 20 * 2 * 0.02
+
+
+def test_a_trainer_that_keeps_its_batch_is_busy(daemon, batchctl):
+    with batchd.DataLoader("random:length=640,shape=3x32x32,dtype=uint8", batch_size=32) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        before = clock(batchctl)
+        time.sleep(0.5)
+        after = clock(batchctl)
+    assert after["state"] == "busy"
+    assert after["seconds"]["busy"] - before["seconds"]["busy"] > 0.45
+    assert sum(after["seconds"][s] - before["seconds"][s] for s in STATES if s != "busy") < 0.01

@@ -644,7 +644,7 @@ START_TEST(test_other_formats_are_named)
 	/* Proves that a file of another kind is refused with the name of that kind or its first bytes. */
 	static const struct {
 		const char *bytes, *text;
-	} cases[] = { { "GIF89a..........", "GIF" },
+	} cases[] = { { "GIF88a..........", "47 49 46 38" },
 		      { "II*.............", "TIFF" },
 		      { "<svg xmlns='http", "text" },
 		      { "abcdefghijklmnop", "61 62 63 64" },

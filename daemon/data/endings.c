@@ -14,7 +14,7 @@
 enum { MOST_LOOKED_AT = 65536, NAME_BYTES = 4096 };
 
 /* Image formats that are not decoded. For any other ending the content decides. */
-static const char *const unread[] = { ".tif", ".tiff", ".gif" };
+static const char *const unread[] = { ".tif", ".tiff" };
 enum { N_UNREAD = sizeof unread / sizeof *unread };
 
 static unsigned endings_find(const char *name)

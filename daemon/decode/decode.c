@@ -86,6 +86,7 @@ void decoder_close(struct decoder *d)
 		break;
 	case FORMAT_BMP:
 	case FORMAT_PNM:
+	case FORMAT_GIF:
 		raster_reader_close(d->raster);
 		break;
 	default:
@@ -113,16 +114,17 @@ static enum image_format decode_sniff(const uint8_t *b, size_t n)
 		return FORMAT_BMP;
 	if (pnm_begins(b, n))
 		return FORMAT_PNM;
+	if (n >= 6 && (memcmp(b, "GIF87a", 6) == 0 || memcmp(b, "GIF89a", 6) == 0))
+		return FORMAT_GIF;
 	return 0;
 }
 
 const char *image_format_name(enum image_format format)
 {
-	static const char *const names[N_FORMATS] = { [FORMAT_JPEG] = "jpeg",
-						      [FORMAT_PNG] = "png",
-						      [FORMAT_WEBP] = "webp",
-						      [FORMAT_BMP] = "bmp",
-						      [FORMAT_PNM] = "pnm" };
+	static const char *const names[N_FORMATS] = {
+		[FORMAT_JPEG] = "jpeg", [FORMAT_PNG] = "png", [FORMAT_WEBP] = "webp",
+		[FORMAT_BMP] = "bmp",   [FORMAT_PNM] = "pnm", [FORMAT_GIF] = "gif"
+	};
 
 	return names[format];
 }
@@ -131,7 +133,7 @@ static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
 {
 	static const struct {
 		const char *magic, *name;
-	} known[] = { { "GIF8", "a GIF" }, { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" } };
+	} known[] = { { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" } };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
 		size_t n_magic = strlen(known[i].magic);
@@ -186,6 +188,7 @@ static int open_stored(struct decoder *d, enum image_format format, const uint8_
 		return open_webp(d, bytes, n_bytes, err);
 	case FORMAT_BMP:
 	case FORMAT_PNM:
+	case FORMAT_GIF:
 		return open_raster(d, format, bytes, n_bytes, err);
 	default:
 		return refuse_format(bytes, n_bytes, err);
@@ -306,6 +309,7 @@ static int read_stored(struct decoder *d, struct region_px want, struct image *o
 		return webp_reader_region(d->webp, want, &d->pixels, out, err);
 	case FORMAT_BMP:
 	case FORMAT_PNM:
+	case FORMAT_GIF:
 		return raster_reader_region(d->raster, want, &d->pixels, out, err);
 	default:
 		break;

@@ -24,7 +24,7 @@ struct decode_limits {
 };
 extern const struct decode_limits decode_limits_default;
 
-enum image_format { FORMAT_JPEG = 1, FORMAT_PNG, FORMAT_WEBP, FORMAT_BMP, FORMAT_PNM, N_FORMATS };
+enum image_format { FORMAT_JPEG = 1, FORMAT_PNG, FORMAT_WEBP, FORMAT_BMP, FORMAT_PNM, FORMAT_GIF, N_FORMATS };
 
 struct image_info {
 	enum image_format format;
@@ -33,7 +33,7 @@ struct image_info {
 };
 
 /* The formats that are read, for a message. */
-#define DECODE_FORMATS "JPEG, PNG, WebP, BMP and PNM"
+#define DECODE_FORMATS "JPEG, PNG, WebP, BMP, PNM and GIF"
 /* A format's name in lower case. */
 const char *image_format_name(enum image_format format);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "decode/bmp.h"
+#include "decode/gif.h"
 #include "decode/pnm.h"
 
 enum { KEEP_BYTES = 16 << 20 };
@@ -17,9 +18,11 @@ struct raster_reader {
 	size_t n_bytes;
 	struct scratch unpacked;
 	struct pnm_text text;
+	struct scratch tables;
 	union {
 		struct bmp bmp;
 		struct pnm pnm;
+		struct gif gif;
 	};
 };
 
@@ -34,7 +37,7 @@ struct raster_reader *raster_reader_create(const struct decode_limits *limits)
 
 static void raster_trim(struct raster_reader *r, size_t keep_bytes)
 {
-	struct scratch *const all[] = { &r->unpacked, &r->text.values, &r->text.block };
+	struct scratch *const all[] = { &r->unpacked, &r->text.values, &r->text.block, &r->tables };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		if (all[i]->size_bytes > keep_bytes)
@@ -67,24 +70,46 @@ static int raster_check_size(const struct raster_reader *r, const char *kind, ui
 
 static const struct raw_rows *raster_rows(const struct raster_reader *r)
 {
-	return r->format == FORMAT_BMP ? &r->bmp.rows : &r->pnm.rows;
+	switch (r->format) {
+	case FORMAT_BMP:
+		return &r->bmp.rows;
+	case FORMAT_PNM:
+		return &r->pnm.rows;
+	default:
+		return &r->gif.rows;
+	}
+}
+
+static int raster_read(struct raster_reader *r, struct image_error *err)
+{
+	switch (r->format) {
+	case FORMAT_BMP:
+		return bmp_read(r->bytes, r->n_bytes, &r->bmp, err);
+	case FORMAT_PNM:
+		return pnm_read(r->bytes, r->n_bytes, &r->pnm, err);
+	default:
+		return gif_read(r->bytes, r->n_bytes, &r->gif, err);
+	}
 }
 
 int raster_reader_open(struct raster_reader *r, enum image_format format, const uint8_t *bytes, size_t n_bytes,
 		       struct image_info *info, struct image_error *err)
 {
-	bool is_bmp = format == FORMAT_BMP;
-	int outcome = is_bmp ? bmp_read(bytes, n_bytes, &r->bmp, err) : pnm_read(bytes, n_bytes, &r->pnm, err);
+	static const char *const kinds[N_FORMATS] = {
+		[FORMAT_BMP] = "BMP", [FORMAT_PNM] = "PNM", [FORMAT_GIF] = "GIF"
+	};
 
-	if (outcome)
-		return outcome;
 	r->format = format;
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
+	int outcome = raster_read(r, err);
+
+	if (outcome)
+		return outcome;
 	info->width = raster_rows(r)->width;
 	info->height = raster_rows(r)->height;
 	info->orientation = 1;
-	return raster_check_size(r, is_bmp ? "BMP" : "PNM", info->width, info->height, err);
+	return raster_check_size(r, kinds[format], info->width, info->height, err);
 }
 
 static int raster_unpack(struct raster_reader *r, struct image_error *err)
@@ -93,6 +118,8 @@ static int raster_unpack(struct raster_reader *r, struct image_error *err)
 		return bmp_unpack(&r->bmp, r->bytes, r->n_bytes, &r->unpacked, err);
 	if (r->format == FORMAT_PNM && r->pnm.text)
 		return pnm_read_text(&r->pnm, r->bytes, r->n_bytes, &r->text, err);
+	if (r->format == FORMAT_GIF)
+		return gif_unpack(&r->gif, r->bytes, r->n_bytes, &r->unpacked, &r->tables, err);
 	return 0;
 }
 

@@ -248,6 +248,7 @@ $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -
 $(BUILD)/tests/test_convert_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
 $(BUILD)/tests/test_content: $(BUILD)/client/names.o # not in the library by name
+$(BUILD)/tests/tools/mix: $(BUILD)/client/mix-spec.o $(BUILD)/client/mix-draw.o
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.

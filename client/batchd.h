@@ -188,6 +188,11 @@ struct batchd_options {
 	 * down to a multiple of 256, these are the epochs of torchvision's RASampler. Not with own_batches. */
 	uint32_t repeats;
 	uint64_t epoch_rows;
+	/* How rows of a batch are mixed; see "Mixing" below. NULL: not at all. It is this trainer's own: other trainers
+	 * of the job may mix otherwise or not. Images with a dtype of floats then arrive as uint8 NHWC (stored_dtype,
+	 * stored_layout), and batchd_finish or batchd_cuda_finish makes dtype and layout of them. With dtype uint8
+	 * nothing is mixed here: batchd_mix_table has the table for code of the trainer's own. */
+	const char *mix;
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -220,8 +225,8 @@ struct batchd_info {
 	float mean[3], std[3];
 	const char *socket, *job, *daemon_version;
 	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above, except
-	 * for images on a GPU: these are uint8 NHWC until batchd_cuda_finish has made dtype, layout and shape of
-	 * them. */
+	 * for images on a GPU or with option mix: these are uint8 NHWC until batchd_cuda_finish or batchd_finish has
+	 * made dtype, layout and shape of them. */
 	enum batchd_dtype stored_dtype;
 	enum batchd_layout stored_layout;
 	uint32_t stored_shape[8];
@@ -246,6 +251,8 @@ struct batchd_info {
 	const struct batchd_field *fields; /* what batches consist of, in the data set's order: see batchd_get_field */
 	uint64_t content_id; /* of the samples: names, labels and classes, or shape and type, not their location. Equal
 	                      * on machines with the same data */
+	int needs_finish;    /* on the CPU: batchd_finish makes dtype, layout and shape of a batch's data */
+	uint32_t n_mix_classes; /* option mix: columns of the soft targets; 0: there are none */
 };
 
 /* One batch on loan. Its memory is valid until its batchd_release, in this process only. */
@@ -422,6 +429,57 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 /* Another stream reads the batch, or the tensor made of it: the library waits for its work as well. At most 8 streams
  * for one batch, none of which captures a CUDA graph. Thread-safe. */
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
+
+/* ---- Mixing ----
+ *
+ * Option mix makes each row of a batch from two of its rows while numbers are made of the pixels, as MixUp and CutMix
+ * do. It is a list of steps, separated by semicolons; each batch is mixed by one of them:
+ *
+ *     mixup:alpha=0.2                  torchvision's v2.MixUp; the partner of a row is the row before it
+ *     cutmix:alpha=1                   torchvision's v2.CutMix
+ *     timm:mixup_alpha=0.8,mode=elem   timm's Mixup; the partner of row i is row n_rows - 1 - i. Settings, with timm's
+ *                                      defaults: mixup_alpha, cutmix_alpha, cutmix_min, cutmix_max, prob, switch_prob,
+ *                                      mode (batch, pair, elem), correct_lam (0, 1). n_rows has to be even
+ *     none                             the row itself
+ *     targets:classes=1000,smoothing=0.1,off_epoch=270     no step: soft targets have 1000 columns, label smoothing as
+ *                                      timm has it, and from epoch 270 on nothing is mixed
+ *
+ * Each step may have p, its weight in the choice (default 1). What is drawn depends on the seed, the epoch and the
+ * batch's place in the epoch (base, step, rank and sizes) only, so it is the same again after a resume.
+ *
+ *     o.mix = "targets:classes=1000;mixup:alpha=0.2;cutmix:alpha=1";
+ *     ...
+ *     batchd_next(l, &b, BATCHD_FOREVER);
+ *     batchd_finish(l, &b, images);         float [n_rows, 3, 224, 224]
+ *     batchd_targets(l, &b, targets);       float [n_rows, 1000]
+ *     batchd_release(l, b.slot, b.generation);
+ *
+ * Numbers are torch's on the finished float32 rows, bit for bit: own * weight + partner * partner_weight, each operation
+ * rounded. float16 and bfloat16 are these, rounded once. */
+enum batchd_mix_kind {
+	BATCHD_MIX_NONE,  /* the row as it is */
+	BATCHD_MIX_BLEND, /* own * weight + partner * partner_weight */
+	BATCHD_MIX_BOX    /* the partner's pixels inside the box, the row's own outside */
+};
+
+/* How one row is made. */
+struct batchd_mix_row {
+	uint32_t partner; /* number of a row of the same batch */
+	uint32_t kind;    /* enum batchd_mix_kind */
+	/* Of the two labels and, in a blend, of the pixels; float32 of lambda and of 1 - lambda. */
+	float weight, partner_weight;
+	uint32_t top, bottom, left, right; /* BATCHD_MIX_BOX: rows top to bottom - 1, columns left to right - 1 */
+};
+
+/* The table of a batch: n_rows records to `rows`. */
+int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_mix_row *rows);
+/* Writes n_rows images of info.dtype, layout and shape to `to`, mixed; host memory, aligned for its numbers. For a batch
+ * on loan with info.needs_finish; BATCHD_E_INVALID for others. */
+int batchd_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to);
+/* Writes soft targets to `to`, float[n_rows][info.n_mix_classes]. BATCHD_E_BAD_DATA: a label is none of the classes. */
+int batchd_targets(struct batchd_loader *l, const struct batchd_batch *b, float *to);
+/* The same on the GPU: queues the work on the stream, as batchd_cuda_labels does. batchd_cuda_finish mixes by itself. */
+int batchd_cuda_targets(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
 
 /* ---- fields of a batch ---- */
 

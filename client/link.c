@@ -37,6 +37,7 @@ void link_destroy(struct link *k)
 	ring_unmap(&k->ring);
 	free(k->backlog);
 	free(k->lease);
+	free(k->finish);
 	fields_finish(&k->fields);
 	free(k);
 }

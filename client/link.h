@@ -91,6 +91,8 @@ struct link_gpu_ops {
 enum { LINK_ID_SHIFT = 48 };
 static const uint64_t LINK_GENERATIONS = ((uint64_t)1 << LINK_ID_SHIFT) - 1;
 
+struct finish;
+
 struct link {
 	/* Written once, before the loader has it. */
 	struct link_host host;
@@ -104,6 +106,7 @@ struct link {
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 	size_t n_fingerprint_bytes; /* 0: there is none */
 	struct batchd_info info;
+	struct finish *finish; /* the CPU makes numbers of the pixels; NULL: the daemon or the GPU does */
 	struct link_gpu *gpu;  /* NULL: batches are delivered to host memory only */
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 

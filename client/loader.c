@@ -16,6 +16,7 @@
 
 #include "clock.h"
 #include "links.h"
+#include "mixing.h"
 #include "open.h"
 #include "pending.h"
 #include "process.h"
@@ -52,6 +53,7 @@ static void free_options(struct batchd_options *o)
 	free((char *)o->transform);
 	free((char *)o->program);
 	free((char *)o->device);
+	free((char *)o->mix);
 	*o = (struct batchd_options){ 0 };
 }
 
@@ -70,6 +72,7 @@ static void client_loader_destroy(struct batchd_loader *l)
 	job_finish(&l->job);
 	loader_free_classes(l);
 	pending_drop_all(l);
+	free(l->mix);
 	free_options(&l->options);
 	pthread_mutex_lock(&l->lock);
 	l->husk = referenced = l->n_refs;
@@ -449,6 +452,8 @@ static int client_loader_open_once(const struct batchd_options *o, uint64_t born
 	if (!l)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = open_check(o, f);
+	if (r == 0)
+		r = mixing_read(l, o, f);
 	if (r == 0)
 		r = open_link(l, o, false, address, &link, f);
 	if (r < 0) {

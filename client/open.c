@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "cuda/delivery.h"
+#include "mixing.h"
 #include "position.h"
 #include "source.h"
 
@@ -302,7 +303,9 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	if (!k->lease || !k->backlog)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
-	return r < 0 || !k->gpu ? r : delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);
+	if (r == 0 && k->gpu)
+		r = delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);
+	return r < 0 || !l->mix ? r : mixing_attach(l, k, m, f);
 }
 
 /* ---- open ---- */
@@ -338,16 +341,20 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 	l->options.dataset = open_copy_text(s->reopen ? s->reopen : s->dataset, &failed);
 	l->options.transform = open_copy_text(o->transform, &failed);
 	l->options.program = open_copy_text(o->program, &failed);
+	l->options.mix = open_copy_text(o->mix, &failed);
 	l->options.fields = copy_fields(l, o);
 	return failed ? fault_set(f, BATCHD_E_NOMEM, "out of memory") : 0;
 }
 
 /* The options that a link sends to the daemon. */
-static struct batchd_options link_options(const struct batchd_options *wanted, const struct link *k)
+static struct batchd_options link_options(const struct batchd_loader *l, const struct batchd_options *wanted,
+					  const struct link *k)
 {
 	struct batchd_options o = *wanted;
 
-	if (k->gpu) { /* trainers that convert the daemon's uint8 differently can share one loader */
+	if (k->gpu ||
+	    mixing_wants_bytes(
+		    l, wanted)) { /* trainers that convert the daemon's uint8 differently can share one loader */
 		o.dtype = BATCHD_UINT8;
 		o.layout = BATCHD_NHWC;
 	}
@@ -357,7 +364,7 @@ static struct batchd_options link_options(const struct batchd_options *wanted, c
 static int connect_and_ask(struct batchd_loader *l, struct link *k, const struct batchd_options *wanted, bool again,
 			   const char *address, struct fault *f)
 {
-	struct batchd_options o = link_options(wanted, k);
+	struct batchd_options o = link_options(l, wanted, k);
 	struct source source;
 	int r = source_open(&source, o.dataset, f);
 
@@ -452,6 +459,10 @@ int open_link(struct batchd_loader *l, const struct batchd_options *o, bool agai
 {
 	int r = open_once(l, o, again, address, out, f);
 
+	if (r == BATCHD_E_INVALID && f->told && mixing_wants_bytes(l, o)) {
+		l->mixes_floats = true; /* some pipelines make floats only */
+		r = open_once(l, o, again, address, out, f);
+	}
 	return r == DELIVERY_E_OTHER_WAY ? open_once(l, o, again, address, out, f) : r;
 }
 

@@ -29,6 +29,7 @@ from .errors import (
 )
 from ._fields import Field, Ragged
 from ._load import load
+from ._mix import CutMix, MixUp, RandomChoice
 from .loader import Batch, DataLoader
 from .samplers import WeightedSampler
 from .serve import Producer, serve
@@ -39,6 +40,9 @@ __all__ = [
     "Field",
     "Ragged",
     "WeightedSampler",
+    "MixUp",
+    "CutMix",
+    "RandomChoice",
     "Producer",
     "load",
     "serve",

@@ -43,18 +43,17 @@ class Delivery:
                 stacklevel=5,
             )
 
-    def take(self, struct):
+    def take(self, struct, mix=None):
         """The batch as (images, labels); its slot goes back behind the queued work, or belongs to the images."""
         torch = self._torch
         stream = torch.cuda.current_stream(self.device).cuda_stream
         at, rows = ctypes.addressof(struct), struct.n_rows
         try:
-            labels = torch.empty((rows,) + self._label_shape, dtype=self._label_dtype, device=self.device)
-            self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
+            labels = self._labels(at, rows, stream, mix)
             if self.raw:
                 return self._share(struct), labels
             if not self._info.can_finish:
-                return finish(torch, self._share(struct), self._dtype, self._planar(), self._normalize()), labels
+                return self._finish(struct, mix), labels
             images = torch.empty((rows,) + self._shape, dtype=self._dtype, device=self.device)
             self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))
         except BaseException:
@@ -63,14 +62,36 @@ class Delivery:
         self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
         return images, labels
 
-    def write(self, struct, images, labels):
+    def _finish(self, struct, mix):
+        """The images by torch's own operations; they own the loan meanwhile."""
+        return finish(self._torch, self._share(struct), self._dtype, self._planar(), self._normalize(), mix)
+
+    def _labels(self, at, rows, stream, mix):
+        """Labels; with a mix soft targets, or labels, partners' labels and weights."""
+        torch = self._torch
+        if mix is not None and not self.raw and self._info.n_mix_classes:
+            targets = torch.empty((rows, self._info.n_mix_classes), dtype=torch.float32, device=self.device)
+            self._check(_lib.cuda_targets(self._handle, at, targets.data_ptr(), stream))
+            return targets
+        labels = torch.empty((rows,) + self._label_shape, dtype=self._label_dtype, device=self.device)
+        self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
+        return labels if mix is None or self.raw else self._pairs(labels, mix)
+
+    def _pairs(self, labels, mix):
+        def there(values):
+            return self._torch.from_numpy(values).to(self.device)
+
+        return labels, labels[there(mix["partner"].astype("i8"))], there(mix["weight"].copy())
+
+    def write(self, struct, images, labels, mix=None):
         """Writes the batch into tensors of the caller's; its slot goes back behind that. A batch that fails stays in
         the struct."""
         torch = self._torch
         stream = torch.cuda.current_stream(self.device).cuda_stream
         at = ctypes.addressof(struct)
         if labels is not None:
-            self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
+            write = _lib.cuda_labels if mix is None or self.raw else _lib.cuda_targets
+            self._check(write(self._handle, at, labels.data_ptr(), stream))
             _into.note(torch, labels)
         if self._info.can_finish:
             self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))
@@ -78,11 +99,11 @@ class Delivery:
             generation, struct.generation = struct.generation, 0
             self._check(_lib.cuda_release(self._handle, struct.slot, generation, stream))
             return
-        raw = self._share(struct)
-        struct.generation = 0  # raw has it
-        images.detach()[: struct.n_rows].copy_(finish(torch, raw, self._dtype, self._planar(), self._normalize()))
+        made = self._finish(struct, mix)
+        struct.generation = 0  # a tensor had it
+        images.detach()[: struct.n_rows].copy_(made)
 
-    def take_fields(self, struct, arrays):
+    def take_fields(self, struct, arrays, mix=None):
         """{name: tensor} of the dense fields, given as (name, C array), the first of them finished as images are; the
         slot goes back as in take."""
         torch = self._torch
@@ -91,7 +112,10 @@ class Delivery:
         try:
             for name, array in reversed(arrays):
                 if (name, array) == arrays[0]:
-                    made[name], shared = self._take_first(struct, at, stream)
+                    made[name], shared = self._take_first(struct, at, stream, mix)
+                    continue
+                if name == "label" and mix is not None:
+                    made[name] = self._labels(at, struct.n_rows, stream, mix)
                     continue
                 tensor = torch.empty(
                     tuple(array.shape[: array.n_dims]),
@@ -107,13 +131,13 @@ class Delivery:
             self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
         return made
 
-    def _take_first(self, struct, at, stream):
+    def _take_first(self, struct, at, stream, mix):
         """(tensor, whether the loan is with a tensor)"""
         torch = self._torch
         if self.raw:
             return self._share(struct), True
         if not self._info.can_finish:
-            return finish(torch, self._share(struct), self._dtype, self._planar(), self._normalize()), True
+            return self._finish(struct, mix), True
         images = torch.empty((struct.n_rows,) + self._shape, dtype=self._dtype, device=self.device)
         self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))
         return images, False
@@ -180,7 +204,7 @@ class Delivery:
             raise _lib.failure(code, _lib.error(self._handle))
 
 
-def finish(torch, raw, dtype, planar, normalize):
+def finish(torch, raw, dtype, planar, normalize, mix=None):
     """The finishing kernel with torch's own operations, for a libbatchd without it: uint8 NHWC images as dtype, NCHW if
     planar; the same numbers, in several passes. Divisors are tensors because torch multiplies a tensor on the GPU by
     the reciprocal of a plain number, which rounds differently."""
@@ -196,4 +220,19 @@ def finish(torch, raw, dtype, planar, normalize):
     if normalize is not None:
         mean, std = normalize
         images = (images - constant(list(mean))) / constant(list(std))
+    if mix is not None:
+        images = mixed(torch, images, planar, mix)
     return images.to(dtype).contiguous()
+
+
+def mixed(torch, images, planar, mix):
+    """float32 images, mixed as the table says."""
+    made = images.clone()
+    for i, row in enumerate(mix.tolist()):
+        partner, kind, weight, other, top, bottom, left, right = row
+        if kind == 1:
+            made[i] = images[i] * weight + images[partner] * other
+        elif kind == 2:
+            box = (slice(None),) * planar + (slice(top, bottom), slice(left, right))
+            made[i][box] = images[partner][box]
+    return made

@@ -10,7 +10,7 @@ import typing
 
 import numpy
 
-from . import _arrays, _lib
+from . import _arrays, _lib, _mix
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of them hold no slots
 
@@ -135,28 +135,41 @@ class Reader:
                 raise _lib.failure(code, _lib.error(s.handle))
         b.indices = loader._indices_beside(s)
         if loader._cuda is not None:
-            return self._wish.build(self._give_on_gpu(loader, s))
-        return self._wish.build(self._give(loader, s))
+            return self._wish.build(self._give_on_gpu(loader, s, b))
+        return self._wish.build(self._give(loader, s, b))
 
-    def _give(self, loader, s):
+    def _give(self, loader, s, b):
         base = s.data - s.row * loader._row_bytes
         if self._slot_class is None:
             self._slot_class = _arrays.slot_class(self._slot_bytes(s, base))
         memory = self._slot_class.from_address(base)
+        mixed = self._mixed(loader, s, b) if loader._mixes else {}
         _arrays.lend(memory, s.handle, s)
         copies = [self._is_copied(k, name, f) for k, (name, f) in enumerate(self._known.items())]
-        held = not all(copies) and loader._must_copy()
+        held = bool(mixed) or (not all(copies) and loader._must_copy())
         parts = {}
         for k, (name, field) in enumerate(self._known.items()):
             copied = held or copies[k]
-            if field.ragged:
+            if name in mixed:
+                parts[name] = mixed[name]
+            elif field.ragged:
                 parts[name] = self._ragged(k, name, field, memory, base, copied)
             else:
                 array = self._view(k, memory, base)
                 parts[name] = self._arrays.wrap(array.copy() if copied else array)
         return parts
 
-    def _give_on_gpu(self, loader, s):
+    def _mixed(self, loader, s, b):
+        """The fields that a mix makes: the images, and the labels if there are any."""
+        names = list(self._known)
+        made = {names[self._first]: self._arrays.wrap(loader._finisher.images(s, loader))}
+        if "label" in self._known:
+            made["label"] = loader._wrap_targets(
+                _mix.targets(s, loader._labels_beside(s), b.mix, loader._info.n_mix_classes)
+            )
+        return made
+
+    def _give_on_gpu(self, loader, s, b):
         """Dense fields on the GPU, ragged ones in host memory. The first dense field comes last: raw images own the
         loan from then on."""
         parts = {}
@@ -166,7 +179,7 @@ class Reader:
                     memory = (ctypes.c_char * max(1, self._table[k].n_bytes)).from_address(self._table[k].data)
                     parts[name] = self._ragged(k, name, field, memory, self._table[k].data, True)
             dense = [(k, name) for k, (name, field) in enumerate(self._known.items()) if not field.ragged]
-            made = loader._cuda.take_fields(s, [(name, self._table[k]) for k, name in dense])
+            made = loader._cuda.take_fields(s, [(name, self._table[k]) for k, name in dense], b.mix)
         finally:
             s.generation = 0
         if self._first is not None and loader._must_copy():

@@ -52,6 +52,11 @@ def write(target, rows, arrays):
     target.detach()[:n].copy_(wrap(rows))  # detached, so that an input may want gradients
 
 
+def address(target):
+    """Where a contiguous tensor or array begins."""
+    return target.ctypes.data if isinstance(target, numpy.ndarray) else target.data_ptr()
+
+
 def note(torch, target):
     """Tells autograd that target has been written, which autograd does not see when libbatchd's kernel wrote it:
     backward then refuses to use the previous content."""

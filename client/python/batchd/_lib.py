@@ -91,6 +91,7 @@ class Options(ctypes.Structure):
         ("n_fields", ctypes.c_uint32),
         ("repeats", ctypes.c_uint32),
         ("epoch_rows", ctypes.c_uint64),
+        ("mix", ctypes.c_char_p),
     ]
 
 
@@ -149,6 +150,8 @@ class Info(ctypes.Structure):
         ("n_fields", ctypes.c_uint32),
         ("fields", ctypes.POINTER(Field)),
         ("content_id", ctypes.c_uint64),
+        ("needs_finish", ctypes.c_int),
+        ("n_mix_classes", ctypes.c_uint32),
     ]
 
 
@@ -327,6 +330,10 @@ cuda_array = _function(
     "cuda_array", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p
 )
 cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
+mix_table = _function("mix_table", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
+finish = _function("finish", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
+targets = _function("targets", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
+cuda_targets = _function("cuda_targets", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 token = _function("token", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 resume = _function("resume", ctypes.c_int, Loader, _text, ctypes.POINTER(Position))
 order = _function("order", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)

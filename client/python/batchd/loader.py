@@ -8,6 +8,7 @@ are made and read by the C library.
 import ctypes
 import dataclasses
 import inspect
+import math
 import os
 import sys
 import threading
@@ -29,6 +30,7 @@ from . import (
     _into,
     _lib,
     _memory,
+    _mix,
     _served,
     _shards,
     _specs,
@@ -78,7 +80,8 @@ class Batch:
     """Facts about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: number of rows at
     the end that only repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an
     undecodable sample; `n_skipped`: share, batches that this trainer has missed just before this one (policy "skip");
-    `apart`: share, made for this trainer while most of its group is somewhere else; `token`: for a checkpoint, as in
+    `apart`: share, made for this trainer while most of its group is somewhere else; `mix`: with mix=, how each row was
+    made, a structured array as batchd.h describes it, else None; `token`: for a checkpoint, as in
     DataLoader.state_dict()."""
 
     __slots__ = (
@@ -94,6 +97,7 @@ class Batch:
         "last",
         "wait_s",
         "indices",
+        "mix",
         "_order",
         "_loader",
     )
@@ -243,6 +247,10 @@ class Sampler:
         return info.n_samples_rank if self._loader.batch_sampler is None else info.n_samples
 
 
+def device_is_cpu(device):
+    return device is None or str(device).split(":")[0] == "cpu"
+
+
 class _Fixed:
     """An attribute for which an assignment would have no effect: reading gives its value if there is one, assigning is
     refused as by torch's loader."""
@@ -293,6 +301,7 @@ class _Options:
     producer_timeout: typing.Any
     repeats: typing.Any
     epoch_rows: typing.Any
+    mix: typing.Any
 
     @classmethod
     def among(cls, arguments):
@@ -375,6 +384,12 @@ class DataLoader:
                   their names. Otherwise texts are a list of str, bytes a list of bytes, and others a list of arrays
     collate_fn    called in this process with each batch as described above; what it returns is the batch. What it does
                   not touch stays without a copy
+    mix           how rows of a batch are mixed while numbers are made of their pixels: batchd.MixUp(alpha, num_classes),
+                  batchd.CutMix, batchd.RandomChoice([...]), the same of torchvision.transforms.v2, or timm.data.Mixup
+                  (also given as collate_fn). Labels become soft targets, float32 [rows, num_classes]; without
+                  num_classes they become (labels, partners' labels, weight of the first). raw=True keeps images and
+                  labels clean. last_batch.mix has what was drawn; it depends on seed, epoch and position only
+    mixup_off_epoch  from this epoch on rows are not mixed; 0: never
     length        of a "tokens:" data set: the tokens of x, and of y, which is one token ahead
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
@@ -428,6 +443,8 @@ class DataLoader:
         fields=None,
         packed=False,
         collate_fn=None,
+        mix=None,
+        mixup_off_epoch=0,
         length=None,
         **others,
     ):
@@ -460,6 +477,15 @@ class DataLoader:
         }
         if collate_fn is not None and not callable(collate_fn):
             raise TypeError(f"collate_fn must be a function that takes a batch, not {collate_fn!r}")
+        if collate_fn is not None and mix is None and _mix.is_mix(collate_fn):
+            collate_fn, mix = None, collate_fn
+        mix = _mix.text(mix, _check.number("mixup_off_epoch", mixup_off_epoch))
+        if mix is not None and not raw and _check.dtype_name(dtype) == "uint8":
+            raise ValueError(
+                "mix makes floats of pixels: leave dtype='uint8' out, or give raw=True for clean pixels and last_batch.mix"
+            )
+        self._mixes = mix is not None and not raw
+        self._finisher = _mix.Finisher() if self._mixes and device_is_cpu(device) else None
         self._collate = collate_fn  # no attribute of torch's name, by which frameworks would take the loader apart
         self._iterator = None
         self._filling = None  # the iteration of next_into; it holds no reference to the loader
@@ -523,7 +549,7 @@ class DataLoader:
     # ---- opening ----
 
     def _check_device(self, device, raw):
-        if device is None or str(device).split(":")[0] == "cpu":
+        if device_is_cpu(device):
             if raw:
                 raise ValueError("raw=True is for batches on a GPU: give device='cuda'")
             return None
@@ -555,6 +581,7 @@ class DataLoader:
         o.node_rank, o.node_world_size = _node_ranks(1 if told else world_size)
         o.dataset = _check.text("dataset", self._spec)
         o.transform = _check.text("transform", _transform.text(asked.transform))
+        o.mix = _check.text("mix", asked.mix)
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))
         o.socket = _check.text("socket", asked.socket)
         o.dtype = _check.choice("dtype", _check.dtype_name(asked.dtype), _lib.DTYPES)
@@ -1046,9 +1073,14 @@ class DataLoader:
         device = None if self._cuda is None else self._cuda.device
         _into.check("images", images, self.batch_size, self._shape, _lib.DTYPES[self._info.dtype], device)
         if labels is not None:
-            _into.check(
-                "labels", labels, self.batch_size, self._label_shape, _lib.DTYPES[self._info.label_dtype], device
-            )
+            shape, dtype = self._label_shape, _lib.DTYPES[self._info.label_dtype]
+            if self._mixes and self._info.n_mix_classes:
+                shape, dtype = (self._info.n_mix_classes,), "float32"
+            elif self._mixes:
+                raise TypeError(
+                    "next_into has one tensor of labels, and this mix makes pairs of them: give num_classes"
+                )
+            _into.check("labels", labels, self.batch_size, shape, dtype, device)
 
     def _filling_iteration(self):
         """The iteration that next_into continues."""
@@ -1162,6 +1194,7 @@ class DataLoader:
         b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, s.n_given
         b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
+        b.mix = _mix.table(s) if self._options.mix is not None else None
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self)
@@ -1182,7 +1215,7 @@ class DataLoader:
         return batch if self._collate is None or targets is not None else self._collate(batch)
 
     def _images_and_labels(self, s, b):
-        take = self._take if self._cuda is None else self._take_from_gpu
+        take = self._take_from_gpu if self._cuda is not None else self._take_mixed if self._mixes else self._take
         images, labels = take(s, b)
         if self._must_copy():
             images = self._arrays.copy(images)
@@ -1239,12 +1272,37 @@ class DataLoader:
         labels = self._arrays.wrap(labels.copy())
         return self._arrays.wrap(images), labels
 
+    def _take_mixed(self, s, b):
+        b.indices = self._indices_beside(s)
+        images = self._arrays.wrap(self._finisher.images(s, self))
+        targets = _mix.targets(s, self._labels_beside(s), b.mix, self._info.n_mix_classes)
+        self._drop_fetched(s.handle)
+        return images, self._wrap_targets(targets)
+
+    def _labels_beside(self, s):
+        """The batch's labels, copied; None: it has none."""
+        if not s.labels:
+            return None
+        n = self._label_dtype.itemsize * s.n_rows * math.prod(self._label_shape)
+        whole = numpy.frombuffer(ctypes.string_at(s.labels, n), self._label_dtype)
+        return whole.reshape((s.n_rows,) + self._label_shape).copy()
+
+    def _wrap_targets(self, targets):
+        return tuple(map(self._arrays.wrap, targets)) if isinstance(targets, tuple) else self._arrays.wrap(targets)
+
     def _write(self, s, b, images, labels):
         """Writes into the caller's memory. The batch stays in the struct until all of it is written."""
         n = s.n_rows
         if self._cuda is not None:
             b.indices = self._indices_beside(s)
-            self._cuda.write(s, images, labels)
+            self._cuda.write(s, images, labels, b.mix)
+            return n
+        if self._mixes:
+            b.indices = self._indices_beside(s)
+            self._finisher.images_into(s, _into.address(images))
+            if labels is not None:
+                _mix.targets_into(s, _into.address(labels))
+            self._drop_fetched(s.handle)
             return n
         _, x, y, indices = self._look(s)
         b.indices = indices.copy()
@@ -1261,7 +1319,7 @@ class DataLoader:
     def _take_from_gpu(self, s, b):
         b.indices = self._indices_beside(s)
         try:
-            return self._cuda.take(s)
+            return self._cuda.take(s, b.mix)
         finally:
             s.generation = 0
 

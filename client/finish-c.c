@@ -1,0 +1,88 @@
+/* The finishing pass in C: the reference, the ends of lines that fill no register, and what the other paths leave out. */
+#include "../daemon/image/exact.h"
+
+#include "finish.h"
+
+uint16_t finish_sixteen(const struct finish *f, float v)
+{
+	return f->plan.number == CONVERT_TO_FLOAT16 ? convert_to_float16(v) : convert_to_bfloat16(v);
+}
+
+/* Where number `channel` of a pixel lies in an image. */
+static size_t number_at(const struct convert_plan *p, size_t px, uint32_t channel)
+{
+	return p->planar ? (size_t)channel * p->plane + px : px * p->n_channels + channel;
+}
+
+static int c_can_run(const struct finish *f)
+{
+	(void)f;
+	return 1;
+}
+
+static void c_plain(const struct finish *f, const uint8_t *own, size_t first, size_t n, void *image)
+{
+	const struct convert_plan *p = &f->plan;
+
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t c = 0; c < p->n_channels; c++) {
+			size_t at = number_at(p, first + i, c), v = own[i * p->n_channels + c];
+
+			if (p->number == CONVERT_TO_FLOAT32)
+				((float *)image)[at] = f->float32[c][v];
+			else
+				((uint16_t *)image)[at] = f->sixteen[c][v];
+		}
+}
+
+static void c_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
+		    const uint8_t *partner, size_t first, size_t n, void *image)
+{
+	const struct convert_plan *p = &f->plan;
+
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t c = 0; c < p->n_channels; c++) {
+			size_t at = number_at(p, first + i, c), from = i * p->n_channels + c;
+			float a = f->float32[c][own[from]] * row->weight,
+			      b = f->float32[c][partner[from]] * row->partner_weight, v = a + b;
+
+			if (p->number == CONVERT_TO_FLOAT32)
+				((float *)image)[at] = v;
+			else
+				((uint16_t *)image)[at] = finish_sixteen(f, v);
+		}
+}
+
+static float from_float16(uint16_t half)
+{
+	uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
+	union {
+		uint32_t u;
+		float f;
+	} v = { .u = exponent == 31 ? 0x7f800000 | fraction << 13 : (exponent + 112) << 23 | fraction << 13 };
+
+	if (!exponent)
+		v.f = (float)fraction * 0x1p-24f;
+	v.u |= (uint32_t)(half & 0x8000) << 16;
+	return v.f;
+}
+
+static void c_blend_numbers(const struct finish *f, const struct batchd_mix_row *row, const void *own,
+			    const void *partner, size_t n, void *to)
+{
+	const float *a32 = own, *b32 = partner;
+	const uint16_t *a16 = own, *b16 = partner;
+	int single = f->plan.number == CONVERT_TO_FLOAT32;
+
+	for (size_t i = 0; i < n; i++) {
+		float a = (single ? a32[i] : from_float16(a16[i])) * row->weight,
+		      b = (single ? b32[i] : from_float16(b16[i])) * row->partner_weight, v = a + b;
+
+		if (single)
+			((float *)to)[i] = v;
+		else
+			((uint16_t *)to)[i] = convert_to_float16(v);
+	}
+}
+
+const struct finish_path finish_c = { "c", c_can_run, c_plain, c_blend, c_blend_numbers };

@@ -130,6 +130,8 @@ $(BUILD)/%.o: %.c | $(BUILD)/proto/batchd.pb-c.h
 	@mkdir -p $(@D)
 	$(COMPILE)
 # The daemon's version is the library's; it includes no header of the client for that.
+$(BUILD)/daemon/metrics.o: daemon/metrics-page.html
+$(BUILD)/daemon/metrics.o: DEFS += -DMETRICS_PAGE='"daemon/metrics-page.html"'
 VERSIONED := $(BUILD)/daemon/daemon.o $(BUILD)/daemon/options.o
 $(VERSIONED): DEFS += -DDAEMON_VERSION='"$(VERSION)"'
 $(VERSIONED): client/batchd.h
@@ -325,6 +327,7 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
 	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c client/examples/*.py)) \
+	$(call into,$(docdir)/monitoring,$(wildcard systemd/monitoring/*)) \
 	$(foreach guide,client/python systemd,644:$(guide)/README.md:$(docdir)/$(guide)/README.md)
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
@@ -346,7 +349,7 @@ install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, 
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
-	rmdir $(addprefix $(DESTDIR)$(docdir),/client/python /client /systemd /) 2>/dev/null || true
+	rmdir $(addprefix $(DESTDIR)$(docdir),/monitoring /client/python /client /systemd /) 2>/dev/null || true
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 # Files that name places; made anew each time, as the places may be others.
 .PHONY: places

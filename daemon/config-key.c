@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "metrics-address.h"
 #include "util/parse.h"
 #include "util/size.h"
 #include "util/user.h"
@@ -35,6 +36,7 @@ const struct key config_keys[] = {
 	{ KEY(gpu_idle_exit, gpu_idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY },
 	{ KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0 },
 	{ KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0 },
+	{ KEY(metrics, metrics), KIND_ADDRESS, false, NULL, 0, 0 },
 	{ KEY(index_cache, index_cache), KIND_PATH, true, NULL, 0, 0 },
 	{ KEY(gpu_memory, gpu_memory_bytes), KIND_CACHE, false, "auto", 2 * MIB, TIB },
 	{ KEY(pin_memory, pin_memory), KIND_SWITCH, false, "auto", 0, 0 },
@@ -111,6 +113,9 @@ void key_expected(const struct key *k, char *buf, size_t size)
 	switch (k->kind) {
 	case KIND_PATH:
 		snprintf(buf, size, "an absolute path");
+		break;
+	case KIND_ADDRESS:
+		snprintf(buf, size, "an address such as 127.0.0.1:9464 or unix:/run/batchd/metrics");
 		break;
 	case KIND_MODE:
 		snprintf(buf, size, "permission bits in octal from 0600 to 0777, such as 0660");
@@ -222,6 +227,24 @@ static int set_path(const struct key *k, char **path, const char *text, struct c
 	return 0;
 }
 
+static int set_address(const struct key *k, char **address, const char *text, struct config_error *err)
+{
+	struct metrics_address parsed;
+	const char *why;
+
+	if (metrics_address_parse(text, &parsed, &why) < 0) {
+		snprintf(err->text, sizeof err->text, "%s: '%.80s' is not valid; expected %s", k->name, text, why);
+		return -EINVAL;
+	}
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*address);
+	*address = copy;
+	return 0;
+}
+
 int key_set(struct config *c, const struct key *k, const char *text, struct config_error *err)
 {
 	uint64_t value;
@@ -231,6 +254,8 @@ int key_set(struct config *c, const struct key *k, const char *text, struct conf
 	switch (k->kind) {
 	case KIND_PATH:
 		return set_path(k, config_key_member(c, k), text, err);
+	case KIND_ADDRESS:
+		return set_address(k, config_key_member(c, k), text, err);
 	case KIND_GROUP:
 		e = group_parse(text, config_key_member(c, k));
 		break;
@@ -267,7 +292,7 @@ int key_set(struct config *c, const struct key *k, const char *text, struct conf
 
 void key_finish(struct config *c, const struct key *k)
 {
-	if (k->kind == KIND_PATH)
+	if (k->kind == KIND_PATH || k->kind == KIND_ADDRESS)
 		free(*(char **)config_key_member(c, k));
 }
 
@@ -280,6 +305,7 @@ bool key_same(const struct key *k, const struct config *a, const struct config *
 {
 	switch (k->kind) {
 	case KIND_PATH:
+	case KIND_ADDRESS:
 		return config_key_same_text(*(char **)config_key_member(a, k), *(char **)config_key_member(b, k));
 	case KIND_MODE:
 		return *(mode_t *)config_key_member(a, k) == *(mode_t *)config_key_member(b, k);

@@ -6,6 +6,7 @@
 
 enum kind {
 	KIND_PATH,       /* char *, absolute */
+	KIND_ADDRESS,    /* char *, metrics-address.h's */
 	KIND_MODE,       /* mode_t */
 	KIND_GROUP,      /* gid_t */
 	KIND_COUNT,      /* uint32_t */

@@ -14,6 +14,7 @@
 #include "data/sample-cache.h"
 #include "device.h"
 #include "ipc/server.h"
+#include "metrics.h"
 #include "notify.h"
 #include "report.h"
 #include "session.h"
@@ -35,6 +36,7 @@ struct daemon {
 	const struct daemon_params *params;
 	struct server server;
 	struct reports reports;
+	struct metrics *metrics; /* NULL: none were asked for */
 	uv_signal_t on_term, on_int, on_hup;
 	uv_check_t audit; /* of the accounts, whenever no client is connected */
 	bool unbalanced;  /* the audit found a charge */
@@ -123,6 +125,7 @@ static void ignore_signals(void)
 
 static void on_finished(struct shutdown *shutdown)
 {
+	metrics_stop(container_of(shutdown, struct daemon, shutdown)->metrics);
 	ignore_signals();
 	uv_walk(&shutdown->engine->loop, close_handle, NULL);
 }
@@ -355,9 +358,12 @@ int daemon_run(const struct daemon_params *params)
 	start_handles(d);
 	log_record(LOG_LEVEL_NOTICE, "started", "batchd " DAEMON_VERSION " serves at %s with up to %u workers",
 		   params->socket_path, d->engine.tuner.max);
+	if (params->config->metrics)
+		d->metrics = metrics_start(&d->engine, params->config->metrics);
 	notify_ready("serving");
 	uv_run(&d->engine.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&d->engine.loop);
+	metrics_destroy(d->metrics);
 	daemon_audit(d);
 	bool even = !d->unbalanced;
 	reports_finish(&d->reports);

@@ -8,6 +8,7 @@
 #include "core/loader.h"
 #include "engine.h"
 #include "refusal.h"
+#include "util/histogram.h"
 
 struct feed;
 struct request;
@@ -50,6 +51,7 @@ struct job {
 	bool slots_pending;               /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	struct charge data_bytes;         /* memory of the data set, while the loader exists */
+	struct histogram waits;           /* of its trainers, for a batch */
 	uint64_t n_advances;              /* calls of job_advance so far */
 	uv_timer_t linger;
 	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: the error for its sessions; 0: BAD_DATA */

@@ -29,6 +29,7 @@ enum {
 	OPT_GPU_MEMORY,
 	OPT_PIN_MEMORY,
 	OPT_ON_DEMAND,
+	OPT_METRICS,
 };
 
 static const struct option long_options[] = {
@@ -48,6 +49,7 @@ static const struct option long_options[] = {
 	{ "gpu-memory", required_argument, NULL, OPT_GPU_MEMORY },
 	{ "pin-memory", required_argument, NULL, OPT_PIN_MEMORY },
 	{ "on-demand", no_argument, NULL, OPT_ON_DEMAND },
+	{ "metrics", required_argument, NULL, OPT_METRICS },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -67,6 +69,7 @@ static const char help[] =
 	"      --linger DURATION     how long a loader stays warm after its last trainer, such as 30s\n"
 	"      --idle-exit DURATION  exit after so long without any trainer; never by default\n"
 	"      --on-demand           as a client library starts it: idle_exit is 5m if it is not configured\n"
+	"      --metrics ADDRESS     metrics for Prometheus and a live page: 127.0.0.1:9464, unix:PATH; off by default\n"
 	"  -f, --foreground          log to stderr and stop at Ctrl-C (batchd always does, and never forks)\n"
 	"      --log FILE            append the log to a file\n"
 	"      --log-level LEVEL     error, warning, notice, info or debug\n"
@@ -196,6 +199,8 @@ static int daemon_options_take(struct options *o, int option)
 		return add_value(o, "--idle-exit", "idle_exit", strdup(optarg));
 	case OPT_LINGER:
 		return add_value(o, "--linger", "linger", strdup(optarg));
+	case OPT_METRICS:
+		return add_value(o, "--metrics", "metrics", strdup(optarg));
 	case OPT_LOG_LEVEL:
 		return add_value(o, "--log-level", "log_level", strdup(optarg));
 	case OPT_DATASET:

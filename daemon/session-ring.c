@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "job.h"
 #include "util/container.h"
 #include "util/log.h"
 #include "util/probe.h"
@@ -47,6 +48,8 @@ void control_note_release(struct session *s, const Batchd__Wire__Release *r)
 	s->n_released++;
 	s->wait_ns += r->wait_ns;
 	latency_add(&s->waits, r->wait_ns);
+	if (s->job)
+		histogram_add(&s->job->waits, r->wait_ns);
 	log_record(LOG_LEVEL_DEBUG, "release", "session %llu gives back slot %u, generation %llu",
 		   (unsigned long long)s->number, r->slot, (unsigned long long)r->generation);
 	PROBE(slot_release, s->number, r->slot, r->generation);

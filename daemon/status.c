@@ -270,6 +270,21 @@ static void status_set_dataset(json_t *o, const char *dataset)
 	set_text(o, "dataset", names ? text : dataset);
 }
 
+/* How long trainers were blocked for a batch. */
+static json_t *waits_part(const struct histogram *h)
+{
+	json_t *o = json_object(), *limits = json_array(), *counts = json_array();
+	for (unsigned i = 0; i < HISTOGRAM_CLASSES; i++) {
+		if (i + 1 < HISTOGRAM_CLASSES)
+			json_array_append_new(limits, json_real(daemon_status_seconds(histogram_limit_ns(i))));
+		json_array_append_new(counts, json_integer((json_int_t)h->count[i]));
+	}
+	daemon_status_set(o, "le_s", limits);
+	daemon_status_set(o, "count", counts);
+	daemon_status_set(o, "sum_s", json_real(daemon_status_seconds(h->sum_ns)));
+	return o;
+}
+
 static json_t *loader_part(const struct job *j, uid_t viewer)
 {
 	json_t *o = json_object();
@@ -312,6 +327,8 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	daemon_status_set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
+	daemon_status_set(o, "served", json_boolean(j->served != NULL));
+	daemon_status_set(o, "waits", waits_part(&j->waits));
 	uint64_t batches, rows;
 	count_untaken(j, &batches, &rows);
 	set_int(o, "samples_delivered", l->n_samples_published - rows);

@@ -147,7 +147,7 @@ START_TEST(test_every_key_reaches_its_member)
 
 	expect_loads(
 		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
-		"idle_exit: 9min\ngpu_idle_exit: 19min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
+		"idle_exit: 9min\ngpu_idle_exit: 19min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\nmetrics: 127.0.0.1:24\n"
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		"cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
 		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
@@ -166,6 +166,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_double_eq(c.bad_data, 0.25);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_DEBUG);
 	ck_assert_str_eq(c.index_cache, "/var/i");
+	ck_assert_str_eq(c.metrics, "127.0.0.1:24");
 	ck_assert_uint_eq(c.gpu_memory_bytes, 21 << 20);
 	ck_assert_int_eq(c.pin_memory, CONFIG_ON);
 	ck_assert_double_eq(c.pin_limit, 0.22);

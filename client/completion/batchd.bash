@@ -13,9 +13,9 @@ _batchd() {
 	--pin-memory) values="auto on off" ;;
 	--gpu-memory) values="auto off" ;;
 	-w | --workers | -m | --memory) values=auto ;;
-	-d | --dataset | --linger | --idle-exit) return ;;
+	-d | --dataset | --linger | --idle-exit | --metrics) return ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "${values:---config --socket --dataset --workers --memory --gpu-memory --pin-memory
-		--linger --idle-exit --on-demand --foreground --log --log-level --check-config --version --help}" -- "$word")
+		--linger --idle-exit --on-demand --metrics --foreground --log --log-level --check-config --version --help}" -- "$word")
 }
 complete -F _batchd batchd

@@ -10,6 +10,7 @@ complete -c batchd -l pin-memory -x -a "auto on off" -d "Lock batches that go to
 complete -c batchd -l linger -x -d "How long a loader stays warm"
 complete -c batchd -l idle-exit -x -d "Exit after so long without a trainer"
 complete -c batchd -l on-demand -d "As a client library starts it"
+complete -c batchd -l metrics -x -a "127.0.0.1:9464" -d "Metrics and a live page over HTTP"
 complete -c batchd -s f -l foreground -d "Log to standard error"
 complete -c batchd -l log -r -F -d "Append the log to a file"
 complete -c batchd -l log-level -x -a "error warning notice info debug" -d "What is logged"

@@ -1,0 +1,250 @@
+/* See http.h. libmicrohttpd parses requests; the deadline of a connection is ours, because the library's time-out begins
+ * anew with each byte: a connection that is too old is shut down, and the library then finds its end. */
+#include "http.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <microhttpd.h>
+
+enum {
+	MOST_CONNECTIONS = 16,
+	CONNECTION_BYTES = 16 << 10, /* request line and headers; a longer request is answered with 431 or 414 */
+	DEADLINE_S = 10,
+	LOOK_MS = 500, /* while there are connections */
+};
+
+/* What is used of the library. */
+struct library {
+	__typeof__(&MHD_start_daemon) start;
+	__typeof__(&MHD_stop_daemon) stop;
+	__typeof__(&MHD_run_wait) run_wait;
+	__typeof__(&MHD_create_response_from_buffer) respond;
+	__typeof__(&MHD_add_response_header) add_header;
+	__typeof__(&MHD_queue_response) queue;
+	__typeof__(&MHD_destroy_response) forget;
+	__typeof__(&MHD_get_connection_info) info;
+	__typeof__(&MHD_lookup_connection_value) value;
+};
+
+struct http_connection {
+	int fd; /* -1: the place is free */
+	time_t began_s;
+};
+
+struct http {
+	struct http_params params;
+	struct library mhd;
+	struct MHD_Daemon *daemon;
+	pthread_t thread;
+	atomic_bool stopping;
+	struct http_connection connections[MOST_CONNECTIONS]; /* the thread's */
+	unsigned n_connections;
+};
+
+static bool library_load(struct library *l)
+{
+	static const char *const names[] = { "MHD_start_daemon",
+					     "MHD_stop_daemon",
+					     "MHD_run_wait",
+					     "MHD_create_response_from_buffer",
+					     "MHD_add_response_header",
+					     "MHD_queue_response",
+					     "MHD_destroy_response",
+					     "MHD_get_connection_info",
+					     "MHD_lookup_connection_value" };
+	void *functions[sizeof names / sizeof *names];
+	void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+
+	_Static_assert(sizeof functions == sizeof *l, "a name for each function");
+	for (size_t i = 0; library && i < sizeof names / sizeof *names; i++)
+		if (!(functions[i] = dlsym(library, names[i])))
+			return false;
+	if (library)
+		memcpy(l, functions, sizeof functions);
+	return library != NULL;
+}
+
+static time_t now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return t.tv_sec;
+}
+
+/* ---- requests ---- */
+
+static bool begins(const char *text, const char *with)
+{
+	return text && !strncasecmp(text, with, strlen(with));
+}
+
+static bool host_is_known(const struct http *h, struct MHD_Connection *c)
+{
+	const char *host = h->mhd.value(c, MHD_HEADER_KIND, "Host");
+	size_t n = host ? strcspn(host, ":") : 0;
+
+	if (h->params.anyone || !host || begins(host, "[::1]"))
+		return true;
+	return (n == 9 && begins(host, "localhost")) || (begins(host, "127.") && strspn(host, "0123456789.") == n);
+}
+
+static uid_t peer_uid(const struct http *h, struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *info = h->mhd.info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
+	socklen_t n = sizeof at;
+	struct ucred who;
+	socklen_t n_who = sizeof who;
+
+	if (!info || getsockname(info->connect_fd, (struct sockaddr *)&at, &n) < 0 || at.ss_family != AF_UNIX ||
+	    getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &who, &n_who) < 0)
+		return (uid_t)-1;
+	return who.uid;
+}
+
+static enum MHD_Result give(const struct http *h, struct MHD_Connection *c, const struct http_answer *a)
+{
+	struct MHD_Response *r = h->mhd.respond(a->n_bytes, a->body ? a->body : (void *)(uintptr_t)"",
+						a->body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+	enum MHD_Result done = MHD_NO;
+
+	if (!r) {
+		free(a->body);
+		return MHD_NO;
+	}
+	h->mhd.add_header(r, "Content-Type", a->type ? a->type : "text/plain; charset=utf-8");
+	h->mhd.add_header(r, "Connection", "close");
+	h->mhd.add_header(r, "Cache-Control", "no-store");
+	h->mhd.add_header(r, "X-Content-Type-Options", "nosniff");
+	h->mhd.add_header(r, "X-Frame-Options", "DENY");
+	h->mhd.add_header(
+		r, "Content-Security-Policy",
+		"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+		"img-src data:");
+	done = h->mhd.queue(c, a->status, r);
+	h->mhd.forget(r);
+	return done;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *url, const char *method,
+				  const char *version, const char *upload, size_t *n_upload, void **request)
+{
+	struct http *h = arg;
+	struct http_answer a = { .status = MHD_HTTP_OK };
+	static char seen;
+
+	(void)version;
+	(void)upload;
+	if (!*request) { /* the headers are here; the answer may come with the next call */
+		*request = &seen;
+		return MHD_YES;
+	}
+	if (*n_upload)
+		return MHD_NO; /* a body: the connection ends */
+	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+		a.status = MHD_HTTP_METHOD_NOT_ALLOWED;
+	else if (!host_is_known(h, c))
+		a.status = MHD_HTTP_FORBIDDEN;
+	else
+		h->params.answer(h->params.arg, url, peer_uid(h, c), &a);
+	return give(h, c, &a);
+}
+
+/* ---- connections ---- */
+
+static void on_connection(void *arg, struct MHD_Connection *c, void **place, enum MHD_ConnectionNotificationCode what)
+{
+	struct http *h = arg;
+	struct http_connection *mine = *place;
+
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		if (mine) {
+			mine->fd = -1;
+			h->n_connections--;
+		}
+		return;
+	}
+	const union MHD_ConnectionInfo *info = h->mhd.info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	for (unsigned i = 0; info && i < MOST_CONNECTIONS; i++) {
+		if (h->connections[i].fd >= 0)
+			continue;
+		h->connections[i] = (struct http_connection){ .fd = info->connect_fd, .began_s = now_s() };
+		h->n_connections++;
+		*place = &h->connections[i];
+		return;
+	}
+}
+
+static void end_old(struct http *h)
+{
+	time_t now = now_s();
+
+	for (unsigned i = 0; i < MOST_CONNECTIONS; i++)
+		if (h->connections[i].fd >= 0 && now - h->connections[i].began_s >= DEADLINE_S)
+			shutdown(h->connections[i].fd, SHUT_RDWR);
+}
+
+static void *http_run(void *arg)
+{
+	struct http *h = arg;
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+	pthread_setname_np(pthread_self(), "metrics");
+	while (!atomic_load(&h->stopping)) {
+		h->mhd.run_wait(h->daemon, h->n_connections ? LOOK_MS : -1);
+		end_old(h);
+	}
+	return NULL;
+}
+
+struct http *http_start(const struct http_params *params, const char **why)
+{
+	struct http *h = calloc(1, sizeof *h);
+
+	*why = "out of memory";
+	if (!h) {
+		close(params->fd);
+		return NULL;
+	}
+	h->params = *params;
+	for (unsigned i = 0; i < MOST_CONNECTIONS; i++)
+		h->connections[i].fd = -1;
+	*why = "libmicrohttpd.so.12 cannot be loaded; Debian has it as libmicrohttpd12";
+	if (library_load(&h->mhd)) {
+		*why = "libmicrohttpd does not start";
+		h->daemon = h->mhd.start(MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
+					 params->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS,
+					 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DEADLINE_S,
+					 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+					 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+	}
+	if (h->daemon && pthread_create(&h->thread, NULL, http_run, h) == 0)
+		return h;
+	if (h->daemon)
+		h->mhd.stop(h->daemon);
+	else
+		close(params->fd);
+	free(h);
+	return NULL;
+}
+
+void http_stop(struct http *h)
+{
+	atomic_store(&h->stopping, true);
+	shutdown(h->params.fd, SHUT_RDWR); /* wakes the thread */
+	pthread_join(h->thread, NULL);
+	h->mhd.stop(h->daemon); /* and closes the socket */
+	free(h);
+}

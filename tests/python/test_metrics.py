@@ -1,0 +1,260 @@
+"""batchd --metrics: the text against Prometheus' own promtool, the page, and peers that mean harm."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+import batchd
+from daemons import BUILD, REPO, until
+
+pytestmark = pytest.mark.skipif(
+    subprocess.run(["sh", "-c", "ldconfig -p | grep -q libmicrohttpd.so.12"]).returncode != 0,
+    reason="libmicrohttpd.so.12 is not installed",
+)
+
+
+class Reader:
+    """A client of a daemon's metrics, over TCP or a Unix socket."""
+
+    def __init__(self, d, path=None):
+        self.path = path
+        if path is None:
+            found = until("the daemon says where", lambda: re.search(r"metrics at http://([^:]+):(\d+)/", d.output()))
+            self.at = found[1], int(found[2])
+
+    def connect(self):
+        s = socket.socket(socket.AF_UNIX if self.path else socket.AF_INET)
+        s.settimeout(30)
+        s.connect(str(self.path) if self.path else self.at)
+        return s
+
+    def get(self, path="/metrics", method="GET", **headers):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = self.connect()
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        try:
+            return answer.status, answer.read().decode(), answer.headers
+        finally:
+            connection.close()
+
+
+def values(text):
+    """{series: number} of Prometheus' text."""
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(number) for name, _, number in lines}
+
+
+@pytest.fixture
+def reader(make_daemon):
+    return Reader(make_daemon("--metrics", "127.0.0.1:0"))
+
+
+def one_epoch(samples, job="a-run"):
+    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, job=job, arrays="numpy")
+    n = sum(1 for _ in loader)
+    return loader, n
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: prometheus) is not installed")
+def test_promtool_finds_nothing_to_complain_about(reader, samples):
+    loader, _ = one_epoch(samples)
+    _, text, _ = reader.get()
+    made = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    assert made.returncode == 0 and not made.stdout and not made.stderr, made.stdout + made.stderr
+    loader.close()
+
+
+def test_numbers_are_the_loaders_own(reader, samples):
+    loader, n = one_epoch(samples)
+    time.sleep(1)  # a status is kept for a second
+    _, text, headers = reader.get()
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    seen = values(text)
+    by_name = {}
+    for series, number in seen.items():
+        by_name.setdefault(series.partition("{")[0], []).append(number)
+    n_samples = len(loader.dataset)
+    assert by_name["batchd_batches_total"] == [n]
+    assert by_name["batchd_delivered_samples_total"] == [n_samples]
+    assert by_name["batchd_samples_total"][0] >= n_samples
+    assert by_name["batchd_wait_seconds_count"][0] == by_name["batchd_wait_seconds_bucket"][-1] > 0
+    assert by_name["batchd_wait_seconds_bucket"] == sorted(by_name["batchd_wait_seconds_bucket"])
+    assert by_name["batchd_trainers"] == [1]
+    assert by_name["batchd_stalled_ranks"] == [0]
+    assert seen['batchd_build_info{version="%s"}' % batchd.__version__] == 1
+    loader.close()
+
+
+def test_names_are_for_the_datas_own_user(make_daemon, samples, tmp_path):
+    """Over TCP any user of the machine may read; over a Unix socket the kernel says who asks."""
+    path = tmp_path / "metrics"
+    d = make_daemon("--metrics", f"unix:{path}")
+    loader, _ = one_epoch(samples, 'the "run"\\')
+    own = Reader(d, path)
+    text = own.get()[1]
+    assert r'batchd_batches_total{dataset="imagefolder",run="the \"run\"\\"}' in text
+    assert str(samples) not in text
+    assert str(samples) in own.get("/status.json")[1]
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    loader.close()
+    d.stop()
+    assert not path.exists()
+
+
+def test_over_tcp_no_names_are_told(reader, samples):
+    loader, _ = one_epoch(samples, "secret-name")
+    time.sleep(1)
+    for path in ("/metrics", "/status.json"):
+        text = reader.get(path)[1]
+        assert "secret-name" not in text and str(samples) not in text
+    assert 'run="user ' in reader.get()[1]
+    loader.close()
+
+
+def test_without_the_option_nothing_listens(make_daemon):
+    d = make_daemon()
+    links = [os.readlink(f"/proc/{d.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{d.pid}/fd")]
+    inodes = {m[1] for m in map(re.compile(r"socket:\[(\d+)\]").match, links) if m}
+    for table in ("tcp", "tcp6"):
+        lines = open(f"/proc/{d.pid}/net/{table}").read().splitlines()[1:]
+        assert not {line.split()[9] for line in lines} & inodes
+    assert "microhttpd" not in open(f"/proc/{d.pid}/maps").read()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("0.0.0.0:9464", "public:"),
+        ("[::]:9464", "public:"),
+        ("localhost:9464", "a numeric address"),
+        ("127.0.0.1", "a numeric address"),
+        ("127.0.0.1:65536", "a numeric address"),
+        ("unix:relative", "absolute"),
+    ],
+)
+def test_a_wrong_address_is_refused(address, says, tmp_path):
+    made = subprocess.run(
+        [str(BUILD / "batchd"), "--socket", str(tmp_path / "s"), "--metrics", address], capture_output=True, text=True
+    )
+    assert made.returncode == 78 and "--metrics" in made.stderr and says in made.stderr
+
+
+def test_a_port_in_use_leaves_the_daemon_running(make_daemon):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        d = make_daemon("--metrics", f"127.0.0.1:{taken.getsockname()[1]}")
+        until("the daemon says why", lambda: "metrics-off" in d.output())
+        assert "Address already in use" in d.output()
+
+
+def test_only_these_requests_are_answered(reader):
+    assert reader.get("/")[0] == 200
+    assert reader.get("/", "HEAD")[:2] == (200, "")
+    assert reader.get("/nothing")[0] == 404
+    assert reader.get("/../etc/passwd")[0] == 404
+    assert reader.get("/metrics", "POST")[0] == 405
+    assert reader.get("/metrics", Host="evil.example:9464")[0] == 403  # a page of the web that rebinds its name
+    assert reader.get("/metrics", Host="127.0.0.1.evil.example")[0] == 403
+    assert reader.get("/metrics", Host="localhost:1")[0] == 200
+
+
+def test_the_page_needs_nothing_from_elsewhere(reader):
+    _, page, headers = reader.get("/")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert not re.search(r"https?://|src=|@import|url\(", page)
+    status = json.loads(reader.get("/status.json")[1])
+    for part in ("daemon", "workers", "memory", "cache", "loaders", "sessions", "gpus"):
+        assert part in status and f"status.{part}" in page
+
+
+def test_slow_and_silent_peers_cost_ten_seconds_and_no_more(reader, samples):
+    """More connections than there is room for, each sending a byte a second; the trainers notice nothing."""
+    slow = [reader.connect() for _ in range(24)]
+    began = time.monotonic()
+    loader, n = one_epoch(samples)
+    assert n > 0
+    for s in slow:
+        s.setblocking(False)
+
+    def answers():
+        for s in slow:
+            try:
+                s.send(b"G")
+            except OSError:
+                pass
+        time.sleep(0.5)
+        fresh = reader.connect()
+        fresh.settimeout(0.5)
+        try:
+            fresh.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return fresh.recv(15).startswith(b"HTTP/1.1 200")
+        except OSError:
+            return False
+        finally:
+            fresh.close()
+
+    until("the slow peers are thrown out", answers, 40)
+    assert time.monotonic() - began < 35
+    for s in slow:
+        s.close()
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 1000 + b"\r\n" * 1 + b"Y: " + b"b" * 200_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"H%d: x\r\n" % i for i in range(20_000)) + b"\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n" + b"x" * 50_000,
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+        b"\x16\x03\x01" + bytes(500),
+        b"\0" * 5000,
+        b"GET\r\n\r\n\r\n",
+    ],
+)
+def test_hostile_requests_are_refused(reader, request_bytes):
+    s = reader.connect()
+    try:
+        s.sendall(request_bytes)
+        s.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: s.recv(65536), b""))
+    except OSError:
+        answer = b""
+    s.close()
+    assert not answer or re.match(rb"HTTP/1\.[01] (4\d\d|501|505)", answer), answer[:80]
+    assert reader.get()[0] == 200
+
+
+def test_a_reader_that_reads_nothing_holds_nobody_up(reader):
+    silent = reader.connect()
+    silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    silent.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert reader.get()[0] == 200
+    silent.close()
+
+
+def test_the_board_and_the_alerts_use_names_that_there_are(reader, samples):
+    loader, _ = one_epoch(samples)
+    _, text, _ = reader.get()
+    names = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    for file in (REPO / "systemd/monitoring").iterdir():
+        used = set(re.findall(r"\bbatchd_[a-z_]+", file.read_text()))
+        assert used, file
+        assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in used} <= names, file
+    json.loads((REPO / "systemd/monitoring/grafana.json").read_text())
+    if shutil.which("promtool"):
+        rules = subprocess.run(
+            ["promtool", "check", "rules", str(REPO / "systemd/monitoring/alerts.yaml")], capture_output=True, text=True
+        )
+        assert rules.returncode == 0, rules.stdout + rules.stderr
+    loader.close()

@@ -75,7 +75,7 @@ struct config {
 	uint64_t gpu_idle_exit_ns; /* the same for a daemon that has used a GPU; CONFIG_NEVER */
 	double bad_data;           /* 0..1, share of samples that may be undecodable */
 	enum log_level log_level;
-	char *metrics;                             /* as metrics_address_parse takes it; NULL: none */
+	char *metrics;                                  /* as metrics_address_parse takes it; NULL: none */
 	char *index_cache;                              /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
 	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */

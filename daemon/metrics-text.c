@@ -168,7 +168,7 @@ static void put_clocks(struct metrics_out *o)
 		      "Time of a trainer by state: busy (input is not the limit), or what its next batch waits for.");
 	json_array_foreach (json_object_get(o->root, "sessions"), i, session) {
 		const json_t *loader = loader_of_job(o, text_of(session, "job"));
-		const json_t *total = json_object_get(json_object_get(session, "clock"), "total_s");
+		const json_t *total = json_object_get(json_object_get(session, "clock"), "seconds");
 
 		if (!loader)
 			continue;

@@ -5,11 +5,12 @@ _batchctl() {
 	COMPREPLY=()
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "status bench verify preview load sample-data doctor help --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "status top bench verify preview load sample-data doctor help --help --version" -- "$word")
 		return
 	fi
 	case $command in
 	status) options="--socket --watch --interval --from --json --help" ;;
+	top) options="--socket --interval --n --sort --job --plain --json --help" ;;
 	bench) options="--transform --batch-size --dtype --layout --trainers --mode --epochs --seconds --workers --slots --seed --touch
 		--private --socket --json --quiet --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
@@ -17,13 +18,14 @@ _batchctl() {
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
-	help) options="status bench verify preview load sample-data doctor" ;;
+	help) options="status top bench verify preview load sample-data doctor" ;;
 	*) return ;;
 	esac
 
 	case $previous in
 	--dtype) values="uint8 float16 float32" ;;
 	--layout) values="NCHW NHWC" ;;
+	--sort) values="lost wait rate job" ;;
 	--mode) values="shard share" ;;
 	--transform) values="train224 val224" ;;
 	--socket | --from | --out)
@@ -32,7 +34,7 @@ _batchctl() {
 		return
 		;;
 	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --index | --repeat | --indices | \
-		--classes | --per-class | --size | --interval)
+		--classes | --per-class | --size | --interval | --job)
 		return
 		;;
 	esac
@@ -41,7 +43,7 @@ _batchctl() {
 	elif [[ $command == load && $word != -* ]]; then
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
-	elif [[ $word == -* || $command == help || $command == status || $command == doctor ]]; then
+	elif [[ $word == -* || $command == help || $command == status || $command == top || $command == doctor ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
 	else
 		compopt -o filenames

@@ -1,8 +1,9 @@
 # fish completion for batchctl
-set -l commands status bench verify preview load sample-data doctor help
+set -l commands status top bench verify preview load sample-data doctor help
 
 complete -c batchctl -f
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a status -d "What the daemon does, and who waits for whom"
+complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a top -d "Trainers live, the one that loses most time first"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a bench -d "Drive trainers against a data set and measure"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a verify -d "Decode every file and name the bad ones"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a preview -d "A contact sheet of what a pipeline makes"
@@ -12,16 +13,16 @@ complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a doctor -d
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a help -d "Explain a command"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -l version -d "Print the version"
 complete -c batchctl -l help -d "Explain the options"
-complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status bench verify preview load sample-data doctor"
+complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench verify preview load sample-data doctor"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status bench verify preview load sample-data doctor" -l json -d "Result as JSON"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench verify preview load sample-data doctor" -l json -d "Result as JSON"
 complete -c batchctl -n "__fish_seen_subcommand_from bench verify preview sample-data" -l quiet -d "No progress"
 complete -c batchctl -n "__fish_seen_subcommand_from bench verify preview sample-data" -a "(__fish_complete_directories)"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status bench doctor" -l socket -r -F -d "The daemon's socket"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench doctor" -l socket -r -F -d "The daemon's socket"
 complete -c batchctl -n "__fish_seen_subcommand_from doctor" -l gpu -d "A machine without a usable GPU has a problem"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l watch -d "Again and again"
-complete -c batchctl -n "__fish_seen_subcommand_from status" -l interval -x -d "Time between two looks"
+complete -c batchctl -n "__fish_seen_subcommand_from status top" -l interval -x -d "Time between two looks"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l from -r -F -d "Saved status"
 
 complete -c batchctl -n "__fish_seen_subcommand_from bench preview load" -l transform -x -a "train224 val224" -d "Pipeline"
@@ -42,7 +43,7 @@ complete -c batchctl -n "__fish_seen_subcommand_from verify sample-data" -l jobs
 complete -c batchctl -n "__fish_seen_subcommand_from verify preview load" -l exif -d "Turn images upright"
 
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l out -r -F -d "PNG file to write"
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l n -x -d "Pictures"
+complete -c batchctl -n "__fish_seen_subcommand_from preview top" -l n -x -d "How many"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l columns -x -d "Pictures in a row"
 complete -c batchctl -n "__fish_seen_subcommand_from preview load" -l epoch -x -d "Epoch of order and augmentation"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l indices -x -d "These samples"
@@ -57,3 +58,6 @@ complete -c batchctl -n "__fish_seen_subcommand_from load" -l index -x -d "The s
 complete -c batchctl -n "__fish_seen_subcommand_from load" -l out -r -F -d "Array of numpy to write"
 complete -c batchctl -n "__fish_seen_subcommand_from load" -l repeat -x -d "So many times"
 complete -c batchctl -n "__fish_seen_subcommand_from load" -F
+complete -c batchctl -n "__fish_seen_subcommand_from top" -l sort -x -a "lost wait rate job" -d "Order"
+complete -c batchctl -n "__fish_seen_subcommand_from top" -l job -x -d "Only this job"
+complete -c batchctl -n "__fish_seen_subcommand_from top" -l plain -d "Lines instead of a screen"

@@ -21,6 +21,7 @@ int bench_main(int argc, char **argv);
 int bench_trainer_main(int argc, char **argv); /* what bench spawns; not for people */
 int verify_main(int argc, char **argv);
 int preview_main(int argc, char **argv);
+int top_main(int argc, char **argv);
 int load_main(int argc, char **argv);
 int sample_data_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);

@@ -198,6 +198,22 @@ static int apply_grayscale(const struct op *op, const struct op_choice *choice, 
 	return make_grey(v, run, err);
 }
 
+/* RGB: three channels; of a grey image, which has three equal ones, this is all that changes. */
+static int read_rgb(struct arguments *a, struct op *op)
+{
+	(void)a;
+	(void)op;
+	return 0;
+}
+
+static int follow_rgb(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	(void)op;
+	(void)err;
+	f->n_channels = 3;
+	return 0;
+}
+
 const struct op_type color_ops[] = {
 	{ .name = "ColorJitter",
 	  .args = jitter_args,
@@ -222,5 +238,6 @@ const struct op_type color_ops[] = {
 	  .write = write_grayscale,
 	  .follow = follow_grayscale,
 	  .apply = apply_grayscale },
+	{ .name = "RGB", .read = read_rgb, .follow = follow_rgb },
 	{ .name = NULL },
 };

@@ -139,7 +139,7 @@ def test_resizing_without_antialiasing_is_refused():
 def test_what_the_daemon_cannot_do_is_named(daemon, samples):
     """Other transforms of torchvision fail in the daemon, which knows its ops; Python code fails with alternatives."""
     for transform, said in (
-        (fake("FiveCrop", size=[4, 4]), "'FiveCrop' is not known to batchd"),
+        (fake("RandomNewThing", size=[4, 4]), "'RandomNewThing' is not known to batchd"),
         (fake("ToDtype", V2, dtype="torch.float32", scale=False), "'scale' is false; expected true"),
         (fake("ToDtype", V2, dtype="torch.float16", scale=True), "'dtype' is .*half precision"),
     ):

@@ -202,13 +202,38 @@ def _resized_crop(entry):
     return [["RandomResizedCrop", {**given, "interpolation": _filter(entry.interpolation)}]]
 
 
-def _center_crop(entry):
-    if entry.fill or entry.padding_mode != "constant":
-        raise ValueError(
-            f"transform: CenterCropOrPad(fill={entry.fill}, padding_mode={entry.padding_mode!r}) is not what the daemon "
-            "does: its CenterCrop pads with black. Put a Pad before it, or leave fill and padding_mode out"
-        )
-    return [["CenterCrop", list(entry.size)]]
+def _in_frame(entry):
+    """CenterCropOrPad, RandomCropOrPad."""
+    given = {"size": list(entry.size), "fill": _fill(entry.fill), "padding_mode": entry.padding_mode}
+    return [[type(entry).__name__, given]]
+
+
+def _fill(fill):
+    return list(fill) if isinstance(fill, (list, tuple)) else fill
+
+
+def _random_pad(entry):
+    return [["RandomPad", {"input_size": list(entry.input_size), "fill": _fill(entry.fill)}]]
+
+
+def _keep_ratio(entry):
+    given = {"size": list(entry.size), "longest": entry.longest, "interpolation": _filter(entry.interpolation)}
+    if not (entry.random_scale_prob or entry.random_aspect_prob or given["interpolation"] == "random"):
+        return [["ResizeKeepRatio", given]]
+    for name in ("scale_prob", "scale_range", "scale_area", "aspect_prob", "aspect_range"):
+        value = getattr(entry, f"random_{name}")
+        given[f"random_{name}"] = list(value) if isinstance(value, tuple) else value
+    return [["RandomResizeKeepRatio", given]]
+
+
+def _numbers(entry):
+    """timm's ToTensor keeps bytes' values."""
+    if str(entry.dtype) == "torch.uint8":
+        return []
+    raise ValueError(
+        f"transform: timm's ToTensor({entry.dtype}) gives numbers from 0 to 255: leave it out, ask for dtype='uint8', and convert "
+        "in the training loop; or use MaybeToTensor, which gives 0 to 1"
+    )
 
 
 def _erasing(entry):
@@ -284,7 +309,12 @@ _READERS = {
     "MaybePILToTensor": lambda entry: [],
     "ToNumpy": lambda entry: [],
     "RandomResizedCropAndInterpolation": _resized_crop,
-    "CenterCropOrPad": _center_crop,
+    "CenterCropOrPad": _in_frame,
+    "RandomCropOrPad": _in_frame,
+    "RandomPad": _random_pad,
+    "TrimBorder": lambda entry: [["TrimBorder", entry.border_size]],
+    "ResizeKeepRatio": _keep_ratio,
+    "ToTensor": _numbers,
     "RandomErasing": _erasing,
     "RandAugment": _rand_augment,
     "AutoAugment": _auto_augment,

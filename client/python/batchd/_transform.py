@@ -7,7 +7,7 @@ import inspect
 import json
 import numbers
 
-from . import _timm
+from . import _instead, _timm
 
 # The daemon's data is pixels until ToTensor.
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity", "ToPILImage")
@@ -104,8 +104,12 @@ def _from_open_clip(entry):
         return []  # pixels are RGB
     if name == "MaybeToTensor":
         return ["ToTensor"]
-    if name == "CenterCropOrPad" and not entry.fill:
-        return [["CenterCrop", list(entry.size)]]
+    if name == "CenterCropOrPad":
+        fill = list(entry.fill) if isinstance(entry.fill, (list, tuple)) else entry.fill
+        return [["CenterCropOrPad", {"size": list(entry.size), "fill": fill}]]
+    if name == "ResizeKeepRatio" and not (entry.random_scale_prob or entry.random_aspect_prob):
+        given = {"size": list(entry.size), "longest": entry.longest, "interpolation": _filter(entry.interpolation)}
+        return [["ResizeKeepRatio", given]]
     return _from_torchvision(entry)
 
 
@@ -140,6 +144,7 @@ def _from_torchvision(entry):
         instead = f"write {words}" if words else "use torchvision's own transforms or their names"
         raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: {instead}, {_OUTLET}")
     name = kind.__name__
+    _instead.check(name)
     if name in _SEQUENCES:
         return _sequence(entry.transforms)
     if name in _NOTHING:

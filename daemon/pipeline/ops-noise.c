@@ -1,0 +1,93 @@
+/* GaussianNoise, on bytes as torchvision adds it to an uint8 tensor. Each number of the picture gets noise of its own, in the
+ * order of the pixels. */
+#include "pipeline/op-types.h"
+
+#include "pipeline/normal.h"
+
+struct noise {
+	double mean, sigma; /* in units of 0..1 */
+	bool clip;
+};
+
+static const char *const noise_args[] = { "mean", "sigma", "clip", NULL };
+
+static int read_noise(struct arguments *a, struct op *op)
+{
+	struct noise *x = op->args;
+	int rc = argument_number(a, 0, -100, 100, &x->mean);
+
+	x->sigma = 0.1;
+	x->clip = true;
+	if (rc == 0)
+		rc = argument_number(a, 1, 0, 10, &x->sigma);
+	normal_prepare();
+	return rc == 0 ? argument_bool(a, 2, &x->clip) : rc;
+}
+
+static json_t *write_noise(const struct op *op)
+{
+	const struct noise *x = op->args;
+
+	return json_pack("{s:f, s:f, s:b}", "mean", x->mean, "sigma", x->sigma, "clip", x->clip);
+}
+
+/* Nothing is decided beforehand; this gives the op its random numbers. */
+static int choose_noise(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
+			struct image_error *err)
+{
+	(void)op;
+	(void)r;
+	(void)width;
+	(void)height;
+	(void)err;
+	out->n_drawn = 0;
+	return 0;
+}
+
+/* Truncated to whole steps, as a conversion to int16 does; no normal number is so large that it does not fit. */
+static uint8_t noisy(const struct noise *x, struct random *r, uint8_t v)
+{
+	int sum = v + (int)((float)(x->mean * 255.0) + random_normal(r) * (float)(x->sigma * 255.0));
+
+	if (!x->clip)
+		return (uint8_t)sum;
+	return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+static int apply_noise(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
+		       struct image_error *err)
+{
+	const struct noise *x = op->args;
+	struct random noise = random_fork(&run->random);
+	int rc = view_settle(v, run->worker, true, err);
+
+	(void)choice;
+	for (uint32_t y = 0; rc == 0 && y < v->image.height; y++) {
+		uint8_t *row = v->image.rgb + (size_t)y * v->image.stride_bytes;
+
+		for (size_t i = 0; i < (size_t)v->image.width * 3; i++)
+			row[i] = noisy(x, &noise, row[i]);
+	}
+	return rc;
+}
+
+/* A grey image has three equal channels, and would need equal noise in them. */
+static int follow_noise(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	if (f->n_channels == 1)
+		return op_wrong(op, err, "gets images of one channel and works on three: put RGB before it");
+	return 0;
+}
+
+const struct op_type noise_ops[] = {
+	{ .name = "GaussianNoise",
+	  .args = noise_args,
+	  .args_bytes = sizeof(struct noise),
+	  .flags = OP_RANDOM,
+	  .read = read_noise,
+	  .write = write_noise,
+	  .follow = follow_noise,
+	  .choose = choose_noise,
+	  .apply = apply_noise },
+	{ .name = NULL },
+};

@@ -206,6 +206,9 @@ struct batchd_field {
 	int text;                  /* ragged BATCHD_UINT8: UTF-8 */
 	uint32_t n_dims, shape[8]; /* of a row; ragged: of one value */
 	uint64_t most_values;      /* ragged: of all rows of a batch together */
+	uint32_t view;             /* 1, 2, ...: which of the image's views this is; 0: the pipeline does not make it */
+	uint32_t has_normalize;    /* views: mean and std are left to the trainer, or to batchd_cuda_finish_field */
+	float mean[3], std[3];
 };
 
 /* What the loader serves. Arrays and strings live as long as the loader. */
@@ -221,7 +224,7 @@ struct batchd_info {
 	uint32_t n_label_dims, label_shape[8]; /* of the field "label", if there is one that is not ragged */
 	enum batchd_dtype dtype, label_dtype;
 	enum batchd_layout layout;
-	uint32_t has_normalize; /* dtype uint8: mean and std are left to the trainer */
+	uint32_t has_normalize; /* dtype uint8: mean and std are left to the trainer; of the first view */
 	float mean[3], std[3];
 	const char *socket, *job, *daemon_version;
 	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above, except
@@ -408,6 +411,10 @@ int batchd_fd(const struct batchd_loader *l);
 /* Queues the work that writes n_rows samples of info.dtype, layout and shape to `to`, memory of the loader's GPU,
  * aligned for its numbers. Arrays are copied unchanged. */
 int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
+/* The same for the field of this number in info.fields. Of a view with info.dtype and layout, of another dense field
+ * unchanged. */
+int batchd_cuda_finish_field(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number, void *to,
+			     void *stream);
 /* Queues a copy of the n_rows labels to `to` on the GPU. */
 int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
 /* For kernels of your own on device_data and device_labels: work queued on stream after this call finds the bytes there

@@ -27,7 +27,14 @@ static bool client_field_take(const Batchd__Wire__Field *m, struct link_field *f
 				       .ragged = m->kind == BATCHD__WIRE__FIELD_KIND__RAGGED,
 				       .text = m->text,
 				       .n_dims = (uint32_t)m->n_shape,
-				       .most_values = m->most_values };
+				       .most_values = m->most_values,
+				       .view = m->view,
+				       .has_normalize = m->n_mean > 0 };
+	f->to_tensor = m->to_tensor;
+	if (m->n_mean) { /* wire.c has checked that they fit */
+		memcpy(f->is.mean, m->mean, m->n_mean * sizeof *m->mean);
+		memcpy(f->is.std, m->std, m->n_mean * sizeof *m->std);
+	}
 	f->item_bytes = dtype_bytes[m->dtype];
 	for (size_t i = 0; i < m->n_shape; i++) {
 		f->is.shape[i] = m->shape[i];

@@ -13,6 +13,7 @@ struct link_field {
 	char name[WIRE_MAX_FIELD_NAME + 1];
 	uint64_t item_bytes; /* of a row; ragged: of a value */
 	size_t offset, values_offset;
+	bool to_tensor; /* of a view: its bytes may be converted to floats */
 };
 
 struct link_fields {

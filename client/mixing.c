@@ -79,7 +79,7 @@ static bool image_shape(const struct batchd_info *i, enum batchd_layout layout, 
 	return i->n_dims == 3 && *h && *w && *c && *c <= CONVERT_MAX_CHANNELS && (uint64_t)*h * *w <= UINT32_MAX / 8;
 }
 
-static int finish_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
+static int finish_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__Field *view, struct fault *f)
 {
 	struct batchd_info *i = &k->info;
 	const struct batchd_options *o = &l->options;
@@ -88,17 +88,18 @@ static int finish_attach(struct batchd_loader *l, struct link *k, const Batchd__
 	struct convert_plan plan;
 
 	if ((!has_numbers && (i->dtype != BATCHD_UINT8 || i->layout != BATCHD_NHWC)) ||
-	    !image_shape(i, i->layout, &h, &w, &c) || (m->n_mean && m->n_mean < c))
+	    !image_shape(i, i->layout, &h, &w, &c) || (view->n_mean && view->n_mean < c))
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images of another kind than asked for",
 				 k->connection.address);
-	if (!m->to_tensor && !has_numbers)
+	if (!view->to_tensor && !has_numbers)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "mix: floats need \"ToTensor\" in the transform, which scales pixels to 0..1");
 	k->finish = malloc(sizeof *k->finish);
 	if (!k->finish)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	convert_plan_init(&plan, o->dtype == BATCHD_FLOAT16 ? CONVERT_TO_FLOAT16 : CONVERT_TO_FLOAT32,
-			  o->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL, m->n_std ? m->std : NULL);
+			  o->layout == BATCHD_NCHW, c, h * w, view->n_mean ? view->mean : NULL,
+			  view->n_std ? view->std : NULL);
 	finish_init(k->finish, &plan, h, w, has_numbers);
 	i->dtype = o->dtype;
 	i->layout = o->layout;
@@ -116,6 +117,11 @@ int mixing_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__O
 	if (m->served || m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
 		return fault_set(f, BATCHD_E_INVALID, "mix: %s; it goes with images that a transform makes",
 				 m->served ? "a producer's batches are its own" : "arrays come as they are stored");
+	if (m->n_field > 1 && m->field[1]->view)
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"mix: the transform makes several views of each image, and a mix is for one; mix the views in the "
+			"trainer");
 	if (k->gpu && mixing_finishes(&l->options))
 		return fault_set(f, BATCHD_E_INVALID,
 				 "mix: the finishing kernel does not mix; ask for dtype uint8, which comes clean, "
@@ -123,7 +129,7 @@ int mixing_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__O
 	r = check_even(l, k, f);
 	if (r == 0)
 		r = check_mix_classes(l, k, f);
-	return r < 0 || k->gpu || !mixing_finishes(&l->options) ? r : finish_attach(l, k, m, f);
+	return r < 0 || k->gpu || !mixing_finishes(&l->options) ? r : finish_attach(l, k, m->field[0], f);
 }
 
 /* ---- a batch ---- */

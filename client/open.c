@@ -223,6 +223,9 @@ static void fill_shapes(const struct link_fields *fields, struct batchd_info *i)
 		i->dtype = first->is.dtype;
 		i->n_dims = first->is.n_dims;
 		memcpy(i->shape, first->is.shape, sizeof i->shape);
+		i->has_normalize = first->is.has_normalize;
+		memcpy(i->mean, first->is.mean, sizeof i->mean);
+		memcpy(i->std, first->is.std, sizeof i->std);
 	}
 	if (label) {
 		i->label_dtype = label->is.dtype;
@@ -246,7 +249,6 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 		.batch_size = batch_size,
 		.window = m->window,
 		.layout = (enum batchd_layout)m->layout,
-		.has_normalize = m->n_mean > 0,
 		.socket = k->connection.address,
 		.job = l->job.name,
 		.daemon_version = k->connection.daemon_version,
@@ -255,10 +257,6 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	};
 	fill_shapes(&k->fields, i);
 	i->n_fields = m->served ? 0 : k->fields.n;
-	if (m->n_mean) {
-		memcpy(i->mean, m->mean, m->n_mean * sizeof *m->mean);
-		memcpy(i->std, m->std, m->n_mean * sizeof *m->std);
-	}
 	k->content_id = i->content_id = m->content_id;
 	k->pipeline_id = m->pipeline_id;
 	k->n_fingerprint_bytes = m->fingerprint.len;

@@ -368,7 +368,21 @@ static void session_advance_opening(struct session *s)
 /* The wire's own structs for an Opened message. */
 struct field_messages {
 	Batchd__Wire__Field field[SLOT_MAX_FIELDS], *at[SLOT_MAX_FIELDS];
+	float mean[SLOT_MAX_FIELDS][3], std[SLOT_MAX_FIELDS][3];
 };
+
+static void fill_view(const struct loader *l, struct field_messages *own, unsigned k)
+{
+	const struct pipeline *view = views_at(l->recipe.pipeline, k);
+	Batchd__Wire__Field *to = &own->field[k];
+	to->view = k + 1;
+	to->to_tensor = pipeline_to_tensor(view);
+	if (!pipeline_normalize(view, own->mean[k], own->std[k]))
+		return;
+	to->mean = own->mean[k];
+	to->std = own->std[k];
+	to->n_mean = to->n_std = 3;
+}
 
 static void fill_fields(const struct loader *l, struct field_messages *own, Batchd__Wire__Opened *m)
 {
@@ -387,6 +401,8 @@ static void fill_fields(const struct loader *l, struct field_messages *own, Batc
 		to->values_offset = place->values_offset;
 		to->most_values = place->most_values;
 	}
+	for (unsigned k = 0; l->recipe.pipeline && k < views_n(l->recipe.pipeline); k++)
+		fill_view(l, own, k); /* the first fields: fields_make */
 	m->n_field = l->layout.n_fields;
 	m->field = own->at;
 	m->layout = l->recipe.pipeline ? (Batchd__Wire__Layout)l->spec.layout : BATCHD__WIRE__LAYOUT__AS_STORED;
@@ -400,7 +416,6 @@ static void send_opened(struct session *s)
 	struct slots *slots = s->consumer.slots;
 	assert(slots && slots->n_made > 0);
 	Batchd__Wire__Opened o = BATCHD__WIRE__OPENED__INIT;
-	float mean[3], std[3];
 	o.dataset_id = dataset_id(l->recipe.dataset);
 	o.loader_id = l->id;
 	o.content_id = dataset_content_id(l->recipe.dataset);
@@ -421,12 +436,6 @@ static void send_opened(struct session *s)
 	o.indices_offset = l->layout.indices_offset;
 	if (s->job->served)
 		served_job_describe(s->job, &o);
-	o.to_tensor = l->recipe.pipeline && pipeline_to_tensor(l->recipe.pipeline);
-	if (l->recipe.pipeline && pipeline_normalize(l->recipe.pipeline, mean, std)) {
-		o.mean = mean;
-		o.std = std;
-		o.n_mean = o.n_std = 3;
-	}
 	device_describe(s, &o);
 	int ring = -1, fds[WIRE_OPENED_FDS] = { slots->slab.fd };
 	unsigned n_fds = 1;

@@ -353,6 +353,8 @@ static const char *check_field(const struct wire_arena *a, const Batchd__Wire__F
 		return "Field.kind is unknown";
 	if (!is_dtype(m->dtype))
 		return "Field.dtype is unknown";
+	if (m->n_mean > WIRE_MAX_CHANNELS || m->n_std != m->n_mean)
+		return "Field has a mean and std that do not fit each other";
 	return m->n_shape > WIRE_MAX_DIMS ? "Field.shape has more than 8 dimensions" : NULL;
 }
 
@@ -366,8 +368,6 @@ static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__
 		if (wrong)
 			return wrong;
 	}
-	if (m->n_mean > WIRE_MAX_CHANNELS || m->n_std != m->n_mean)
-		return "Opened has a mean and std that do not fit each other";
 	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
 		return "Opened has an unknown layout";
 	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)

@@ -491,8 +491,8 @@ START_TEST(test_server_messages_within_and_beyond_their_limits)
 	field.n_shape = WIRE_MAX_DIMS;
 	o.field = fields;
 	o.n_field = WIRE_MAX_FIELDS;
-	o.mean = o.std = mean;
-	o.n_mean = o.n_std = 3;
+	field.mean = field.std = mean;
+	field.n_mean = field.n_std = 3;
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
 	o.n_field++;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
@@ -507,14 +507,14 @@ START_TEST(test_server_messages_within_and_beyond_their_limits)
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 	field.kind = BATCHD__WIRE__FIELD_KIND__RAGGED;
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
+	field.n_std = 2;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	field.n_std = field.n_mean = 4;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	field.n_std = field.n_mean = 0;
 	name[WIRE_MAX_FIELD_NAME] = 'x';
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 	name[0] = '\0';
-	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
-	o.n_field = 0;
-	o.n_std = 2;
-	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
-	o.n_std = o.n_mean = 4;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;

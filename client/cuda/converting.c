@@ -12,6 +12,7 @@ enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
  * bytes. */
 struct rows {
 	uint32_t slot, first, n;
+	uint32_t field; /* to finish */
 	size_t offset, n_bytes;
 };
 
@@ -132,32 +133,35 @@ static uint32_t images_at_once(const struct convert_plan *p)
 	return n < 1 ? 1 : (uint32_t)n;
 }
 
-static int converting_launch(const struct delivery *d, struct convert_plan *p, struct cuda_stream *stream)
+static int converting_launch(const struct delivery *d, const struct finishing *of, struct convert_plan *p,
+			     struct cuda_stream *stream)
 {
 	void *parameters[] = { p };
 
-	return d->gpu.driver->launch_kernel(d->kernel, convert_plan_blocks(p), 1, 1, CONVERT_THREADS, 1, 1, 0, stream,
+	return d->gpu.driver->launch_kernel(of->kernel, convert_plan_blocks(p), 1, 1, CONVERT_THREADS, 1, 1, 0, stream,
 					    parameters, NULL);
 }
 
 static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
 	struct delivery *d = delivery_of(k);
-	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * k->row_bytes;
-	struct convert_plan p = d->plan;
-	uint64_t number_bytes = d->is_image ? convert_number_bytes((enum convert_number)p.number) : 0,
+	const struct link_field *field = &k->fields.list[rows->field];
+	const struct finishing *of = &d->finishing[rows->field];
+	cuda_ptr from = delivery_slot(d, rows->slot) + field->offset + rows->first * field->item_bytes;
+	struct convert_plan p = of->plan;
+	uint64_t number_bytes = of->is_image ? convert_number_bytes((enum convert_number)p.number) : 0,
 		 values = (uint64_t)p.plane * p.n_channels;
 	uint32_t here;
 	int r = CUDA_OK;
 
-	if (!d->is_image)
-		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * k->row_bytes, stream);
+	if (!of->is_image)
+		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * field->item_bytes, stream);
 	for (uint32_t row = 0; row < rows->n && r == CUDA_OK; row += here) {
 		here = rows->n - row < images_at_once(&p) ? rows->n - row : images_at_once(&p);
 		p.in = from + row * values;
 		p.out = to + row * values * number_bytes;
 		p.n_px = here * p.plane;
-		r = converting_launch(d, &p, stream);
+		r = converting_launch(d, of, &p, stream);
 	}
 	return r;
 }
@@ -195,10 +199,24 @@ static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct faul
 	return converting_misuse(f, text);
 }
 
-static int converting_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream,
-			     struct fault *f)
+/* The field to finish; NULL: the first one. NULL, with f: there is none, or it has no place on the GPU. */
+static const struct link_field *field_to_finish(const struct link *k, const uint32_t *number, struct fault *f)
 {
-	struct delivery *d;
+	const struct link_field *field =
+		number ? *number < k->fields.n ? &k->fields.list[*number] : NULL : fields_first(&k->fields);
+
+	if (!field)
+		converting_misuse(f, "this loader's batches have no such field");
+	else if (field->is.ragged)
+		converting_misuse(f, "a ragged field stays in host memory: copy it from there");
+	return field && !field->is.ragged ? field : NULL;
+}
+
+static int converting_finish(struct batchd_loader *l, const struct batchd_batch *b, const uint32_t *number, void *to,
+			     void *stream, struct fault *f)
+{
+	const struct link_field *field;
+	const struct finishing *of;
 	struct rows rows;
 	struct link *k;
 	int r = find_link(l, &k, f);
@@ -211,10 +229,14 @@ static int converting_finish(struct batchd_loader *l, const struct batchd_batch 
 			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(k, b, &rows))
 		return converting_misuse(f, "this batch is none of this loader's");
-	d = delivery_of(k);
-	if (d->is_image && !d->kernel)
+	field = field_to_finish(k, number, f);
+	if (!field)
+		return BATCHD_E_INVALID;
+	rows.field = (uint32_t)(field - k->fields.list);
+	of = &delivery_of(k)->finishing[rows.field];
+	if (of->is_image && !of->kernel)
 		return refuse_kernel(k, stream, f);
-	if (d->is_image && (uintptr_t)to % convert_number_bytes((enum convert_number)d->plan.number))
+	if (of->is_image && (uintptr_t)to % convert_number_bytes((enum convert_number)of->plan.number))
 		return converting_misuse(f, "the target is not aligned for its numbers");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);
@@ -225,7 +247,16 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, converting_finish(l, b, to, stream, &f), &f);
+	return r < 0 ? r : converting_leave(l, converting_finish(l, b, NULL, to, stream, &f), &f);
+}
+
+int batchd_cuda_finish_field(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number, void *to,
+			     void *stream)
+{
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
+
+	return r < 0 ? r : converting_leave(l, converting_finish(l, b, &number, to, stream, &f), &f);
 }
 
 /* ---- labels, waiting ---- */

@@ -70,42 +70,63 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 }
 
-/* What the trainer gets: images become a tensor other than the slot's content, unless the trainer asked for that
- * content. */
-static int delivery_plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
+static enum convert_number number_of(enum batchd_dtype dtype)
+{
+	return dtype == BATCHD_UINT8      ? CONVERT_TO_UINT8
+	       : dtype == BATCHD_FLOAT16  ? CONVERT_TO_FLOAT16
+	       : dtype == BATCHD_BFLOAT16 ? CONVERT_TO_BFLOAT16
+					  : CONVERT_TO_FLOAT32;
+}
+
+static int plan_view(struct link *k, const struct link_field *view, struct finishing *to, struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
-	struct batchd_info *i = &k->info;
-	enum convert_number number = d->dtype == BATCHD_UINT8      ? CONVERT_TO_UINT8
-				     : d->dtype == BATCHD_FLOAT16  ? CONVERT_TO_FLOAT16
-				     : d->dtype == BATCHD_BFLOAT16 ? CONVERT_TO_BFLOAT16
-								   : CONVERT_TO_FLOAT32;
-	uint32_t h, w, c;
+	uint32_t h = view->is.shape[0], w = view->is.shape[1], c = view->is.shape[2];
 
-	if (m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
-		return 0;
-	h = i->n_dims == 3 ? i->shape[0] : 0;
-	w = i->n_dims == 3 ? i->shape[1] : 0;
-	c = i->n_dims == 3 ? i->shape[2] : 0;
-	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || i->dtype != BATCHD_UINT8 || c < 1 || c > CONVERT_MAX_CHANNELS ||
-	    !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
+	if (k->info.stored_layout != BATCHD_NHWC || view->is.dtype != BATCHD_UINT8 || view->is.n_dims != 3 || c < 1 ||
+	    c > 3 || !h || !w || (uint64_t)h * w > UINT32_MAX / 8)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU",
 				 k->connection.address);
-	if (d->dtype != BATCHD_UINT8 && !m->to_tensor)
+	if (d->dtype != BATCHD_UINT8 && !view->to_tensor)
 		return fault_set(
 			f, BATCHD_E_INVALID,
 			"dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
 			"dtype uint8");
-	convert_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL,
-			  m->n_std ? m->std : NULL);
-	d->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
+	convert_plan_init(&to->plan, number_of(d->dtype), d->layout == BATCHD_NCHW, c, h * w,
+			  view->is.has_normalize ? view->is.mean : NULL, view->is.has_normalize ? view->is.std : NULL);
+	to->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
+	d->any_image |= to->is_image;
+	return 0;
+}
+
+static void describe_first(const struct delivery *d, struct batchd_info *i)
+{
+	uint32_t h = i->shape[0], w = i->shape[1], c = i->shape[2];
+
 	i->dtype = d->dtype;
 	i->layout = d->layout;
 	if (d->dtype != BATCHD_UINT8)
 		i->has_normalize = 0; /* finishing will do it */
 	if (d->layout == BATCHD_NCHW)
 		i->shape[0] = c, i->shape[1] = h, i->shape[2] = w;
-	return 0;
+}
+
+/* What the trainer gets: images become a tensor other than the slot's content, unless the trainer asked for that
+ * content. */
+static int delivery_plan(struct link *k, struct fault *f)
+{
+	struct delivery *d = delivery_of(k);
+	int r = 0;
+
+	d->finishing = calloc(k->fields.n ? k->fields.n : 1, sizeof *d->finishing);
+	if (!d->finishing)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	for (uint32_t n = 0; r == 0 && n < k->fields.n; n++)
+		if (k->fields.list[n].is.view)
+			r = plan_view(k, &k->fields.list[n], &d->finishing[n], f);
+	if (r == 0 && fields_first(&k->fields) && fields_first(&k->fields)->is.view)
+		describe_first(d, &k->info);
+	return r;
 }
 
 /* The driver or the GPU has no code in an image: an older driver than the toolkit's, for example. */
@@ -116,18 +137,34 @@ static bool cannot_run(int r)
 	       r == CUDA_NOT_FOUND || r == CUDA_NOT_SUPPORTED;
 }
 
-static int load_image(struct delivery *d, const void *image, const char *name)
+/* With lazy loading the driver reads the code here. */
+static int get_kernels(struct delivery *d)
+{
+	int r = CUDA_OK;
+
+	for (uint32_t n = 0; r == CUDA_OK && n < d->link->fields.n; n++) {
+		struct finishing *to = &d->finishing[n];
+		char name[32];
+
+		if (!to->is_image)
+			continue;
+		convert_plan_kernel(&to->plan, name);
+		r = d->gpu.driver->module_get_function(&to->kernel, d->module, name);
+	}
+	return r;
+}
+
+static int load_image(struct delivery *d, const void *image)
 {
 	int r = d->gpu.driver->module_load_data(&d->module, image);
 
 	if (r != CUDA_OK)
 		return r;
-	/* With lazy loading the driver reads the code here. */
-	r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
+	r = get_kernels(d);
+	d->has_kernel = r == CUDA_OK;
 	if (cannot_run(r)) {
 		d->gpu.driver->module_unload(d->module);
 		d->module = NULL;
-		d->kernel = NULL;
 	}
 	return r;
 }
@@ -137,15 +174,13 @@ static int load_image(struct delivery *d, const void *image, const char *name)
  * image. */
 static int load_kernel(struct delivery *d)
 {
-	char name[32];
 	int r, of_image;
 
-	if (!d->is_image || !convert_image())
+	if (!d->any_image || !convert_image())
 		return CUDA_OK;
-	convert_plan_kernel(&d->plan, name);
-	r = of_image = load_image(d, convert_image(), name);
+	r = of_image = load_image(d, convert_image());
 	if (cannot_run(r))
-		r = load_image(d, convert_ptx(), name);
+		r = load_image(d, convert_ptx());
 	if (!cannot_run(r))
 		return r;
 	snprintf(d->no_kernel, sizeof d->no_kernel,
@@ -256,7 +291,7 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 {
 	struct delivery *d = delivery_of(k);
 	struct gpu_visit visit;
-	int r = delivery_plan(k, m, f);
+	int r = delivery_plan(k, f);
 
 	if (r < 0)
 		return r;
@@ -277,7 +312,7 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 	if (k->info.device_path == BATCHD_DEVICE_IPC)
 		memcpy(k->info.device_handle, m->ipc_handle.data, sizeof k->info.device_handle);
 	k->info.device_reason = d->reason;
-	k->info.can_finish = !d->is_image || d->kernel;
+	k->info.can_finish = !d->any_image || d->has_kernel;
 	k->info.finish_reason = d->no_kernel;
 	k->no_device = d->refused ? d->reason : NULL;
 	d->gpu_half.looks_ahead = d->copy != NULL;
@@ -316,6 +351,7 @@ static bool close_half(struct link_gpu *g)
 	}
 	gpu_close(&d->gpu);
 	free(d->lease);
+	free(d->finishing);
 	free(d);
 	return unmapped;
 }

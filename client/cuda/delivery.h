@@ -60,13 +60,16 @@ struct delivery {
 	} imported;
 	size_t stride; /* of its slots */
 	struct copy *copy;
-	char reason[640];           /* why the daemon's slab is not mapped; "" if it is */
-	bool refused;               /* this process could not open what the daemon offers */
-	bool is_image;              /* finishing makes another tensor of the slot's content */
-	struct convert_plan plan;   /* n_px, in and out are set for each launch */
+	char reason[640]; /* why the daemon's slab is not mapped; "" if it is */
+	bool refused;     /* this process could not open what the daemon offers */
+	struct finishing {
+		bool is_image;            /* finishing makes another tensor of the slot's content */
+		struct convert_plan plan; /* n_px, in and out are set for each launch */
+		struct cuda_function *kernel;
+	} *finishing;               /* of each field; owned */
+	bool any_image, has_kernel; /* of any field; for all that need one */
 	struct cuda_module *module; /* NULL: nothing to launch, or built without */
-	struct cuda_function *kernel;
-	char no_kernel[192]; /* why the driver does not take the built-in kernel, or "" */
+	char no_kernel[192];        /* why the driver does not take the built-in kernel, or "" */
 
 	struct device_lease *lease;          /* of each slot */
 	_Atomic(struct returned *) returned; /* filled by deleters; any thread */

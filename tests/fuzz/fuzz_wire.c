@@ -36,9 +36,10 @@ static void check_client(const Batchd__Wire__ClientMessage *m)
 static void check_server(const Batchd__Wire__ServerMessage *m)
 {
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED) {
-		require(m->opened->n_field <= WIRE_MAX_FIELDS && m->opened->n_mean <= WIRE_MAX_CHANNELS);
+		require(m->opened->n_field <= WIRE_MAX_FIELDS);
 		for (size_t i = 0; i < m->opened->n_field; i++)
-			require(m->opened->field[i]->n_shape <= WIRE_MAX_DIMS);
+			require(m->opened->field[i]->n_shape <= WIRE_MAX_DIMS &&
+				m->opened->field[i]->n_mean <= WIRE_MAX_CHANNELS);
 	}
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES)
 		for (size_t i = 0; i < m->classes->n_name; i++)

@@ -59,3 +59,38 @@ def test_images_and_their_labels_by_name(run):  # noqa: F811
             assert real.equal(labels.cpu(), l) and (loader.last_batch.indices == n).all()
         labels = None
     """)
+
+
+def test_views_are_finished_one_by_one(run):  # noqa: F811
+    """Proves, where there is a finishing kernel, that every view on the GPU has the numbers of the same view in host memory: other sizes, channels and
+    Normalize, a list and a stack, the short last batch, raw bytes too."""
+    run("""
+    tensor = ["ToTensor", ["Normalize", [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]]]
+    large = [["RandomResizedCrop", 40], *tensor]
+    small = [["RandomResizedCrop", [24, 16]], "RandomHorizontalFlip", "ToTensor", ["Normalize", [0.1, 0.2, 0.3], [1.0, 0.5, 0.2]]]
+    gray = [["CenterCrop", 20], "Grayscale", "ToTensor"]
+    views = {"g": batchd.views(large, small), "l": batchd.views(small, n=3, stack=True), "gray": gray}
+
+    def batches(device, **options):
+        with batchd.DataLoader(sys.argv[1], 10, transform=views, device=device, job=repr((device, options)), n_slots=4, **options) as loader:
+            if device == "cuda" and not options.get("raw") and not loader._info.can_finish:
+                return None
+            made = []
+            for images, labels in loader:
+                flat = [*images["g"], images["l"], images["gray"], labels]
+                assert len(images["g"]) == 2 and images["l"].shape[0] == 3
+                assert device == "cpu" or not any(isinstance(x, real.Tensor) for x in flat)
+                made.append([x.cpu().clone() for x in flat])
+                images = labels = flat = None
+            return made
+
+    for options in ({}, {"dtype": "float16"}, {"layout": "NHWC"}):
+        made = batches("cuda", **options)
+        print("finished" if made else "no kernel", options)
+        for got, expected in zip(made or [], batches("cpu", **options) if made else [], strict=True):
+            for a, b in zip(got, expected, strict=True):
+                assert a.dtype == b.dtype and real.equal(a, b), options
+    for got, expected in zip(batches("cuda", raw=True), batches("cpu", dtype="uint8", layout="NHWC"), strict=True):
+        for a, b in zip(got, expected, strict=True):
+            assert real.equal(a, b)
+    """)

@@ -30,6 +30,7 @@ from .errors import (
 from ._fields import Field, Ragged
 from ._load import load
 from ._mix import CutMix, MixUp, RandomChoice
+from ._views import views
 from .loader import Batch, DataLoader
 from .samplers import WeightedSampler
 from .serve import Producer, serve
@@ -46,6 +47,7 @@ __all__ = [
     "Producer",
     "load",
     "serve",
+    "views",
     "status",
     "Error",
     "AccessError",

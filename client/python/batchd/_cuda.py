@@ -7,6 +7,7 @@ the work queued until then is done. Nothing here waits for the GPU.
 
 import contextlib
 import ctypes
+import math
 import warnings
 
 from . import _dlpack, _into, _lib
@@ -103,33 +104,73 @@ class Delivery:
         struct.generation = 0  # a tensor had it
         images.detach()[: struct.n_rows].copy_(made)
 
-    def take_fields(self, struct, arrays, mix=None):
-        """{name: tensor} of the dense fields, given as (name, C array), the first of them finished as images are; the
-        slot goes back as in take."""
-        torch = self._torch
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        at, made, shared = ctypes.addressof(struct), {}, None
+    def take_fields(self, struct, arrays, stacks=(), mix=None):
+        """({name: tensor}, {begin: tensor}) of the dense fields, given as (number, name, C array): views are finished,
+        unless the caller wants them raw. stacks: (begin, end) numbers of views that come as one tensor, and not by name.
+        The slot goes back as in take."""
+        stream = self._torch.cuda.current_stream(self.device).cuda_stream
+        at, made, stacked, shared = ctypes.addressof(struct), {}, {}, None
+        inside = {k for begin, end in stacks for k in range(begin, end)}
         try:
-            for name, array in reversed(arrays):
-                if (name, array) == arrays[0]:
+            for begin, end in stacks:
+                stacked[begin] = self._take_stack(at, [(k, array) for k, _, array in arrays if begin <= k < end], stream)
+            for number, name, array in reversed(arrays):
+                if number in inside:
+                    continue
+                if number == arrays[0][0]:
                     made[name], shared = self._take_first(struct, at, stream, mix)
-                    continue
-                if name == "label" and mix is not None:
+                elif name == "label" and mix is not None:
                     made[name] = self._labels(at, struct.n_rows, stream, mix)
-                    continue
-                tensor = torch.empty(
-                    tuple(array.shape[: array.n_dims]),
-                    dtype=getattr(torch, _lib.DTYPES[array.dtype]),
-                    device=self.device,
-                )
-                self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), tensor.data_ptr(), stream))
-                made[name] = tensor
+                else:
+                    made[name] = self._take_other(at, number, array, stream)
         except BaseException:
             _lib.cuda_release(self._handle, struct.slot, struct.generation, stream)  # refused where a tensor has it
             raise
         if not shared:
             self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
-        return made
+        return made, stacked
+
+    def _made(self, number, array):
+        """(dtype, shape) of what the trainer gets of a field."""
+        shape = tuple(array.shape[: array.n_dims])
+        if not self._info.fields[number].view or self.raw:
+            return getattr(self._torch, _lib.DTYPES[array.dtype]), shape
+        return self._dtype, (shape[0], shape[3], shape[1], shape[2]) if self._planar() else shape
+
+    def _write_other(self, at, number, array, to, stream):
+        """Queues the work that writes a field to an address on the GPU."""
+        if self._info.fields[number].view and not self.raw:
+            self._check(_lib.cuda_finish_field(self._handle, at, number, to, stream))
+        else:
+            self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), to, stream))
+
+    def _finished_here(self, at, number, array, stream):
+        """A view where the library has no kernel."""
+        torch, f = self._torch, self._info.fields[number]
+        raw = torch.empty(tuple(array.shape[: array.n_dims]), dtype=torch.uint8, device=self.device)
+        self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), raw.data_ptr(), stream))
+        normalize = (f.mean[: f.shape[2]], f.std[: f.shape[2]]) if f.has_normalize else None
+        return finish(torch, raw, self._dtype, self._planar(), normalize)
+
+    def _take_other(self, at, number, array, stream):
+        """A field that is not the first."""
+        if self._info.fields[number].view and not self.raw and not self._info.can_finish:
+            return self._finished_here(at, number, array, stream)
+        dtype, shape = self._made(number, array)
+        tensor = self._torch.empty(shape, dtype=dtype, device=self.device)
+        self._write_other(at, number, array, tensor.data_ptr(), stream)
+        return tensor
+
+    def _take_stack(self, at, arrays, stream):
+        """Views of one shape in one tensor."""
+        if not self.raw and not self._info.can_finish:
+            return self._torch.stack([self._finished_here(at, k, array, stream) for k, array in arrays])
+        dtype, shape = self._made(*arrays[0])
+        whole = self._torch.empty((len(arrays), *shape), dtype=dtype, device=self.device)
+        each = math.prod(shape) * dtype.itemsize
+        for i, (k, array) in enumerate(arrays):
+            self._write_other(at, k, array, whole.data_ptr() + i * each, stream)
+        return whole
 
     def _take_first(self, struct, at, stream, mix):
         """(tensor, whether the loan is with a tensor)"""

@@ -114,10 +114,18 @@ def is_plain(known):
 
 
 class Reader:
-    """Makes the batches of one DataLoader."""
+    """Makes the batches of one DataLoader. form: of the views, which are the first fields; None: there is one."""
 
-    def __init__(self, loader, known, wish):
+    def __init__(self, loader, known, wish, form=None):
         self._known, self._wish = known, wish
+        self._names = list(known)
+        self._views = self._names[: sum(f.view > 0 for f in loader._info.fields[: len(known)])]
+        self._form = form if self._views else None
+        self._stacks = self._form.stacks if self._form else []
+        self._others = self._names[len(self._views) :]
+        # What the views are called where a batch is a dictionary: a caller's name for the image is none of the others.
+        self._image = next((n for n in wish.names or () if n not in self._others), None) or self._names[0]
+        self._pair = self._form is not None and wish.names is None and self._others in ([], ["label"])
         self._arrays = loader._arrays
         self._table = [_lib.Array() for _ in known]
         self._dtypes = [numpy.dtype(f.dtype) for f in known.values()]
@@ -135,8 +143,20 @@ class Reader:
                 raise _lib.failure(code, _lib.error(s.handle))
         b.indices = loader._indices_beside(s)
         if loader._cuda is not None:
-            return self._wish.build(self._give_on_gpu(loader, s, b))
-        return self._wish.build(self._give(loader, s, b))
+            parts, stack = self._give_on_gpu(loader, s, b)
+        else:
+            parts, stack = self._give(loader, s, b)
+        return self._wish.build(parts) if self._form is None else self._fold(parts, stack)
+
+    def _fold(self, parts, stack):
+        """The batch with the views as their transform has them."""
+        views = self._form.build([parts[name] for name in self._views], stack)
+        others = {name: parts[name] for name in self._others}
+        if self._pair:
+            return (views, *others.values()) if others else views
+        if self._wish.names is None and self._form.is_dict:
+            return {**views, **others}
+        return self._wish.build({self._image: views, **others})
 
     def _give(self, loader, s, b):
         base = s.data - s.row * loader._row_bytes
@@ -157,7 +177,19 @@ class Reader:
             else:
                 array = self._view(k, memory, base)
                 parts[name] = self._arrays.wrap(array.copy() if copied else array)
-        return parts
+        return parts, lambda begin, end: self._stack(begin, end, memory, base, held)
+
+    def _stack(self, begin, end, memory, base, held):
+        """Views begin to end - 1 as one array, which lie at equal distances in the slot."""
+        a, dtype = self._table[begin], self._dtypes[begin]
+        shape = tuple(a.shape[: a.n_dims])
+        if end - begin > 1:
+            step = self._table[begin + 1].data - a.data
+        else:
+            step = a.n_bytes
+        strides = numpy.ndarray(shape, dtype, (ctypes.c_char * max(1, a.n_bytes))()).strides
+        array = numpy.ndarray((end - begin, *shape), dtype, memory, a.data - base, (step, *strides))
+        return self._arrays.wrap(array.copy() if held else array)
 
     def _mixed(self, loader, s, b):
         """The fields that a mix makes: the images, and the labels if there are any."""
@@ -178,15 +210,16 @@ class Reader:
                 if field.ragged:
                     memory = (ctypes.c_char * max(1, self._table[k].n_bytes)).from_address(self._table[k].data)
                     parts[name] = self._ragged(k, name, field, memory, self._table[k].data, True)
-            dense = [(k, name) for k, (name, field) in enumerate(self._known.items()) if not field.ragged]
-            made = loader._cuda.take_fields(s, [(name, self._table[k]) for k, name in dense], b.mix)
+            dense = [(k, name, self._table[k]) for k, name in enumerate(self._names) if not self._known[name].ragged]
+            made, stacks = loader._cuda.take_fields(s, dense, self._stacks, b.mix)
         finally:
             s.generation = 0
-        if self._first is not None and loader._must_copy():
-            first = dense[0][1]
+        first = dense[0][1] if dense else None
+        if first in made and loader._must_copy():
             made[first] = self._arrays.copy(made[first])
         parts.update(made)
-        return {name: parts[name] for name in self._known}
+        parts = {name: parts.get(name) for name in self._names}  # None: in a stack
+        return parts, lambda begin, end: stacks[begin]
 
     def _is_copied(self, k, name, field):
         """Whether the field is a copy in any case, so that it holds no slot."""

@@ -104,6 +104,10 @@ class Field(ctypes.Structure):
         ("n_dims", ctypes.c_uint32),
         ("shape", ctypes.c_uint32 * MAX_DIMS),
         ("most_values", ctypes.c_uint64),
+        ("view", ctypes.c_uint32),
+        ("has_normalize", ctypes.c_uint32),
+        ("mean", ctypes.c_float * 3),
+        ("std", ctypes.c_float * 3),
     ]
 
 
@@ -325,6 +329,9 @@ cuda_labels = _function("cuda_labels", ctypes.c_int, Loader, ctypes.c_void_p, ct
 cuda_release = _function("cuda_release", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 cuda_dlpack = _function(
     "cuda_dlpack", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+)
+cuda_finish_field = _function(
+    "cuda_finish_field", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p
 )
 cuda_array = _function(
     "cuda_array", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p

@@ -23,8 +23,8 @@ _IN_WORDS = {
     "Solarization": '["RandomSolarize", 128, p]',
     "gray_scale": '["RandomGrayscale", p]',
     "RandomGaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
-    "TwoCropsTransform": "one list for each view: a loader makes one view of an image",
-    "DataAugmentationDINO": "one list for each view: a loader makes one view of an image",
+    "TwoCropsTransform": "batchd.views(base_transform, n=2)",
+    "DataAugmentationDINO": "batchd.views(global1, global2, *[local] * 8)",
 }
 _OUTLET = "do it in the training loop, or share a DataLoader of yours by batchd.serve"
 

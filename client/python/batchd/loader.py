@@ -34,7 +34,7 @@ from . import (
     _served,
     _shards,
     _specs,
-    _transform,
+    _views,
     _watch,
 )
 from ._ranks import node_ranks as _node_ranks, process_group as _process_group, ranks as _ranks
@@ -325,7 +325,8 @@ class DataLoader:
     epoch_rows    where an epoch ends: its rows, of all ranks together; None: all. repeats=3 with
                   epoch_rows=n // 256 * 256 are the epochs of torchvision's RASampler and timm's RepeatAugSampler
     transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects,
-                  Compose included; None: the data set's default (train224 for images)
+                  Compose included; None: the data set's default (train224 for images). A list of such pipelines,
+                  batchd.views or a dictionary makes several views of each image: images is a list or dictionary of them
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
                   the caller normalises: `normalize` has (mean, std)
     rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else (mode "shard")
@@ -580,7 +581,8 @@ class DataLoader:
         rank, world_size = _ranks(asked.rank, asked.world_size, _lib.MODES[o.mode])
         o.node_rank, o.node_world_size = _node_ranks(1 if told else world_size)
         o.dataset = _check.text("dataset", self._spec)
-        o.transform = _check.text("transform", _transform.text(asked.transform))
+        text, self._form = _views.read(asked.transform)
+        o.transform = _check.text("transform", text)
         o.mix = _check.text("mix", asked.mix)
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))
         o.socket = _check.text("socket", asked.socket)
@@ -699,9 +701,9 @@ class DataLoader:
         self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
         known = {} if i.served else _fields.describe(i)
         self._wish.check(known)
-        plain = self._wish.names is None and _fields.is_plain(known)
+        plain = self._wish.names is None and _fields.is_plain(known) and self._form is None
         self._known = known
-        self._reader = None if i.served or plain else _fields.Reader(self, known, self._wish)
+        self._reader = None if i.served or plain else _fields.Reader(self, known, self._wish, self._form)
         self._served = _served.Reader(self) if i.served else None
         if i.served:
             _served.check_options(self._for_producer)
@@ -844,7 +846,7 @@ class DataLoader:
 
     @property
     def normalize(self):
-        """(mean, std) of the pipeline's Normalize, in units of 0..1, when dtype is uint8 and normalising is left to
+        """(mean, std) of the (first) pipeline's Normalize, in units of 0..1, when dtype is uint8 and normalising is left to
         you; else None."""
         i = self._info
         return (tuple(i.mean), tuple(i.std)) if i.has_normalize else None

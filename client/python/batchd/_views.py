@@ -1,0 +1,160 @@
+"""Several pipelines for one image: how a transform names them, and how their rows become lists and dictionaries."""
+
+import json
+
+from . import _transform
+
+MOST = 64
+
+
+class Views:
+    """What views() makes: pipelines whose results come as a list, or stacked."""
+
+    def __init__(self, pipelines, n, stack):
+        self.pipelines, self.n, self.stack = pipelines, n, stack
+
+    def __len__(self):
+        return len(self.pipelines) * self.n
+
+    def __repr__(self):
+        inner = ", ".join(map(repr, self.pipelines))
+        return f"batchd.views({inner}, n={self.n}, stack={self.stack})"
+
+
+def views(*pipelines, n=1, stack=False):
+    """Several pipelines for each image, as the transform of a DataLoader or as a value of a dictionary of them:
+
+        transform=batchd.views(augment, n=2)                                    # SimCLR, MoCo: images is a list of 2
+        transform={"global": batchd.views(g1, g2), "local": batchd.views(l, n=8)}    # images["local"] is a list of 8
+
+    Each pipeline is what a transform may be. n: how many times the pipelines come, one after the other. Every view draws
+    its own random numbers, and an image is decoded once for all of its views. stack: the views have one shape and come as
+    one tensor [views, rows, ...] in place of a list. An image has at most 64 views."""
+    if not pipelines:
+        raise TypeError("views: give at least one pipeline")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"views: n must be a whole number from 1 on, not {n!r}")
+    if len(pipelines) * n > MOST:
+        raise ValueError(f"views: {len(pipelines) * n} views; an image can have {MOST} at most")
+    return Views(list(pipelines), n, bool(stack))
+
+
+class Form:
+    """How the views of an image, in their order, become what a batch has of them: a list, a stacked tensor, or a
+    dictionary of these and of single views."""
+
+    def __init__(self, parts, is_dict):
+        self._parts, self.is_dict = parts, is_dict  # (key, number of views or None for one that stands alone, stack)
+
+    @property
+    def n(self):
+        return sum(1 if n is None else n for _, n, _ in self._parts)
+
+    @property
+    def stacks(self):
+        """(begin, end) of the views that come as one tensor."""
+        at, found = 0, []
+        for _, n, stacked in self._parts:
+            begin, at = at, at + (1 if n is None else n)
+            if stacked:
+                found.append((begin, at))
+        return found
+
+    def build(self, made, stack):
+        """made: the views in order; stack(begin, end): those of these numbers as one tensor."""
+        at, built = 0, {}
+        for key, n, stacked in self._parts:
+            end = at + (1 if n is None else n)
+            built[key] = made[at] if n is None else stack(at, end) if stacked else [made[k] for k in range(at, end)]
+            at = end
+        return built if self.is_dict else built[""]
+
+
+def read(transform):
+    """(the option's text for the C library, Form; None where the transform makes one view)"""
+    views_of = _unwrap(transform)
+    if isinstance(views_of, Views):
+        return json.dumps({"": _value(views_of)}), Form([("", len(views_of), views_of.stack)], False)
+    if not isinstance(views_of, dict):
+        return _transform.text(transform), None
+    if not views_of:
+        raise ValueError("transform: a dictionary of views has at least one")
+    text, parts = {}, []
+    for key, value in views_of.items():
+        if not isinstance(key, str) or not key or key.startswith("."):
+            raise ValueError(f"transform: a view is named by a text that begins with no dot, not {key!r}")
+        inner = _unwrap(value)
+        if isinstance(inner, Views):
+            parts.append((key, len(inner), inner.stack))
+            text[key] = _value(inner)
+        else:
+            parts.append((key, None, False))
+            text[key] = _pipeline(inner)
+    return json.dumps(text), Form(parts, True)
+
+
+def _value(views_of):
+    return {"views": [_pipeline(p) for p in views_of.pipelines], "n": views_of.n}
+
+
+def _pipeline(transform):
+    """The text of one pipeline as JSON has it."""
+    text = _transform.text(transform)
+    if text is None:
+        raise TypeError("transform: a view needs a pipeline of its own, not None")
+    return json.loads(text) if text.lstrip().startswith("[") else text
+
+
+def _unwrap(transform):
+    """Views, for what stands for several pipelines: a list of whole pipelines, or an object of a well-known recipe.
+    Anything else unchanged; a tuple of Compose objects is one pipeline, which timm's create_transform(separate=True)
+    makes in parts."""
+    if isinstance(transform, list) and len(transform) > 1 and all(map(_is_whole, transform)):
+        return Views(list(transform), 1, False)
+    kind = type(transform).__name__
+    if kind in _OBJECTS and not type(transform).__module__.startswith("torchvision."):
+        found = _OBJECTS[kind](transform)
+        return transform if found is None else found
+    return transform
+
+
+def _is_whole(entry):
+    """Whether an entry of a list is a pipeline by itself: a Compose, or a list that is no [op, arguments...]."""
+    if isinstance(entry, (list, tuple)):
+        return bool(entry) and not isinstance(entry[0], str)
+    return type(entry).__name__ in ("Compose", "Sequential")
+
+
+# ---- objects that call several pipelines, by their names in the recipes, as their __call__ reads them ----
+
+
+def _two_crops(entry):
+    """TwoCropsTransform of MoCo v3 (two pipelines), and of MoCo and SimSiam (one)."""
+    pipelines = [getattr(entry, name, None) for name in ("base_transform1", "base_transform2")]
+    if all(pipelines):
+        return Views(pipelines, 1, False)
+    base = getattr(entry, "base_transform", None)
+    return Views([base], 2, False) if base is not None else None
+
+
+def _contrastive(entry):
+    """SimCLR's ContrastiveLearningViewGenerator."""
+    base, n = getattr(entry, "base_transform", None), getattr(entry, "n_views", None)
+    return Views([base], n, False) if base is not None and isinstance(n, int) and 1 <= n <= MOST else None
+
+
+def _dino(entry):
+    """DataAugmentationDINO: [global 1, global 2, local, local, ...]."""
+    names = ("global_transfo1", "global_transfo2", "local_transfo", "local_crops_number")
+    first, second, local, n = (getattr(entry, name, None) for name in names)
+    if not (first and second and local) or not isinstance(n, int) or not 0 <= n <= MOST - 2:
+        return None
+    return Views([first, second] + [local] * n, 1, False)
+
+
+_OBJECTS = {
+    "TwoCropsTransform": _two_crops,
+    "TwoCropTransform": _two_crops,
+    "ContrastiveLearningViewGenerator": _contrastive,
+    "DataAugmentationDINO": _dino,
+}

@@ -220,6 +220,7 @@ START_TEST(test_a_view_is_what_its_pipeline_makes_alone)
 		crops,
 		"{\"\":{\"views\":[[[\"Resize\",90],[\"RandomCrop\",40],\"RandomHorizontalFlip\"]],\"n\":3}}",
 		"{\"a\":[[\"Resize\",90],[\"RandomCrop\",40]],\"b\":[[\"CenterCrop\",64]],\"c\":[[\"CenterCrop\",8],\"RandomVerticalFlip\"]}",
+		"{\"\":{\"views\":[[[\"Resize\",[40,40]],\"RandAugment\",\"RandAugment\",\"RandAugment\"]],\"n\":4}}",
 		"{\"a\":[[\"Resize\",[32,40]],[\"GaussianBlur\",5]],\"b\":[[\"RandomResizedCrop\",16],\"RandAugment\"]}",
 	};
 	struct bench b = bench_new();

@@ -13,7 +13,10 @@
 #include "ctl.h"
 #include "local-dataset.h"
 #include "options.h"
+#include "pipeline/views.h"
 #include "contact-sheet.h"
+
+enum { GAP_PX = 4, COLUMNS = 6 };
 
 struct preview {
 	const char *path, *out, *transform, *indices;
@@ -27,29 +30,40 @@ struct preview {
 	struct decoder *decoder;
 	struct pipeline_worker *worker;
 	struct file_bytes file;
-	void *row;
-	uint8_t *rgb; /* row as a picture */
+	void *rows[VIEWS_MAX];
+	uint8_t *rgb;  /* all views side by side, as one picture */
+	uint8_t *view; /* one view */
 	struct contact_sheet *sheet;
 	json_t *bad;
 	json_t *samples; /* of each picture: its other fields */
 };
 
+/* The size of all views side by side. */
+static void measure_views(struct preview *p)
+{
+	for (unsigned k = 0; k < views_n(p->pipeline); k++) {
+		uint32_t shape[3];
+
+		pipeline_shape(views_at(p->pipeline, k), shape);
+		p->height = shape[0] > p->height ? shape[0] : p->height;
+		p->width += (k ? GAP_PX : 0) + shape[1];
+	}
+}
+
 static int preview_open_pipeline(struct preview *p)
 {
 	struct pipeline_error err = { .text = "" };
-	uint32_t shape[3];
+	const struct image_form unknown = { .n_channels = 3 };
 	/* As numbers, so that what works behind Normalize is seen as well. */
-	int r = pipeline_parse(p->transform, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, &err);
+	int r = views_parse(p->transform, &unknown, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, &err);
 
 	if (r == -EINVAL)
-		r = pipeline_parse(p->transform, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, &err);
+		r = views_parse(p->transform, &unknown, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, &err);
 	if (r < 0) {
 		ctl_complain("preview", "%s", *err.text ? err.text : strerror(-r));
 		return r == -EINVAL ? CTL_USAGE : CTL_FAILED;
 	}
-	pipeline_shape(p->pipeline, shape);
-	p->height = shape[0];
-	p->width = shape[1];
+	measure_views(p);
 	return CTL_OK;
 }
 
@@ -115,9 +129,9 @@ static int preview_make_row(struct preview *p, uint64_t index, char *why, size_t
 	}
 	r = decoder_open(p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
 	if (r == 0) {
-		r = pipeline_run(p->pipeline, p->worker, p->decoder, &info,
-				 (struct sample_key){ .seed = p->seed, .epoch = p->epoch, .index = index }, p->row,
-				 &error);
+		r = views_run(p->pipeline, p->worker, p->decoder, &info,
+			      (struct sample_key){ .seed = p->seed, .epoch = p->epoch, .index = index }, p->rows,
+			      &error);
 		decoder_close(p->decoder);
 	}
 	snprintf(why, why_size, "%s", error.text);
@@ -167,6 +181,23 @@ static json_t *fields_json(const struct preview *p, uint64_t index)
 	return all;
 }
 
+static void draw_views(struct preview *p)
+{
+	uint32_t left = 0;
+
+	memset(p->rgb, 0xff, (size_t)p->width * p->height * 3);
+	for (unsigned k = 0; k < views_n(p->pipeline); k++) {
+		uint32_t shape[3];
+
+		pipeline_shape(views_at(p->pipeline, k), shape);
+		pipeline_picture(views_at(p->pipeline, k), p->rows[k], p->view);
+		for (uint32_t y = 0; y < shape[0]; y++)
+			memcpy(p->rgb + ((size_t)y * p->width + left) * 3, p->view + (size_t)y * shape[1] * 3,
+			       (size_t)shape[1] * 3);
+		left += shape[1] + GAP_PX;
+	}
+}
+
 static int draw_one(struct preview *p, uint32_t i)
 {
 	uint64_t index = p->order[i];
@@ -187,7 +218,7 @@ static int draw_one(struct preview *p, uint32_t i)
 	if (r < 0)
 		return r;
 	if (r == 0) {
-		pipeline_picture(p->pipeline, p->row, p->rgb);
+		draw_views(p);
 		contact_sheet_put(p->sheet, i, p->rgb);
 	} else {
 		contact_sheet_put_text(p->sheet, i, why);
@@ -217,20 +248,27 @@ static int open_sheet(struct preview *p)
 {
 	char title[1024];
 
+	unsigned n_views = views_n(p->pipeline);
+	bool has_rows = true;
+
 	if (!p->columns)
-		p->columns = p->n < 6 ? p->n : 6;
+		p->columns = n_views < COLUMNS ? COLUMNS / n_views : 1;
 	if (p->columns > p->n)
 		p->columns = p->n;
 	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path, p->transform, p->seed,
 		 p->epoch);
 	p->sheet = contact_sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
-	p->row = malloc(pipeline_row_bytes(p->pipeline) + 64);
+	for (unsigned k = 0; k < n_views; k++) {
+		p->rows[k] = malloc(pipeline_row_bytes(views_at(p->pipeline, k)) + 64);
+		has_rows = has_rows && p->rows[k];
+	}
+	p->view = malloc((size_t)p->width * p->height * 3);
 	p->rgb = malloc((size_t)p->width * p->height * 3);
 	p->decoder = decoder_create(&decode_limits_default);
 	p->worker = pipeline_worker_create();
 	p->bad = json_array();
 	p->samples = json_array();
-	if (p->sheet && p->row && p->rgb && p->decoder && p->worker && p->bad && p->samples)
+	if (p->sheet && has_rows && p->view && p->rgb && p->decoder && p->worker && p->bad && p->samples)
 		return CTL_OK;
 	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n,
 		     p->width, p->height);
@@ -295,7 +333,9 @@ static void preview_finish(struct preview *p)
 	pipeline_worker_destroy(p->worker);
 	decoder_destroy(p->decoder);
 	file_bytes_finish(&p->file);
-	free(p->row);
+	for (unsigned k = 0; k < VIEWS_MAX; k++)
+		free(p->rows[k]);
+	free(p->view);
 	free(p->rgb);
 	free(p->order);
 	pipeline_destroy(p->pipeline);

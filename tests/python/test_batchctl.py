@@ -349,6 +349,25 @@ def test_preview_shows_the_pixels_that_trainers_get(batchctl, samples, tmp_path)
         assert cell(sheet, i, 2).tobytes() == want.tobytes()
 
 
+def test_preview_shows_views_side_by_side(batchctl, samples, tmp_path):
+    """Each view of a sample equals Pillow's result, and equal random views show different parts."""
+    views = {"a": [["CenterCrop", 100]], "b": [["CenterCrop", [60, 80]]], "": {"views": [["RandomCrop", 50]], "n": 1}}
+    views[""]["views"] = [[["RandomCrop", 50]]] * 2
+    out = tmp_path / "s.png"
+    r = batchctl("preview", samples, "--out", out, "--transform", json.dumps(views), "--indices", "7,8")
+    between, width = 4, 100 + 80 + 50 + 50 + 3 * 4
+    assert r.returncode == 0 and f"2 pictures of {width}x100" in r.stdout, r.stderr
+    files = sorted(samples.glob("*/*.jpg"))
+    for i, index in enumerate((7, 8)):
+        got, image = cell(Image.open(out), i, 1, width, 100), Image.open(files[index]).convert("RGB")
+        w, h = image.size
+        for left, (cw, ch) in ((0, (100, 100)), (100 + between, (80, 60))):
+            x, y = round((w - cw) / 2), round((h - ch) / 2)
+            assert got.crop((left, 0, left + cw, ch)).tobytes() == image.crop((x, y, x + cw, y + ch)).tobytes()
+        one, two = (got.crop((x, 0, x + 50, 50)).tobytes() for x in (188, 242))
+        assert one != two and len(set(one)) > 1 and len(set(two)) > 1
+
+
 def test_preview_follows_the_epochs_order(batchctl, samples, tmp_path):
     """Without --indices it shows the first samples of torch's order for that seed and epoch, augmented differently in
     each epoch."""

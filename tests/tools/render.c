@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "pipeline/ops.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/views.h"
 
 struct bytes {
 	uint8_t *data;
@@ -54,17 +54,17 @@ static struct image image_dup(const struct image *i)
 }
 
 static int resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,
-		  struct sample_key key, void *row, struct image_error *err)
+		  struct sample_key key, void *const rows[], struct image_error *err)
 {
 	struct image copy = image_dup(prefix);
-	int rc = pipeline_resume(p, w, &copy, key, row, err);
+	int rc = views_resume(p, w, &copy, key, rows, err);
 
 	free(copy.rgb);
 	return rc;
 }
 
 static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, bool by_prefix,
-			  const char *path, struct sample_key key, void *row, struct image_error *err)
+			  const char *path, struct sample_key key, void *const rows[], struct image_error *err)
 {
 	struct bytes file = read_file(path);
 	struct image_info info;
@@ -72,11 +72,11 @@ static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, s
 	int rc = decoder_open(d, file.data, file.n, false, &info, err);
 
 	if (rc == 0 && !by_prefix)
-		rc = pipeline_run(p, w, d, &info, key, row, err);
+		rc = views_run(p, w, d, &info, key, rows, err);
 	if (rc == 0 && by_prefix)
 		rc = pipeline_prefix(p, w, d, &info, &prefix, err);
 	if (rc == 0 && by_prefix)
-		rc = resume(p, w, &prefix, key, row, err);
+		rc = resume(p, w, &prefix, key, rows, err);
 	decoder_close(d);
 	free(file.data);
 	return rc;
@@ -84,7 +84,7 @@ static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, s
 
 /* A raw image is a prefix: deterministic ops at the start of the pipeline are not run. */
 static int render_raw(const struct pipeline *p, struct pipeline_worker *w, uint32_t width, uint32_t height,
-		      const char *path, struct sample_key key, void *row, struct image_error *err)
+		      const char *path, struct sample_key key, void *const rows[], struct image_error *err)
 {
 	struct bytes file = read_file(path);
 	struct image raw = { file.data, (size_t)width * 3, width, height };
@@ -92,7 +92,7 @@ static int render_raw(const struct pipeline *p, struct pipeline_worker *w, uint3
 
 	if (file.n != (size_t)width * height * 3)
 		die(path, "has another size");
-	rc = pipeline_resume(p, w, &raw, key, row, err);
+	rc = views_resume(p, w, &raw, key, rows, err);
 	free(file.data);
 	return rc;
 }
@@ -105,7 +105,9 @@ static struct pipeline *parse(const char *text, const char *dtype, const char *l
 	struct pipeline_error err;
 	struct pipeline *p;
 
-	if (pipeline_parse(text, type, strcmp(layout, "NHWC") == 0 ? LAYOUT_NHWC : LAYOUT_NCHW, &p, &err) != 0)
+	const struct image_form unknown = { .n_channels = 3 };
+
+	if (views_parse(text, &unknown, type, strcmp(layout, "NHWC") == 0 ? LAYOUT_NHWC : LAYOUT_NCHW, &p, &err) != 0)
 		die("pipeline", err.text);
 	return p;
 }
@@ -117,24 +119,31 @@ static void render(bool by_prefix, char **argv)
 				  strtoull(argv[5], NULL, 10) };
 	struct pipeline_worker *w = pipeline_worker_create();
 	struct decoder *d = decoder_create(&decode_limits_default);
-	void *row = malloc(pipeline_row_bytes(p));
+	void *rows[VIEWS_MAX];
 	struct image_error err;
 
-	if (!w || !d || !row)
+	if (!w || !d)
 		die("render", "no memory");
+	for (unsigned k = 0; k < views_n(p); k++) {
+		rows[k] = malloc(pipeline_row_bytes(views_at(p, k)));
+		if (!rows[k])
+			die("render", "no memory");
+	}
 	for (argv += 6; *argv; argv++, key.index++) {
 		uint32_t width, height;
 		int at, rc;
 
 		if (sscanf(*argv, "%" SCNu32 "x%" SCNu32 ":%n", &width, &height, &at) == 2)
-			rc = render_raw(p, w, width, height, *argv + at, key, row, &err);
+			rc = render_raw(p, w, width, height, *argv + at, key, rows, &err);
 		else
-			rc = render_encoded(p, w, d, by_prefix, *argv, key, row, &err);
+			rc = render_encoded(p, w, d, by_prefix, *argv, key, rows, &err);
 		if (rc != 0)
 			die(*argv, rc > 0 ? err.text : "no memory");
-		fwrite(row, 1, pipeline_row_bytes(p), stdout);
+		for (unsigned k = 0; k < views_n(p); k++)
+			fwrite(rows[k], 1, pipeline_row_bytes(views_at(p, k)), stdout);
 	}
-	free(row);
+	for (unsigned k = 0; k < views_n(p); k++)
+		free(rows[k]);
 	decoder_destroy(d);
 	pipeline_worker_destroy(w);
 	pipeline_destroy(p);

@@ -341,6 +341,15 @@ static int open_memory(struct source *s, const char *text, struct fault *f)
 	return open_list_of(s, "memory", text, options, add_memory, f);
 }
 
+/* Whether HuggingFace's save_to_disk has made the folder, where Arrow files that it caches lie beside the data. */
+static bool is_saved_dataset(const char *kind, const char *folder)
+{
+	char path[PATH_MAX];
+
+	return strcmp(kind, "arrow") == 0 && snprintf(path, sizeof path, "%s/state.json", folder) < (int)sizeof path &&
+	       access(path, R_OK) == 0;
+}
+
 /* Shards are named by patterns, and the daemon expands them below a folder that is opened here: the part of the pattern
  * before any wildcard or brace, the folder of a single shard, or a folder of shards. Two slashes mark where it ends. */
 static int add_pattern(struct source *s, const char *pattern, const char *kind, struct fault *f)
@@ -375,6 +384,8 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 		r = add_fd(s, root, true, f);
 	if (r < 0)
 		return r;
+	if (!*text && is_saved_dataset(kind, root))
+		text = "data-*.arrow";
 	if (asprintf(&s->dataset, "%s%s%s//%s%s", before ? before : kind, before ? "::" : ":",
 		     strcmp(root, "/") == 0 ? "" : root, *text ? text : "*.", *text ? "" : kind) < 0) {
 		s->dataset = before;
@@ -417,6 +428,83 @@ static int open_shards(struct source *s, const char *patterns, const char *kind,
 	return r;
 }
 
+/* Takes "NAME=VALUE," off the front: *value begins there, *n bytes of it, which do not end with a zero byte. */
+static bool take_front(const char **text, const char *name, const char **value, size_t *n)
+{
+	const char *comma = strncmp(*text, name, strlen(name)) == 0 ? strchr(*text, ',') : NULL;
+
+	if (!comma)
+		return false;
+	*value = *text + strlen(name);
+	*n = (size_t)(comma - *value);
+	*text = comma + 1;
+	return true;
+}
+
+/* "HASH:FD": the memfd with the numbers of the rows that are the samples. */
+static int add_rows(struct source *s, const char *value, size_t n, struct fault *f)
+{
+	const char *colon = memchr(value, ':', n);
+	char *end = NULL;
+	long number = colon ? strtol(colon + 1, &end, 10) : -1;
+	int fd = number < 0 || number > INT_MAX || end != value + n || s->n_fds == WIRE_MAX_FDS
+			 ? -1
+			 : fcntl((int)number, F_DUPFD_CLOEXEC, 3);
+
+	if (fd < 0)
+		return fault_set(f, BATCHD_E_INVALID, "arrow: rows=%.*s: expected HASH:DESCRIPTOR",
+				 (int)(n < 64 ? n : 64), value);
+	s->fds[s->n_fds++] = fd;
+	return 0;
+}
+
+static int add_images(struct source *s, const char *value, size_t n, char out[PATH_MAX], struct fault *f)
+{
+	char given[PATH_MAX];
+	int r = n < sizeof given ? 0 : fault_set(f, BATCHD_E_INVALID, "arrow: images=: the path is too long");
+
+	if (r < 0)
+		return r;
+	if (s->n_fds == WIRE_MAX_FDS)
+		return fault_set(f, BATCHD_E_INVALID, "arrow: more than %d descriptors", WIRE_MAX_FDS);
+	memcpy(given, value, n);
+	given[n] = '\0';
+	r = source_resolve(given, out, f);
+	return r < 0 ? r : add_fd(s, out, true, f);
+}
+
+/* "[rows=HASH:FD,][images=DIR,]PATTERN...", as daemon/data/arrow.c describes it. Rows exist in this process alone, so
+ * that another connection begins with this text again. */
+static int open_arrow(struct source *s, const char *text, struct fault *f)
+{
+	const char *whole = text, *rows = NULL, *images = NULL;
+	char folder[PATH_MAX], *patterns;
+	size_t n_rows = 0, n_images = 0, n_hash = 0;
+	bool has_rows = take_front(&text, "rows=", &rows, &n_rows);
+	bool has_images = take_front(&text, "images=", &images, &n_images);
+	int r = open_shards(s, text, "arrow", f);
+
+	if (r == 0 && has_images)
+		r = add_images(s, images, n_images, folder, f);
+	if (r == 0 && has_rows)
+		r = add_rows(s, rows, n_rows, f);
+	if (r < 0 || (!has_rows && !has_images))
+		return r;
+	if (has_rows)
+		n_hash = (size_t)((const char *)memchr(rows, ':', n_rows) - rows);
+	if (has_rows && asprintf(&s->reopen, "arrow:%s", whole) < 0) {
+		s->reopen = NULL;
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	}
+	patterns = s->dataset;
+	if (asprintf(&s->dataset, "arrow:%s%.*s%s%s%s%s%s", has_rows ? "rows=" : "", (int)n_hash, has_rows ? rows : "",
+		     has_rows ? "," : "", has_images ? "images=" : "", has_images ? folder : "", has_images ? "," : "",
+		     patterns + strlen("arrow:")) < 0)
+		s->dataset = NULL;
+	free(patterns);
+	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+}
+
 #define OTHER_FORMATS \
 	"batches of any other format are made in Python: batchd.serve(dataset, name=\"NAME\"), and \"serve:NAME\" here"
 
@@ -439,6 +527,8 @@ static int refuse_path(const char *path, struct fault *f)
 		kind = "tar";
 	else if (dot && strcmp(dot, ".zip") == 0)
 		kind = "zip";
+	else if (dot && strcmp(dot, ".arrow") == 0)
+		kind = "arrow";
 	else if (dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".lst") == 0))
 		kind = "files";
 	if (kind)
@@ -462,7 +552,7 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 		return fault_set(
 			f, BATCHD_E_INVALID,
 			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, tar:SHARDS, "
-			"mds:SHARDS, zip:FILE, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
+			"mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
 			"random:...; " OTHER_FORMATS,
 			name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
@@ -477,7 +567,7 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	if (!dataset || !*dataset)
 		return fault_set(
 			f, BATCHD_E_INVALID,
-			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], "
+			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], "
 			"tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = source_open_folder(s, dataset + 12, f);
@@ -497,6 +587,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 		r = open_memory(s, dataset + 7, f);
 	else if (strncmp(dataset, "tokens:", 7) == 0)
 		r = open_tokens(s, dataset + 7, f);
+	else if (strncmp(dataset, "arrow:", 6) == 0)
+		r = open_arrow(s, dataset + 6, f);
 	else if (strncmp(dataset, "mds:", 4) == 0)
 		r = open_shards(s, dataset + 4, "mds", f);
 	else if (strncmp(dataset, "zip:", 4) == 0)

@@ -91,7 +91,9 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 		if (comma[1] != '/')
 			return false;
 	for (const char *next = strstr(paths, "::");
-	     (config_is_word(kind, "tar") || config_is_word(kind, "mds") || config_is_word(kind, "zip")) && next;
+	     (config_is_word(kind, "tar") || config_is_word(kind, "mds") || config_is_word(kind, "zip") ||
+	      config_is_word(kind, "arrow")) &&
+	     next;
 	     next = strstr(next + 2, "::"))
 		if (next[2] != '/')
 			return false;
@@ -100,7 +102,7 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = { "imagefolder", "files", "tar", "mds", "zip", "npy", "random", "serve" };
+	static const char *const kinds[] = { "imagefolder", "files", "tar", "mds", "zip", "arrow", "npy", "random", "serve" };
 	const char *colon = strchr(source, ':');
 
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
@@ -114,7 +116,7 @@ static int check_source(const char *where, const char *source, struct config_err
 	}
 	return config_fail(
 		err,
-		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], random:... or serve:NAME",
+		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:... or serve:NAME",
 		where, source);
 }
 

@@ -105,13 +105,20 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 	job_close(j);
 }
 
+/* How many descriptors say by their files which data it is. Memory of which the text tells the content is the same in
+ * whichever memfd it comes: all of "memory:", and of "arrow:" the last one, with the numbers of the rows. */
+static unsigned n_telling(const char *dataset, unsigned n_fds)
+{
+	if (!strncmp(dataset, "memory:id=", strlen("memory:id=")))
+		return 0;
+	return !strncmp(dataset, "arrow:rows=", strlen("arrow:rows=")) && n_fds ? n_fds - 1 : n_fds;
+}
+
 int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
 {
 	struct job *j = find_job(e, r->spec.uid, r->spec.job);
 	struct data_identity data;
-	/* Memory of which the text tells the content is the same data in whichever memfd it comes. */
-	bool named = !strncmp(r->spec.dataset, "memory:id=", strlen("memory:id="));
-	job_join_identify(fds, named ? 0 : n_fds, r->access.trusted, &data);
+	job_join_identify(fds, n_telling(r->spec.dataset, n_fds), r->access.trusted, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
 		fence_all(j, &r->spec, &data);
 		j = find_job(e, r->spec.uid, r->spec.job);

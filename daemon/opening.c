@@ -95,7 +95,9 @@ static void opening_open_pipeline(struct opening *o, const struct loader_spec *s
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "layout", "images are delivered as NCHW or NHWC");
 		return;
 	}
-	if (views_parse(spec->transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
+	/* Of an Arrow file, only its schema says whether it has images. */
+	const char *transform = spec->transform[0] ? spec->transform : "train224";
+	if (views_parse(transform, &form, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
 		return;
 	}

@@ -67,7 +67,7 @@ static int request_resolve(const struct config *config, const Batchd__Wire__Open
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
 			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or "
-			"imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], tokens:FILE,length=T, random:..., or serve:NAME to wait for a producer",
+			"imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], tokens:FILE,length=T, random:..., or serve:NAME to wait for a producer",
 			open->dataset);
 	if (d && !request_may_use(d, who))
 		return refuse(

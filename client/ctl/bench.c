@@ -293,7 +293,7 @@ static bool bench_parse(struct bench *b, int argc, char **argv, int *code)
 		"bench",
 		"DATASET",
 		"Drives trainers against a data set and measures what the daemon delivers and what it costs.",
-		"DATASET is a directory of class folders, imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], random:..., or a name from the\n"
+		"DATASET is a directory of class folders, imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:..., or a name from the\n"
 		"daemon's configuration. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no daemon is running, 4 no such data set.",
 		1,
 	};

@@ -61,6 +61,7 @@ int npy_open(const struct dataset_source *source, const char *rest, struct datas
 int npz_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int memory_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tokens_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int arrow_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);

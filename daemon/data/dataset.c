@@ -31,6 +31,7 @@ static const struct {
 	{ "tar:", tar_open, true },
 	{ "mds:", mds_open, true },
 	{ "zip:", zip_open, true },
+	{ "arrow:", arrow_open, true },
 	{ "random:", random_open, false },
 };
 
@@ -59,7 +60,7 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 	}
 	return dataset_fail(
 		err, DATASET_E_INVALID, -EINVAL,
-		"data set '%.128s': expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T or random:shape=...",
+		"data set '%.128s': expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T or random:shape=...",
 		source->spec);
 }
 

@@ -34,7 +34,7 @@ typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, ui
 
 struct dataset_source {
 	const char *
-		spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "npy:FILE[,FILE]", "tokens:FILE[,FILE...],k=v,...",
+		spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "npy:FILE[,FILE]", "tokens:FILE[,FILE...],k=v,...",
 	                   * "random:k=v,..." */
 	const int *fds; /* borrowed: sent by the peer for this data set (proto/README.md), or none */
 	unsigned n_fds;

@@ -68,7 +68,7 @@ def test_version_is_the_headers():
         (["--dataset", "a b=random:length=1,shape=1"], "--dataset: 'a b' is not a name; expected 1 to 64 letters"),
         (
             ["--dataset", "a=pictures:/data"],
-            "is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, npy:FILE[,FILE], random:... or serve:NAME",
+            "is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:... or serve:NAME",
         ),
         (["--log", "/nonexistent/log"], "--log: /nonexistent/log cannot be opened: No such file or directory"),
         (["--config", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),

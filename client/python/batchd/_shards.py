@@ -6,7 +6,7 @@ caller's `fields`, whose names or values are extensions then, as webdataset has 
 
 import collections.abc
 
-_KINDS = ("tar:", "mds:", "zip:")
+_KINDS = ("tar:", "mds:", "zip:", "arrow:")
 _EXTENSIONS = {"image": "jpg;jpeg;png;webp", "label": "cls", "text": "txt;text"}
 
 
@@ -25,5 +25,5 @@ def with_fields(dataset, fields):
         items = [(name, name) for name in fields]
     if not all(isinstance(part, str) for item in items for part in item):
         raise TypeError("fields: expected names and extensions as texts, such as {'image': 'jpg;png', 'text': 'txt'}")
-    extensions = _EXTENSIONS if not dataset.startswith("mds:") else {}  # mds: the shards' own columns
+    extensions = _EXTENSIONS if dataset.startswith(("tar:", "zip:")) else {}  # mds and arrow: their own columns
     return dataset + "#" + ",".join(f"{name}={extensions.get(e, e)}" for name, e in items), fields

@@ -27,6 +27,7 @@ from . import (
     _draws,
     _epoch,
     _fields,
+    _hf,
     _into,
     _lib,
     _memory,
@@ -311,10 +312,11 @@ class _Options:
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
+    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
                   "cifar:FILE[,FILE...]",
                   "tokens:FILE[,FILE...]", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
-                  over once: (x, y), {"x": x, "y": y}, a TensorDataset
+                  over once: (x, y), {"x": x, "y": y}, a TensorDataset; or a datasets.Dataset of HuggingFace's, whose Arrow
+                  files the daemon reads, in its own order (select, shuffle, filter)
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
                   sampler's own)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
@@ -501,7 +503,9 @@ class DataLoader:
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
-        in_memory, fields = _memory.hand_over(dataset, self, fields)
+        in_memory, fields, classes = _hf.hand_over(dataset, self, fields)
+        if in_memory is None:
+            in_memory, fields = _memory.hand_over(dataset, self, fields)
         self._spec = in_memory or _specs.complete(_check.dataset(dataset), length, seed, shuffle)
         self._spec, fields = _shards.with_fields(self._spec, fields)
         fields = _specs.fields(self._spec) if fields is None else fields
@@ -543,7 +547,7 @@ class DataLoader:
         self._two_slots = _UNTRIED
         self._warned = False
         self._warned_apart = self._warned_epoch = self._warned_replaced = self._was_together = False
-        self._classes = None
+        self._classes = classes
         self.last_batch = None
         self.n_skipped = 0  # share, policy "skip": batches missed in all
 

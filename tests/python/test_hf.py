@@ -1,0 +1,312 @@
+"""HuggingFace data sets: the samples that the `datasets` package itself gives, read from its files by the daemon."""
+
+import os
+
+import numpy
+import pytest
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+datasets = pytest.importorskip("datasets", reason="the datasets package is not installed")
+pyarrow = pytest.importorskip("pyarrow")
+
+import batchd  # noqa: E402 (torch may be missing)
+
+N = 61
+PLAIN = [["CenterCrop", [24, 20]], "ToTensor"]
+
+
+@pytest.fixture(autouse=True)
+def quiet(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+
+
+def picture(i):
+    return Image.fromarray(numpy.random.default_rng(i).integers(0, 256, (24, 20, 3), dtype=numpy.uint8))
+
+
+FEATURES = datasets.Features(
+    {
+        "img": datasets.Image(),
+        "label": datasets.ClassLabel(names=["ant", "bee", "cat"]),
+        "text": datasets.Value("string"),
+        "blob": datasets.Value("large_binary"),
+        "box": datasets.List(datasets.Value("float32"), length=4),
+        "ids": datasets.List(datasets.Value("int32")),
+        "boxes": datasets.List(datasets.List(datasets.Value("float32"), length=4)),
+        "grid": datasets.Array2D((2, 3), "int16"),
+        "flag": datasets.Value("bool"),
+        "score": datasets.Value("float64"),
+        "half": datasets.Value("float16"),
+        "small": datasets.Value("uint8"),
+        "flags": datasets.List(datasets.Value("bool"), length=11),
+    }
+)
+
+
+def row(i):
+    rng = numpy.random.default_rng(1000 + i)
+    return {
+        "img": picture(i),
+        "label": i * 7 % 3,
+        "text": f"ünï {i} " * (i % 5),
+        "blob": bytes(range(i)),
+        "box": rng.random(4).astype("float32").tolist(),
+        "ids": rng.integers(-9, 9, i % 7).tolist(),
+        "boxes": rng.random((i % 4, 4)).astype("float32").tolist(),
+        "grid": rng.integers(-99, 99, (2, 3)).tolist(),
+        "flag": bool(i % 3),
+        "score": i / 7,
+        "half": numpy.float16(i / 3),
+        "small": i * 4 % 256,
+        "flags": (rng.random(11) < 0.5).tolist(),
+    }
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The rows in three files."""
+    made = datasets.Dataset.from_list([row(i) for i in range(N)], features=FEATURES)
+    made.save_to_disk(tmp_path / "saved", num_shards=3)
+    return datasets.load_from_disk(tmp_path / "saved")
+
+
+def pixels(sample):
+    return torch.from_numpy(numpy.asarray(sample["img"].convert("RGB")).copy()).permute(2, 0, 1).float() / 255
+
+
+def check(data, images, labels, indices):
+    """A batch against the package's own rows."""
+    for image, label, i in zip(images, labels.tolist(), indices.tolist()):
+        sample = data[i]
+        assert label == sample["label"]
+        assert torch.equal(image, pixels(sample))
+
+
+CHANGES = {
+    "plain": lambda d: d,
+    "shuffle": lambda d: d.shuffle(seed=3),
+    "slice": lambda d: d.select(range(13, 47)),
+    "choice": lambda d: d.select([5, 60, 0, 5, 31, 5]),
+    "filter": lambda d: d.filter(lambda r: r["label"] != 1),
+    "split": lambda d: d.train_test_split(0.3, seed=1)["test"],
+    "shard": lambda d: d.shard(4, 2, contiguous=False),
+    "sort": lambda d: d.sort("score", reverse=True),
+    "twice": lambda d: datasets.concatenate_datasets([d.select(range(3, 9)), d.shuffle(seed=8), d]),
+    "columns": lambda d: d.remove_columns(["ids", "score"]).shuffle(seed=1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_samples_are_those_of_the_package(daemon, saved, change):
+    """Pixels, labels and order, whatever was selected, shuffled, filtered or concatenated."""
+    data = CHANGES[change](saved)
+    with batchd.DataLoader(data, 8, transform=PLAIN) as loader:
+        assert loader.classes == ["ant", "bee", "cat"] and len(loader.dataset) == len(data)
+        seen = []
+        for images, labels in loader:
+            indices = loader.last_batch.indices
+            check(data, images, labels, indices)
+            seen += indices.tolist()
+    assert seen == list(range(len(data)))
+
+
+def test_fields_of_every_type(daemon, saved):
+    """Every column as a field, with the package's values; integers of one a row are int64, others keep their types."""
+    data = saved.shuffle(seed=2)
+    wanted = {name: name for name in FEATURES if name != "img"}
+    seen = 0
+    with batchd.DataLoader(
+        data, 10, fields={"pixel_values": "img", **wanted}, transform=PLAIN, arrays="numpy"
+    ) as loader:
+        for batch in loader:
+            for k, i in enumerate(loader.last_batch.indices.tolist()):
+                sample = data[i]
+                seen += 1
+                assert (batch["pixel_values"][k] == pixels(sample).numpy()).all()
+                assert batch["text"][k] == sample["text"] and batch["blob"][k] == sample["blob"]
+                for name in ("box", "ids", "boxes", "grid", "flag", "score", "half", "small", "flags", "label"):
+                    expected = numpy.asarray(sample[name])
+                    assert numpy.array_equal(batch[name][k], expected.reshape(batch[name][k].shape)), (name, i)
+        kinds = {name: (f.dtype, f.shape, f.ragged) for name, f in loader.fields.items()}
+    assert seen == N
+    assert {
+        ("float32", (4,), False), ("int32", (), True), ("float32", (4,), True), ("int16", (2, 3), False),
+        ("bool", (), False), ("float64", (), False), ("float16", (), False), ("int64", (), False), ("bool", (11,), False),
+    } <= set(kinds.values())  # fmt: skip
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_exactly_once_on_any_number_of_ranks(daemon, saved, world):
+    """The order of DistributedSampler over the data set; every sample comes."""
+    data = saved.train_test_split(0.4, seed=5)["train"]
+    seen = set()
+    for rank in range(world):
+        sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=True, seed=4)
+        sampler.set_epoch(1)
+        with batchd.DataLoader(
+            data, 4, shuffle=True, seed=4, transform=PLAIN, rank=rank, world_size=world, job="hf"
+        ) as loader:
+            loader.set_epoch(1)
+            got = []
+            for images, labels in loader:
+                check(data, images, labels, loader.last_batch.indices)
+                got += loader.last_batch.indices.tolist()
+        assert got == list(sampler)
+        seen.update(got)
+    assert seen == set(range(len(data)))
+
+
+def test_resume_with_another_world_size(daemon, saved):
+    """Two ranks take three batches each; three ranks go on from their token and take the rest, each once."""
+    data = saved.shuffle(seed=9)
+    options = dict(batch_size=4, shuffle=True, seed=1, transform=PLAIN)
+    loaders = [batchd.DataLoader(data, rank=r, world_size=2, job="two", **options) for r in range(2)]
+    seen, states = [], []
+    for loader in loaders:
+        batches = iter(loader)
+        for _ in range(3):
+            images, labels = next(batches)
+            check(data, images, labels, loader.last_batch.indices)
+            seen += loader.last_batch.indices.tolist()
+        states.append(loader.state_dict())
+    for loader in loaders:
+        loader.close()
+    rest = []
+    for r in range(3):
+        with batchd.DataLoader(data, rank=r, world_size=3, job="three", **options) as loader:
+            loader.load_state_dict(states[0])
+            for images, labels in loader:
+                b = loader.last_batch
+                check(data, images, labels, b.indices)
+                rest += b.indices.tolist()[: b.n_rows - b.n_padding]
+    assert sorted(seen + rest) == list(range(N))
+
+
+def test_files_as_the_package_caches_them(daemon, tmp_path):
+    """A data set from a generator (IPC streams in the cache), and what map has written of it, by name and as a file."""
+
+    def make():
+        for i in range(30):
+            yield {"image": picture(i), "label": i % 2, "text": str(i)}
+
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(2), "text": datasets.Value("string")}
+    )
+    data = datasets.Dataset.from_generator(make, features=features, cache_dir=str(tmp_path / "made"))
+    data = data.map(lambda r: {"text": r["text"] + "!"}).rename_column("text", "caption")
+    with batchd.DataLoader(data, 30, fields=("image", "caption"), transform=PLAIN) as loader:
+        ((images, captions),) = loader
+    assert captions == [f"{i}!" for i in range(30)]
+    assert torch.equal(images[7], pixels({"img": picture(7)}))
+    (file,) = data.cache_files
+    with batchd.DataLoader(f"arrow:{file['filename']}", 30, fields={"x": "image", "t": "text"}) as loader:
+        (batch,) = loader
+    assert batch["t"] == captions and batch["x"].shape == (30, 3, 224, 224)
+
+
+def test_ipc_files_and_sizes_of_batches(daemon, tmp_path):
+    """The file format, with its footer, in one batch and in many, and a folder of them."""
+    table = pyarrow.table(
+        {"label": list(range(100)), "text": pyarrow.array([f"t{i}" for i in range(100)], pyarrow.large_string())}
+    )
+    for k, size in enumerate((100, 7)):
+        with pyarrow.ipc.new_file(tmp_path / f"{k}.arrow", table.schema) as out:
+            out.write_table(table, max_chunksize=size)
+    with batchd.DataLoader(f"arrow:{tmp_path}", 200, fields=("label", "text")) as loader:
+        ((labels, texts),) = loader
+    assert labels.tolist() == 2 * list(range(100)) and texts == 2 * [f"t{i}" for i in range(100)]
+
+
+def test_images_in_files_of_their_own(daemon, tmp_path):
+    """load_dataset("imagefolder"): the Arrow file has paths. A missing file is replaced and named."""
+    for i in range(12):
+        folder = tmp_path / "pictures" / ("cat" if i % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        picture(i).save(folder / f"{i}.png")
+    data = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "pictures"), split="train")
+    data = data.shuffle(seed=1)
+    with batchd.DataLoader(data, 5, transform=PLAIN) as loader:
+        seen = 0
+        assert loader.classes == ["cat", "dog"]
+        for images, labels in loader:
+            for image, label, i in zip(images, labels.tolist(), loader.last_batch.indices.tolist()):
+                assert label == data[i]["label"]
+                assert torch.equal(image, pixels({"img": data[i]["image"]}))
+                seen += 1
+    assert seen == 12
+    os.unlink(data[3]["image"].filename)
+    with batchd.DataLoader(data, 12, transform=PLAIN, job="missing") as loader:
+        with pytest.raises(batchd.Error, match=r"\.png"):
+            next(iter(loader))
+
+
+def test_texts_and_numbers_without_images(daemon, tmp_path):
+    """All columns, as a dictionary; with_format chooses among them."""
+    data = datasets.Dataset.from_list([{"ids": list(range(i % 5)), "text": f"<{i}>", "y": i / 2} for i in range(20)])
+    data.save_to_disk(tmp_path / "text")
+    data = datasets.load_from_disk(tmp_path / "text").shuffle(seed=1)
+    with batchd.DataLoader(data, 20) as loader:
+        (batch,) = loader
+    assert batch["text"] == data["text"][:] and batch["y"].tolist() == data["y"][:]
+    assert [v.tolist() for v in batch["ids"]] == data["ids"][:]
+    with batchd.DataLoader(data.with_format("torch", columns=["text"]), 20, job="chosen") as loader:
+        (batch,) = loader
+    assert batch == {"text": data["text"][:]}
+
+
+def test_numbers_in_memory_are_handed_over(daemon):
+    """A data set that has no file: its columns become arrays; texts are refused with what to do."""
+    data = datasets.Dataset.from_dict({"x": [[i, i + 1] for i in range(9)], "y": list(range(9)), "t": ["a"] * 9})
+    with batchd.DataLoader(data, 9, fields=("x", "y")) as loader:
+        ((x, y),) = loader
+    assert x.tolist() == data["x"][:] and y.tolist() == data["y"][:]
+    with pytest.raises(TypeError, match="save_to_disk"):
+        batchd.DataLoader(data, 9)
+
+
+def test_nulls_are_refused_unless_no_sample_has_them(daemon, tmp_path):
+    """The row is named; a filter that leaves such rows out is enough."""
+    rows = [{"y": i, "text": None if i == 6 else str(i)} for i in range(12)]
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "nulls")
+    data = datasets.load_from_disk(tmp_path / "nulls")
+    with pytest.raises(batchd.Error, match="column text is null in row 6"):
+        batchd.DataLoader(data, 4)
+    data = data.filter(lambda r: r["text"] is not None)
+    with batchd.DataLoader(data, 11, job="without") as loader:
+        (batch,) = loader
+    assert batch["text"] == data["text"][:]
+
+
+def refusal(data, kind=(TypeError, ValueError, batchd.Error), **options):
+    with pytest.raises(kind) as caught:
+        batchd.DataLoader(data, 4, **options)
+    return str(caught.value)
+
+
+def test_refusals_say_what_to_do(daemon, saved):
+    """What cannot be read from the files by the daemon is refused by name."""
+    assert "IterableDataset" in refusal(saved.to_iterable_dataset())
+    assert "dataset['train']" in refusal(saved.train_test_split(0.5))
+    assert "with_format(None)" in refusal(saved.with_transform(lambda rows: rows))
+    assert "img (Image), " in refusal(saved.remove_columns("label"))
+    assert "'nothing'" in refusal(saved, fields=("nothing",))
+    assert "add_column" in refusal(saved.add_column("more", list(range(N))))
+    assert "rename_column" in refusal(saved.rename_column("text", "a,b"), fields=("a,b",))
+    nested = datasets.Features({"t": datasets.List(datasets.Value("string"))})
+    folder = os.path.dirname(saved.cache_files[0]["filename"]) + "-nested"
+    datasets.Dataset.from_dict({"t": [["a"], []]}, features=nested).save_to_disk(folder)
+    assert "column t has lists of string" in refusal(datasets.load_from_disk(folder))
+
+
+def test_verify_preview_and_last_batch(daemon, batchctl, saved, tmp_path):
+    """The tools read the files by the same name as a configured data set does."""
+    folder = os.path.dirname(saved.cache_files[0]["filename"])
+    assert f"all {N} files are good" in batchctl("verify", f"arrow:{folder}").stdout
+    batchctl("preview", "--out", str(tmp_path / "sheet.png"), f"arrow:{folder}")
+    assert Image.open(tmp_path / "sheet.png").size[0] > 100
+    with batchd.DataLoader(f"arrow:{folder}", 5, transform=PLAIN, shuffle=True) as loader:
+        images, labels = next(iter(loader))
+        check(saved, images, labels, loader.last_batch.indices)
+        assert loader.classes == ["ant", "bee", "cat"]

@@ -1,0 +1,255 @@
+/* Arrow files: what becomes of files that are cut short, of damaged metadata and of values that lie about themselves. The
+ * files are those that the fuzzer begins with, which pyarrow has written; test_hf.py has the values. */
+#include "suite.h"
+
+#include <stdio.h>
+
+#include "data/arrow-index.h"
+
+static struct dataset_error err;
+static uint8_t bytes[8192];
+static size_t n_bytes;
+
+static void take_seed(const char *name)
+{
+	char path[100];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "tests/fuzz/corpus/arrow/%s", name);
+	file = fopen(path, "rb");
+	ck_assert_msg(file != NULL, "%s: run from the repository's root", path);
+	n_bytes = fread(bytes, 1, sizeof(bytes), file);
+	fclose(file);
+	ck_assert_uint_gt(n_bytes, 100);
+	ck_assert_uint_lt(n_bytes, sizeof(bytes));
+}
+
+static int arrow_refuse(void *arg, uint64_t more)
+{
+	uint64_t *left = arg;
+
+	*left -= more <= *left ? more : 0;
+	return more <= *left ? 0 : -EDQUOT;
+}
+
+/* Reads the bytes, a copy of their own size so that a sanitizer sees each access behind them. */
+static int arrow_load(size_t n, const char *list, const struct arrow_rows *rows, uint64_t memory,
+		      struct arrow_index *out)
+{
+	struct arrow_rows all = { NULL, 0 };
+	uint8_t *copy = malloc(n ? n : 1);
+	struct meter meter = { .more = arrow_refuse, .arg = &memory };
+	struct shard_reader reader = { .fd = -1, .bytes = copy, .n_bytes = n, .name = "x.arrow", .err = &err };
+	int r;
+
+	ck_assert(copy != NULL);
+	memcpy(copy, bytes, n);
+	memset(out, 0, sizeof(*out));
+	err.text[0] = '\0';
+	out->meter = &meter;
+	r = arrow_index_add(out, &reader, list, rows ? rows : &all);
+	out->meter = NULL;
+	free(copy);
+	return r;
+}
+
+static const char every[] = "image=i,l=l,t=t,b=b,v=v,r=r,g=g,f=f";
+enum { PLENTY = 64 << 20 };
+
+START_TEST(test_streams_and_files_have_the_same_rows)
+{
+	/* The picture's bytes are where the index says, paths are kept, and each value is that of its row. */
+	for (int k = 0; k < 2; k++) {
+		struct arrow_index ix;
+		struct field_value v;
+
+		take_seed(k ? "file" : "stream");
+		ck_assert_msg(arrow_load(n_bytes, every, NULL, PLENTY, &ix) == 0, "%s", err.text);
+		ck_assert_uint_eq(ix.n_rows, 9);
+		for (uint64_t i = 0; i < 9; i++) {
+			char wanted[32];
+
+			snprintf(wanted, sizeof(wanted), i % 2 ? "\xff\xd8%d" : "/p/%d.jpg", (int)i);
+			if (i % 2) {
+				ck_assert_uint_eq(ix.n_bytes[i], strlen(wanted));
+				ck_assert_mem_eq(bytes + ix.at[i], wanted, strlen(wanted));
+			} else {
+				ck_assert_uint_eq(ix.n_bytes[i], ARROW_IN_FILE);
+				ck_assert_str_eq(ix.paths.bytes + ix.at[i], wanted);
+			}
+			arrow_column_value(&ix.columns[1], i, &v);
+			ck_assert_int_eq(*(const int64_t *)v.bytes, (int64_t)i % 2);
+			arrow_column_value(&ix.columns[2], i, &v);
+			ck_assert_uint_eq(v.n_bytes, i);
+			arrow_column_value(&ix.columns[5], i, &v);
+			ck_assert_uint_eq(v.n_bytes, 2 * i);
+			arrow_column_value(&ix.columns[7], i, &v);
+			ck_assert_int_eq(*(const uint8_t *)v.bytes, i > 2);
+		}
+		arrow_index_finish(&ix);
+	}
+}
+END_TEST
+
+START_TEST(test_every_file_that_is_cut_short_is_refused)
+{
+	/* At each length: a stream without its mark of the end, a file without its footer. */
+	for (int k = 0; k < 2; k++) {
+		take_seed(k ? "file" : "stream");
+		for (size_t n = 0; n < n_bytes; n++) {
+			struct arrow_index ix;
+
+			ck_assert_msg(arrow_load(n, every, NULL, PLENTY, &ix) < 0, "%zu bytes of %zu", n, n_bytes);
+			ck_assert(strncmp(err.text, "x.arrow, byte ", 14) == 0);
+			arrow_index_finish(&ix);
+		}
+	}
+}
+END_TEST
+
+START_TEST(test_no_damaged_byte_leads_outside_of_the_file)
+{
+	/* Each byte in turn is another: what is then read is refused by name or lies inside the file. A sanitizer sees the
+	 * rest. */
+	static const uint8_t others[] = { 0x00, 0x80, 0xff };
+
+	for (int k = 0; k < 2; k++) {
+		take_seed(k ? "file" : "stream");
+		for (size_t at = 0; at < n_bytes; at++) {
+			uint8_t was = bytes[at];
+
+			for (size_t i = 0; i < sizeof(others); i++) {
+				struct arrow_index ix;
+				int r;
+
+				bytes[at] = others[i];
+				r = arrow_load(n_bytes, every, NULL, PLENTY, &ix);
+				ck_assert(r == 0 || err.text[0]);
+				for (uint64_t row = 0; r == 0 && row < ix.n_rows; row++) {
+					ck_assert(ix.n_bytes[row] == ARROW_IN_FILE ||
+						  (ix.at[row] <= n_bytes && ix.n_bytes[row] <= n_bytes - ix.at[row]));
+				}
+				arrow_index_finish(&ix);
+			}
+			bytes[at] = was;
+		}
+	}
+}
+END_TEST
+
+/* Puts a number of 8 bytes in place of each of this value; how many there were. */
+static unsigned put_number(uint64_t was, uint64_t is)
+{
+	unsigned n = 0;
+
+	for (size_t at = 0; at + 8 <= n_bytes; at += 4) {
+		if (!memcmp(bytes + at, &was, 8)) {
+			memcpy(bytes + at, &is, 8);
+			n++;
+		}
+	}
+	return n;
+}
+
+START_TEST(test_numbers_of_rows_are_checked_against_the_buffers)
+{
+	/* Three rows become many, negative ones, and more than any buffer has. */
+	static const uint64_t lies[] = { 4, 1000, 1ull << 31, 1ull << 62, UINT64_MAX, 1ull << 63 };
+
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		struct arrow_index ix;
+
+		take_seed("nulls");
+		ck_assert_uint_ge(put_number(3, lies[i]), 3);
+		ck_assert_int_lt(arrow_load(n_bytes, "l=l", NULL, PLENTY, &ix), 0);
+		ck_assert_msg(strstr(err.text, "x.arrow, byte ") == err.text, "%s", err.text);
+		arrow_index_finish(&ix);
+	}
+}
+END_TEST
+
+START_TEST(test_nulls_are_refused_in_wanted_rows_alone)
+{
+	/* Row 1 is null in each column; without it the others are read. */
+	static const uint8_t outer[] = { 0x05 };
+	struct arrow_rows some = { outer, 3 };
+	struct arrow_index ix;
+
+	take_seed("nulls");
+	ck_assert_int_eq(arrow_load(n_bytes, "t=t", NULL, PLENTY, &ix), -EINVAL);
+	ck_assert_msg(strstr(err.text, "column t is null in row 1") != NULL, "%s", err.text);
+	arrow_index_finish(&ix);
+	ck_assert_msg(arrow_load(n_bytes, "l=l,t=t,v=v,f=f", &some, PLENTY, &ix) == 0, "%s", err.text);
+	for (uint64_t i = 0; i < 3; i++) {
+		struct field_value v;
+
+		arrow_column_value(&ix.columns[0], i, &v);
+		ck_assert_int_eq(*(const int64_t *)v.bytes, i == 1 ? 0 : (int64_t)i + 1);
+		arrow_column_value(&ix.columns[1], i, &v);
+		ck_assert_uint_eq(v.n_bytes, i != 1);
+		arrow_column_value(&ix.columns[2], i, &v);
+		ck_assert_uint_eq(v.n_bytes, i == 0 ? 8 : i == 2 ? 4 : 0);
+	}
+	arrow_index_finish(&ix);
+}
+END_TEST
+
+START_TEST(test_what_is_not_read_is_refused_by_name)
+{
+	/* Compressed buffers, columns that are not there, two images. */
+	struct arrow_index ix;
+
+	take_seed("compressed");
+	ck_assert_int_eq(arrow_load(n_bytes, "l=l", NULL, PLENTY, &ix), -EINVAL);
+	ck_assert_msg(strstr(err.text, "compressed (lz4)") != NULL, "%s", err.text);
+	arrow_index_finish(&ix);
+	take_seed("stream");
+	ck_assert_int_eq(arrow_load(n_bytes, "x=nothing", NULL, PLENTY, &ix), -EINVAL);
+	ck_assert_msg(strstr(err.text, "no column 'nothing'") && strstr(err.text, "i (image), l (int64)"), "%s",
+		      err.text);
+	arrow_index_finish(&ix);
+	ck_assert_int_eq(arrow_load(n_bytes, "a=i,b=i", NULL, PLENTY, &ix), -EINVAL);
+	ck_assert_msg(strstr(err.text, "two columns of images") != NULL, "%s", err.text);
+	arrow_index_finish(&ix);
+}
+END_TEST
+
+START_TEST(test_memory_is_charged_before_it_is_taken)
+{
+	/* Each smaller limit is met with a refusal that names it, the last one is enough. */
+	struct arrow_index ix;
+	unsigned n_refused = 0;
+
+	take_seed("stream");
+	for (uint64_t limit = 0; limit < PLENTY; limit += 512) {
+		int r = arrow_load(n_bytes, every, NULL, limit, &ix);
+
+		ck_assert(r == 0 || r == -EDQUOT);
+		ck_assert(r == 0 || strstr(err.text, "memory for"));
+		ck_assert_uint_le(arrow_index_bytes(&ix), r ? limit : PLENTY);
+		arrow_index_finish(&ix);
+		if (!r) {
+			break;
+		}
+		n_refused++;
+	}
+	ck_assert_uint_gt(n_refused, 4);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("arrow");
+	TCase *t = tcase_create("arrow");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, test_streams_and_files_have_the_same_rows);
+	tcase_add_test(t, test_every_file_that_is_cut_short_is_refused);
+	tcase_add_test(t, test_no_damaged_byte_leads_outside_of_the_file);
+	tcase_add_test(t, test_numbers_of_rows_are_checked_against_the_buffers);
+	tcase_add_test(t, test_nulls_are_refused_in_wanted_rows_alone);
+	tcase_add_test(t, test_what_is_not_read_is_refused_by_name);
+	tcase_add_test(t, test_memory_is_charged_before_it_is_taken);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

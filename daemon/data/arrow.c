@@ -68,7 +68,17 @@ static uint32_t file_of(const struct arrow *a, uint64_t row)
 
 /* ---- pictures in files of their own ---- */
 
-/* The path below the folder of pictures; NULL: it leads elsewhere. */
+static bool goes_up(const char *path)
+{
+	for (const char *at = path; (at = strstr(at, "..")) != NULL; at += 2) {
+		if ((at == path || at[-1] == '/') && (!at[2] || at[2] == '/')) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The path below the folder of pictures; NULL: it leads elsewhere. A peer that is not trusted may not leave the folder. */
 static const char *path_below(const struct arrow *a, const char *path)
 {
 	size_t n = strlen(a->images_path);
@@ -80,7 +90,7 @@ static const char *path_below(const struct arrow *a, const char *path)
 		path += n;
 	}
 	path += strspn(path, "/");
-	return *path ? path : NULL;
+	return *path && (a->shards.access.trusted || !goes_up(path)) ? path : NULL;
 }
 
 static int picture_fail(const char *path, int error, struct dataset_error *err)

@@ -14,7 +14,7 @@ _batchctl() {
 	bench) options="--transform --batch-size --dtype --layout --trainers --mode --epochs --seconds --workers --slots --seed --touch
 		--private --socket --json --quiet --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
-	preview) options="--out --transform --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
+	preview) options="--out --transform --op --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;

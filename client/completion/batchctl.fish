@@ -43,6 +43,7 @@ complete -c batchctl -n "__fish_seen_subcommand_from verify sample-data" -l jobs
 complete -c batchctl -n "__fish_seen_subcommand_from verify preview load" -l exif -d "Turn images upright"
 
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l out -r -F -d "PNG file to write"
+complete -c batchctl -n "__fish_seen_subcommand_from preview" -l op -x -a "RandAugment TrivialAugmentWide AutoAugment AugMix" -d "One op over its magnitudes"
 complete -c batchctl -n "__fish_seen_subcommand_from preview top" -l n -x -d "How many"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l columns -x -d "Pictures in a row"
 complete -c batchctl -n "__fish_seen_subcommand_from preview load" -l epoch -x -d "Epoch of order and augmentation"

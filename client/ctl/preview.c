@@ -12,6 +12,7 @@
 #include "core/plan.h"
 #include "ctl.h"
 #include "local-dataset.h"
+#include "op-sheet.h"
 #include "options.h"
 #include "pipeline/views.h"
 #include "contact-sheet.h"
@@ -19,12 +20,13 @@
 enum { GAP_PX = 4, COLUMNS = 6 };
 
 struct preview {
-	const char *path, *out, *transform, *indices;
+	const char *path, *out, *transform, *indices, *op;
 	uint64_t n, columns, seed, epoch;
 	bool exif, json, quiet;
 
 	struct dataset *ds;
-	struct pipeline *pipeline;
+	struct pipeline *pipeline; /* with an op: its last column's */
+	struct op_sheet ops;
 	uint32_t width, height;
 	uint64_t *order; /* n sample indices */
 	struct decoder *decoder;
@@ -50,15 +52,24 @@ static void measure_views(struct preview *p)
 	}
 }
 
+static int parse_pipeline(struct preview *p, struct pipeline_error *err)
+{
+	const struct image_form unknown = { .n_channels = 3 };
+	/* As numbers, so that what works behind Normalize is seen as well. */
+	int r = views_parse(p->transform, &unknown, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, err);
+
+	return r == -EINVAL ? views_parse(p->transform, &unknown, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, err) : r;
+}
+
 static int preview_open_pipeline(struct preview *p)
 {
 	struct pipeline_error err = { .text = "" };
-	const struct image_form unknown = { .n_channels = 3 };
-	/* As numbers, so that what works behind Normalize is seen as well. */
-	int r = views_parse(p->transform, &unknown, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, &err);
+	int r = p->op ? op_sheet_make(&p->ops, p->op, &err) : parse_pipeline(p, &err);
 
-	if (r == -EINVAL)
-		r = views_parse(p->transform, &unknown, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, &err);
+	if (r == 0 && p->op) {
+		p->pipeline = p->ops.pipelines[p->ops.n - 1];
+		p->columns = p->ops.n;
+	}
 	if (r < 0) {
 		ctl_complain("preview", "%s", *err.text ? err.text : strerror(-r));
 		return r == -EINVAL ? CTL_USAGE : CTL_FAILED;
@@ -116,7 +127,8 @@ static int choose_first(struct preview *p)
 	return p->order ? CTL_OK : CTL_FAILED;
 }
 
-static int preview_make_row(struct preview *p, uint64_t index, char *why, size_t why_size)
+static int preview_make_row(struct preview *p, const struct pipeline *pipeline, uint64_t epoch, uint64_t index,
+			    char *why, size_t why_size)
 {
 	struct dataset_error read_error = { .text = "" };
 	struct image_error error = { .text = "" };
@@ -129,9 +141,8 @@ static int preview_make_row(struct preview *p, uint64_t index, char *why, size_t
 	}
 	r = decoder_open(p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
 	if (r == 0) {
-		r = views_run(p->pipeline, p->worker, p->decoder, &info,
-			      (struct sample_key){ .seed = p->seed, .epoch = p->epoch, .index = index }, p->rows,
-			      &error);
+		r = views_run(pipeline, p->worker, p->decoder, &info,
+			      (struct sample_key){ .seed = p->seed, .epoch = epoch, .index = index }, p->rows, &error);
 		decoder_close(p->decoder);
 	}
 	snprintf(why, why_size, "%s", error.text);
@@ -181,16 +192,16 @@ static json_t *fields_json(const struct preview *p, uint64_t index)
 	return all;
 }
 
-static void draw_views(struct preview *p)
+static void draw_views(struct preview *p, const struct pipeline *pipeline)
 {
 	uint32_t left = 0;
 
 	memset(p->rgb, 0xff, (size_t)p->width * p->height * 3);
-	for (unsigned k = 0; k < views_n(p->pipeline); k++) {
+	for (unsigned k = 0; k < views_n(pipeline); k++) {
 		uint32_t shape[3];
 
-		pipeline_shape(views_at(p->pipeline, k), shape);
-		pipeline_picture(views_at(p->pipeline, k), p->rows[k], p->view);
+		pipeline_shape(views_at(pipeline, k), shape);
+		pipeline_picture(views_at(pipeline, k), p->rows[k], p->view);
 		for (uint32_t y = 0; y < shape[0]; y++)
 			memcpy(p->rgb + ((size_t)y * p->width + left) * 3, p->view + (size_t)y * shape[1] * 3,
 			       (size_t)shape[1] * 3);
@@ -200,7 +211,9 @@ static void draw_views(struct preview *p)
 
 static int draw_one(struct preview *p, uint32_t i)
 {
-	uint64_t index = p->order[i];
+	unsigned column = p->op ? i % p->ops.n : 0;
+	const struct pipeline *pipeline = p->op ? p->ops.pipelines[column] : p->pipeline;
+	uint64_t index = p->order[p->op ? i / p->ops.n : i];
 	int64_t label = dataset_label(p->ds, index);
 	const char *class =
 		label >= 0 && label < dataset_n_classes(p->ds) ? dataset_class(p->ds, (uint32_t)label) : NULL;
@@ -213,19 +226,27 @@ static int draw_one(struct preview *p, uint32_t i)
 	snprintf(first, sizeof first, "label %" PRId64, label);
 	first_text(p, index, text, sizeof text);
 	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, *text ? text : base);
-	json_array_append_new(p->samples, fields_json(p, index));
-	r = preview_make_row(p, index, why, sizeof why);
+	if (column == 0)
+		json_array_append_new(p->samples, fields_json(p, index));
+	r = preview_make_row(p, pipeline, p->epoch + p->ops.epochs[column], index, why, sizeof why);
 	if (r < 0)
 		return r;
 	if (r == 0) {
-		draw_views(p);
+		draw_views(p, pipeline);
 		contact_sheet_put(p->sheet, i, p->rgb);
 	} else {
 		contact_sheet_put_text(p->sheet, i, why);
-		preview_note_bad(p, index, name, why);
+		if (column == 0)
+			preview_note_bad(p, index, name, why);
 	}
-	contact_sheet_caption(p->sheet, i, class ? class : first, second);
+	contact_sheet_caption(p->sheet, i, p->op ? p->ops.captions[column] : class ? class : first, second);
 	return 0;
+}
+
+/* Pictures on the sheet. */
+static uint64_t n_cells(const struct preview *p)
+{
+	return p->op ? p->n * p->ops.n : p->n;
 }
 
 static int draw_all(struct preview *p)
@@ -233,8 +254,10 @@ static int draw_all(struct preview *p)
 	struct progress progress;
 	int r = 0;
 
-	progress_begin(&progress, progress_style_for(p->json, p->quiet), "preview", "pictures", p->n);
-	for (uint32_t i = 0; r == 0 && i < p->n; i++) {
+	uint64_t n = n_cells(p);
+
+	progress_begin(&progress, progress_style_for(p->json, p->quiet), "preview", "pictures", n);
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		r = draw_one(p, i);
 		progress_update(&progress, i + 1);
 	}
@@ -253,13 +276,17 @@ static int open_sheet(struct preview *p)
 
 	if (!p->columns)
 		p->columns = n_views < COLUMNS ? COLUMNS / n_views : 1;
-	if (p->columns > p->n)
-		p->columns = p->n;
-	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path, p->transform, p->seed,
-		 p->epoch);
-	p->sheet = contact_sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
+	if (p->columns > n_cells(p))
+		p->columns = n_cells(p);
+	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path,
+		 p->op ? p->op : p->transform, p->seed, p->epoch);
+	p->sheet = contact_sheet_create(title, (uint32_t)n_cells(p), (uint32_t)p->columns, p->width, p->height);
+	/* Every op of a sheet makes pictures of one size, some of them floats. */
 	for (unsigned k = 0; k < n_views; k++) {
-		p->rows[k] = malloc(pipeline_row_bytes(views_at(p->pipeline, k)) + 64);
+		uint32_t shape[3];
+
+		pipeline_shape(views_at(p->pipeline, k), shape);
+		p->rows[k] = malloc((size_t)shape[0] * shape[1] * shape[2] * sizeof(float) + 64);
 		has_rows = has_rows && p->rows[k];
 	}
 	p->view = malloc((size_t)p->width * p->height * 3);
@@ -297,7 +324,7 @@ static int preview_report(struct preview *p)
 							   ctl_json_text(p->out), "indices", indices_json(p), "fields",
 							   p->samples, "width", (int)p->width, "height", (int)p->height,
 							   "pipeline", pipeline_text(p->pipeline), "bad", p->bad));
-	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, p->n, p->width, p->height);
+	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, n_cells(p), p->width, p->height);
 	return ctl_flush("preview");
 }
 
@@ -338,7 +365,9 @@ static void preview_finish(struct preview *p)
 	free(p->view);
 	free(p->rgb);
 	free(p->order);
-	pipeline_destroy(p->pipeline);
+	if (!p->op)
+		pipeline_destroy(p->pipeline);
+	op_sheet_finish(&p->ops);
 	if (p->ds)
 		dataset_unref(p->ds);
 }
@@ -359,12 +388,14 @@ static bool is_other_format(const char *name)
 
 int preview_main(int argc, char **argv)
 {
-	struct preview p = { .transform = "train224", .n = 24 };
+	struct preview p = { .n = 0 };
 	const struct option_spec specs[] = {
 		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required)", 0, 0, NULL },
 		{ "transform", OPTION_TEXT, &p.transform, "T", "train224, val224 or JSON (default train224)", 0, 0,
 		  NULL },
-		{ "n", OPTION_NUMBER, &p.n, "N", "pictures (default 24)", 1, 10000, NULL },
+		{ "op", OPTION_TEXT, &p.op, "OP",
+		  "instead of a transform: one op over its magnitudes, a name or an op in JSON", 0, 0, NULL },
+		{ "n", OPTION_NUMBER, &p.n, "N", "pictures (default 24), of an op rows (default 4)", 1, 10000, NULL },
 		{ "columns", OPTION_NUMBER, &p.columns, "N", "pictures in a row (default 6)", 1, 1000, NULL },
 		{ "seed", OPTION_NUMBER, &p.seed, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
 		{ "epoch", OPTION_NUMBER, &p.epoch, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
@@ -392,6 +423,15 @@ int preview_main(int argc, char **argv)
 		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
 		return CTL_USAGE;
 	}
+	if (p.op && (p.transform || p.columns)) {
+		ctl_complain("preview", "--op has a transform and columns of its own: leave --%s out",
+			     p.transform ? "transform" : "columns");
+		return CTL_USAGE;
+	}
+	if (!p.transform)
+		p.transform = "train224";
+	if (!p.n)
+		p.n = p.op ? 4 : 24;
 	if (is_other_format(p.out)) {
 		ctl_complain("preview", "--out '%s': the picture is a PNG file; give it a name that ends in .png",
 			     p.out);

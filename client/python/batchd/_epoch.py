@@ -70,10 +70,11 @@ class Epoch:
         profiler = self._profiler
         if profiler is not None and profiler._is_profiler_enabled:
             with profiler.record_function(_PROFILED):
-                return self._next_of(targets)
-        return self._next_of(targets)
+                return self._next_of(targets, profiler.record_function)
+        return self._next_of(targets, None)
 
-    def _next_of(self, targets):
+    def _next_of(self, targets, ranges):
+        """ranges: a profiler's, which shows what part of the call is the wait for a batch; None: there is none."""
         if self._done:
             raise StopIteration
         loader = self._loader
@@ -87,13 +88,23 @@ class Epoch:
                 self._at = self._begin()
                 self._is_empty = self._at.over
                 self._shown = loader._show(self)
-            code = _lib.END if self._is_empty else self._fetch()
+            if self._is_empty:
+                code = _lib.END
+            elif ranges is None:
+                code = self._fetch()
+            else:
+                with ranges("batchd.wait"):
+                    code = self._fetch()
             if loader._listener.events:
                 loader._tell()
             if code == _lib.END:
                 self._end()
                 raise StopIteration
-            batch = loader._give(targets)
+            if ranges is None:
+                batch = loader._give(targets)
+            else:
+                with ranges("batchd.finish"):
+                    batch = loader._give(targets)
             self._at = loader._at
             if self._shown is not None:
                 self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))

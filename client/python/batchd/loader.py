@@ -35,6 +35,7 @@ from . import (
     _served,
     _shards,
     _specs,
+    _timing,
     _views,
     _watch,
 )
@@ -549,6 +550,7 @@ class DataLoader:
         self._warned_apart = self._warned_epoch = self._warned_replaced = self._was_together = False
         self._classes = classes
         self.last_batch = None
+        self._timing = _timing.Timing()
         self.n_skipped = 0  # share, policy "skip": batches missed in all
 
     # ---- opening ----
@@ -931,6 +933,13 @@ class DataLoader:
         if self._wanted == place.epoch:
             self._wanted, self._announced = None, False
 
+    def timing(self):
+        """What its input costs this loop, for a logger: a dictionary of `batches` and `rows` so far, `data_time` (the
+        wait for the last batch) and `step_time` (from the batch before to it), `wait_s` (all waits), `wait_p50_s` and
+        `wait_p99_s` (of the last 1024 batches), `wait_share` (the part of the time since the first call for a batch that
+        was spent in waits) and `rows_per_s`. Times are in seconds."""
+        return self._timing.dict()
+
     def state_dict(self):
         """Where a resumed training continues: behind the last batch that this loader gave out. Plain numbers and text,
         the same on all ranks. `token` has the position; the other fields are for people, except `finished`. A state
@@ -1201,6 +1210,7 @@ class DataLoader:
         b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
         b.mix = _mix.table(s) if self._options.mix is not None else None
+        self._timing.note(b.wait_s, b.n_rows)
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self)

@@ -118,7 +118,7 @@ struct batchd_options {
 	                            * for this user */
 	const char
 		*dataset; /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "tar:SHARDS",
-	                            * "mds:SHARDS", "zip:FILE", "arrow:FILES",
+	                            * "mds:SHARDS", "zip:FILE", "arrow:FILES", "blend:[WEIGHT*]DATASET;;[WEIGHT*]DATASET...",
 	                            * "npy:FILE[,FILE]", "npz:FILE", "idx:IMAGES[,LABELS]", "cifar:FILE,...",
 	                            * "tokens:FILE[,FILE...],length=T", "memory:NAME=FD,...", "random:...",
 	                            * "serve:NAME" */

@@ -11,6 +11,7 @@
 #include "cuda/delivery.h"
 #include "mixing.h"
 #include "position.h"
+#include "blend.h"
 #include "source.h"
 
 enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
@@ -364,7 +365,7 @@ static int connect_and_ask(struct batchd_loader *l, struct link *k, const struct
 {
 	struct batchd_options o = link_options(l, wanted, k);
 	struct source source;
-	int r = source_open(&source, o.dataset, f);
+	int r = blend_open(&source, o.dataset, f);
 
 	if (r == 0)
 		r = connection_open(&k->connection, *address ? address : o.socket, o.autostart && !*address, o.program,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/blend-spec.h"
 #include "data/field.h"
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
@@ -50,6 +51,7 @@ static bool has_prefix(const char *s, const char *prefix)
 
 static const char *default_transform(const char *source)
 {
+	source = blend_spec_first(source);
 	return has_prefix(source, "imagefolder:") || has_prefix(source, "files:") || has_prefix(source, "tar:") ||
 			       has_prefix(source, "mds:") || has_prefix(source, "zip:")
 		       ? "train224"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "core/mt19937.h"
+#include "core/plan-blend.h"
 
 struct plan {
 	atomic_uint refs;
@@ -66,10 +67,12 @@ uint64_t plan_spec_bytes(const struct plan_spec *spec)
 {
 	uint64_t bytes;
 
-	if (!spec->shuffle || !plan_spec_n_per_rank(spec)) {
+	uint64_t each = is_narrow(spec->n_samples) ? 4 : 8;
+
+	if ((!spec->shuffle && !spec->blend) || !plan_spec_n_per_rank(spec)) {
 		return sizeof(struct plan);
 	}
-	return __builtin_mul_overflow(spec->n_samples, is_narrow(spec->n_samples) ? 4 : 8, &bytes) ? UINT64_MAX : bytes;
+	return __builtin_mul_overflow(spec->n_samples, spec->blend ? 2 * each : each, &bytes) ? UINT64_MAX : bytes;
 }
 
 void plan_take_charge(struct plan *p, struct charge *charge)
@@ -77,14 +80,26 @@ void plan_take_charge(struct plan *p, struct charge *charge)
 	charge_move(&p->charge, charge);
 }
 
-static int make_order(struct plan *p)
+static void plan_shuffle(struct plan *p)
 {
 	uint64_t n = p->spec.n_samples;
-	bool is_small = is_narrow(n);
 	struct mt19937 mt;
 
 	mt19937_init(&mt, p->spec.seed + p->spec.epoch);
-	if (is_small) {
+	if (n < RANDPERM_WIDE_FROM) {
+		randperm_narrow(&mt, p->order32, (uint32_t)n);
+	} else if (p->order32) {
+		randperm_wide32(&mt, p->order32, n);
+	} else {
+		randperm_wide64(&mt, p->order64, n);
+	}
+}
+
+static int make_order(struct plan *p)
+{
+	uint64_t n = p->spec.n_samples;
+
+	if (is_narrow(n)) {
 		p->order32 = malloc(n * sizeof(*p->order32));
 	} else if (n <= SIZE_MAX / sizeof(*p->order64)) {
 		p->order64 = malloc(n * sizeof(*p->order64));
@@ -92,14 +107,10 @@ static int make_order(struct plan *p)
 	if (!p->order32 && !p->order64) {
 		return -ENOMEM;
 	}
-	if (n < RANDPERM_WIDE_FROM) {
-		randperm_narrow(&mt, p->order32, (uint32_t)n);
-	} else if (is_small) {
-		randperm_wide32(&mt, p->order32, n);
-	} else {
-		randperm_wide64(&mt, p->order64, n);
+	if (p->spec.shuffle) {
+		plan_shuffle(p);
 	}
-	return 0;
+	return p->spec.blend ? plan_blend(&p->spec, p->order32, p->order64) : 0;
 }
 
 int plan_create(const struct plan_spec *spec, struct plan **out)
@@ -120,7 +131,7 @@ int plan_create(const struct plan_spec *spec, struct plan **out)
 	p->length = plan_length(spec->n_samples, spec->repeats, spec->n_rows);
 	p->n_left = positions_left(spec);
 	p->n_per_rank = plan_spec_n_per_rank(spec);
-	if (spec->shuffle && p->n_per_rank) {
+	if ((spec->shuffle || spec->blend) && p->n_per_rank) {
 		int r = make_order(p);
 
 		if (r < 0) {
@@ -128,6 +139,7 @@ int plan_create(const struct plan_spec *spec, struct plan **out)
 			return r;
 		}
 	}
+	p->spec.blend = NULL; /* borrowed */
 	*out = p;
 	return 0;
 }

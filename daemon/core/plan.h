@@ -1,5 +1,6 @@
 /* The order of an epoch: sample for sample the order of torch.utils.data.DistributedSampler, with repeats that of
- * repeated augmentation (torchvision's RASampler, timm's RepeatAugSampler).
+ * repeated augmentation (torchvision's RASampler, timm's RepeatAugSampler). Of a blend with weights it is that of a list
+ * that has each part's samples as often as the weights say, in the order of the parts.
  *
  * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making a
  * plan takes time linear in the data set (1.3 million samples: about 10 ms), so for large data sets an I/O thread makes
@@ -10,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "data/dataset.h"
 #include "util/account.h"
 
 struct plan_spec {
@@ -20,12 +22,15 @@ struct plan_spec {
 	uint32_t repeats; /* a sample comes so often, each time in the next position; 0: once */
 	uint32_t world_size;
 	bool shuffle, drop_last;
+	const struct dataset_blend
+		*blend; /* borrowed while the plan is made; its parts have n_samples together. NULL: none */
 };
 
 struct plan; /* reference counted, thread-safe counts */
 
 int plan_create(const struct plan_spec *spec, struct plan **out); /* 0, -EINVAL, -ENOMEM */
-/* Memory that the plan will take: 4 bytes a sample, 8 from 2^32 samples on; almost nothing without shuffle. */
+/* Memory that the plan will take: 4 bytes a sample, 8 from 2^32 samples on; twice that for a blend with
+ * weights, while it is made; almost nothing without shuffle. */
 uint64_t plan_spec_bytes(const struct plan_spec *spec);
 /* Moves the charge to the plan, which keeps it until its last reference is dropped: streams at different places keep
  * plans of their own. */

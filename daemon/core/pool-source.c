@@ -54,28 +54,34 @@ static uint64_t global_position(const struct row *r)
 	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
 }
 
-/* How often the built-in order has had the row's sample before in this epoch. */
-static uint32_t repeat_of(const struct row *r)
+/* The place of a row in the order of a plan, which begins anew behind its end: another world size does not change it. */
+static uint64_t plan_position(const struct row *r)
 {
 	const struct loader_spec *spec = r->source->spec;
 	const struct position *at = &r->slot->at;
-	uint64_t n = dataset_n(r->source->recipe->dataset), world = spec->share ? 1 : spec->world_size;
-	uint64_t row = at->step * spec->batch_size + r->number;
-	return plan_repeat(at->base + row * world + r->slot->stream->plan_rank,
-			   plan_length(n, spec->repeats, spec->epoch_rows), spec->repeats);
+	uint64_t row = at->step * spec->batch_size + r->number, world = spec->share ? 1 : spec->world_size;
+	return at->base + row * world + r->slot->stream->plan_rank;
+}
+
+static uint64_t length_of_plan(const struct row *r)
+{
+	const struct loader_spec *spec = r->source->spec;
+	return plan_length(dataset_n(r->source->recipe->dataset), spec->repeats, spec->epoch_rows);
 }
 
 /* What the row's random draws are keyed by. The built-in order has a sample `repeats` times per epoch, so its pixels
- * depend on which of these it is, and not on the world size; the first is as without repeats. A caller's own order may
- * repeat a sample, and each time is another augmentation. */
+ * depend on which of these it is, and not on the world size; the first is as without repeats. A caller's own order, and
+ * a blend with weights, may repeat a sample, and each time is another augmentation. */
 static struct sample_key pool_source_key_of(const struct row *r, uint64_t index)
 {
 	const struct loader_spec *spec = r->source->spec;
 	uint64_t seed = spec->seed;
 	if (spec->own_batches)
 		seed = random_seed_at(seed, global_position(r));
+	else if (dataset_blend(r->source->recipe->dataset))
+		seed = random_seed_at(seed, plan_position(r) % length_of_plan(r));
 	else if (spec->repeats > 1)
-		seed = random_seed_again(seed, repeat_of(r));
+		seed = random_seed_again(seed, plan_repeat(plan_position(r), length_of_plan(r), spec->repeats));
 	return (struct sample_key){ seed, r->slot->at.epoch, index };
 }
 

@@ -14,6 +14,12 @@
 
 enum { MAX_SPEC_BYTES = 8256 };
 
+static int open_blend(const struct dataset_source *source, const char *rest, struct dataset **out,
+		    struct dataset_error *err)
+{
+	return blend_open(source, rest, dataset_open, out, err);
+}
+
 static const struct {
 	const char *prefix;
 	int (*open)(const struct dataset_source *source, const char *rest, struct dataset **out,
@@ -32,6 +38,7 @@ static const struct {
 	{ "mds:", mds_open, true },
 	{ "zip:", zip_open, true },
 	{ "arrow:", arrow_open, true },
+	{ "blend:", open_blend, true },
 	{ "random:", random_open, false },
 };
 
@@ -122,6 +129,11 @@ void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_
 uint64_t dataset_server(const struct dataset *ds)
 {
 	return ds->server;
+}
+
+const struct dataset_blend *dataset_blend(const struct dataset *ds)
+{
+	return ds->blend;
 }
 
 uint64_t dataset_n(const struct dataset *ds)

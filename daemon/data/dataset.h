@@ -34,7 +34,7 @@ typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, ui
 
 struct dataset_source {
 	const char *
-		spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "npy:FILE[,FILE]", "tokens:FILE[,FILE...],k=v,...",
+		spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "blend:...", "npy:FILE[,FILE]", "tokens:FILE[,FILE...],k=v,...",
 	                   * "random:k=v,..." */
 	const int *fds; /* borrowed: sent by the peer for this data set (proto/README.md), or none */
 	unsigned n_fds;
@@ -66,7 +66,19 @@ const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes);
 void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
-uint64_t dataset_memory_bytes(const struct dataset *ds); /* memory that it takes while it is open */
+
+/* Data sets that are one, with weights: an epoch has dataset_n samples, of which each part gives as many as its weight
+ * says, every one of its samples as often as any other, or once more. */
+struct dataset_blend {
+	uint64_t seed; /* of the choice which samples come once more */
+	bool has_seed; /* false: the loader's */
+	unsigned n;
+	struct dataset_part {
+		uint64_t first, n, weight;
+	} part[64];
+};
+const struct dataset_blend *dataset_blend(const struct dataset *ds); /* NULL: each sample comes once */
+uint64_t dataset_memory_bytes(const struct dataset *ds);         /* memory that it takes while it is open */
 /* Whether another machine or process serves its files: 0 when they are all on local disks, else a number that differs
  * between file systems. Only READ_WAIT is useful then. */
 uint64_t dataset_server(const struct dataset *ds);

@@ -14,9 +14,9 @@ struct zip_entry {
 };
 
 struct zip_directory {
-	struct members *m; /* borrowed */
+	struct members *m;                                      /* borrowed */
 	uint64_t directory, directory_bytes, n_declared, shift; /* shift: bytes before the archive proper */
-	struct zip_entry *entries; /* owned */
+	struct zip_entry *entries;                              /* owned */
 	size_t n, capacity;
 	struct text names;
 };

@@ -24,7 +24,8 @@ static int check_sample(struct zip *z, const struct zip_entry *e)
 {
 	return e->n_bytes <= FILE_MAX_BYTES && e->n_stored <= FILE_MAX_BYTES
 		       ? 0
-		       : shard_reader_refuse(z->directory.m->reader, e->at, "%.200s has more than 256 MiB", zip_name(&z->directory, e));
+		       : shard_reader_refuse(z->directory.m->reader, e->at, "%.200s has more than 256 MiB",
+					     zip_name(&z->directory, e));
 }
 
 /* Of a value that is kept in memory. */
@@ -64,11 +65,11 @@ static int give_members(struct zip *z)
 		const struct zip_entry *e = &z->directory.entries[i];
 
 		r = members_add(z->directory.m, &(struct member){ .name = zip_name(&z->directory, e),
-							.n_name = e->n_name,
-							.at = e->at,
-							.n_bytes = e->n_bytes,
-							.n_stored = e->n_stored,
-							.content = content_of(e) });
+								  .n_name = e->n_name,
+								  .at = e->at,
+								  .n_bytes = e->n_bytes,
+								  .n_stored = e->n_stored,
+								  .content = content_of(e) });
 	}
 	return r ? r : members_end(z->directory.m);
 }

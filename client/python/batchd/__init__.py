@@ -28,6 +28,7 @@ from .errors import (
     StalledError,
 )
 from ._fields import Field, Ragged
+from ._blend import blend
 from ._load import load
 from ._mix import CutMix, MixUp, RandomChoice
 from ._views import views
@@ -46,6 +47,7 @@ __all__ = [
     "RandomChoice",
     "Producer",
     "load",
+    "blend",
     "serve",
     "views",
     "status",

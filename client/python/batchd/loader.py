@@ -31,9 +31,9 @@ from . import (
     _into,
     _lib,
     _memory,
+    _blend,
     _mix,
     _served,
-    _shards,
     _specs,
     _timing,
     _views,
@@ -317,7 +317,8 @@ class DataLoader:
                   "cifar:FILE[,FILE...]",
                   "tokens:FILE[,FILE...]", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
                   over once: (x, y), {"x": x, "y": y}, a TensorDataset; or a datasets.Dataset of HuggingFace's, whose Arrow
-                  files the daemon reads, in its own order (select, shuffle, filter)
+                  files the daemon reads, in its own order (select, shuffle, filter). A list of data sets of files is
+                  one that has their samples one after the other; batchd.blend gives them weights
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
                   sampler's own)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
@@ -507,9 +508,11 @@ class DataLoader:
         in_memory, fields, classes = _hf.hand_over(dataset, self, fields)
         if in_memory is None:
             in_memory, fields = _memory.hand_over(dataset, self, fields)
-        self._spec = in_memory or _specs.complete(_check.dataset(dataset), length, seed, shuffle)
-        self._spec, fields = _shards.with_fields(self._spec, fields)
-        fields = _specs.fields(self._spec) if fields is None else fields
+        if in_memory:
+            self._spec, fields = _shards.with_fields(in_memory, fields)
+        else:
+            self._spec, fields = _blend.complete(dataset, length, seed, shuffle, fields)
+        fields = _specs.fields(_blend.first(self._spec)) if fields is None else fields
         self._wish = _fields.Wish(fields, packed)
         self._fix(batch_sampler=batch_sampler, drop_last=bool(drop_last), num_workers=num_workers or 0)
         self.timeout = timeout

@@ -34,7 +34,7 @@ static int add_part(struct source *s, const char *part, struct fault *f)
 	char text[64];
 	int r = source_open(&one, part + n_weight, f);
 
-	if (r == 0 && (strstr(one.dataset, ";;") || strncmp(one.dataset, "blend:", 4) == 0 || one.reopen))
+	if (r == 0 && (strstr(one.dataset, ";;") || strncmp(one.dataset, "blend:", 6) == 0 || one.reopen))
 		r = fault_set(f, BATCHD_E_INVALID,
 			      "blend: '%.200s': expected a data set of files without ';;' in its name, no blend, no memory:",
 			      part);
@@ -74,10 +74,10 @@ int blend_open(struct source *s, const char *dataset, struct fault *f)
 {
 	int r;
 
-	if (!dataset || strncmp(dataset, "blend:", 4) != 0)
+	if (!dataset || strncmp(dataset, "blend:", 6) != 0)
 		return source_open(s, dataset, f);
 	*s = (struct source){ 0 };
-	r = open_parts(s, dataset + 4, f);
+	r = open_parts(s, dataset + 6, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))
 		r = fault_set(f, BATCHD_E_INVALID, "blend: the names of its data sets take more than %d bytes together",
 			      WIRE_MAX_DATASET);

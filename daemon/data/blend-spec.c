@@ -61,10 +61,10 @@ const char *blend_spec_first(const char *spec)
 {
 	struct blend_part unused;
 
-	if (strncmp(spec, "blend:", 4)) {
+	if (strncmp(spec, "blend:", 6)) {
 		return spec;
 	}
-	spec += 4;
+	spec += 6;
 	if (!strncmp(spec, "seed=", 5)) {
 		const char *next = strstr(spec, ";;");
 

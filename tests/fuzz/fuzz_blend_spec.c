@@ -28,20 +28,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct dataset_error err = { "", 0 };
 	struct blend_spec spec;
-	char *text = malloc(size + 5);
+	char *text = malloc(size + 7);
 	const char *first;
 
 	if (!text) {
 		return 0;
 	}
-	memcpy(text, "blend:", 4);
-	memcpy(text + 4, data, size);
-	text[size + 4] = '\0';
+	memcpy(text, "blend:", 6);
+	memcpy(text + 6, data, size);
+	text[size + 6] = '\0';
 	first = blend_spec_first(text);
-	if (first < text || first > text + size + 4) {
+	if (first < text || first > text + size + 6) {
 		abort();
 	}
-	if (blend_spec_parse(text + 4, &spec, &err) < 0) {
+	if (blend_spec_parse(text + 6, &spec, &err) < 0) {
 		if (!err.text[0]) {
 			abort();
 		}

@@ -71,7 +71,7 @@ def first(spec):
     """The text of a blend's first data set, which has the form of all."""
     if not spec.startswith("blend:"):
         return spec
-    parts = spec[4:].split(";;")
+    parts = spec[6:].split(";;")
     part = parts[parts[0].startswith("seed=") and len(parts) > 1]
     weight, star, rest = part.partition("*")
     return rest if star and weight.replace(".", "", 1).isdigit() else part

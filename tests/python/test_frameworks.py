@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from daemons import BUILD
+from daemons import BUILD, REPO
 
 SCRIPTS = pathlib.Path(__file__).parent / "frameworks"
 PYTHON = BUILD / "frameworks-venv" / "bin" / "python"
@@ -55,3 +55,10 @@ def test_transformers_trainer_evaluates_each_row_once_and_resumes(daemon, tmp_pa
 def test_timm_and_ignite_loops_and_their_transforms(daemon, samples):
     """timm's sampler for repeated augmentation, ignite's engine, and the pixels of torchvision's and timm's pipelines."""
     holds("under_loops.py", samples)
+
+
+def test_the_example_of_huggingface_trains(daemon, tmp_path):
+    """The example script itself, on a data set of its package with images that can be told apart."""
+    if subprocess.run([str(PYTHON), "-c", "import datasets"], capture_output=True).returncode:
+        pytest.skip("the datasets package is not installed")
+    holds("under_hf_example.py", REPO / "client" / "examples" / "image_classification.py", tmp_path)

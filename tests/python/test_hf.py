@@ -1,5 +1,6 @@
 """HuggingFace data sets: the samples that the `datasets` package itself gives, read from its files by the daemon."""
 
+import json
 import os
 
 import numpy
@@ -277,6 +278,54 @@ def test_nulls_are_refused_unless_no_sample_has_them(daemon, tmp_path):
     with batchd.DataLoader(data, 11, job="without") as loader:
         (batch,) = loader
     assert batch["text"] == data["text"][:]
+
+
+def test_a_daemon_that_comes_back_gets_the_rows_again(make_daemon, saved):
+    """The loader goes on where it was after the daemon was killed and started anew, in the data set's own order."""
+    d = make_daemon()
+    data = saved.shuffle(seed=4)
+    with batchd.DataLoader(data, 1, reconnect=60, n_slots=4, transform=PLAIN) as loader:
+        batches, seen = iter(loader), []
+        next(batches)
+        seen += loader.last_batch.indices.tolist()
+        d.kill()
+        d.start()
+        with pytest.warns(RuntimeWarning):
+            for images, labels in batches:
+                check(data, images, labels, loader.last_batch.indices)
+                seen += loader.last_batch.indices.tolist()
+    assert seen == list(range(N))
+
+
+def test_ranks_share_one_job_and_no_descriptor_is_left(daemon, saved, batchctl):
+    """Each rank sends rows of its own, which are equal: one loader. Other rows are another data set."""
+    data = saved.shuffle(seed=4)
+    before = len(os.listdir("/proc/self/fd"))
+    options = dict(batch_size=4, world_size=2, job="shared", transform=PLAIN)
+    loaders = [batchd.DataLoader(data.select(range(N)), rank=rank, **options) for rank in range(2)]
+    assert len(json.loads(batchctl("status", "--json").stdout)["loaders"]) == 1
+    with pytest.raises(batchd.MismatchError, match="dataset"):
+        batchd.DataLoader(saved.shuffle(seed=5), rank=1, **options)
+    for loader in loaders:
+        next(iter(loader))
+        loader.close()
+    del loaders, loader
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_rows_of_arrays_are_pictures_for_a_transform(daemon, tmp_path):
+    """An Array3D of uint8 goes through a pipeline as pictures in memory do."""
+    features = datasets.Features({"x": datasets.Array3D((9, 8, 3), "uint8"), "y": datasets.Value("int64")})
+    x = numpy.random.default_rng(0).integers(0, 256, (11, 9, 8, 3), dtype=numpy.uint8)
+    datasets.Dataset.from_dict({"x": list(x), "y": list(range(11))}, features=features).save_to_disk(tmp_path / "a")
+    data = datasets.load_from_disk(tmp_path / "a")
+    with batchd.DataLoader(data, 11, fields=("x", "y"), transform=["ToTensor"]) as loader:
+        ((images, labels),) = loader
+    assert labels.tolist() == list(range(11))
+    assert torch.equal(images, torch.from_numpy(x).permute(0, 3, 1, 2).float() / 255)
+    with batchd.DataLoader(data, 11, fields=("x",), arrays="numpy", job="plain") as loader:
+        ((rows,),) = loader
+    assert (rows == x).all()
 
 
 def refusal(data, kind=(TypeError, ValueError, batchd.Error), **options):

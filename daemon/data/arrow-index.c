@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { MOST_CLASSES = 1 << 20 };
+enum { MOST_CLASSES = 1 << 20, CLASS_NAME_BYTES = 255 };
 
 /* A file that is being added. */
 struct adding {
@@ -28,6 +28,21 @@ static int arrow_index_no_room(const struct adding *a, int error)
 
 /* ---- columns ---- */
 
+/* Names are sent to clients, which take as many bytes as a folder's name may have. A longer one is cut between
+ * characters. */
+static size_t class_length(const char *name)
+{
+	size_t n = strnlen(name, CLASS_NAME_BYTES + 1);
+
+	if (n <= CLASS_NAME_BYTES) {
+		return n;
+	}
+	for (n = CLASS_NAME_BYTES; n && ((uint8_t)name[n] & 0xc0) == 0x80;) {
+		n--;
+	}
+	return n;
+}
+
 static int add_class(void *arg, const char *name)
 {
 	struct arrow_index *ix = arg;
@@ -36,7 +51,7 @@ static int add_class(void *arg, const char *name)
 							   ix->n_classes + 1, sizeof(*ix->classes));
 
 	ix->class_text.meter = ix->meter;
-	r = r ? r : text_add(&ix->class_text, name, strlen(name), &ix->classes[ix->n_classes]);
+	r = r ? r : text_add(&ix->class_text, name, class_length(name), &ix->classes[ix->n_classes]);
 	ix->n_classes += !r;
 	return r;
 }

@@ -328,6 +328,18 @@ def test_rows_of_arrays_are_pictures_for_a_transform(daemon, tmp_path):
     assert (rows == x).all()
 
 
+def test_long_class_names_are_cut(daemon, tmp_path):
+    """As many bytes as a folder's name may have, between characters; through the package's object they are whole."""
+    names = ["a" * 255, "b" * 256, "x" + "ü" * 127, "x" + "ü" * 128, "c" * 70000, "€" * 90]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+    data = datasets.Dataset.from_dict({"image": [picture(0)], "label": [5]}, features=features)
+    data.save_to_disk(tmp_path / "long")
+    with batchd.DataLoader(f"arrow:{tmp_path / 'long'}", 1) as loader:
+        assert loader.classes == [n.encode()[:255].decode(errors="ignore") for n in names]
+    with batchd.DataLoader(datasets.load_from_disk(tmp_path / "long"), 1, job="whole") as loader:
+        assert loader.classes == names
+
+
 def refusal(data, kind=(TypeError, ValueError, batchd.Error), **options):
     with pytest.raises(kind) as caught:
         batchd.DataLoader(data, 4, **options)

@@ -8,6 +8,8 @@
 #include <xxhash.h>
 
 enum { MOST_CLASSES = 1 << 20, CLASS_NAME_BYTES = 255 };
+/* Of memory for a byte of JSON at most, which a value in a list takes with its comma. */
+enum { JSON_BYTES = 40 };
 
 /* A file that is being added. */
 struct adding {
@@ -56,7 +58,7 @@ static int add_class(void *arg, const char *name)
 	return r;
 }
 
-static int take_choices(struct adding *a, const struct arrow_schema *s)
+static int choose_columns(struct adding *a, const struct arrow_schema *s)
 {
 	struct arrow_index *ix = a->index;
 	int r = arrow_choose(s, a->list, a->reader->name, &ix->choices, a->reader->err);
@@ -67,6 +69,19 @@ static int take_choices(struct adding *a, const struct arrow_schema *s)
 			r = r ? arrow_index_no_room(a, r) : 0;
 		}
 	}
+	return r;
+}
+
+static int take_choices(struct adding *a, const struct arrow_schema *s)
+{
+	uint64_t bytes = s->features ? JSON_BYTES * (uint64_t)strlen(s->features) : 0;
+	int r = meter_take(a->index->meter, bytes);
+
+	if (r) {
+		return arrow_index_no_room(a, r);
+	}
+	r = choose_columns(a, s);
+	meter_give(a->index->meter, bytes);
 	return r;
 }
 

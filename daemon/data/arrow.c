@@ -25,6 +25,8 @@
 #include "util/io-full.h"
 #include "util/log.h"
 
+#define MOST_ROWS (1ull << 36)
+
 enum { PROGRESS_EVERY_NS = 100000000, UNSET = -1 };
 
 struct arrow_file {
@@ -360,7 +362,7 @@ static int read_rows(struct opening *o, int fd)
 static int mark_used(struct opening *o)
 {
 	uint64_t n_bytes = o->last_row / 8 + 1;
-	int r = meter_take(o->source->meter, n_bytes);
+	int r = o->last_row < MOST_ROWS ? meter_take(o->source->meter, n_bytes) : -EDQUOT;
 
 	o->used = r ? NULL : calloc(n_bytes, 1);
 	if (!o->used) {
@@ -636,7 +638,7 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 		dataset_destroy(&a->base);
 	}
 	if (o->used) {
-		meter_give(source->meter, o->wanted.n / 8 + 1);
+		meter_give(source->meter, o->last_row / 8 + 1);
 	}
 	free(o->used);
 	free(o);

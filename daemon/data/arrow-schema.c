@@ -171,6 +171,9 @@ static void take_name(struct arrow_field *f, const struct flat_vector *name)
 		memcpy(f->name, name->items, n);
 	}
 	f->name[n] = '\0';
+	if (n < name->n) { /* no shorter column's name is the same */
+		memcpy(f->name + n - 3, "...", 3);
+	}
 	utf8 = name_is_utf8(f->name, n);
 	for (size_t i = 0; i < n; i++) {
 		uint8_t c = (uint8_t)f->name[i];

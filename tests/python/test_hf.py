@@ -328,6 +328,26 @@ def test_rows_of_arrays_are_pictures_for_a_transform(daemon, tmp_path):
     assert (rows == x).all()
 
 
+def test_bytes_that_are_cast_to_images(daemon, tmp_path):
+    """A binary column of encoded pictures after cast_column(Image()), named by the default and by fields."""
+
+    def encoded(i):
+        picture(i).save(tmp_path / f"{i}.png")
+        return (tmp_path / f"{i}.png").read_bytes()
+
+    rows = [{"png": encoded(i), "label": i} for i in range(7)]
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "bytes")
+    data = datasets.load_from_disk(tmp_path / "bytes").cast_column("png", datasets.Image())
+    for options in ({}, {"fields": {"a": "png", "b": "label"}}):
+        with batchd.DataLoader(data, 7, transform=PLAIN, job=str(len(options)), **options) as loader:
+            (batch,) = loader
+        images, labels = batch.values() if isinstance(batch, dict) else batch
+        assert labels.tolist() == list(range(7))
+        assert all(torch.equal(images[i], pixels({"img": data[i]["png"]})) for i in range(7))
+    with pytest.raises(TypeError, match="was cast from binary to struct"):
+        batchd.DataLoader(data, 7, fields=("png", "label"))
+
+
 def test_long_class_names_are_cut(daemon, tmp_path):
     """As many bytes as a folder's name may have, between characters; through the package's object they are whole."""
     names = ["a" * 255, "b" * 256, "x" + "ü" * 127, "x" + "ü" * 128, "c" * 70000, "€" * 90]

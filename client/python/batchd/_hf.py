@@ -72,14 +72,15 @@ def _choose(value, fields):
     for name in wanted:
         if name not in columns:
             raise ValueError(f"fields has {name!r}, which the dataset has not; its columns: {told}")
-    named = {f"column{i}" if isinstance(fields, dict) else name: name for i, name in enumerate(dict.fromkeys(wanted))}
-    if isinstance(fields, dict):
-        by_column = {name: field for field, name in named.items()}
-        if len(labels) == 1 and labels[0] in by_column:  # its name makes it the label, with class names
-            named["label"] = named.pop(by_column[labels[0]])
-            by_column[labels[0]] = "label"
-        fields = {key: by_column[name] for key, name in fields.items()}
-    return named, fields
+    if not isinstance(fields, dict):
+        return {name: name for name in dict.fromkeys(wanted)}, fields
+    # The names decide what the daemon makes of bytes, and of which field it knows the classes.
+    by_column = {name: f"column{i}" for i, name in enumerate(dict.fromkeys(wanted))}
+    for name, found in (("image", images), ("label", labels)):
+        among = [column for column in found if column in by_column]
+        if len(among) == 1:
+            by_column[among[0]] = name
+    return {field: name for name, field in by_column.items()}, {key: by_column[name] for key, name in fields.items()}
 
 
 def _column_list(named):
@@ -149,7 +150,8 @@ def _add_block(block, files, named, views):
         raise TypeError(f"dataset is made of tables whose columns had different names: {_SAVE}")
     for field, column in named.items():
         is_now, was = block.schema.field(column).type, file.schema.field(columns[field]).type
-        if is_now != was:
+        is_picture = field == "image" and str(was) in ("binary", "large_binary")  # and was cast to Image
+        if is_now != was and not is_picture:
             raise TypeError(f"column {column!r} was cast from {was} to {is_now} when it was opened: {_SAVE}")
     views.append((path, first, n, columns))
 
@@ -219,7 +221,7 @@ def _hand_over_rows(rows, owner):
 def _image_paths(value, column):
     """The paths of the images that the files do not have."""
     paths = []
-    for chunk in value.data.column(column).chunks:
+    for chunk in value.data.column(column).chunks:  # of structs, also where the file has plain bytes
         if chunk.field("bytes").null_count:
             paths += [row["path"] for row in chunk.to_pylist() if row and row["bytes"] is None and row["path"]]
     return paths

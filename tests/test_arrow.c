@@ -1,5 +1,5 @@
-/* Arrow files: what becomes of files that are cut short, of damaged metadata and of values that lie about themselves. The
- * files are those that the fuzzer begins with, which pyarrow has written; test_hf.py has the values. */
+/* Arrow files: what becomes of files that are cut short, of damaged metadata and of values that lie about
+ * themselves. The files are those that the fuzzer begins with, which pyarrow has written; test_hf.py has the values. */
 #include "suite.h"
 
 #include <stdio.h>
@@ -109,8 +109,8 @@ END_TEST
 
 START_TEST(test_no_damaged_byte_leads_outside_of_the_file)
 {
-	/* Each byte in turn is another: what is then read is refused by name or lies inside the file. A sanitizer sees the
-	 * rest. */
+	/* Each byte in turn is another: what is then read is refused by name or lies inside the file. A sanitizer
+	 * sees the rest. */
 	static const uint8_t others[] = { 0x00, 0x80, 0xff };
 
 	for (int k = 0; k < 2; k++) {

@@ -1,5 +1,5 @@
-/* See arrow-column.h. Wanted rows that follow each other are read together, as ranges: of the column's rows, then of the
- * items of each level of lists, at last of the values, which lie one behind the other. */
+/* See arrow-column.h. Wanted rows that follow each other are read together, as ranges: of the column's rows, then of
+ * the items of each level of lists, at last of the values, which lie one behind the other. */
 #include "data/arrow-column.h"
 
 #include <errno.h>
@@ -236,7 +236,7 @@ struct range {
 	uint64_t from, to;
 };
 
-/* row: the first of the wanted ones, for the message. */
+/* is_row: the values are rows, which the message names. */
 static int check_no_null(const struct arrow_cursor *at, unsigned node, struct range r, bool is_row)
 {
 	uint8_t valid[ARROW_PIECE / 8 + 1];

@@ -66,7 +66,8 @@ void arrow_column_measure(const struct arrow_column *c, struct field *f);
 void arrow_column_value(const struct arrow_column *c, uint64_t row, struct field_value *out);
 void arrow_column_finish(struct arrow_column *c);
 
-/* n rows of offsets need one more offset. *piece: offset i at i * (large ? 8 : 4). At most ARROW_PIECE rows at a time. */
+/* The offsets of n rows of a list or a text, one more than rows: ascending, and none above n_values. n is at most
+ * ARROW_PIECE. */
 enum { ARROW_PIECE = 4096 };
 int arrow_offsets(const struct arrow_cursor *at, unsigned node, bool large, uint64_t first, size_t n, uint64_t n_values,
 		  uint64_t offsets[ARROW_PIECE + 1]);

@@ -1,6 +1,6 @@
-/* See arrow-ipc.h. A stream is a row of messages, each its metadata (a flatbuffer) and a body with the buffers; a file is
- * the same between two marks, with a footer that says where the messages are. A message's metadata is small, and only
- * that is read here. */
+/* See arrow-ipc.h. A stream is a row of messages, each its metadata (a flatbuffer) and a body with the buffers; a
+ * file is the same between two marks, with a footer that says where the messages are. A message's metadata is small,
+ * and only that is read here. */
 #include "data/arrow-ipc.h"
 
 #include <errno.h>

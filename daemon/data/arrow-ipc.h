@@ -73,9 +73,9 @@ struct arrow_batch {
 	const struct arrow_buffer *buffers; /* as many as the schema says */
 };
 
-/* Calls on_schema once, and then on_batch for each record batch in order, to the end or an error of theirs. Everything
- * lives as long as the call. A file that is cut short, compressed, of the other byte order, or whose places do not fit is
- * refused with a text. 0 or negative errno with the reader's err. */
+/* Calls on_schema once, and then on_batch for each record batch in order, to the end or an error of theirs.
+ * Everything lives as long as the call. A file that is cut short, compressed, of the other byte order, or whose
+ * places do not fit is refused with a text. 0 or negative errno with the reader's err. */
 struct arrow_visitor {
 	int (*on_schema)(void *arg, const struct arrow_schema *schema);
 	int (*on_batch)(void *arg, const struct arrow_schema *schema, const struct arrow_batch *batch);

@@ -5,7 +5,8 @@
 #include "data/arrow-ipc.h"
 #include "data/flat.h"
 
-/* `at`: of the message, for errors. 0 or negative errno with the reader's err; the caller finishes *out in either case. */
+/* `at`: of the message, for errors. 0 or negative errno with the reader's err; the caller finishes *out in either
+ * case. */
 int arrow_schema_parse(const struct flat_table *table, struct arrow_schema *out, struct shard_reader *r, uint64_t at);
 void arrow_schema_finish(struct arrow_schema *s);
 

@@ -2,9 +2,9 @@
  *
  *     arrow:[rows=HASH,][images=DIR,]PATTERN[::PATTERN...][#NAME=COLUMN,...]
  *
- * Files are named as shards are, each pattern's folder by a descriptor. With images=, the next descriptor is the folder of
- * the pictures that rows name instead of having them. With rows=, the last one is a file of uint64 numbers: the rows that
- * are the samples, in this order, which HASH identifies.
+ * Files are named as shards are, each pattern's folder by a descriptor. With images=, the next descriptor is the
+ * folder of the pictures that rows name instead of having them. With rows=, the last one is a file of uint64
+ * numbers: the rows that are the samples, in this order, which HASH identifies.
  *
  * A picture is read in place, from an open file as in packed data sets. All other columns are in memory. */
 #include <errno.h>
@@ -80,7 +80,8 @@ static bool goes_up(const char *path)
 	return false;
 }
 
-/* The path below the folder of pictures; NULL: it leads elsewhere. A peer that is not trusted may not leave the folder. */
+/* The path below the folder of pictures; NULL: it leads elsewhere. A peer that is not trusted may not leave the
+ * folder. */
 static const char *path_below(const struct arrow *a, const char *path)
 {
 	size_t n = strlen(a->images_path);
@@ -102,7 +103,8 @@ static int picture_fail(const char *path, int error, struct dataset_error *err)
 				 : dataset_fail_errno(err, -error, path);
 }
 
-/* The picture's folder and its name there. The folder is the one of all pictures where each step below needs no check. */
+/* The picture's folder and its name there. The folder is the one of all pictures where each step below needs no
+ * check. */
 static int open_picture_folder(const struct arrow *a, const char *path, enum read_how how, const char **name,
 			       int *folder)
 {
@@ -569,8 +571,8 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 	}
 }
 
-/* A folder that HuggingFace's save_to_disk has made: Arrow files that it caches lie beside the data. Clients name the data
- * by themselves. */
+/* A folder that HuggingFace's save_to_disk has made: Arrow files that it caches lie beside the data. Clients name
+ * the data by themselves. */
 static void arrow_take_saved(struct opening *o)
 {
 	char path[4096], longer[4096];

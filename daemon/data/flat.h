@@ -1,6 +1,6 @@
-/* Reads flatbuffers, the encoding of Arrow's metadata: tables of numbered slots, each at a place that the table tells.
- * Every place is checked against the buffer's end. The first wrong one marks the buffer as broken, and from then on each
- * slot reads as absent: a reader takes all that it needs and asks `broken` once. */
+/* Reads flatbuffers, the encoding of Arrow's metadata: tables of numbered slots, each at a place that the table
+ * tells. Every place is checked against the buffer's end. The first wrong one marks the buffer as broken, and from
+ * then on each slot reads as absent: a reader takes all that it needs and asks `broken` once. */
 #ifndef BATCHD_FLAT_H
 #define BATCHD_FLAT_H
 

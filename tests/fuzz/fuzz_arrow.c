@@ -1,5 +1,5 @@
-/* Arrow's IPC streams and files: any bytes are refused with a text, or become rows whose pictures lie inside the file and
- * whose values are as many as the fields say. The second run takes all columns of the seeds as fields. */
+/* Arrow's IPC streams and files: any bytes are refused with a text, or become rows whose pictures lie inside the
+ * file and whose values are as many as the fields say. The second run takes all columns of the seeds as fields. */
 #include <stdlib.h>
 #include <string.h>
 

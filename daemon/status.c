@@ -18,6 +18,7 @@
 #include "producer.h"
 #include "session-state.h"
 #include "util/namespace.h"
+#include "verdict-status.h"
 
 /* Whether all of a user's rows are shown: names, paths and programs are private to that user. */
 static bool may_see(uid_t viewer, uid_t owner)
@@ -363,6 +364,16 @@ static json_t *handover_part(const struct latency *l)
 	return o;
 }
 
+/* The reason of a stall names a system call or a process; so another user gets no verdict's text with it. */
+static void set_clock(json_t *o, const struct session *s, bool all)
+{
+	daemon_status_set(o, "clock", clock_status_json(s));
+	if (!all || !s->job)
+		return;
+	daemon_status_set(o, "verdict", verdict_status_of(s, false));
+	daemon_status_set(o, "verdict_since_start", verdict_status_of(s, true));
+}
+
 static json_t *session_part(const struct session *s, uid_t viewer)
 {
 	static const char *const states[] = { "greeted", "opening", "attached", "gone, holds batches", "told to go" };
@@ -389,7 +400,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);
 	if (s->state == SESSION_ATTACHED)
-		daemon_status_set(o, "clock", clock_status_json(s));
+		set_clock(o, s, all);
 	daemon_status_set(o, "wait_s", json_real(daemon_status_seconds(s->wait_ns)));
 	daemon_status_set(o, "connected_s", json_real(daemon_status_seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", s->consumer.n_published);
@@ -574,6 +585,11 @@ static json_t *users_part(const struct engine *e)
 	return list;
 }
 
+static bool is_shown(void *arg, const struct session *s)
+{
+	return may_see(*(const uid_t *)arg, s->uid);
+}
+
 char *status_json(struct engine *e, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
@@ -590,6 +606,9 @@ char *status_json(struct engine *e, uid_t viewer)
 		if (s->state != SESSION_GREETED)
 			json_array_append_new(sessions, session_part(s, viewer));
 	}
+	json_t *verdict = verdict_status_worst(e, is_shown, &viewer);
+	if (verdict)
+		daemon_status_set(root, "verdict", verdict);
 	daemon_status_set(root, "loaders", loaders);
 	daemon_status_set(root, "sessions", sessions);
 	daemon_status_set(root, "users", users_part(e));

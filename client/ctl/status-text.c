@@ -604,8 +604,25 @@ static void print_producers(const json_t *root)
 	table_destroy(t);
 }
 
+static void print_verdict(const json_t *root)
+{
+	const json_t *v = json_object_get(root, "verdict");
+
+	if (!*text(v, "text"))
+		return;
+	status_text_heading("verdict");
+	status_text_put(text(v, "text"));
+	if (json_array_size(json_object_get(root, "sessions")) > 1) {
+		printf(" [job ");
+		status_text_put(or_dash(text(v, "job")));
+		putchar(']');
+	}
+	putchar('\n');
+}
+
 void status_print(const json_t *root, const json_t *last)
 {
+	print_verdict(root);
 	print_daemon(root);
 	print_workers(root);
 	print_memory(root);

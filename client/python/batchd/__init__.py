@@ -7,6 +7,7 @@ help(batchd.DataLoader) and help(batchd.serve) describe every argument.
 """
 
 from ._lib import status
+from ._verdict import Verdict
 from ._version import VERSION as __version__
 from .errors import (
     AccessError,
@@ -51,6 +52,7 @@ __all__ = [
     "serve",
     "views",
     "status",
+    "Verdict",
     "Error",
     "AccessError",
     "BadDataError",

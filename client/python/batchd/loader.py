@@ -37,6 +37,7 @@ from . import (
     _shards,
     _specs,
     _timing,
+    _verdict,
     _views,
     _watch,
 )
@@ -531,7 +532,7 @@ class DataLoader:
         self._fill_share_options(*self._share)
         self._on_stall = _STALL[_check.choice("on_stall", on_stall, _STALL)]
         self._options.stall_error = self._on_stall == "error"
-        self._beat = time.monotonic()
+        self._beat = self._opened = time.monotonic()
         self._watcher = None
         _accelerate.adapt(DataLoader)
         self._open()
@@ -771,6 +772,8 @@ class DataLoader:
     def close(self):
         """Ends the session. Tensors made from its batches stay valid. Any thread may call it: a thread that waits for a
         batch gets an error."""
+        if self._handle is not None:
+            _verdict.say_at_end(self, self._opened)
         handle, self._handle = self._handle, None
         if handle is not None:
             # If the lock is taken, another thread, or the code that a signal's handler interrupted, is about to give it
@@ -872,6 +875,12 @@ class DataLoader:
     def socket(self):
         """The address on which the daemon listens."""
         return os.fsdecode(self._info.socket)
+
+    def verdict(self, period="last_minute"):
+        """Whether the input limits this trainer, where, and what would help: one line of text, with the numbers as
+        attributes (help(batchd.Verdict)). period: "last_minute", or "since_start" of the connection."""
+        self._live()
+        return _verdict.ask(self.socket, self.job, self.rank, period)
 
     def _live(self):
         if self._handle is None:

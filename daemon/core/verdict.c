@@ -1,0 +1,146 @@
+/* See verdict.h. A prediction takes away what a change makes unnecessary, but never more than the next limit allows: with
+ * twice the processors, rows still take half of their time. */
+#include "core/verdict.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/size.h"
+
+enum {
+	LEAST_NS = 1000000000,  /* a trainer's time before there is a verdict */
+	LEAST_PERCENT = 5,      /* of its time that a trainer waits when its input is the limit */
+	LEAST_GAIN_PERCENT = 5, /* of a change that is named */
+	MOST_GAIN = 9,          /* beyond ten times the speed, an estimate from waits says nothing */
+};
+
+static const enum clock_state waiting[] = { CLOCK_READ,  CLOCK_DECODE,   CLOCK_TRANSFORM, CLOCK_GPU_COPY,
+					    CLOCK_ORDER, CLOCK_PRODUCER, CLOCK_PEER,      CLOCK_MEMORY };
+enum { N_WAITING = sizeof(waiting) / sizeof(*waiting) };
+
+static double verdict_sum(const struct verdict_facts *f)
+{
+	double all = 0;
+	for (unsigned i = 0; i < N_WAITING; i++)
+		all += (double)f->ns[waiting[i]];
+	return all;
+}
+
+/* How much faster training is that takes `then` instead of `now`. */
+static double gain(double now, double then)
+{
+	double g = then > 0 ? now / then - 1 : MOST_GAIN;
+	return g < LEAST_GAIN_PERCENT / 100.0 ? 0 : g > MOST_GAIN ? MOST_GAIN : g;
+}
+
+static double greater(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- predictions ---- */
+
+static double gain_of_more_cpu(const struct verdict_facts *f, double all)
+{
+	double cpu = (double)f->ns[CLOCK_DECODE] + (double)f->ns[CLOCK_TRANSFORM];
+	return cpu > 0 ? gain(all, greater(all - cpu, all / 2)) : 0;
+}
+
+/* Rows then cost their transforms, as far as these were measured. */
+static void predict_decoded_cache(const struct verdict_facts *f, double all, struct verdict *v)
+{
+	const struct source_costs *c = &f->costs;
+	double saved = (double)f->ns[CLOCK_READ] + (double)f->ns[CLOCK_DECODE] + (double)f->ns[CLOCK_TRANSFORM];
+	double cost = (double)c->ns[SOURCE_READ] + (double)c->ns[SOURCE_DECODE] + (double)c->ns[SOURCE_TRANSFORM];
+	if (f->is_decoded_cached || !c->n_rows || !c->decoded_bytes || cost <= 0 ||
+	    f->ns[CLOCK_READ] + f->ns[CLOCK_DECODE] == 0)
+		return;
+	double bytes = (double)c->decoded_bytes / (double)c->n_rows * (double)f->n_samples;
+	bytes += bytes / 8; /* the margin that a loader asks for, too */
+	v->decoded_bytes = bytes < (double)INT64_MAX ? (uint64_t)bytes : INT64_MAX;
+	v->raise_memory = v->decoded_bytes > f->decoded_room_bytes;
+	v->decoded_room_bytes = v->raise_memory ? f->most_decoded_room_bytes : f->decoded_room_bytes;
+	if (v->decoded_bytes > v->decoded_room_bytes)
+		return;
+	v->decoded_cache = gain(all, greater(all - saved, all * (double)c->ns[SOURCE_TRANSFORM] / cost));
+}
+
+/* ---- the line ---- */
+
+static void add(struct verdict *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct verdict *v, const char *fmt, ...)
+{
+	size_t n = strlen(v->text);
+	va_list args;
+	va_start(args, fmt);
+	vsnprintf(v->text + n, sizeof(v->text) - n, fmt, args);
+	va_end(args);
+}
+
+static void add_gain(struct verdict *v, const char *what, double gained)
+{
+	if (gained > 0)
+		add(v, "; %s: %s +%.0f %% (estimate)", what, gained < MOST_GAIN ? "about" : "more than", 100 * gained);
+}
+
+static void add_cause(const struct verdict_facts *f, struct verdict *v)
+{
+	static const char *const texts[CLOCK_N_STATES] = {
+		[CLOCK_READ] = "reading the files",
+		[CLOCK_DECODE] = "decode",
+		[CLOCK_TRANSFORM] = "transform",
+		[CLOCK_GPU_COPY] = "the copy to the GPU",
+		[CLOCK_ORDER] = "the order (a shuffle, or the trainer's own sampler)",
+		[CLOCK_PRODUCER] = "the producer",
+		[CLOCK_PEER] = "other trainers of the job",
+		[CLOCK_MEMORY] = "memory (too small a budget, or every slot held by this trainer)",
+	};
+	add(v, "%s", texts[v->cause]);
+	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM)
+		add(v, " (%u of %u workers busy, CPU quota %u)", f->n_busy, f->n_workers, f->n_max);
+	if (v->cause == CLOCK_PEER && f->why && *f->why)
+		add(v, " (%s)", f->why);
+}
+
+static void add_predictions(struct verdict *v)
+{
+	char what[128], need[32], room[32];
+	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM)
+		add_gain(v, "twice the CPU", v->more_cpu);
+	else
+		add_gain(v, v->cause == CLOCK_READ ? "without waiting for files" : "without that", v->without);
+	size_format(v->decoded_bytes, need, sizeof(need));
+	size_format(v->decoded_room_bytes, room, sizeof(room));
+	snprintf(what, sizeof(what), "decoded cache fits%s (%s of %s)", v->raise_memory ? " with more memory" : "",
+		 need, room);
+	add_gain(v, what, v->decoded_cache);
+}
+
+void verdict_make(const struct verdict_facts *f, struct verdict *v)
+{
+	double waited = verdict_sum(f), all = waited + (double)f->ns[CLOCK_BUSY];
+	*v = (struct verdict){ .known = all >= LEAST_NS, .cause = CLOCK_BUSY };
+	v->share = all > 0 ? waited / all : 0;
+	v->input_bound = v->known && v->share >= LEAST_PERCENT / 100.0;
+	for (unsigned i = 0; i < N_WAITING; i++)
+		if (f->ns[waiting[i]] > (v->cause == CLOCK_BUSY ? 0 : f->ns[v->cause]))
+			v->cause = waiting[i];
+	if (!v->known) {
+		add(v, "no verdict yet: rank %u has trained for %.1f s", f->rank, all / 1e9);
+		return;
+	}
+	if (!v->input_bound) {
+		add(v, "not input-bound: p99 wait %.0f us", (double)f->p99_wait_ns / 1000);
+		if (f->why && *f->why)
+			add(v, "; %s", f->why);
+		return;
+	}
+	v->without = gain(all, all - (double)f->ns[v->cause]);
+	v->more_cpu = gain_of_more_cpu(f, all);
+	predict_decoded_cache(f, all, v);
+	add(v, "input-bound %.0f %% of rank %u's time: ", 100 * v->share, f->rank);
+	add_cause(f, v);
+	add_predictions(v);
+}

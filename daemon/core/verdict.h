@@ -1,0 +1,46 @@
+/* The verdict on a trainer's input: whether it is the limit, what the trainer waits for, and what would help, in a line.
+ *
+ * The line and its numbers follow from the state clock and from what rows have cost. What a change would bring is an
+ * estimate, and called one. It assumes that the rest of the training takes as long as before. */
+#ifndef BATCHD_VERDICT_H
+#define BATCHD_VERDICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/source.h"
+#include "core/state-clock.h"
+
+/* What a verdict is made of. */
+struct verdict_facts {
+	uint64_t ns[CLOCK_N_STATES]; /* of the period that it is about */
+	uint64_t p99_wait_ns;        /* of the trainer's recent batches */
+	uint32_t rank;
+	unsigned n_busy, n_workers, n_max; /* workers: now; that may work; one for each processor of the quota */
+	struct source_costs costs;         /* of the rows made so far */
+	uint64_t n_samples;
+	bool is_decoded_cached;
+	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows, which is
+	 * most_memory_bytes. */
+	uint64_t decoded_room_bytes, most_decoded_room_bytes, most_memory_bytes;
+	const char *why; /* of a peer: which trainer is stalled, and why; may be empty */
+};
+
+struct verdict {
+	bool known; /* the trainer has worked long enough */
+	bool input_bound;
+	double share;           /* of the trainer's time, without idle: waiting for batches */
+	enum clock_state cause; /* the state with the greatest part of the waiting; CLOCK_BUSY: it never waited */
+	/* Estimates: how much faster the training would be, 0.6 for 60 %; 0: no faster, or that does not apply. */
+	double without;       /* if nothing were waited for because of `cause` */
+	double more_cpu;      /* with twice the processors */
+	double decoded_cache; /* with every sample's decoded pixels in memory */
+	uint64_t decoded_bytes,
+		decoded_room_bytes; /* of decoded_cache: what all samples take, and what there is room for */
+	bool raise_memory;          /* there is room only with the largest memory budget */
+	char text[512];             /* one line */
+};
+
+void verdict_make(const struct verdict_facts *f, struct verdict *v);
+
+#endif

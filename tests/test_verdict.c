@@ -1,0 +1,147 @@
+/* Verdicts with known answers: who is the limit, and what the predictions come to. */
+#include <check.h>
+#include <string.h>
+
+#include "core/verdict.h"
+#include "suite.h"
+
+#define S UINT64_C(1000000000)
+#define GIB (UINT64_C(1) << 30)
+
+static struct verdict verdict_of(const struct verdict_facts *f)
+{
+	struct verdict v;
+	verdict_make(f, &v);
+	return v;
+}
+
+START_TEST(test_a_trainer_that_never_waits_is_not_input_bound)
+{
+	struct verdict v = verdict_of(
+		&(struct verdict_facts){ .ns = { [CLOCK_BUSY] = 60 * S, [CLOCK_DECODE] = S }, .p99_wait_ns = 31000 });
+	ck_assert(v.known && !v.input_bound);
+	ck_assert_str_eq(v.text, "not input-bound: p99 wait 31 us");
+}
+END_TEST
+
+START_TEST(test_idle_time_does_not_count)
+{
+	struct verdict v = verdict_of(
+		&(struct verdict_facts){ .ns = { [CLOCK_BUSY] = S, [CLOCK_READ] = S, [CLOCK_IDLE] = 1000 * S } });
+	ck_assert_double_eq_tol(v.share, 0.5, 1e-9);
+	ck_assert_int_eq(v.cause, CLOCK_READ);
+	v = verdict_of(&(struct verdict_facts){ .ns = { [CLOCK_BUSY] = S / 2, [CLOCK_IDLE] = 1000 * S } });
+	ck_assert(!v.known && !v.input_bound);
+}
+END_TEST
+
+START_TEST(test_twice_the_processors)
+{
+	/* The workers take 4 s for what the trainer uses in 2.5: twice the workers take 2, so the trainer's 2.5 remain. */
+	struct verdict_facts f = { .ns = { [CLOCK_BUSY] = 5 * S / 2, [CLOCK_DECODE] = S, [CLOCK_TRANSFORM] = S / 2 },
+				   .rank = 3,
+				   .n_busy = 2,
+				   .n_workers = 2,
+				   .n_max = 2 };
+	struct verdict v = verdict_of(&f);
+	ck_assert_double_eq_tol(v.more_cpu, 0.6, 1e-9);
+	ck_assert_double_eq_tol(v.without, 1.0 / 3, 1e-9);
+	ck_assert_str_eq(v.text, "input-bound 38 % of rank 3's time: decode (2 of 2 workers busy, CPU quota 2); "
+				 "twice the CPU: about +60 % (estimate)");
+	/* And a trainer that does nothing gets no more than twice as much. */
+	f.ns[CLOCK_BUSY] = 0;
+	ck_assert_double_eq_tol(verdict_of(&f).more_cpu, 1, 1e-9);
+}
+END_TEST
+
+/* 1000 samples of 4 MiB, of which reading takes 1, decoding 6 and transforms 3 of 10. */
+static struct verdict_facts photographs(void)
+{
+	return (struct verdict_facts){
+		.ns = { [CLOCK_BUSY] = 2 * S, [CLOCK_READ] = S, [CLOCK_DECODE] = 5 * S, [CLOCK_TRANSFORM] = 2 * S },
+		.costs = { .n_rows = 100, .ns = { S, 6 * S, 3 * S, 0 }, .decoded_bytes = 100 * (GIB / 256) },
+		.n_samples = 1000,
+		.decoded_room_bytes = 8 * GIB,
+		.most_decoded_room_bytes = 16 * GIB
+	};
+}
+
+START_TEST(test_a_decoded_cache_leaves_the_transforms)
+{
+	/* 10 s become 3: of all its time, as rows were the limit all of it. */
+	struct verdict_facts f = photographs();
+	struct verdict v = verdict_of(&f);
+	ck_assert_double_eq_tol(v.decoded_cache, 10.0 / 3 - 1, 1e-9);
+	ck_assert_uint_eq(v.decoded_bytes, 1000 * (GIB / 256) / 8 * 9);
+	ck_assert_ptr_nonnull(strstr(v.text, "; decoded cache fits (4.4 GiB of 8.0 GiB): about +233 % (estimate)"));
+	/* But no faster than the trainer: 8 s of 10. */
+	f.ns[CLOCK_BUSY] = 8 * S, f.ns[CLOCK_READ] = 0, f.ns[CLOCK_DECODE] = 2 * S, f.ns[CLOCK_TRANSFORM] = 0;
+	ck_assert_double_eq_tol(verdict_of(&f).decoded_cache, 0.25, 1e-9);
+}
+END_TEST
+
+START_TEST(test_a_decoded_cache_is_named_only_where_it_fits_and_is_missing)
+{
+	struct verdict_facts f = photographs();
+	f.decoded_room_bytes = GIB;
+	ck_assert(verdict_of(&f).raise_memory);
+	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "decoded cache fits with more memory (4.4 GiB of 16.0 GiB)"));
+	f.most_decoded_room_bytes = 4 * GIB;
+	ck_assert_double_eq(verdict_of(&f).decoded_cache, 0);
+	ck_assert_ptr_null(strstr(verdict_of(&f).text, "cache"));
+	f = photographs();
+	f.is_decoded_cached = true;
+	ck_assert_double_eq(verdict_of(&f).decoded_cache, 0);
+	f = photographs();
+	memset(&f.costs, 0, sizeof(f.costs));
+	ck_assert_double_eq(verdict_of(&f).decoded_cache, 0);
+}
+END_TEST
+
+START_TEST(test_every_cause_has_words)
+{
+	for (int i = CLOCK_READ; i < CLOCK_IDLE; i++) {
+		struct verdict_facts f = { .ns = { [CLOCK_BUSY] = 2 * S } };
+		f.ns[i] = 2 * S;
+		struct verdict v = verdict_of(&f);
+		ck_assert_int_eq(v.cause, i);
+		ck_assert(v.input_bound);
+		ck_assert_double_eq_tol(v.without, 1, 1e-9);
+		ck_assert_ptr_null(strstr(v.text, "(null)"));
+		ck_assert_ptr_nonnull(strstr(v.text, "about +100 % (estimate)"));
+	}
+}
+END_TEST
+
+START_TEST(test_a_stalled_trainer_is_named)
+{
+	struct verdict_facts f = { .ns = { [CLOCK_BUSY] = S, [CLOCK_PEER] = S }, .why = "rank 1 is stopped" };
+	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "other trainers of the job (rank 1 is stopped)"));
+	f.ns[CLOCK_PEER] = 0;
+	ck_assert_str_eq(verdict_of(&f).text, "not input-bound: p99 wait 0 us; rank 1 is stopped");
+}
+END_TEST
+
+START_TEST(test_a_gain_without_bound_is_not_pretended_to)
+{
+	struct verdict v = verdict_of(&(struct verdict_facts){ .ns = { [CLOCK_READ] = 9 * S } });
+	ck_assert_double_eq(v.without, 9);
+	ck_assert_ptr_nonnull(strstr(v.text, "more than +900 %"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("verdict");
+	TCase *t = tcase_create("known answers");
+	tcase_add_test(t, test_a_trainer_that_never_waits_is_not_input_bound);
+	tcase_add_test(t, test_idle_time_does_not_count);
+	tcase_add_test(t, test_twice_the_processors);
+	tcase_add_test(t, test_a_decoded_cache_leaves_the_transforms);
+	tcase_add_test(t, test_a_decoded_cache_is_named_only_where_it_fits_and_is_missing);
+	tcase_add_test(t, test_every_cause_has_words);
+	tcase_add_test(t, test_a_stalled_trainer_is_named);
+	tcase_add_test(t, test_a_gain_without_bound_is_not_pretended_to);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

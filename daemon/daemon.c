@@ -22,6 +22,7 @@
 #include "stall.h"
 #include "util/container.h"
 #include "util/log.h"
+#include "util/memory.h"
 
 enum {
 	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets half of
@@ -301,6 +302,7 @@ static int start_gpus(struct daemon *d)
 		       : c->pin_memory == CONFIG_OFF ? GPU_PIN_OFF
 						     : GPU_PIN_AUTO,
 		.pin_limit = c->pin_limit,
+		.machine_bytes = memory_available(NULL),
 		.on_lost = on_gpu_lost,
 		.arg = d,
 	};

@@ -15,6 +15,7 @@
 #include "core/device-slab.h"
 #include "data/sample-cache.h"
 #include "job.h"
+#include "pin-status.h"
 #include "producer.h"
 #include "session-state.h"
 #include "util/namespace.h"
@@ -469,6 +470,7 @@ static json_t *memory_part(const struct engine *e)
 	set_int(o, "data_bytes", accounts_memory_used(&e->budget.accounts) - e->budget.slots_bytes);
 	set_int(o, "cache_bytes", budget_cache_bytes(&e->budget));
 	set_int(o, "rss_bytes", rss_bytes());
+	daemon_status_set(o, "pinning", pin_status_json(e));
 	return o;
 }
 

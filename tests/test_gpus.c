@@ -652,6 +652,33 @@ START_TEST(test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept)
 }
 END_TEST
 
+START_TEST(test_a_small_machine_pins_only_when_told_to)
+{
+	/* On both sides of 8 GiB; `on` pins everywhere. */
+	static const struct {
+		uint64_t machine_bytes;
+		enum gpu_pin pin;
+		bool pinned;
+	} cases[] = {
+		{ (UINT64_C(8) << 30) - 1, GPU_PIN_AUTO, false },
+		{ UINT64_C(8) << 30, GPU_PIN_AUTO, true },
+		{ (UINT64_C(8) << 30) - 1, GPU_PIN_ON, true },
+		{ 0, GPU_PIN_AUTO, true }, /* not known */
+	};
+	double_load();
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20,
+					 .pin_limit = 0.99,
+					 .machine_bytes = cases[_i].machine_bytes,
+					 .pin = cases[_i].pin });
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && o.slab->pinned == cases[_i].pinned, "%s", o.why);
+	ck_assert_int_eq(strstr(stats_of().pin_note, "below 8 GiB") != NULL, !cases[_i].pinned);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
 /* ---- obstacles ---- */
 
 static const struct obstacle {
@@ -1108,6 +1135,7 @@ int main(void)
 	tcase_add_loop_test(t, test_large_slabs_are_registered_in_small_pieces, 0, sizeof(large) / sizeof(*large));
 	tcase_add_test(t, test_a_copy_from_two_pieces_is_cut_between_them);
 	tcase_add_test(t, test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept);
+	tcase_add_loop_test(t, test_a_small_machine_pins_only_when_told_to, 0, 4);
 	tcase_add_test(t, test_what_is_pinned_lies_near_its_gpu);
 	tcase_add_loop_test(t, test_what_cannot_be_moved_is_pinned_where_it_is, 0, 3);
 	tcase_add_test(t, test_uuids_are_written_as_nvidia_smi_does);

@@ -22,14 +22,14 @@ enum { ROWS = 8, ROW_BYTES = 4096, WAIT_MS = 30000 };
 
 /* ---- does it answer ---- */
 
-static json_t *doctor_daemon_ask(struct doctor *d, int *r, char *err, size_t err_size)
+static json_t *doctor_daemon_ask(struct doctor *d, const char *part, int *r, char *err, size_t err_size)
 {
 	char *text = NULL;
 	json_t *root, *daemon;
 
 	*r = batchd_status(d->socket, &text, err, err_size);
 	root = *r == 0 ? json_loads(text, 0, NULL) : NULL;
-	daemon = json_incref(json_object_get(root, "daemon"));
+	daemon = json_incref(json_object_get(root, part));
 	json_decref(root);
 	free(text);
 	return daemon;
@@ -39,7 +39,7 @@ void doctor_daemon(struct doctor *d)
 {
 	char err[1024] = "";
 	int r;
-	json_t *daemon = doctor_daemon_ask(d, &r, err, sizeof err);
+	json_t *daemon = doctor_daemon_ask(d, "daemon", &r, err, sizeof err);
 	const char *version = json_string_value(json_object_get(daemon, "version"));
 
 	d->daemon_answers = r == 0 && version;
@@ -59,6 +59,21 @@ void doctor_daemon(struct doctor *d)
 			   "each other, but newer features need both",
 			   version, BATCHD_VERSION);
 	json_decref(daemon);
+}
+
+/* What the daemon pins for GPUs, and why not more. */
+void doctor_pinning(struct doctor *d)
+{
+	char err[256] = "";
+	int r;
+	json_t *memory = d->daemon_answers ? doctor_daemon_ask(d, "memory", &r, err, sizeof err) : NULL;
+	const json_t *pinning = json_object_get(memory, "pinning");
+	const char *text = json_string_value(json_object_get(pinning, "text"));
+	const char *asked = json_string_value(json_object_get(pinning, "asked"));
+
+	if (text && asked)
+		doctor_say(d, FINDING_OK, "pinning", NULL, "pin_memory is %s; %s", asked, text);
+	json_decref(memory);
 }
 
 /* ---- a loader ---- */
@@ -241,7 +256,7 @@ void doctor_sides(struct doctor *d)
 	json_t *daemon;
 	int r;
 
-	if (!d->daemon_answers || !(daemon = doctor_daemon_ask(d, &r, err, sizeof err)))
+	if (!d->daemon_answers || !(daemon = doctor_daemon_ask(d, "daemon", &r, err, sizeof err)))
 		return;
 	theirs = side_of_daemon(daemon);
 	json_decref(daemon);

@@ -52,6 +52,7 @@ int doctor_main(int argc, char **argv)
 		return CTL_FAILED;
 	}
 	doctor_daemon(&d);
+	doctor_pinning(&d);
 	doctor_system(&d);
 	doctor_gpu(&d);
 	doctor_sides(&d);

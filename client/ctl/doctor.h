@@ -34,6 +34,7 @@ void doctor_say(struct doctor *d, enum finding state, const char *about, const c
 /* doctor-daemon.c: whether a daemon answers; what trainers get from it on a GPU, tried out with a loader; and how
  * daemon and trainers differ, given that result. */
 void doctor_daemon(struct doctor *d);
+void doctor_pinning(struct doctor *d);
 struct cuda_driver;
 struct cuda_stream;
 /* In the GPU's context. about: "GPU 0"; room: pinned memory of n_room bytes. */

@@ -164,6 +164,11 @@ static void print_memory(const json_t *root)
 	if (status_text_has(m, "rss_bytes"))
 		printf("; resident %s", bytes(m, "rss_bytes", BUF));
 	putchar('\n');
+	if (*text(json_object_get(m, "pinning"), "text")) {
+		printf("          ");
+		status_text_put(text(json_object_get(m, "pinning"), "text"));
+		putchar('\n');
+	}
 }
 
 static void print_cache(const json_t *root)

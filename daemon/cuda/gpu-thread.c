@@ -350,7 +350,14 @@ static bool may_pin(struct gpu *gpu, uint64_t bytes, char *why, size_t n)
 {
 	struct gpus *g = gpu->all;
 	char slab[32], had[32], left_text[32];
-	uint64_t left = memory_left(NULL);
+	uint64_t left = memory_left(NULL), all = g->params.machine_bytes;
+	if (g->params.pin == GPU_PIN_AUTO && all && all < GPU_PIN_LEAST_BYTES) {
+		snprintf(
+			why, n,
+			"%s of batches are not pinned: this machine or control group has %s, and pin_memory: auto pins nothing below 8 GiB; pin_memory: on pins all the same",
+			size_format(bytes, slab, sizeof(slab)), size_format(all, had, sizeof(had)));
+		return false;
+	}
 	pthread_mutex_lock(&g->lock);
 	uint64_t pinned = g->pinned_bytes;
 	pthread_mutex_unlock(&g->lock);

@@ -41,6 +41,9 @@ extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...
                                                                   * last is "larger" */
 
 enum gpu_pin { GPU_PIN_AUTO, GPU_PIN_ON, GPU_PIN_OFF };
+/* With GPU_PIN_AUTO nothing is pinned where there is less memory: what is pinned cannot be reclaimed, and a slow copy is
+ * better than a machine that swaps. */
+#define GPU_PIN_LEAST_BYTES (UINT64_C(8) << 30)
 
 /* How other processes open a slab. */
 enum gpu_share {
@@ -55,7 +58,8 @@ extern const char *const gpu_share_names[GPU_N_SHARES]; /* "cuda-ipc", "cuda-vmm
 struct gpus_params {
 	uint64_t memory_bytes; /* for slabs, per GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of the GPU's memory */
 	enum gpu_pin pin;
-	double pin_limit; /* 0..1: the most that may be pinned of the memory that is pinned or still available */
+	double pin_limit;       /* 0..1: the most that may be pinned of the memory that is pinned or still available */
+	uint64_t machine_bytes; /* what the machine or the control group has; 0: not known */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
 	void *arg;
 };

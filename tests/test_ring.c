@@ -306,6 +306,27 @@ START_TEST(test_no_trainer_sleeps_on_a_batch_that_has_come)
 }
 END_TEST
 
+START_TEST(test_the_clock_counts_each_state_once)
+{
+	/* Idle from 10 to 20, waiting to 50, busy to 60, waiting to 65, and then busy; whatever the moment of the look. */
+	uint64_t wait = 1, idle = 1;
+	ck_assert(!ring_clock_read(&ours, 5, &wait, &idle));
+	ring_clock_move(&theirs, RING_IDLE, 10);
+	ck_assert(ring_clock_read(&ours, 15, &wait, &idle));
+	ck_assert(wait == 0 && idle == 5);
+	ring_clock_move(&theirs, RING_WAITS, 20);
+	ring_clock_read(&ours, 30, &wait, &idle);
+	ck_assert(wait == 10 && idle == 10);
+	ring_clock_move(&theirs, RING_BUSY, 50);
+	ring_clock_move(&theirs, RING_WAITS, 60);
+	ring_clock_move(&theirs, RING_BUSY, 65);
+	ring_clock_read(&ours, 1000, &wait, &idle);
+	ck_assert(wait == 35 && idle == 10);
+	ring_clock_read(&ours, 3, &wait, &idle); /* a look from before does not go below zero */
+	ck_assert(wait == 35 && idle == 10);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ring");
@@ -319,5 +340,6 @@ int main(void)
 	tcase_add_test(all, test_page_must_be_sealed_and_of_the_right_size);
 	tcase_add_test(all, test_wakes_are_for_the_side_that_asked_and_once);
 	tcase_add_test(all, test_no_trainer_sleeps_on_a_batch_that_has_come);
+	tcase_add_test(all, test_the_clock_counts_each_state_once);
 	return suite_run(suite);
 }

@@ -19,13 +19,13 @@ CROP = ["RandomHorizontalFlip", ["CenterCrop", 32]]
 OPTIONS = {"batch_size": 16, "dtype": "uint8", "n_slots": 4, "shuffle": True}
 
 
-def pictures(folder, n, kind, size, seed=1):
-    """n pictures that do not compress, so that decoding them takes long for their size."""
+def pictures(folder, n, kind, size):
+    """n copies of a picture that does not compress, so that decoding it takes long for its size."""
     (folder / "class").mkdir(parents=True)
+    pixels = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, kind, **({"quality": 90} if kind == "JPEG" else {"compress_level": 1}))
     for i in range(n):
-        pixels = np.random.default_rng(seed + i % 4).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-        out = io.BytesIO()
-        Image.fromarray(pixels).save(out, kind, **({"quality": 90} if kind == "JPEG" else {"compress_level": 1}))
         (folder / "class" / f"{i}.{kind.lower()}").write_bytes(out.getvalue())
     return folder
 
@@ -79,7 +79,7 @@ def test_a_slow_disk(slow_reads, tmp_path, make_daemon, monkeypatch):
 
 
 def test_one_worker_that_decodes(tmp_path, make_daemon):
-    folder = pictures(tmp_path / "large", 48, "PNG", (1500, 1500))
+    folder = pictures(tmp_path / "large", 48, "PNG", (800, 800))
     make_daemon("--workers", "1", config="cache:\n  decoded: off\n")
     verdict = named(train(4, dataset=f"imagefolder:{folder}", transform=CROP, batch_size=4), "decode")
     assert "of 1 workers busy" in verdict and verdict.twice_the_cpu == pytest.approx(1, abs=0.3)

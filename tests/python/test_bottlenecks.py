@@ -130,10 +130,10 @@ def test_a_rank_that_stalls(daemon):
 
 
 def test_too_little_memory(tmp_path, make_daemon):
-    """Four workers, and working memory for one of these pictures at a time."""
-    folder = pictures(tmp_path / "large", 32, "JPEG", (1600, 1600))
-    make_daemon("--workers", "4", "--memory", "64MiB", config="cache:\n  decoded: off\n")
-    transform = ["RandomHorizontalFlip", ["Resize", [32, 32]]]
+    """Eight workers, and working memory for one of these pictures at a time."""
+    folder = pictures(tmp_path / "large", 32, "JPEG", (2200, 2200))
+    make_daemon("--workers", "8", "--memory", "64MiB", config="cache:\n  decoded: off\n")
+    transform = [["Resize", [32, 32]]]
     verdict = train(6, dataset=f"imagefolder:{folder}", transform=transform, batch_size=4)
     named(verdict, "memory")
 

@@ -135,7 +135,7 @@ def test_too_little_memory(tmp_path, make_daemon):
     make_daemon("--workers", "8", "--memory", "64MiB", config="cache:\n  decoded: off\n")
     transform = [["Resize", [32, 32]]]
     verdict = train(6, dataset=f"imagefolder:{folder}", transform=transform, batch_size=4)
-    named(verdict, "memory")
+    named(verdict, "memory", 0.25)  # the one worker with memory decodes, and large files are read meanwhile
 
 
 def slow_batches():

@@ -1,4 +1,4 @@
-"""CIFAR-10, a small residual network: cifar10.py FOLDER [--epochs 1] [--steps N]
+"""CIFAR-10, a small residual network: cifar10.py FOLDER [--epochs 1] [--steps N] [--policy autoaugment]
 
 FOLDER has the binary version (data_batch_*.bin, test_batch.bin). Only the loaders differ from a script with
 torchvision.datasets.CIFAR10 and torch's DataLoader; the pickled version goes through torchvision:
@@ -16,6 +16,16 @@ import batchd
 NORMALIZE = ["Normalize", [0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]]
 # With torch's loader: torchvision.transforms' RandomCrop(32, padding=4), RandomHorizontalFlip(), ...
 TRAIN = [["RandomCrop", 32, {"padding": 4}], "RandomHorizontalFlip", "ToTensor", NORMALIZE]
+# transforms.AutoAugment(AutoAugmentPolicy.CIFAR10) behind the flip; with Cutout(16) of its paper: RandomErasing behind Normalize
+POLICIES = {
+    "none": ([], []),
+    "autoaugment": ([["AutoAugment", "cifar10"]], []),
+    "autoaugment+cutout": (
+        [["AutoAugment", "cifar10"]],
+        [["RandomErasing", {"p": 1, "scale": [0.25, 0.25], "ratio": [1, 1]}]],
+    ),
+    "trivial": (["TrivialAugmentWide"], []),
+}
 TEST = ["ToTensor", NORMALIZE]
 
 
@@ -37,12 +47,18 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--steps", type=int, help="of an epoch, for a quick look")
+    parser.add_argument("--policy", choices=POLICIES, default="none")
     parser.add_argument("--batch-size", type=int, default=128)
     args = parser.parse_args()
     torch.manual_seed(0)
+    pixels, numbers = POLICIES[args.policy]
     # With torch's loader: DataLoader(datasets.CIFAR10(root, train=True, transform=...), 128, shuffle=True, num_workers=2)
     train = batchd.DataLoader(
-        f"cifar:{args.folder}/data_batch_*.bin", args.batch_size, shuffle=True, drop_last=True, transform=TRAIN
+        f"cifar:{args.folder}/data_batch_*.bin",
+        args.batch_size,
+        shuffle=True,
+        drop_last=True,
+        transform=[*TRAIN[:2], *pixels, *TRAIN[2:], *numbers],
     )
     test = batchd.DataLoader(f"cifar:{args.folder}/test_batch.bin", 100, transform=TEST)
     model = nn.Sequential(

@@ -15,9 +15,21 @@ from daemons import REPO
 pytest.importorskip("torch")
 
 
+# A torchvision that was built for another torch is imported as the other tests import it.
+WITH_TORCHVISION = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); from vision import import_torchvision; import_torchvision();"
+    "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
 def run(name, *args):
+    return run_by(name, None, *args)
+
+
+def run_by(name, code, *args):
+    script = REPO / "client" / "examples" / name
     done = subprocess.run(
-        [sys.executable, REPO / "client" / "examples" / name, *map(str, args)],
+        [sys.executable, *(["-c", code, REPO / "tests"] if code else []), script, *map(str, args)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -58,14 +70,36 @@ def test_mnist(daemon, tmp_path, ending):
     assert losses(output)[-1] < losses(output)[0] / 2 and accuracy(output) > 0.8
 
 
-def test_cifar10(daemon, tmp_path):
+@pytest.mark.parametrize("policy", ["none", "autoaugment", "autoaugment+cutout", "trivial"])
+def test_cifar10(daemon, tmp_path, policy):
     images, labels = blobs(500, 32, 32, (3,))
     records = numpy.concatenate([labels[:, None], images.reshape(500, 3072)], 1)
     for i in range(1, 6):
         (tmp_path / f"data_batch_{i}.bin").write_bytes(records[100 * (i - 1) : 100 * i].tobytes())
     (tmp_path / "test_batch.bin").write_bytes(records[:100].tobytes())
-    output = run("cifar10.py", tmp_path, "--epochs", 2, "--batch-size", 25)
-    assert losses(output)[-1] < losses(output)[0]
+    output = run("cifar10.py", tmp_path, "--epochs", 2, "--batch-size", 25, "--policy", policy)
+    assert len(losses(output)) == 4 and 0 <= accuracy(output) <= 1
+    if policy == "none":  # the others hide what there is to learn in 40 steps
+        assert losses(output)[-1] < losses(output)[0]
+
+
+@pytest.mark.parametrize(
+    "options, seen",
+    [
+        ((), 96),
+        (("--aa", "rand-m9-mstd0.5-inc1", "--reprob", 0.25), 96),
+        (("--aa", "augmix-m5-w4-d2", "--model", "test_resnet"), 96),
+        (("--aug-repeats", 3), 96),
+    ],
+)
+def test_timms_training_sees_each_sample(daemon, samples, tmp_path, options, seen):
+    """timm's defaults and policies: an epoch has all samples (with repeats, as many rows)."""
+    pytest.importorskip("timm", reason="needs timm")
+    (tmp_path / "train").symlink_to(samples)
+    (tmp_path / "val").symlink_to(samples)
+    output = run_by("timm_train.py", WITH_TORCHVISION, tmp_path, "--epochs", 1, "--batch-size", 16, *options)
+    assert re.findall(r": (\d+) samples", output) == [str(seen)]
+    assert 0 <= accuracy(output) <= 1 and len(losses(output)) == 1
 
 
 def test_tokens_and_a_resumed_run(daemon, tmp_path):

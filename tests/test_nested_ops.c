@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "image/processor.h"
+#include "pipeline/noise.h"
 #include "pipeline/random.h"
 #include "suite.h"
 
@@ -239,6 +241,34 @@ START_TEST(test_a_fork_does_not_end)
 }
 END_TEST
 
+START_TEST(test_noise_is_a_forks_normal_numbers)
+{
+	/* 2^20 numbers made in blocks, with and without SIMD, are those of random_fork and random_normal, bit for bit. */
+	normal_prepare();
+	for (int path = PROCESSOR_PLAIN; path <= PROCESSOR_AVX2; path++) {
+		struct random r, fork;
+		struct noise noise;
+		double sum = 0.0, squares = 0.0;
+
+		processor_limit((enum processor_path)path);
+		random_init(&r, (struct sample_key){ 7, 2, 3 }, 4);
+		fork = random_fork(&r);
+		random_init(&r, (struct sample_key){ 7, 2, 3 }, 4);
+		noise_init(&noise, &r);
+		for (int i = 0; i < 1 << 20; i++) {
+			float one = random_normal(&fork), other = noise_normal(&noise);
+
+			ck_assert_mem_eq(&one, &other, sizeof(one));
+			sum += (double)other;
+			squares += (double)other * (double)other;
+		}
+		ck_assert_double_eq_tol(sum / (1 << 20), 0.0, 0.005);
+		ck_assert_double_eq_tol(squares / (1 << 20), 1.0, 0.007);
+	}
+	processor_limit(PROCESSOR_AVX2);
+}
+END_TEST
+
 START_TEST(test_units_are_uniform)
 {
 	struct random r;
@@ -327,6 +357,7 @@ int main(void)
 	tcase_add_test(c, test_every_place_in_the_key_has_numbers_of_its_own);
 	tcase_add_test(c, test_a_fork_does_not_end);
 	tcase_add_test(c, test_units_are_uniform);
+	tcase_add_test(c, test_noise_is_a_forks_normal_numbers);
 	tcase_add_test(c, test_a_policy_ends_when_its_time_is_over);
 	tcase_add_test(c, test_ops_on_numbers_end_when_their_time_is_over);
 	suite_add_tcase(s, c);

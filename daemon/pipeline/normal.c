@@ -5,28 +5,24 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { N_LAYERS = 128 };
-
-static const double tail_from = 3.442619855899, layer_area = 9.91256303526217e-3;
+static const double layer_area = 9.91256303526217e-3;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* Layer i reaches from 0 to edge[i], and is wholly below the curve up to edge[i + 1]. The lowest one also stands for the
- * tail. */
-static float edge[N_LAYERS + 1], curve[N_LAYERS + 1];
+float normal_edge[NORMAL_LAYERS + 1], normal_curve[NORMAL_LAYERS + 1];
 
 static void normal_make_tables(void)
 {
-	double x = tail_from;
+	double x = NORMAL_TAIL_FROM;
 
-	edge[0] = (float)(layer_area / exp(-0.5 * x * x));
-	for (int i = 1; i < N_LAYERS; i++) {
+	normal_edge[0] = (float)(layer_area / exp(-0.5 * x * x));
+	for (int i = 1; i < NORMAL_LAYERS; i++) {
 		double y = exp(-0.5 * x * x);
 
-		edge[i] = (float)x;
-		curve[i] = (float)y;
+		normal_edge[i] = (float)x;
+		normal_curve[i] = (float)y;
 		x = sqrt(-2.0 * log(layer_area / x + y));
 	}
-	edge[N_LAYERS] = 0.0f;
-	curve[N_LAYERS] = 1.0f;
+	normal_edge[NORMAL_LAYERS] = 0.0f;
+	normal_curve[NORMAL_LAYERS] = 1.0f;
 }
 
 void normal_prepare(void)
@@ -39,24 +35,26 @@ static double from_tail(struct random *r)
 	double x, y;
 
 	do {
-		x = -log(1.0 - random_unit(r)) / tail_from;
+		x = -log(1.0 - random_unit(r)) / NORMAL_TAIL_FROM;
 		y = -log(1.0 - random_unit(r));
 	} while (2.0 * y < x * x);
-	return tail_from + x;
+	return NORMAL_TAIL_FROM + x;
 }
 
 float random_normal(struct random *r)
 {
 	for (;;) {
-		uint32_t bits = random_bits(r), layer = bits % N_LAYERS;
-		float x = (float)(bits >> 8) * 0x1p-24f * edge[layer], sign = bits & N_LAYERS ? -1.0f : 1.0f;
+		uint32_t bits = random_bits(r), layer = bits % NORMAL_LAYERS;
+		float x = (float)(bits >> 8) * 0x1p-24f * normal_edge[layer],
+		      sign = bits & NORMAL_LAYERS ? -1.0f : 1.0f;
 		double y;
 
-		if (x < edge[layer + 1])
+		if (x < normal_edge[layer + 1])
 			return sign * x;
 		if (layer == 0)
 			return sign * (float)from_tail(r);
-		y = (double)curve[layer] + random_unit(r) * ((double)curve[layer + 1] - (double)curve[layer]);
+		y = (double)normal_curve[layer] +
+		    random_unit(r) * ((double)normal_curve[layer + 1] - (double)normal_curve[layer]);
 		if (y < exp(-0.5 * (double)x * (double)x))
 			return sign * x;
 	}

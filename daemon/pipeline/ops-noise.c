@@ -2,18 +2,18 @@
  * order of the pixels. */
 #include "pipeline/op-types.h"
 
-#include "pipeline/normal.h"
+#include "pipeline/noise.h"
 
-struct noise {
+struct noise_args {
 	double mean, sigma; /* in units of 0..1 */
 	bool clip;
 };
 
-static const char *const noise_args[] = { "mean", "sigma", "clip", NULL };
+static const char *const noise_arg_names[] = { "mean", "sigma", "clip", NULL };
 
 static int read_noise(struct arguments *a, struct op *op)
 {
-	struct noise *x = op->args;
+	struct noise_args *x = op->args;
 	int rc = argument_number(a, 0, -100, 100, &x->mean);
 
 	x->sigma = 0.1;
@@ -26,7 +26,7 @@ static int read_noise(struct arguments *a, struct op *op)
 
 static json_t *write_noise(const struct op *op)
 {
-	const struct noise *x = op->args;
+	const struct noise_args *x = op->args;
 
 	return json_pack("{s:f, s:f, s:b}", "mean", x->mean, "sigma", x->sigma, "clip", x->clip);
 }
@@ -45,9 +45,9 @@ static int choose_noise(const struct op *op, struct random *r, uint32_t width, u
 }
 
 /* Truncated to whole steps, as a conversion to int16 does; no normal number is so large that it does not fit. */
-static uint8_t noisy(const struct noise *x, struct random *r, uint8_t v)
+static uint8_t noisy(const struct noise_args *x, struct noise *n, uint8_t v)
 {
-	int sum = v + (int)((float)(x->mean * 255.0) + random_normal(r) * (float)(x->sigma * 255.0));
+	int sum = v + (int)((float)(x->mean * 255.0) + noise_normal(n) * (float)(x->sigma * 255.0));
 
 	if (!x->clip)
 		return (uint8_t)sum;
@@ -57,11 +57,12 @@ static uint8_t noisy(const struct noise *x, struct random *r, uint8_t v)
 static int apply_noise(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
 		       struct image_error *err)
 {
-	const struct noise *x = op->args;
-	struct random noise = random_fork(&run->random);
+	const struct noise_args *x = op->args;
+	struct noise noise;
 	int rc = view_settle(v, run->worker, true, err);
 
 	(void)choice;
+	noise_init(&noise, &run->random);
 	for (uint32_t y = 0; rc == 0 && y < v->image.height; y++) {
 		uint8_t *row = v->image.rgb + (size_t)y * v->image.stride_bytes;
 
@@ -81,8 +82,8 @@ static int follow_noise(const struct op *op, struct form *f, struct pipeline_err
 
 const struct op_type noise_ops[] = {
 	{ .name = "GaussianNoise",
-	  .args = noise_args,
-	  .args_bytes = sizeof(struct noise),
+	  .args = noise_arg_names,
+	  .args_bytes = sizeof(struct noise_args),
 	  .flags = OP_RANDOM,
 	  .read = read_noise,
 	  .write = write_noise,

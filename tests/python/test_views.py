@@ -158,6 +158,22 @@ def test_fields_beside_views(daemon, listed):
         batchd.DataLoader(spec, 4, dtype="uint8", transform={"label": LARGE})
 
 
+def test_normalising_that_is_left_to_the_trainer(daemon, listed):
+    """Proves that views of uint8 say which mean and std each of them has left out."""
+    one, two = (["ToTensor", ["Normalize", [m] * 3, [s] * 3]] for m, s in ((0.5, 0.25), (0.25, 0.5)))
+
+    def left_out(*pipelines, dtype="uint8"):
+        with batchd.DataLoader(listed[0], 4, dtype=dtype, transform=list(pipelines)) as loader:
+            return loader.normalize
+
+    assert left_out(LARGE + one, SMALL + one) == ((0.5,) * 3, (0.25,) * 3)
+    assert left_out(LARGE + one, SMALL + two) == {
+        "image": ((0.5,) * 3, (0.25,) * 3),
+        "image.1": ((0.25,) * 3, (0.5,) * 3),
+    }
+    assert left_out(LARGE, SMALL) is None and left_out(LARGE + one, SMALL + two, dtype="float32") is None
+
+
 def test_arrays_have_views(daemon):
     """Proves that views of arrays in memory are those of the same pictures, whatever the name of their field."""
     x = np.random.default_rng(1).integers(0, 256, (40, 20, 24, 3), np.uint8)

@@ -859,10 +859,17 @@ class DataLoader:
 
     @property
     def normalize(self):
-        """(mean, std) of the (first) pipeline's Normalize, in units of 0..1, when dtype is uint8 and normalising is left to
-        you; else None."""
+        """(mean, std) of the pipeline's Normalize, in units of 0..1, when dtype is uint8 and normalising is left to
+        you; else None. Where views differ in it: {name of the field: (mean, std) or None}."""
         i = self._info
-        return (tuple(i.mean), tuple(i.std)) if i.has_normalize else None
+        if _lib.DTYPES[i.dtype] != "uint8":
+            return None
+        found = {
+            f.name.decode(): (tuple(f.mean), tuple(f.std)) if f.has_normalize else None
+            for f in i.fields[: i.n_fields]
+            if f.view
+        }
+        return found if len(set(found.values())) > 1 else next(iter(found.values()), None)
 
     @property
     def transport(self):

@@ -112,7 +112,7 @@ CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/li
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a $(BUILD)/$(INLINE_SO).$(VERSION)
-FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/convert-plan.c)
+FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/convert-plan.c client/cuda/mix-plan.c)
 GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
@@ -177,18 +177,18 @@ $(BUILD)/.cuda: places
 # What nvcc made on its way, the PTX, stays in finish/ for tests, and so does what ptxas says: a kernel that needs a stack is slower than it looks.
 # Nothing is compressed: a driver reads what nvcc has compressed only if it is about as new (550 for CUDA 12, 580 for 13).
 CONVERT := $(BUILD)/client/cuda/convert
-$(CONVERT).fatbin: client/cuda/convert.cu client/cuda/convert-plan.h
+$(CONVERT).fatbin: $(addprefix client/cuda/,convert.cu convert-plan.h mix.cuh mix-plan.h) client/batchd.h
 	@rm -rf $(CONVERT) && mkdir -p $(CONVERT)
 	$(call say,NVCC) help=$$($(NVCC) --help); case $$help in *--compress-mode*) plain=--compress-mode=none;; *--no-compress*) plain=--no-compress;; esac; \
-		$(NVCC) $(NVCC_FLAGS) $$plain --keep --keep-dir $(CONVERT) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
+		$(NVCC) $(NVCC_FLAGS) $$plain -Iclient --keep --keep-dir $(CONVERT) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
 		-fatbin -o $@ $< >$(CONVERT)/log 2>&1 || { grep -v '^ptxas info\|^  ' $(CONVERT)/log >&2; exit 1; }
 	@grep warning $(CONVERT)/log >&2; cd $(CONVERT) && rm -f *.ii *.cudafe1.* *.cubin *.module_id
 # nvcc names its own version of PTX, which no older driver takes, though these kernels use nothing that was not in 7.0 (CUDA 11.0). So that is what is written
-# there, if ptxas, which is what a driver has as well, agrees.
+# there, if ptxas, which is what a driver has as well, agrees. A hint about bytes of a load that are not used is left out: it came with 8.3.
 PTX_VERSION := 7.0
 OLDEST_PTX = $$(ls $(CONVERT)/convert.compute_$(firstword $(cuda_known)).ptx $(CONVERT)/convert.ptx 2>/dev/null) # the second where nvcc compiles for one GPU only
 $(CONVERT).ptx: $(CONVERT).fatbin
-	@sed 's/^\.version .*/.version $(PTX_VERSION)/; /^\/\//d; /^[[:space:]]*$$/d' $(OLDEST_PTX) >$(@D)/lowered.ptx
+	@sed 's/^\.version .*/.version $(PTX_VERSION)/; /\.pragma "used_bytes_mask/d; /^\/\//d; /^[[:space:]]*$$/d' $(OLDEST_PTX) >$(@D)/lowered.ptx
 	$(call say,NVCC) if $(NVCC) -arch=sm_$(firstword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx && \
 		$(NVCC) -arch=sm_$(lastword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx; then mv $(@D)/lowered.ptx $@; \
 	else echo "the kernels need a newer PTX than $(PTX_VERSION) with this nvcc: drivers older than its CUDA will not run them" >&2; cp $(OLDEST_PTX) $@; fi
@@ -250,7 +250,8 @@ $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -
 $(BUILD)/tests/test_convert_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
 $(BUILD)/tests/test_content: $(BUILD)/client/names.o # not in the library by name
-$(BUILD)/tests/tools/mix: $(BUILD)/client/mix-spec.o $(BUILD)/client/mix-draw.o
+MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o cuda/convert-plan.o cuda/mix-plan.o)
+$(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/test_mixing $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.

@@ -205,7 +205,7 @@ static struct batchd_mix_row timm_row(struct mix_random *random, const struct mi
 static void draw_timm(const struct mix_timm *t, philox4x32_key_t key, struct mix_random *random, uint32_t n_rows,
 		      struct image_size size, struct batchd_mix_row *rows)
 {
-	uint32_t n_drawn = t->mode == MIX_ELEM ? n_rows : n_rows / 2;
+	uint32_t n_drawn = t->mode == MIX_ELEM ? n_rows : (n_rows + 1) / 2;
 	struct batchd_mix_row whole = clean_row();
 
 	if (t->mode == MIX_BATCH)
@@ -272,12 +272,20 @@ void mix_draw(const struct mix *m, const struct mix_place *place, uint32_t n_row
 
 /* ---- targets ---- */
 
+void mix_target_values(const struct mix *m, float *on, float *off)
+{
+	double spread = m->smoothing / m->n_classes;
+
+	*off = (float)spread;
+	*on = (float)(1 - m->smoothing + spread);
+}
+
 void mix_targets(const struct mix *m, const struct batchd_mix_row *rows, uint32_t n_rows, const int64_t *labels,
 		 float *to)
 {
-	double spread = m->smoothing / m->n_classes;
-	float off = (float)spread, on = (float)(1 - m->smoothing + spread);
+	float on, off;
 
+	mix_target_values(m, &on, &off);
 	for (uint32_t i = 0; i < n_rows; i++) {
 		const struct batchd_mix_row *r = &rows[i];
 		int64_t own = labels[i], other = labels[r->partner];

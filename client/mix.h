@@ -58,6 +58,8 @@ struct mix_place {
 /* The table of a batch of n_rows images of height x width. */
 void mix_draw(const struct mix *m, const struct mix_place *place, uint32_t n_rows, uint32_t height, uint32_t width,
 	      struct batchd_mix_row *rows);
+/* Targets of a class that a row has, and has not. */
+void mix_target_values(const struct mix *m, float *on, float *off);
 /* Soft targets, [n_rows, n_classes]. A label that is no class, which only data of the wrong kind has, counts for none. */
 void mix_targets(const struct mix *m, const struct batchd_mix_row *rows, uint32_t n_rows, const int64_t *labels,
 		 float *to);

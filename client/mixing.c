@@ -122,10 +122,6 @@ int mixing_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__O
 			f, BATCHD_E_INVALID,
 			"mix: the transform makes several views of each image, and a mix is for one; mix the views in the "
 			"trainer");
-	if (k->gpu && mixing_finishes(&l->options))
-		return fault_set(f, BATCHD_E_INVALID,
-				 "mix: the finishing kernel does not mix; ask for dtype uint8, which comes clean, "
-				 "and apply batchd_mix_table, or for batches in host memory");
 	r = check_even(l, k, f);
 	if (r == 0)
 		r = check_mix_classes(l, k, f);

@@ -62,6 +62,10 @@ CONVERT_FN float convert_mul(float a, float b)
 {
 	return __fmul_rn(a, b);
 }
+CONVERT_FN float convert_add(float a, float b)
+{
+	return __fadd_rn(a, b);
+}
 CONVERT_FN float convert_sub(float a, float b)
 {
 	return __fsub_rn(a, b);
@@ -80,6 +84,11 @@ CONVERT_FN float convert_fma(float a, float b, float c)
 CONVERT_FN float convert_mul(float a, float b)
 {
 	volatile float r = a * b;
+	return r;
+}
+CONVERT_FN float convert_add(float a, float b)
+{
+	volatile float r = a + b;
 	return r;
 }
 CONVERT_FN float convert_sub(float a, float b)

@@ -290,3 +290,5 @@ ALL(uint8)
 ALL(float16)
 ALL(bfloat16)
 ALL(float32)
+
+#include "mix.cuh"

@@ -1,10 +1,13 @@
 /* Work that the trainer queues on its own stream: the finishing kernel, or a copy where there is nothing to finish;
  * labels; waiting for bytes. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/delivery.h"
+#include "cuda/mix-launch.h"
 #include "links.h"
+#include "mixing.h"
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
@@ -14,6 +17,8 @@ struct rows {
 	uint32_t slot, first, n;
 	uint32_t field; /* to finish */
 	size_t offset, n_bytes;
+	const struct mix *mix;
+	const struct batchd_mix_row *table; /* of the batch; NULL: its rows are not mixed */
 };
 
 /* A mistake of the caller: reported; the loader can still be used. */
@@ -154,6 +159,8 @@ static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, st
 	uint32_t here;
 	int r = CUDA_OK;
 
+	if (rows->table)
+		return mixing_queue_images(d, of, rows->table, rows->n, from, to, stream);
 	if (!of->is_image)
 		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * field->item_bytes, stream);
 	for (uint32_t row = 0; row < rows->n && r == CUDA_OK; row += here) {
@@ -199,6 +206,23 @@ static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct faul
 	return converting_misuse(f, text);
 }
 
+/* with_batch for rows that are mixed. */
+static int with_mixed(struct batchd_loader *l, struct link *k, const struct batchd_batch *b, struct rows *rows,
+		      void *to, void *stream,
+		      int (*queue)(struct link *, const struct rows *, cuda_ptr, struct cuda_stream *),
+		      const char *what, struct fault *f)
+{
+	struct batchd_mix_row *table = malloc(b->n_rows * sizeof *table);
+	int r = table ? mixing_table(l, k, b, table, f) : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+
+	rows->mix = l->mix;
+	rows->table = table;
+	if (r == 0)
+		r = with_batch(k, rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue, what, f);
+	free(table);
+	return r;
+}
+
 /* The field to finish; NULL: the first one. NULL, with f: there is none, or it has no place on the GPU. */
 static const struct link_field *field_to_finish(const struct link *k, const uint32_t *number, struct fault *f)
 {
@@ -238,6 +262,8 @@ static int converting_finish(struct batchd_loader *l, const struct batchd_batch 
 		return refuse_kernel(k, stream, f);
 	if (of->is_image && (uintptr_t)to % convert_number_bytes((enum convert_number)of->plan.number))
 		return converting_misuse(f, "the target is not aligned for its numbers");
+	if (delivery_of(k)->mixes && of->is_image)
+		return with_mixed(l, k, b, &rows, to, stream, queue_finish, "cannot finish a batch", f);
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);
 }
@@ -294,6 +320,46 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 	int r = loader_enter_with_batch(l);
 
 	return r < 0 ? r : converting_leave(l, converting_labels(l, b, to, stream, &f), &f);
+}
+
+/* ---- soft targets ---- */
+
+static int queue_targets(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
+{
+	const struct delivery *d = delivery_of(k);
+	cuda_ptr labels = delivery_slot(d, rows->slot) + k->labels_offset + rows->first * k->label_bytes;
+
+	return mixing_queue_targets(d, rows->mix, rows->table, rows->n, labels, to, stream);
+}
+
+static int converting_targets(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream,
+			      struct fault *f)
+{
+	struct rows rows;
+	struct link *k;
+	int r = find_link(l, &k, f);
+
+	if (r < 0)
+		return r;
+	if (!k->info.n_mix_classes || !delivery_of(k)->mixes)
+		return converting_misuse(
+			f, "this loader makes no targets: option mix with targets:classes=N, and a dtype of floats");
+	if (!rows_of(k, b, &rows))
+		return converting_misuse(f, "this batch is none of this loader's");
+	if (!delivery_of(k)->target_kernel)
+		return refuse_kernel(k, stream, f);
+	if ((uintptr_t)to % sizeof(float))
+		return converting_misuse(f, "the target is not aligned for its numbers");
+	r = mixing_check_labels(l, b, f);
+	return r < 0 ? r : with_mixed(l, k, b, &rows, to, stream, queue_targets, "cannot make a batch's targets", f);
+}
+
+int batchd_cuda_targets(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+{
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
+
+	return r < 0 ? r : converting_leave(l, converting_targets(l, b, to, stream, &f), &f);
 }
 
 static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream, struct fault *f)

@@ -15,6 +15,7 @@
 
 #include "arrays.h"
 #include "cuda/fatbin.h"
+#include "cuda/mix-plan.h"
 #include "process.h"
 
 /* ---- opening ---- */
@@ -44,6 +45,7 @@ int delivery_create(struct link *k, const struct batchd_options *o, struct fault
 	d->fork_generation = process_generation();
 	d->dtype = o->dtype;
 	d->layout = o->layout;
+	d->mixes = o->mix && o->dtype != BATCHD_UINT8;
 	d->pending_end = &d->pending;
 	d->link = k;
 	k->gpu = &d->gpu_half;
@@ -94,6 +96,7 @@ static int plan_view(struct link *k, const struct link_field *view, struct finis
 			"dtype uint8");
 	convert_plan_init(&to->plan, number_of(d->dtype), d->layout == BATCHD_NCHW, c, h * w,
 			  view->is.has_normalize ? view->is.mean : NULL, view->is.has_normalize ? view->is.std : NULL);
+	to->width = w;
 	to->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
 	d->any_image |= to->is_image;
 	return 0;
@@ -138,6 +141,18 @@ static bool cannot_run(int r)
 }
 
 /* With lazy loading the driver reads the code here. */
+static void kernel_name(const struct delivery *d, const struct finishing *to, char name[32])
+{
+	struct mix_plan mix;
+
+	if (d->mixes) {
+		mix_plan_init(&mix, &to->plan, to->width);
+		mix_plan_kernel(&mix, name);
+	} else {
+		convert_plan_kernel(&to->plan, name);
+	}
+}
+
 static int get_kernels(struct delivery *d)
 {
 	int r = CUDA_OK;
@@ -148,7 +163,7 @@ static int get_kernels(struct delivery *d)
 
 		if (!to->is_image)
 			continue;
-		convert_plan_kernel(&to->plan, name);
+		kernel_name(d, to, name);
 		r = d->gpu.driver->module_get_function(&to->kernel, d->module, name);
 	}
 	return r;
@@ -160,11 +175,15 @@ static int load_image(struct delivery *d, const void *image)
 
 	if (r != CUDA_OK)
 		return r;
+	/* With lazy loading the driver reads the code here. */
 	r = get_kernels(d);
+	if (r == CUDA_OK && d->mixes)
+		r = d->gpu.driver->module_get_function(&d->target_kernel, d->module, "mix_targets");
 	d->has_kernel = r == CUDA_OK;
 	if (cannot_run(r)) {
 		d->gpu.driver->module_unload(d->module);
 		d->module = NULL;
+		d->target_kernel = NULL;
 	}
 	return r;
 }

@@ -65,11 +65,14 @@ struct delivery {
 	struct finishing {
 		bool is_image;            /* finishing makes another tensor of the slot's content */
 		struct convert_plan plan; /* n_px, in and out are set for each launch */
+		uint32_t width;           /* of an image */
 		struct cuda_function *kernel;
-	} *finishing;               /* of each field; owned */
-	bool any_image, has_kernel; /* of any field; for all that need one */
-	struct cuda_module *module; /* NULL: nothing to launch, or built without */
-	char no_kernel[192];        /* why the driver does not take the built-in kernel, or "" */
+	} *finishing;                        /* of each field; owned */
+	bool any_image, has_kernel;          /* of any field; for all that need one */
+	bool mixes;                          /* rows are mixed while they are finished */
+	struct cuda_module *module;          /* NULL: nothing to launch, or built without */
+	struct cuda_function *target_kernel; /* if it mixes */
+	char no_kernel[192];                 /* why the driver does not take the built-in kernel, or "" */
 
 	struct device_lease *lease;          /* of each slot */
 	_Atomic(struct returned *) returned; /* filled by deleters; any thread */

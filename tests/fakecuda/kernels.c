@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "../../client/cuda/convert-plan.h"
+#include "../../client/cuda/mix-plan.h"
 
 /* conformance_add(uint32_t *to, const uint32_t *from, uint32_t add, uint32_t n): to[i] = from[i] + add */
 static void run_add(void **params, const struct fakecuda_grid *grid)
@@ -105,11 +106,62 @@ static void run_finish(void **params, const struct fakecuda_grid *grid)
 	convert_plan_run(&p, fakecuda_memory(p.in, n), fakecuda_memory(p.out, n * n_out));
 }
 
+/* The client's mixing kernels. */
+static void run_mix(void **params, const struct fakecuda_grid *grid)
+{
+	struct mix_plan p;
+	size_t n, n_out, n_images = 0;
+	char name[32];
+
+	memcpy(&p, params[0], sizeof p);
+	if (p.convert.n_channels < 1 || p.convert.n_channels > CONVERT_MAX_CHANNELS || !p.convert.plane || !p.n_rows ||
+	    p.convert.number < CONVERT_TO_FLOAT16 || p.convert.number > CONVERT_TO_FLOAT32 ||
+	    p.n_rows > MIX_LAUNCH_ROWS) {
+		fakecuda_misuse("a mixing kernel was given a plan that makes no sense");
+		return;
+	}
+	mix_plan_kernel(&p, name);
+	if (strcmp(name, grid->kernel))
+		fakecuda_misuse("%s was launched with a plan for %s", grid->kernel, name);
+	if (grid->block[0] != CONVERT_THREADS || grid->grid[0] != p.n_rows * p.n_tiles)
+		fakecuda_misuse("%s was launched with %u blocks of %u threads", grid->kernel, grid->grid[0],
+				grid->block[0]);
+	n = (size_t)p.convert.plane * p.convert.n_channels;
+	n_out = convert_number_bytes((enum convert_number)p.convert.number);
+	for (uint32_t i = 0; i < p.n_rows; i++) {
+		n_images = p.row[i].partner >= n_images ? p.row[i].partner + 1 : n_images;
+		n_images = p.first + i >= n_images ? p.first + i + 1 : n_images;
+	}
+	mix_plan_run(&p, fakecuda_memory(p.convert.in, n * n_images),
+		     fakecuda_memory(p.convert.out, (p.first + p.n_rows) * n * n_out));
+}
+
+static void run_targets(void **params, const struct fakecuda_grid *grid)
+{
+	struct mix_target_plan p;
+	size_t n_labels = 0;
+
+	(void)grid;
+	memcpy(&p, params[0], sizeof p);
+	for (uint32_t i = 0; i < p.n_rows; i++) {
+		n_labels = p.row[i].partner >= n_labels ? p.row[i].partner + 1 : n_labels;
+		n_labels = p.first + i >= n_labels ? p.first + i + 1 : n_labels;
+	}
+	mix_target_plan_run(&p, fakecuda_memory(p.labels, n_labels * 8),
+			    fakecuda_memory(p.out, (size_t)(p.first + p.n_rows) * p.n_classes * 4));
+}
+
 #define FINISH(name) { name, 1, { sizeof(struct convert_plan) }, run_finish }
 #define CONVERT_OF(number) \
 	FINISH("convert_flat_" number "_1"), FINISH("convert_flat_" number "_2"), FINISH("convert_flat_" number "_3"), \
 		FINISH("convert_flat_" number "_4"), FINISH("convert_planar_" number "_2"), \
 		FINISH("convert_planar_" number "_3"), FINISH("convert_planar_" number "_4")
+
+#define MIX(name) { name, 1, { sizeof(struct mix_plan) }, run_mix }
+#define MIX_OF(number) \
+	MIX("mix_flat_" number "_1"), MIX("mix_flat_" number "_2"), MIX("mix_flat_" number "_3"), \
+		MIX("mix_flat_" number "_4"), MIX("mix_planar_" number "_2"), MIX("mix_planar_" number "_3"), \
+		MIX("mix_planar_" number "_4")
 
 static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_add", 4, { 8, 8, 4, 4 }, run_add },
@@ -121,6 +173,10 @@ static const struct fakecuda_kernel kernels[] = {
 	CONVERT_OF("float16"),
 	CONVERT_OF("bfloat16"),
 	CONVERT_OF("float32"),
+	MIX_OF("float16"),
+	MIX_OF("bfloat16"),
+	MIX_OF("float32"),
+	{ "mix_targets", 1, { sizeof(struct mix_target_plan) }, run_targets },
 };
 
 const struct fakecuda_kernel *kernels_find(const char *name)

@@ -145,7 +145,8 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: nam
 
 @every_generation
 def test_all_kernels_are_there(generation):
-    assert sorted(ptx.parse(TEXTS[generation]).kernels) == sorted(name_of(*kernel) for kernel in KERNELS)
+    found = [name for name in ptx.parse(TEXTS[generation]).kernels if name.startswith("convert_")]
+    assert sorted(found) == sorted(name_of(*kernel) for kernel in KERNELS)
 
 
 @every_generation
@@ -211,7 +212,7 @@ def test_no_stack_no_spills():
     )
     archs = {arch for _, arch, *_ in found}
     assert {f"sm_{target}" for generation in TEXTS for target in generation.split()} == archs
-    assert sorted((name, arch) for name, arch, *_ in found) == sorted(
+    assert sorted((name, arch) for name, arch, *_ in found if name.startswith("convert_")) == sorted(
         (name_of(*kernel), arch) for kernel in KERNELS for arch in archs
     )
     for name, arch, again, *bytes_ in found:

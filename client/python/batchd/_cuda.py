@@ -72,11 +72,21 @@ class Delivery:
         torch = self._torch
         if mix is not None and not self.raw and self._info.n_mix_classes:
             targets = torch.empty((rows, self._info.n_mix_classes), dtype=torch.float32, device=self.device)
-            self._check(_lib.cuda_targets(self._handle, at, targets.data_ptr(), stream))
+            self._write_targets(at, targets, stream)
             return targets
         labels = torch.empty((rows,) + self._label_shape, dtype=self._label_dtype, device=self.device)
         self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
-        return labels if mix is None or self.raw else self._pairs(labels, mix)
+        if mix is None or self.raw:
+            return labels
+        return self._pairs(labels, mix)
+
+    def _write_targets(self, at, targets, stream):
+        if self._info.can_finish:
+            self._check(_lib.cuda_targets(self._handle, at, targets.data_ptr(), stream))
+            return
+        made = self._torch.empty(targets.shape, dtype=self._torch.float32)
+        self._check(_lib.targets(self._handle, at, made.data_ptr()))
+        targets.copy_(made)
 
     def _pairs(self, labels, mix):
         def there(values):
@@ -91,8 +101,10 @@ class Delivery:
         stream = torch.cuda.current_stream(self.device).cuda_stream
         at = ctypes.addressof(struct)
         if labels is not None:
-            write = _lib.cuda_labels if mix is None or self.raw else _lib.cuda_targets
-            self._check(write(self._handle, at, labels.data_ptr(), stream))
+            if mix is None or self.raw:
+                self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
+            else:
+                self._write_targets(at, labels.detach()[: struct.n_rows], stream)
             _into.note(torch, labels)
         if self._info.can_finish:
             self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))

@@ -1,5 +1,5 @@
-"""The mixing kernels as nvcc compiled them, in the PTX interpreter of tests/ptx, as test_convert_kernel.py runs the finishing
-kernels: images against torch's operations on finished float32 rows, targets against torchvision's formula, bit for bit."""
+"""The mixing kernels as nvcc compiled them, in the PTX interpreter of tests/ptx, as test_convert_kernel.py runs the
+finishing kernels: images against torch's operations on finished float32 rows, targets against torchvision's formula, bit for bit."""
 
 import struct
 import subprocess

@@ -1,5 +1,5 @@
-"""MixUp and CutMix of a batch's rows, against torchvision and timm: numbers bit for bit where the drawn parameters are the
-same, the draws themselves by distribution."""
+"""MixUp and CutMix of a batch's rows, against torchvision and timm: numbers bit for bit where the drawn parameters are
+the same, the draws themselves by distribution."""
 
 import subprocess
 
@@ -77,8 +77,8 @@ class _Lam(float):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("shape", ["train224", [["RandomResizedCrop", 37], "ToTensor"]], ids=["224", "37"])
 def test_numbers_are_torchvisions(daemon, photos, layout, shape):
-    """MixUp and CutMix of torchvision on the finished rows: images and soft targets, bit for bit, at sizes that a register
-    divides and does not."""
+    """MixUp and CutMix of torchvision on the finished rows: images and soft targets, bit for bit, at sizes that a
+    register divides and does not."""
     kinds = set()
     for images, targets, table, x, y in pairs(photos, BOTH, 12, layout=layout, transform=shape):
         if layout == "NHWC":

@@ -145,7 +145,7 @@ $(BUILD)/libdaemon.a: $(DAEMON) $(PROTO) $(BUILD)/.cuda
 	$(ARCHIVE) $(DAEMON) $(PROTO)
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
+$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/client/mix-spec.o $(BUILD)/client/mix-draw.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CTL_LIBS) $(LIBS)
 # What CUDA=0 makes, for a test: the same objects but one.
 $(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call daemon,0) $(PROTO)

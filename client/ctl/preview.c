@@ -16,11 +16,12 @@
 #include "options.h"
 #include "pipeline/views.h"
 #include "contact-sheet.h"
+#include "preview-mix.h"
 
 enum { GAP_PX = 4, COLUMNS = 6 };
 
 struct preview {
-	const char *path, *out, *transform, *indices, *op;
+	const char *path, *out, *transform, *indices, *op, *mix;
 	uint64_t n, columns, seed, epoch;
 	bool exif, json, quiet;
 
@@ -37,7 +38,9 @@ struct preview {
 	uint8_t *view; /* one view */
 	struct contact_sheet *sheet;
 	json_t *bad;
-	json_t *samples; /* of each picture: its other fields */
+	json_t *samples;             /* of each picture: its other fields */
+	struct batchd_mix_row *mixed; /* --mix: how each picture is made of all of them, which lie in pictures */
+	uint8_t *pictures;
 };
 
 /* The size of all views side by side. */
@@ -209,6 +212,76 @@ static void draw_views(struct preview *p, const struct pipeline *pipeline)
 	}
 }
 
+/* ---- --mix ---- */
+
+static const char *class_of(const struct preview *p, uint64_t index, char *text, size_t size)
+{
+	int64_t label = dataset_label(p->ds, index);
+
+	if (label >= 0 && label < dataset_n_classes(p->ds))
+		return dataset_class(p->ds, (uint32_t)label);
+	snprintf(text, size, "label %" PRId64, label);
+	return text;
+}
+
+/* All pictures first: each may be another one's partner. */
+static int make_pictures(struct preview *p)
+{
+	size_t n_bytes = (size_t)p->width * p->height * 3;
+	int code;
+
+	p->mixed = calloc(p->n, sizeof *p->mixed);
+	p->pictures = calloc(p->n, n_bytes);
+	if (!p->mixed || !p->pictures) {
+		ctl_complain("preview", "out of memory; ask for fewer pictures with --n");
+		return CTL_FAILED;
+	}
+	code = preview_mix_draw(p->mix, p->seed, p->epoch, (uint32_t)p->n, p->height, p->width, p->mixed);
+	for (uint64_t i = 0; code == CTL_OK && i < p->n; i++) {
+		char name[512], why[512];
+		int r = preview_make_row(p, p->pipeline, p->epoch, p->order[i], why, sizeof why);
+
+		if (r == 0) {
+			pipeline_picture(p->pipeline, p->rows[0], p->pictures + i * n_bytes);
+			continue;
+		}
+		dataset_name(p->ds, p->order[i], name, sizeof name);
+		preview_note_bad(p, p->order[i], name, why); /* black, as it has no pixels */
+	}
+	return code;
+}
+
+/* "0.61 cat + 0.39 dog" */
+static void draw_mixed(struct preview *p, uint32_t i)
+{
+	const struct batchd_mix_row *r = &p->mixed[i];
+	uint64_t own = p->order[i], partner = p->order[r->partner];
+	char one[64], two[64], first[256], second[128];
+
+	preview_mix_picture(p->mixed, i, p->pictures, p->height, p->width, p->rgb);
+	contact_sheet_put(p->sheet, i, p->rgb);
+	snprintf(first, sizeof first, "%.2f %s + %.2f %s", (double)r->weight, class_of(p, own, one, sizeof one),
+		 (double)r->partner_weight, class_of(p, partner, two, sizeof two));
+	snprintf(second, sizeof second, "#%" PRIu64 " + #%" PRIu64, own, partner);
+	contact_sheet_caption(p->sheet, i, r->kind == BATCHD_MIX_NONE ? class_of(p, own, one, sizeof one) : first,
+			      second);
+	json_array_append_new(p->samples, json_pack("{s:s, s:f, s:I, s:f}", "kind",
+						    r->kind == BATCHD_MIX_BLEND ? "mixup"
+						    : r->kind == BATCHD_MIX_BOX ? "cutmix"
+										: "none",
+						    "weight", (double)r->weight, "partner", (json_int_t)partner,
+						    "partner_weight", (double)r->partner_weight));
+}
+
+static int draw_all_mixed(struct preview *p)
+{
+	int code = make_pictures(p);
+
+	for (uint32_t i = 0; code == CTL_OK && i < p->n; i++)
+		draw_mixed(p, i);
+	return code;
+}
+
 static int draw_one(struct preview *p, uint32_t i)
 {
 	unsigned column = p->op ? i % p->ops.n : 0;
@@ -332,6 +405,11 @@ static int preview(struct preview *p)
 {
 	int code = preview_open_pipeline(p);
 
+	if (code == CTL_OK && p->mix && views_n(p->pipeline) > 1) {
+		ctl_complain("preview", "--mix goes with one view of each picture, and the transform makes %u",
+			     views_n(p->pipeline));
+		return CTL_USAGE;
+	}
 	if (code == CTL_OK)
 		code = local_open("preview", p->path, progress_style_for(p->json, p->quiet), &p->ds);
 	if (code != CTL_OK)
@@ -348,7 +426,7 @@ static int preview(struct preview *p)
 	if (code == CTL_OK)
 		code = open_sheet(p);
 	if (code == CTL_OK)
-		code = draw_all(p);
+		code = p->mix ? draw_all_mixed(p) : draw_all(p);
 	return code == CTL_OK ? preview_report(p) : code;
 }
 
@@ -364,6 +442,8 @@ static void preview_finish(struct preview *p)
 		free(p->rows[k]);
 	free(p->view);
 	free(p->rgb);
+	free(p->mixed);
+	free(p->pictures);
 	free(p->order);
 	if (!p->op)
 		pipeline_destroy(p->pipeline);
@@ -395,6 +475,8 @@ int preview_main(int argc, char **argv)
 		  NULL },
 		{ "op", OPTION_TEXT, &p.op, "OP",
 		  "instead of a transform: one op over its magnitudes, a name or an op in JSON", 0, 0, NULL },
+		{ "mix", OPTION_TEXT, &p.mix, "MIX",
+		  "mixes the pictures as one batch, e.g. mixup:alpha=0.2;cutmix:alpha=1", 0, 0, NULL },
 		{ "n", OPTION_NUMBER, &p.n, "N", "pictures (default 24), of an op rows (default 4)", 1, 10000, NULL },
 		{ "columns", OPTION_NUMBER, &p.columns, "N", "pictures in a row (default 6)", 1, 1000, NULL },
 		{ "seed", OPTION_NUMBER, &p.seed, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
@@ -426,6 +508,10 @@ int preview_main(int argc, char **argv)
 	if (p.op && (p.transform || p.columns)) {
 		ctl_complain("preview", "--op has a transform and columns of its own: leave --%s out",
 			     p.transform ? "transform" : "columns");
+		return CTL_USAGE;
+	}
+	if (p.op && p.mix) {
+		ctl_complain("preview", "--op shows one op, and --mix a batch: leave one of them out");
 		return CTL_USAGE;
 	}
 	if (!p.transform)

@@ -1,4 +1,4 @@
-/* The finishing pass in C: the reference, the ends of lines that fill no register, and what the other paths leave out. */
+/* The finishing pass in C: the reference, ends of lines that fill no register, and what the other paths leave out. */
 #include "../daemon/image/exact.h"
 
 #include "finish.h"

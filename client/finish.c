@@ -1,4 +1,4 @@
-/* See finish.h. A box of CutMix is put together as bytes, line by line, so that only a blend needs arithmetic of its own. */
+/* See finish.h. A box of CutMix is put together as bytes, line by line, so only a blend needs arithmetic of its own. */
 #include "../daemon/image/exact.h"
 
 #include "finish.h"

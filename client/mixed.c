@@ -1,4 +1,4 @@
-/* A batch on loan, mixed: its table, its images and its targets. These calls take no turn: another thread may be waiting for
+/* A batch on loan, mixed: its table, images and targets. These calls take no turn: another thread may be waiting for
  * the next batch. */
 #include <stdlib.h>
 #include <string.h>

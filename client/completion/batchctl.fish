@@ -1,10 +1,11 @@
 # fish completion for batchctl
-set -l commands status top bench verify preview load sample-data doctor help
+set -l commands status top bench tune verify preview load sample-data doctor help
 
 complete -c batchctl -f
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a status -d "What the daemon does, and who waits for whom"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a top -d "Trainers live, the one that loses most time first"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a bench -d "Drive trainers against a data set and measure"
+complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a tune -d "Measure settings, and say which to take"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a verify -d "Decode every file and name the bad ones"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a preview -d "A contact sheet of what a pipeline makes"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a load -d "One image through a pipeline"
@@ -13,11 +14,11 @@ complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a doctor -d
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a help -d "Explain a command"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -l version -d "Print the version"
 complete -c batchctl -l help -d "Explain the options"
-complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench verify preview load sample-data doctor"
+complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench tune verify preview load sample-data doctor"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench verify preview load sample-data doctor" -l json -d "Result as JSON"
-complete -c batchctl -n "__fish_seen_subcommand_from bench verify preview sample-data" -l quiet -d "No progress"
-complete -c batchctl -n "__fish_seen_subcommand_from bench verify preview sample-data" -a "(__fish_complete_directories)"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune verify preview load sample-data doctor" -l json -d "Result as JSON"
+complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -l quiet -d "No progress"
+complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -a "(__fish_complete_directories)"
 
 complete -c batchctl -n "__fish_seen_subcommand_from status top bench doctor" -l socket -r -F -d "The daemon's socket"
 complete -c batchctl -n "__fish_seen_subcommand_from doctor" -l gpu -d "A machine without a usable GPU has a problem"
@@ -25,15 +26,15 @@ complete -c batchctl -n "__fish_seen_subcommand_from status" -l watch -d "Again 
 complete -c batchctl -n "__fish_seen_subcommand_from status top" -l interval -x -d "Time between two looks"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l from -r -F -d "Saved status"
 
-complete -c batchctl -n "__fish_seen_subcommand_from bench preview load" -l transform -x -a "train224 val224" -d "Pipeline"
+complete -c batchctl -n "__fish_seen_subcommand_from bench tune preview load" -l transform -x -a "train224 val224" -d "Pipeline"
 complete -c batchctl -n "__fish_seen_subcommand_from bench preview load sample-data" -l seed -x -d "Seed"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l batch-size -x -d "Rows"
+complete -c batchctl -n "__fish_seen_subcommand_from bench tune" -l batch-size -x -d "Rows"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l dtype -x -a "uint8 float16 float32" -d "Element type"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l layout -x -a "NCHW NHWC" -d "Memory layout"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l trainers -x -d "Trainer processes"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l mode -x -a "shard share" -d "Who gets which batch"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l epochs -x -d "Run so many epochs"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l seconds -x -d "Stop after this time"
+complete -c batchctl -n "__fish_seen_subcommand_from bench tune" -l seconds -x -d "Stop after this time"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l workers -x -d "Decoding threads"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l slots -x -d "Batches ahead per trainer"
 complete -c batchctl -n "__fish_seen_subcommand_from bench" -l touch -d "Trainers read every byte"
@@ -62,3 +63,9 @@ complete -c batchctl -n "__fish_seen_subcommand_from load" -F
 complete -c batchctl -n "__fish_seen_subcommand_from top" -l sort -x -a "lost wait rate job" -d "Order"
 complete -c batchctl -n "__fish_seen_subcommand_from top" -l job -x -d "Only this job"
 complete -c batchctl -n "__fish_seen_subcommand_from top" -l plain -d "Lines instead of a screen"
+complete -c batchctl -n "__fish_seen_subcommand_from tune" -l rounds -x -d "Measurements of each setting"
+complete -c batchctl -n "__fish_seen_subcommand_from tune" -l most-workers -x -d "At most"
+complete -c batchctl -n "__fish_seen_subcommand_from tune" -l no-torch -d "Without PyTorch"
+complete -c batchctl -n "__fish_seen_subcommand_from tune" -l python -r -F -d "The Python that has PyTorch"
+complete -c batchctl -n "__fish_seen_subcommand_from tune" -l svg -r -F -d "Draw the table"
+complete -c batchctl -n "__fish_seen_subcommand_from tune" -l write -r -F -d "Configuration to set"

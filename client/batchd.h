@@ -591,6 +591,9 @@ const char *batchd_produce_error(const struct batchd_producer *p);
 
 /* The daemon's state as JSON; free() it. Needs no loader. */
 int batchd_status(const char *socket, char **json, char *err, size_t err_size);
+/* Records for so many milliseconds, or until a signal, what the daemon does, for its own user and root. *memory:
+ * *n_bytes of struct trace_memory (proto/recording.h), which free() frees. socket, err: as above. Blocks. */
+int batchd_trace(const char *socket, unsigned milliseconds, void **memory, size_t *n_bytes, char *err, size_t err_size);
 
 #ifdef __cplusplus
 }

@@ -59,6 +59,7 @@ struct session {
 	struct job_task *slot_alloc;   /* its slots are being made */
 	struct job_task *comparison;   /* its Compare is being answered */
 	struct device device;
+	bool records; /* it has begun a recording (util/trace.h) */
 	bool wants_ring;
 	struct ring ring; /* NULL page: its batches are sent as packets */
 	struct charge ring_bytes;

@@ -27,6 +27,7 @@
 #include "util/list.h"
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/trace.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -136,6 +137,9 @@ static bool become_orphan(struct session *s, struct peer *p)
 /* The session gets no more batches. */
 static void session_end_delivery(struct session *s)
 {
+	if (s->records)
+		trace_stop();
+	s->records = false;
 	session_ring_collect(s); /* takes in its last releases */
 	session_ring_close(s);
 	job_task_forget(&s->comparison);
@@ -494,6 +498,8 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 		   (unsigned long long)s->number, (unsigned long long)b.epoch, (unsigned long long)b.step, b.slot,
 		   (unsigned long long)b.generation);
 	PROBE(slot_publish, s->number, b.slot, b.generation);
+	if (trace_is_on())
+		trace_add(TRACE_PUBLISH, 0, 0, (uintptr_t)&slot->job, b.generation, s->number);
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
@@ -732,6 +738,29 @@ static void on_status(struct session *s)
 		peer_send_packed(s->peer, r->messages[i]);
 }
 
+/* What other users' trainers do is in a recording as well. It lasts until the client hangs up. */
+static void on_trace(struct session *s)
+{
+	Batchd__Wire__Traced traced = BATCHD__WIRE__TRACED__INIT;
+	int fd, r;
+	if (s->uid != 0 && s->uid != geteuid()) {
+		session_fail(s, CODE(ACCESS), NULL, "only root and the daemon's own user may record what it does");
+		return;
+	}
+	if (s->state != SESSION_GREETED) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Trace behind Open");
+		return;
+	}
+	r = trace_start(&fd);
+	if (r < 0) {
+		session_fail(s, r == -EBUSY ? CODE(LIMIT) : CODE(INTERNAL), NULL,
+			     r == -EBUSY ? "another recording is under way" : "no memory for a recording");
+		return;
+	}
+	s->records = true;
+	peer_send(s->peer, WIRE_SERVER(TRACED, traced, &traced), &fd, 1);
+}
+
 static void session_on_close(struct session *s)
 {
 	struct peer *p = s->peer;
@@ -813,6 +842,8 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		on_open(s, m->open, fds, n_fds);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
 		on_status(s);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE)
+		on_trace(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
 		session_on_close(s);
 	else if (!attached)

@@ -310,6 +310,7 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE:
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE:
 		return NULL;
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY__NOT_SET:
 	default:
@@ -411,6 +412,7 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE:
 		return bytes_ok(a, m->notice->text, WIRE_MAX_TEXT) ? NULL : "Notice has a text that is too long";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED:
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED:
 		return NULL;
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
@@ -488,6 +490,8 @@ bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
 {
 	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING)
 		return n_fds == (msg->producing->slab ? 1 : 0);
+	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED)
+		return n_fds == 1;
 	if (msg->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
 		return n_fds == 0;
 	return n_fds == wire_opened_fds(msg->opened);
@@ -525,7 +529,8 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE] = "Trace" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
@@ -544,7 +549,8 @@ const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING] = "Producing",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL] = "Fill",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined" };
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED] = "Traced" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

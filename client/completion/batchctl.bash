@@ -5,7 +5,7 @@ _batchctl() {
 	COMPREPLY=()
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "status top bench tune verify preview load sample-data doctor help --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "status top bench tune trace verify preview load sample-data doctor help --help --version" -- "$word")
 		return
 	fi
 	case $command in
@@ -14,12 +14,13 @@ _batchctl() {
 	bench) options="--transform --batch-size --dtype --layout --trainers --mode --epochs --seconds --workers --slots --seed --touch
 		--private --socket --json --quiet --help" ;;
 	tune) options="--transform --batch-size --seconds --rounds --most-workers --no-torch --python --svg --write --json --quiet --help" ;;
+	trace) options="--time --out --merge --socket --json --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
 	preview) options="--out --transform --op --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
-	help) options="status top bench tune verify preview load sample-data doctor" ;;
+	help) options="status top bench tune trace verify preview load sample-data doctor" ;;
 	*) return ;;
 	esac
 
@@ -29,13 +30,13 @@ _batchctl() {
 	--sort) values="lost wait rate job" ;;
 	--mode) values="shard share" ;;
 	--transform) values="train224 val224" ;;
-	--socket | --from | --out | --svg | --write | --python)
+	--socket | --from | --out | --svg | --merge | --write | --python)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		return
 		;;
 	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --index | --repeat | --indices | \
-		--classes | --per-class | --size | --interval | --job | --rounds | --most-workers)
+		--classes | --per-class | --size | --interval | --time | --job | --rounds | --most-workers)
 		return
 		;;
 	esac
@@ -44,7 +45,7 @@ _batchctl() {
 	elif [[ $command == load && $word != -* ]]; then
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
-	elif [[ $word == -* || $command == help || $command == status || $command == top || $command == doctor ]]; then
+	elif [[ $word == -* || $command == help || $command == status || $command == top || $command == trace || $command == doctor ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
 	else
 		compopt -o filenames

@@ -6,7 +6,9 @@
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "core/pool-wake.h"
+#include "util/clock.h"
 #include "util/list.h"
+#include "util/trace.h"
 
 static void fetch_one(struct pool *p, struct pool_ticket *t)
 {
@@ -15,8 +17,11 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 	assert(!job->finished && job->ops->fetch);
 	pool_count_fetching(p, t, 1);
 	pthread_mutex_unlock(&p->lock);
+	uint64_t begun = trace_is_on() ? clock_now_ns() : 0;
 	if (!skip)
 		job->ops->fetch(job, t);
+	if (begun && !skip)
+		trace_add(TRACE_READ, begun, clock_now_ns(), (uintptr_t)job, t->n, t->row);
 	pthread_mutex_lock(&p->lock);
 	pool_count_fetching(p, t, -1);
 	if (job->cancelled) {

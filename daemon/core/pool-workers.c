@@ -13,6 +13,7 @@
 #include "core/pool-turns.h"
 #include "core/pool-wake.h"
 #include "util/clock.h"
+#include "util/trace.h"
 
 enum {
 	WATCH_NS = 30000000,
@@ -37,6 +38,8 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 		pool_drop_input(p, piece->ticket);
 	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket);
 	now = clock_now_ns();
+	if (trace_is_on() && r == 0)
+		trace_add(TRACE_ROWS, begun, now, (uintptr_t)job, piece->n, piece->first);
 
 	pthread_mutex_lock(&p->lock);
 	pool_end_work(p, self, q, now);

@@ -8,6 +8,7 @@
 
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/trace.h"
 
 static const bool allowed[4][4] = {
 	[SLOT_FREE] = { [SLOT_FILLING] = true },
@@ -132,6 +133,8 @@ void slot_begin(struct slot *s, struct stream *stream)
 	s->generation++;
 	slot_move(s, SLOT_FILLING);
 	PROBE(slot_begin, s->slots->slab.fd, s->number, s->generation);
+	if (trace_is_on())
+		trace_add(TRACE_BEGIN, 0, 0, (uintptr_t)&s->job, s->generation, 0);
 	s->stream = stream;
 	s->pending = 0;
 	assert(s->n_leases == 0 && s->n_copying == 0 && !s->holders && !s->linked);
@@ -146,6 +149,8 @@ void slot_filled(struct slot *s)
 {
 	slot_move(s, s->state == SLOT_DROPPED ? SLOT_FREE : SLOT_READY);
 	PROBE(slot_ready, s->slots->slab.fd, s->number, s->generation);
+	if (trace_is_on() && s->state == SLOT_READY)
+		trace_add(TRACE_READY, 0, 0, (uintptr_t)&s->job, s->generation, 0);
 	slots_unref(s->slots);
 }
 

@@ -1,9 +1,12 @@
-"""The log at debug level: every change of state with names, so that a session and its batches can be followed from the
-first line to the last."""
+"""batchctl trace: the format, the events of known batches, and one clock with torch.profiler."""
 
-import re
-import shutil
+import collections
+import ctypes
+import json
+import os
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -11,71 +14,161 @@ import batchd
 from daemons import until
 
 
-def matches(pattern, text):
-    return [m.groups() for m in re.finditer(pattern, text)]
+class Recording:
+    """batchctl trace in the background."""
+
+    def __init__(self, build, d, folder, *arguments, seconds="2s"):
+        self.file = folder / "trace.json"
+        self.process = subprocess.Popen(
+            [build / "batchctl", "trace", "--time", seconds, "--out", self.file, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until("it records", lambda: self.process.poll() is not None or "batchd-trace" in links(self.process.pid), 20)
+
+    def end(self):
+        out, err = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, err
+        assert out
+        return json.loads(self.file.read_text())
 
 
-def test_a_session_can_be_followed_from_hello_to_its_end(make_daemon):
-    """The moves of one session, its job and its slots appear in the only possible order."""
-    d = make_daemon("--log-level", "debug", config="linger: 0s\n")
-    with batchd.DataLoader(
-        "random:length=40,shape=4,dtype=float32", batch_size=4, n_slots=2, job="traced", shuffle=False
-    ) as loader:
-        assert sum(1 for batch in loader) == 10
-    until("the job is closed", lambda: "ready -> closing" in d.output())
-    until("the session has ended", lambda: "attached -> ended" in d.output() or "opening -> ended" in d.output())
-    log = d.output()
-    number = matches(r"session (\d+) \(pid \d+\): greeted -> opening, job traced", log)[0][0]
-    session = [to for frm, to in matches(rf"session {number} \(pid \d+\): (\w+) -> (\w+)", log)]
-    assert session == ["opening", "attached", "ended"]
-    assert [m for m in matches(r"job \d+ \(traced\): (\w+) -> (\w+)", log)] == [
-        ("opening", "ready"),
-        ("ready", "closing"),
-    ]
-    # Each batch: its slot is filled, then it is ready, then the session gets it, then gives it back.
-    given = matches(rf"session {number} gets epoch 0, step (\d+) in slot (\d+), generation (\d+)", log)
-    assert [step for step, slot, generation in given] == [str(step) for step in range(10)]
-    for step, slot, generation in given[:8]:  # Close ends the leases of the last batches
-        where = [
-            log.index(text)
-            for text in (
-                f"slot {slot}, generation {generation}: free -> filling",
-                f"slot {slot}, generation {generation}: filling -> ready",
-                f"session {number} gets epoch 0, step {step} in slot {slot}, generation {generation}",
-                f"session {number} gives back slot {slot}, generation {generation}",
-                f"slot {slot}, generation {generation}: ready -> free",
-            )
-        ]
-        assert where == sorted(where)
+def links(pid):
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except FileNotFoundError:
+            pass
+    return " ".join(found)
 
 
-def test_a_healthy_daemon_says_nothing_of_states_at_its_usual_level(make_daemon):
-    """Without a request the trace costs nothing: no line of it is written."""
-    d = make_daemon()
-    with batchd.DataLoader("random:length=12,shape=4,dtype=float32", batch_size=4, shuffle=False) as loader:
-        assert len(list(loader)) == 3
-    assert "->" not in d.output()
+def by_phase(trace):
+    found = collections.defaultdict(list)
+    for e in trace["traceEvents"]:
+        found[e["ph"], e["name"]].append(e)
+    return found
 
 
-def test_probes_are_there_where_the_header_was(build):
-    """A build with <sys/sdt.h> has the probes that tracers look for, a build without it has none."""
-    if not shutil.which("readelf"):
-        pytest.skip("readelf is missing (binutils)")
-    has_header = (
-        subprocess.run(
-            ["cc", "-include", "sys/sdt.h", "-x", "c", "-fsyntax-only", "/dev/null"], capture_output=True
-        ).returncode
-        == 0
+def epoch(samples, n=None):
+    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, num_workers=2, arrays="numpy")
+    loader_n = sum(1 for _ in loader)
+    loader.close()
+    return loader_n
+
+
+def test_each_batch_has_its_rows_its_life_and_its_arrow(build, daemon, samples, tmp_path):
+    recording = Recording(build, daemon, tmp_path)
+    began = time.time()
+    n = epoch(samples)
+    ended = time.time()
+    trace = recording.end()
+    found = by_phase(trace)
+    base = trace["baseTimeNanoseconds"] / 1e9
+    for e in trace["traceEvents"]:
+        assert {"ph", "name", "pid", "tid", "ts"} <= set(e)
+    rows = found["X", "rows"]
+    assert sum(e["args"]["rows"] for e in rows) >= 96
+    for e in rows:
+        assert e["dur"] > 0 and began <= base + e["ts"] / 1e6 <= base + (e["ts"] + e["dur"]) / 1e6 <= ended + 0.5
+    spans = collections.defaultdict(list)
+    for e in rows:
+        spans[e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
+    for one in spans.values():  # a thread does one thing at a time
+        one.sort()
+        assert all(a[1] <= b[0] + 1 for a, b in zip(one, one[1:]))
+    given = found["X", "given a batch"]
+    assert len(given) >= n
+    arrows = {e["id"]: e for e in found["s", "row to trainer"]}
+    heads = {e["id"]: e for e in found["f", "row to trainer"]}
+    assert len(arrows) >= n and set(arrows) == set(heads)
+    assert all(arrows[i]["ts"] < heads[i]["ts"] for i in arrows)
+    lives = {e["id"]: e["ts"] for e in found["b", "batch"]}
+    ends = {e["id"]: e["ts"] for e in found["e", "batch"]}
+    assert len(ends) >= n and all(lives[i] < ends[i] for i in ends)
+    counts = [e["args"]["ready"] for e in found["C", "batches ready"]]
+    assert counts and min(counts) >= 0 and max(counts) <= 64
+
+
+def test_it_lies_on_the_profilers_clock(build, daemon, samples, tmp_path):
+    torch = pytest.importorskip("torch")
+    recording = Recording(build, daemon, tmp_path, "--merge", tmp_path / "torch.json", seconds="4s")
+    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        for _ in loader:
+            pass
+    p.export_chrome_trace(str(tmp_path / "torch.json"))
+    loader.close()
+    found = by_phase(recording.end())
+    calls = [e for (_, name), es in found.items() if name == "enumerate(DataLoader)#batchd.__next__" for e in es]
+    given = found["X", "given a batch"]
+    assert len(calls) >= 13 and given
+    first, last = min(e["ts"] for e in calls), max(e["ts"] + e["dur"] for e in calls)
+    # Batches are made while the loop runs; the daemon may have begun before its first call.
+    inside = [e for e in given if first - 2e6 < e["ts"] < last]
+    assert len(inside) >= 0.9 * len(given)
+
+
+def test_without_a_recording_there_is_no_memory_for_it(daemon, samples):
+    epoch(samples)
+    assert "batchd-trace" not in links(daemon.pid)
+
+
+def test_one_at_a_time_and_it_ends_with_its_client(build, daemon, samples, tmp_path, batchctl):
+    first = Recording(build, daemon, tmp_path, seconds="60s")
+    second = batchctl("trace", "--time", "1s", "--out", tmp_path / "b.json")
+    assert second.returncode == 1 and "another recording" in second.stderr
+    first.process.kill()
+    first.process.wait()
+
+    def free():
+        return batchctl("trace", "--time", "10ms", "--out", tmp_path / "b.json").returncode == 0
+
+    until("the recording has ended", free, 20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_other_users_may_not_record(build, make_daemon, tmp_path):
+    d = make_daemon(config="socket_mode: 0666\n")
+    for folder in [d.folder, *d.folder.parents][:-1]:
+        if not os.stat(folder).st_mode & 1:
+            os.chmod(folder, 0o755)
+    made = subprocess.run(
+        [build / "batchctl", "trace", "--time", "1s", "--out", "/dev/null", "--socket", d.socket],
+        user=65534,
+        capture_output=True,
+        text=True,
     )
-    notes = subprocess.run(["readelf", "-n", build / "batchd"], check=True, capture_output=True, text=True).stdout
-    found = set(re.findall(r"Provider: batchd\s+Name: (\w+)", notes))
-    all_of_them = {
-        "slot_begin",
-        "slot_ready",
-        "slot_publish",
-        "slot_release",
-        "session_move",
-        "job_move",
-        "producer_move",
-    }
-    assert found == (all_of_them if has_header else set())
+    assert made.returncode == 4 and "only root and the daemon's own user" in made.stderr
+
+
+def test_a_client_that_spoils_the_memory_spoils_only_its_recording(build, daemon, samples):
+    """The daemon's counters are its own: rings full of ones change nothing for trainers."""
+    lib = ctypes.CDLL(str(build / "libbatchd.so.0"))
+    assert lib.batchd_trace
+    done = threading.Event()
+
+    def spoil():
+        while not done.is_set():
+            for fd in os.listdir("/proc/self/fd"):
+                try:
+                    if "batchd-trace" in os.readlink(f"/proc/self/fd/{fd}"):
+                        os.pwrite(int(fd), b"\xff" * (1 << 20), 0)
+                except OSError:
+                    pass
+            time.sleep(0.01)
+
+    memory, n = ctypes.c_void_p(), ctypes.c_size_t()
+    spoiler = threading.Thread(target=spoil)
+    recorder = threading.Thread(
+        target=lambda: lib.batchd_trace(None, 1500, ctypes.byref(memory), ctypes.byref(n), None, 0)
+    )
+    spoiler.start()
+    recorder.start()
+    assert epoch(samples) == 12 and epoch(samples) == 12
+    recorder.join()
+    done.set()
+    spoiler.join()
+    assert epoch(samples) == 12

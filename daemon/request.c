@@ -7,8 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/blend-spec.h"
 #include "data/field.h"
+#include "data/member-spec.h"
+#include "data/blend-spec.h"
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
@@ -49,9 +50,26 @@ static bool has_prefix(const char *s, const char *prefix)
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/* "tar:...#text=txt": samples with other fields than pictures. */
+static bool has_no_picture(const char *source)
+{
+	char *copy = strdup(source), *list = NULL;
+	struct member_fields fields;
+	bool none = false;
+
+	if (copy)
+		member_spec_split(copy, &list);
+	if (list)
+		none = member_spec_parse(list, &fields, NULL) == 0 && !fields.image[0];
+	free(copy);
+	return none;
+}
+
 static const char *default_transform(const char *source)
 {
 	source = blend_spec_first(source);
+	if (!has_prefix(source, "files:") && has_no_picture(source))
+		return "";
 	return has_prefix(source, "imagefolder:") || has_prefix(source, "files:") || has_prefix(source, "tar:") ||
 			       has_prefix(source, "mds:") || has_prefix(source, "zip:")
 		       ? "train224"

@@ -125,11 +125,11 @@ int blend_spec_parse(char *text, struct blend_spec *out, struct dataset_error *e
 			next += 2;
 		}
 		r = !out->n && !out->has_seed && !strncmp(text, "seed=", 5) ? take_seed(out, text, err)
-									     : blend_take_part(out, text, err);
+									    : blend_take_part(out, text, err);
 	}
 	if (!r && !out->n) {
 		return bad_blend("", "expected a data set", err);
 	}
 	return !r && out->has_seed && !out->has_weights ? bad_blend("seed", "it is for weights, and there are none", err)
-							 : r;
+							: r;
 }

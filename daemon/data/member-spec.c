@@ -49,6 +49,17 @@ static int bad_list(const char *list, const char *why, struct dataset_error *err
 	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.200s': %s", list, why);
 }
 
+/* "json:caption" */
+static void take_key(struct member_value *v)
+{
+	char *colon = strchr(v->extensions, ':');
+
+	if (colon && colon[1]) {
+		snprintf(v->key, sizeof(v->key), "%s", colon + 1);
+		*colon = '\0';
+	}
+}
+
 static int take_item(const char *list, const char *item, size_t n, struct member_fields *out, struct dataset_error *err)
 {
 	const char *equals = memchr(item, '=', n);
@@ -66,6 +77,8 @@ static int take_item(const char *list, const char *item, size_t n, struct member
 	*v = (struct member_value){ 0 };
 	memcpy(v->name, item, n_name);
 	memcpy(v->extensions, equals + 1, n_extensions);
+	take_key(v);
+	n_extensions = strlen(v->extensions);
 	if (!n_extensions || !field_name_is_valid(v->name) || strspn(v->extensions, ";.") == n_extensions) {
 		return bad_list(list, "a name or an extension that is empty, or has other characters than letters",
 				err);
@@ -81,24 +94,24 @@ static int take_item(const char *list, const char *item, size_t n, struct member
 }
 
 /* Takes the image out of the values. */
-static int choose_image(const char *list, struct member_fields *out, struct dataset_error *err)
+static void choose_image(struct member_fields *out)
 {
 	unsigned found = out->n_values;
 
 	for (unsigned k = out->n_values; k-- > 0;) {
-		found = is_among(out->values[k].extensions, PICTURES) ? k : found;
+		found = !out->values[k].key[0] && is_among(out->values[k].extensions, PICTURES) ? k : found;
 	}
 	for (unsigned k = 0; k < out->n_values; k++) {
-		found = !strcmp(out->values[k].name, "image") ? k : found;
+		found = !out->values[k].key[0] && !strcmp(out->values[k].name, "image") ? k : found;
 	}
 	if (found == out->n_values) {
-		return bad_list(list, "no image among them; add image=jpg;png", err);
+		out->image_name[0] = out->image[0] = '\0';
+		return;
 	}
 	memcpy(out->image_name, out->values[found].name, sizeof(out->image_name));
 	memcpy(out->image, out->values[found].extensions, sizeof(out->image));
 	memmove(&out->values[found], &out->values[found + 1], (out->n_values - found - 1) * sizeof(out->values[found]));
 	out->n_values--;
-	return 0;
 }
 
 int member_spec_parse(const char *list, struct member_fields *out, struct dataset_error *err)
@@ -108,7 +121,9 @@ int member_spec_parse(const char *list, struct member_fields *out, struct datase
 	*out = (struct member_fields){ .image_name = "image", .image = PICTURES };
 	if (!list) {
 		out->n_values = 1;
-		out->values[0] = (struct member_value){ "label", "cls", COLUMN_INT64, true };
+		out->values[0] = (struct member_value){
+			.name = "label", .extensions = "cls", .kind = COLUMN_INT64, .optional = true
+		};
 		return 0;
 	}
 	out->is_listed = true;
@@ -118,5 +133,8 @@ int member_spec_parse(const char *list, struct member_fields *out, struct datase
 		r = take_item(list, item, n, out, err);
 		item = item[n] ? item + n + 1 : NULL;
 	}
-	return r ? r : choose_image(list, out, err);
+	if (!r) {
+		choose_image(out);
+	}
+	return r;
 }

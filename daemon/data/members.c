@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "data/file.h"
+#include "data/json-field.h"
 #include "data/name.h"
 
 bool member_split(const char *name, size_t n_name, size_t *n_key)
@@ -88,6 +89,15 @@ static bool parse_int(const char *text, size_t n, int64_t *value)
 	return n > 0;
 }
 
+/* A number as JSON has it. */
+static bool parse_float(const char *text, float *value)
+{
+	char *end;
+
+	*value = strtof(text, &end);
+	return end > text && !*end;
+}
+
 /* ---- a complete sample ---- */
 
 static int drop_missing(struct members *m)
@@ -131,12 +141,24 @@ static bool members_is_complete(const struct members *m)
 			return false;
 		}
 		value = m->values.bytes + m->value_at[k];
-		if ((kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number)) ||
+		if ((kind == COLUMN_FLOAT32 && !parse_float(value, &(float){ 0 })) ||
+		    (kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number)) ||
 		    (kind == COLUMN_TEXT && !name_is_utf8(value, m->n_value[k]))) {
 			return false;
 		}
 	}
-	return m->image_rank > 0;
+	return m->image_rank > 0 || !m->fields->image[0];
+}
+
+/* Whether the columns can be made: a sample without an image, or without the value of a key, tells too little. */
+static bool decides_columns(const struct members *m)
+{
+	for (unsigned k = 0; k < m->fields->n_values; k++) {
+		if (m->fields->values[k].key[0] && !m->fields->values[k].has_kind) {
+			return false;
+		}
+	}
+	return m->image_rank > 0 || !m->fields->image[0];
 }
 
 static int put_values(struct members *m)
@@ -147,6 +169,13 @@ static int put_values(struct members *m)
 		const char *value = m->values.bytes + m->value_at[k];
 		int64_t number = 0;
 
+		if (m->fields->values[k].kind == COLUMN_FLOAT32) {
+			float real = 0;
+
+			(void)parse_float(value, &real);
+			r = columns_put(&m->builder->columns, k, &real, sizeof(real));
+			continue;
+		}
 		if (m->fields->values[k].kind != COLUMN_INT64) {
 			r = columns_put(&m->builder->columns, k, value, m->n_value[k]);
 			continue;
@@ -157,10 +186,14 @@ static int put_values(struct members *m)
 	return r;
 }
 
-/* The key and the extension of the image. */
+/* The key and the extension of the image, if there is one. */
 static int name_sample(struct members *m)
 {
 	uint64_t unused;
+
+	if (!m->image_rank) {
+		return 0;
+	}
 
 	m->key.n--; /* over the zero byte */
 	m->key.bytes[m->key.n++] = '.';
@@ -180,7 +213,7 @@ static int members_end_sample(struct members *m)
 	if (!m->key.n) {
 		return 0;
 	}
-	if (!b->n && !b->columns.n && m->image_rank) {
+	if (!b->n && !b->columns.n && decides_columns(m)) {
 		r = drop_missing(m);
 	}
 	if (!r && !members_is_complete(m)) {
@@ -193,6 +226,7 @@ static int members_end_sample(struct members *m)
 		r = r ? r : put_values(m);
 	}
 	m->key.n = m->values.n = 0;
+	m->image = (struct member){ 0 };
 	m->image_rank = m->n_seen = 0;
 	memset(m->value_rank, 0, sizeof(m->value_rank));
 	return r ? members_no_room(m, r) : 0;
@@ -225,6 +259,22 @@ static int see_extension(struct members *m, const struct member *member, const c
 	return 0;
 }
 
+/* Objects that are no JSON, or lack the key, have no value. */
+static int keep_key(struct members *m, unsigned k, unsigned rank, const char *bytes, size_t n)
+{
+	struct member_value *v = &m->fields->values[k];
+	enum column_kind kind;
+	int r = json_field_add(&m->values, bytes, n, v->key, &kind, &m->value_at[k], &m->n_value[k]);
+
+	if (r <= 0) {
+		return r ? members_no_room(m, r) : 0;
+	}
+	m->value_rank[k] = rank;
+	v->kind = v->has_kind ? v->kind : kind;
+	v->has_kind = true;
+	return 0;
+}
+
 static int keep_value(struct members *m, unsigned k, unsigned rank, const struct member *member)
 {
 	const uint8_t *bytes = (const uint8_t *)member->value;
@@ -242,6 +292,9 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 	}
 	if (r < 0) {
 		return r;
+	}
+	if (m->fields->values[k].key[0]) {
+		return keep_key(m, k, rank, (const char *)bytes, (size_t)member->n_bytes);
 	}
 	m->value_rank[k] = rank;
 	m->n_value[k] = (size_t)member->n_bytes;

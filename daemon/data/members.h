@@ -18,14 +18,16 @@ enum {
 /* Which members are a sample's image and its values. */
 struct member_fields {
 	char image_name[COLUMN_NAME_BYTES]; /* of the field */
-	char image[COLUMN_NAME_BYTES];      /* extensions in order of preference: "jpg;jpeg;png" */
-	bool is_listed;                     /* the caller has named the fields */
-	char folder[FOLDER_BYTES];          /* zip: only members whose names begin so: "", or "train/" */
+	char image[COLUMN_NAME_BYTES]; /* extensions in order of preference: "jpg;jpeg;png"; "": samples have none */
+	bool is_listed;                /* the caller has named the fields */
+	char folder[FOLDER_BYTES];     /* zip: only members whose names begin so: "", or "train/" */
 	unsigned n_values;
 	struct member_value {
 		char name[COLUMN_NAME_BYTES];
 		char extensions[COLUMN_NAME_BYTES];
-		enum column_kind kind; /* COLUMN_INT64, COLUMN_BYTES or COLUMN_TEXT */
+		char key[COLUMN_NAME_BYTES]; /* of the member's JSON object; "": the member itself */
+		enum column_kind kind; /* COLUMN_INT64, COLUMN_BYTES or COLUMN_TEXT; of a key COLUMN_FLOAT32, too */
+		bool has_kind;         /* of a key: the first value has decided */
 		bool optional;         /* absent from the data set if its first sample lacks it */
 	} values[COLUMNS_MAX];
 };

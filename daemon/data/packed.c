@@ -36,6 +36,7 @@ struct packed {
 	struct shards shards;
 	struct extents index;
 	int label;                    /* its column; -1: none */
+	unsigned first;               /* the field that is column 0: 1 behind an image, else 0 */
 	struct class_folders folders; /* of an archive without a list of fields */
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 };
@@ -91,11 +92,27 @@ static void packed_value(const struct dataset *ds, uint64_t index, unsigned fiel
 {
 	const struct packed *p = (const struct packed *)ds;
 
-	if (field - 1 >= p->index.columns.n) {
+	if (field - p->first >= p->index.columns.n) {
 		field_value_set_scalar(out, packed_label_of(p, index));
 	} else {
-		out->bytes = columns_value(&p->index.columns, field - 1, index, &out->n_bytes);
+		out->bytes = columns_value(&p->index.columns, field - p->first, index, &out->n_bytes);
 	}
+}
+
+/* Samples without an image: all that they have is in memory. */
+static int packed_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
+			 struct dataset_error *err)
+{
+	(void)err;
+	for (unsigned k = 0; k < ds->n_fields; k++) {
+		for (size_t i = 0; rows[k] && i < n; i++) {
+			struct field_value v;
+
+			packed_value(ds, indices[i], k, &v);
+			memcpy((char *)rows[k] + i * v.n_bytes, v.bytes, v.n_bytes);
+		}
+	}
+	return 0;
 }
 
 static void packed_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -153,6 +170,7 @@ static const char *packed_class_name(const struct dataset *ds, uint32_t i)
 
 static const struct dataset_ops packed_ops = {
 	.destroy = packed_destroy,
+	.gather = packed_gather,
 	.read = packed_read,
 	.is_current = packed_is_current,
 	.value = packed_value,
@@ -219,6 +237,7 @@ static bool adopt_columns(struct opening *o, struct extents_builder *b)
 		}
 		fields.values[n] = fields.values[k];
 		fields.values[n].optional = false;
+		fields.values[n].has_kind = true;
 		fields.values[n++].kind = o->old.columns.list[column].kind;
 	}
 	fields.n_values = n;
@@ -384,6 +403,7 @@ static bool packed_kept_path(const struct opening *o, char *path, size_t size)
 
 		key.fields = XXH3_64bits_withSeed(v->name, strlen(v->name), key.fields + v->kind);
 		key.fields = XXH3_64bits_withSeed(v->extensions, strlen(v->extensions), key.fields);
+		key.fields = XXH3_64bits_withSeed(v->key, strlen(v->key), key.fields);
 	}
 	hash = XXH3_64bits_withSeed(o->rest, strlen(o->rest), XXH3_64bits(&key, sizeof(key)));
 	return snprintf(path, size, "%s/packed-%016llx.index", o->source->cache_dir, (unsigned long long)hash) <
@@ -466,8 +486,8 @@ static void tell_left_out(const struct opening *o)
 			LOG_LEVEL_WARNING, "samples-left-out",
 			"%s: %llu groups of files are left out, as they lack an image (%s) or a value that the others "
 			"have, the first %s: %s",
-			o->rest, (unsigned long long)n, o->fields.image, ix->text + first->name,
-			ix->text + first->first_left_out);
+			o->rest, (unsigned long long)n, o->fields.image[0] ? o->fields.image : "none asked for",
+			ix->text + first->name, ix->text + first->first_left_out);
 	}
 }
 
@@ -484,8 +504,8 @@ static int packed_check(const struct opening *o)
 				o->err, DATASET_E_INVALID, -EINVAL,
 				"%.200s: no sample: every group of files lacks an image (%s) or a value, the "
 				"first %.100s: %.100s",
-				o->rest, o->fields.image, extents_shard_name(ix, i),
-				ix->text + ix->shards[i].first_left_out);
+				o->rest, o->fields.image[0] ? o->fields.image : "none asked for",
+				extents_shard_name(ix, i), ix->text + ix->shards[i].first_left_out);
 		}
 	}
 	return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: the shards are empty", o->rest);
@@ -506,10 +526,14 @@ static uint64_t cache_id_of(const struct packed *p, const struct data_access *ac
 /* The image, one field a column, and the index as label where fields were not asked for. */
 static int add_fields(struct packed *p, const struct opening *o)
 {
-	int r = dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err)
-			? column_fields_add(&p->base, &p->index.columns, o->err)
-			: -EINVAL;
+	int r = 0;
 
+	p->base.is_image = o->fields.image[0] != '\0';
+	p->first = p->base.is_image;
+	if (p->base.is_image && !dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err)) {
+		r = -EINVAL;
+	}
+	r = r ? r : column_fields_add(&p->base, &p->index.columns, o->err);
 	if (!r && !o->field_list && p->label < 0) {
 		r = dataset_add_field(&p->base, "label", DTYPE_INT64, o->err) ? 0 : -EINVAL;
 	}
@@ -526,7 +550,6 @@ static void packed_describe(struct packed *p, const struct opening *o)
 			       class_folders_memory_bytes(&p->folders);
 	p->base.n_classes = p->folders.labels ? (uint32_t)p->folders.n : 0;
 	p->folders.text.meter = NULL;
-	p->base.is_image = true;
 	p->base.server = p->shards.server;
 	p->base.id = extents_hash(&p->index, XXH3_64bits(o->rest, strlen(o->rest)));
 	p->base.content_id = extents_hash(&p->index, 0);

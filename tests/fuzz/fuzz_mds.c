@@ -8,11 +8,13 @@
 static void scan(const uint8_t *data, size_t size, const char *list)
 {
 	struct dataset_error err = { "", 0 };
-	struct member_fields fields = { .image_name = "image",
-					.image = "a;jpg",
-					.is_listed = list != NULL,
-					.n_values = 1,
-					.values = { { "label", "b;cls", COLUMN_INT64, list == NULL } } };
+	struct member_fields fields = {
+		.image_name = "image",
+		.image = "a;jpg",
+		.is_listed = list != NULL,
+		.n_values = 1,
+		.values = { { .name = "label", .extensions = "b;cls", .kind = COLUMN_INT64, .optional = list == NULL } }
+	};
 	struct shard_reader reader = { .fd = -1, .bytes = data, .n_bytes = size, .name = "x.mds", .err = &err };
 	struct shard_stamp stamp = { .n_bytes = size };
 	struct extents_builder b = { 0 };

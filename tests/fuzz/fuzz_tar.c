@@ -26,11 +26,13 @@ static void check(const struct extents *ix, size_t size)
 static void scan(const uint8_t *data, size_t size)
 {
 	struct dataset_error err = { "", 0 };
-	struct member_fields fields = { .image_name = "image",
-					.image = "jpg;png",
-					.n_values = 2,
-					.values = { { "label", "cls", COLUMN_INT64, true },
-						    { "text", "txt;json", COLUMN_TEXT, true } } };
+	struct member_fields fields = {
+		.image_name = "image",
+		.image = "jpg;png",
+		.n_values = 2,
+		.values = { { .name = "label", .extensions = "cls", .kind = COLUMN_INT64, .optional = true },
+			    { .name = "text", .extensions = "txt;json", .kind = COLUMN_TEXT, .optional = true } }
+	};
 	struct shard_reader reader = { .fd = -1, .bytes = data, .n_bytes = size, .name = "x.tar", .err = &err };
 	struct shard_stamp stamp = { .n_bytes = size };
 	struct extents_builder b = { 0 };

@@ -61,12 +61,14 @@ static void check(const struct extents *ix, const uint8_t *data, size_t size)
 static void scan(const uint8_t *data, size_t size, bool is_listed)
 {
 	struct dataset_error err = { "", 0 };
-	struct member_fields fields = { .image_name = "image",
-					.image = "jpg;png",
-					.is_listed = is_listed,
-					.n_values = is_listed ? 2 : 0,
-					.values = { { "label", "cls", COLUMN_INT64, true },
-						    { "text", "txt;json", COLUMN_TEXT, true } } };
+	struct member_fields fields = {
+		.image_name = "image",
+		.image = "jpg;png",
+		.is_listed = is_listed,
+		.n_values = is_listed ? 2 : 0,
+		.values = { { .name = "label", .extensions = "cls", .kind = COLUMN_INT64, .optional = true },
+			    { .name = "text", .extensions = "txt;json", .kind = COLUMN_TEXT, .optional = true } }
+	};
 	struct shard_reader reader = { .fd = -1, .bytes = data, .n_bytes = size, .name = "x.zip", .err = &err };
 	struct shard_stamp stamp = { .n_bytes = size };
 	struct extents_builder b = { .has_content = true };

@@ -60,7 +60,9 @@ def test_batches_of_a_list_are_those_of_its_parts(daemon, parts):
     rows = []
     for i, part in enumerate(parts):
         for images, labels in batchd.DataLoader(part, job=f"part{i}", **options):
-            rows += [(x.tobytes() if hasattr(x, "tobytes") else x.numpy().tobytes(), int(y)) for x, y in zip(images, labels)]
+            rows += [
+                (x.tobytes() if hasattr(x, "tobytes") else x.numpy().tobytes(), int(y)) for x, y in zip(images, labels)
+            ]
     concat = torch.utils.data.ConcatDataset([list(range(len(listed(p)))) for p in parts])
     assert len(concat) == len(rows)
     for rank in range(2):
@@ -84,7 +86,9 @@ def test_arrays_are_gathered_from_their_parts(daemon, tmp_path):
     for i, a in enumerate(x):
         numpy.save(tmp_path / f"{i}.npy", a)
     whole = numpy.concatenate(x)
-    loader = batchd.DataLoader([f"npy:{tmp_path}/{i}.npy" for i in range(3)], batch_size=32, shuffle=True, arrays="numpy")
+    loader = batchd.DataLoader(
+        [f"npy:{tmp_path}/{i}.npy" for i in range(3)], batch_size=32, shuffle=True, arrays="numpy"
+    )
     seen = []
     for batch in loader:
         images = batch[0] if isinstance(batch, (tuple, list)) else batch

@@ -383,7 +383,6 @@ def test_captions_numbers_and_bytes_are_webdatasets(tmp_path):
 @pytest.mark.parametrize(
     "fields, words",
     [
-        ("#text=txt", "no image among them"),
         ("#=jpg", "a name or an extension that is empty"),
         ("#image=jpg,image=png", "twice"),
         ("#image=", "a name or an extension that is empty"),

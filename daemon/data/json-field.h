@@ -1,0 +1,17 @@
+/* One value of a JSON object as a sample's value. */
+#ifndef BATCHD_JSON_FIELD_H
+#define BATCHD_JSON_FIELD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/block.h"
+#include "data/columns.h"
+
+/* Adds the value of `key` to `values` as text: a string as it is, numbers in decimal, true and false as 1 and 0, lists and
+ * objects as JSON. *kind is what it would be by itself: COLUMN_TEXT, COLUMN_INT64 or COLUMN_FLOAT32. 1; 0 where the bytes
+ * are no object, or the value is null or absent; -ENOMEM or the meter's error. */
+int json_field_add(struct text *values, const char *bytes, size_t n, const char *key, enum column_kind *kind,
+		   uint64_t *at, size_t *n_value);
+
+#endif

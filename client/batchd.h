@@ -140,16 +140,18 @@ struct batchd_options {
 	uint32_t num_workers; /* 0: the daemon decides */
 	uint32_t n_slots;     /* batches ahead, this trainer's own included; 0: the daemon decides */
 	uint64_t seed;
-	uint64_t incarnation;   /* of the job; a higher one ends every session of a lower one */
-	int shuffle, drop_last; /* booleans */
-	int apply_exif;         /* turn images upright */
-	int own_batches;        /* the trainer sends its index batches with batchd_push. A sample that they name more
+	uint64_t incarnation; /* of the job; a higher one ends every session of a lower one */
+	int shuffle;          /* 0, 1, or from 2 on the size of a window: shards come in a random order, and samples at
+	                            * random from a window of so many that moves over them */
+	int drop_last;        /* boolean */
+	int apply_exif;       /* turn images upright */
+	int own_batches;      /* the trainer sends its index batches with batchd_push. A sample that they name more
 	                         * than once is augmented anew each time, on every rank */
-	int writable;           /* 0: a batch is private to this process and becomes writable at the first write (needs
+	int writable;         /* 0: a batch is private to this process and becomes writable at the first write (needs
 	                         * SIGSEGV; a previously installed handler is called for every other fault). 1: writable
 	                         * from the start, also for system calls, at the price of fresh page tables for every
 	                         * batch. In both cases no other process sees the writes. */
-	int autostart;          /* start a daemon for this user if none answers (default 1) */
+	int autostart;        /* start a daemon for this user if none answers (default 1) */
 	/* Called during batchd_open while the daemon does long work: when a signal handler has run, and otherwise about
 	 * once a second. phase: "index", "memory", "gpu" (the daemon allocates memory on the GPU, for which it may have
 	 * to start the driver), "daemon" or "producer" (not there yet; seconds), or "" while nothing is known. total is

@@ -541,6 +541,8 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 
 	batchd_options_init(&o);
 	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	if (o.shuffle < 0)
+		o.shuffle = 1;
 	loader_reap();
 	do {
 		choose_address(&away, &o, address);

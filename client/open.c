@@ -119,7 +119,7 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.batch_size = l->group_rows;
 	open.own_batch_size = o->mode == BATCHD_SHARE ? o->batch_size : 0;
 	open.policy = (Batchd__Wire__Policy)o->policy;
-	open.shuffle = !!o->shuffle;
+	open.shuffle = (uint32_t)o->shuffle;
 	open.seed = o->seed;
 	open.drop_last = o->drop_last && o->mode != BATCHD_SHARE; /* see slices.c */
 	open.repeats = o->repeats;

@@ -22,7 +22,7 @@ static void resume_describe(const struct batchd_loader *l, struct token *t)
 		.seed = l->options.seed,
 		.batch_size = l->link->info.batch_size,
 		.consumers = resume_consumers(l),
-		.shuffle = l->options.shuffle,
+		.shuffle = (uint64_t)l->options.shuffle,
 		.own_batches = l->own_batches,
 		.repeats = l->repeats,
 		.epoch_rows = l->epoch_rows,
@@ -111,8 +111,8 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 		return refuse_data(l, t);
 	if (!t->own_batches && t->seed != l->options.seed)
 		return resume_refuse(l, "seed", t->seed, l->options.seed);
-	if (!t->own_batches && t->shuffle != !!l->options.shuffle)
-		return resume_refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
+	if (!t->own_batches && t->shuffle != (uint64_t)l->options.shuffle)
+		return resume_refuse(l, "shuffle", t->shuffle, (uint64_t)l->options.shuffle);
 	if (t->repeats != l->repeats)
 		return resume_refuse(l, "repeats", t->repeats, l->repeats);
 	if (t->epoch_rows != l->epoch_rows)

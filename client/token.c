@@ -80,7 +80,7 @@ int token_write(const struct token *t, char *buf, size_t size)
 
 	token_put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id,
 		  t->n_samples, t->pipeline_id);
-	token_put(&w, " seed=%" PRIu64 " shuffle=%d own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle,
+	token_put(&w, " seed=%" PRIu64 " shuffle=%" PRIu64 " own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle,
 		  t->own_batches, t->batch_size, t->consumers);
 	token_put(&w, " repeats=%" PRIu64 " rows=%" PRIu64, t->repeats, t->epoch_rows);
 	token_put(&w,
@@ -195,7 +195,7 @@ static bool read_fields(const char *text, struct token *t)
 {
 	return get_number(text, "data", 16, &t->content_id) && get_number(text, "samples", 10, &t->n_samples) &&
 	       get_number(text, "pipeline", 16, &t->pipeline_id) && get_number(text, "seed", 10, &t->seed) &&
-	       get_flag(text, "shuffle", &t->shuffle) && get_flag(text, "own", &t->own_batches) &&
+	       get_number(text, "shuffle", 10, &t->shuffle) && get_flag(text, "own", &t->own_batches) &&
 	       get_number(text, "batch", 10, &t->batch_size) && get_number(text, "consumers", 10, &t->consumers) &&
 	       get_number(text, "repeats", 10, &t->repeats) && get_number(text, "rows", 10, &t->epoch_rows) &&
 	       get_number(text, "epoch", 10, &t->epoch) && get_number(text, "base", 10, &t->base) &&

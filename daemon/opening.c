@@ -73,6 +73,16 @@ static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
 	return true;
 }
 
+/* A window moves over samples in their order, which the list of a blend with weights does not have. */
+static bool cannot_order(struct opening *o, const struct loader_spec *spec)
+{
+	if (spec->shuffle <= 1 || !dataset_blend(o->recipe.dataset))
+		return false;
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "shuffle",
+		     "a window does not go with weights: shuffle a blend with weights as a whole (shuffle=True)");
+	return true;
+}
+
 static void opening_open_pipeline(struct opening *o, const struct loader_spec *spec)
 {
 	struct pipeline_error err;
@@ -155,7 +165,7 @@ static void open_source(struct opening *o)
 	}
 	if (dataset_n(o->recipe.dataset) == 0)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
-	else if (!lacks_fields(o, spec) && !refuses_kinds(o, spec))
+	else if (!lacks_fields(o, spec) && !cannot_order(o, spec) && !refuses_kinds(o, spec))
 		opening_open_pipeline(o, spec);
 }
 

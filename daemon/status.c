@@ -307,6 +307,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	if (spec->share)
 		set_text(o, "policy", group_policy_name(spec->policy));
 	daemon_status_set(o, "shuffle", json_boolean(spec->shuffle));
+	daemon_status_set(o, "shuffle_window", json_integer(spec->shuffle > 1 ? spec->shuffle : 0));
 	daemon_status_set(o, "drop_last", json_boolean(spec->drop_last));
 	if (spec->repeats > 1)
 		set_int(o, "repeats", spec->repeats);

@@ -168,7 +168,8 @@ static struct plan_spec plan_spec_of(const struct loader *l, uint64_t epoch, uin
 				   .world_size = l->spec.share ? 1 : l->spec.world_size,
 				   .shuffle = l->spec.shuffle,
 				   .drop_last = l->spec.drop_last,
-				   .blend = dataset_blend(l->recipe.dataset) };
+				   .blend = dataset_blend(l->recipe.dataset),
+				   .shards = l->recipe.dataset };
 }
 
 static void plan_task_run(struct pool_task *t)

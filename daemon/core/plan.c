@@ -14,6 +14,7 @@
 
 #include "core/mt19937.h"
 #include "core/plan-blend.h"
+#include "core/plan-window.h"
 
 struct plan {
 	atomic_uint refs;
@@ -72,6 +73,11 @@ uint64_t plan_spec_bytes(const struct plan_spec *spec)
 	if ((!spec->shuffle && !spec->blend) || !plan_spec_n_per_rank(spec)) {
 		return sizeof(struct plan);
 	}
+	if (spec->shuffle > 1 && !__builtin_mul_overflow(spec->n_samples, each, &bytes)) {
+		uint64_t more = plan_window_bytes(spec);
+
+		return bytes > UINT64_MAX - more ? UINT64_MAX : bytes + more;
+	}
 	return __builtin_mul_overflow(spec->n_samples, spec->blend ? 2 * each : each, &bytes) ? UINT64_MAX : bytes;
 }
 
@@ -107,6 +113,9 @@ static int make_order(struct plan *p)
 	if (!p->order32 && !p->order64) {
 		return -ENOMEM;
 	}
+	if (p->spec.shuffle > 1) {
+		return plan_window(&p->spec, p->order32, p->order64);
+	}
 	if (p->spec.shuffle) {
 		plan_shuffle(p);
 	}
@@ -140,6 +149,7 @@ int plan_create(const struct plan_spec *spec, struct plan **out)
 		}
 	}
 	p->spec.blend = NULL; /* borrowed */
+	p->spec.shards = NULL;
 	*out = p;
 	return 0;
 }

@@ -21,7 +21,9 @@ struct plan_spec {
 	uint64_t n_rows;  /* positions of an epoch; 0, or more than there are: all */
 	uint32_t repeats; /* a sample comes so often, each time in the next position; 0: once */
 	uint32_t world_size;
-	bool shuffle, drop_last;
+	uint32_t shuffle; /* 0: no; 1: all samples; more: by shard, with a window of so many samples */
+	bool drop_last;
+	const struct dataset *shards; /* borrowed while the plan is made: for a window. NULL: one shard */
 	const struct dataset_blend
 		*blend; /* borrowed while the plan is made; its parts have n_samples together. NULL: none */
 };

@@ -134,6 +134,13 @@ static void blend_destroy(struct dataset *ds)
 	free(m);
 }
 
+static uint64_t blend_shard_end(const struct dataset *ds, uint32_t i)
+{
+	const struct dataset_part *part = &((const struct blend *)ds)->plan.part[i];
+
+	return part->first + part->n;
+}
+
 static const struct dataset_ops blend_ops = {
 	.destroy = blend_destroy,
 	.gather = blend_gather,
@@ -142,6 +149,7 @@ static const struct dataset_ops blend_ops = {
 	.value = blend_value,
 	.name = blend_name,
 	.class_name = blend_class_name,
+	.shard_end = blend_shard_end,
 };
 
 /* ---- opening ---- */
@@ -350,6 +358,7 @@ int blend_open(const struct dataset_source *source, const char *rest, blend_open
 		dataset_destroy(&m->base);
 		return r;
 	}
+	m->base.n_shards = m->plan.n;
 	m->base.blend = spec.has_weights ? &m->plan : NULL;
 	m->base.id = identify(m, OF_SAMPLES);
 	m->base.cache_id = identify(m, OF_CACHE);

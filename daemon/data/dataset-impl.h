@@ -21,6 +21,8 @@ struct dataset_ops {
 	/* Only with a fingerprint. */
 	void (*compare)(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
 			char *text, size_t size);
+	/* With n_shards. */
+	uint64_t (*shard_end)(const struct dataset *ds, uint32_t i);
 	/* For both. */
 	void (*name)(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
@@ -36,6 +38,7 @@ struct dataset {
 	uint64_t server;            /* see dataset_server; a device number, or 1 for a data set without one */
 	const uint8_t *fingerprint; /* FINGERPRINT_BYTES, owned by the kind; NULL: none */
 	uint32_t n_classes;
+	uint32_t n_shards;             /* 0: it is one piece */
 	const struct dataset_blend *blend; /* owned by the kind; NULL: a sample comes once an epoch */
 	bool is_image;
 	int label; /* number of the field "label", set by dataset_add_field; 0: none */

@@ -131,6 +131,17 @@ uint64_t dataset_server(const struct dataset *ds)
 	return ds->server;
 }
 
+uint32_t dataset_n_shards(const struct dataset *ds)
+{
+	return ds->n_shards ? ds->n_shards : 1;
+}
+
+void dataset_shard(const struct dataset *ds, uint32_t i, uint64_t *first, uint64_t *end)
+{
+	*first = i ? ds->ops->shard_end(ds, i - 1) : 0;
+	*end = ds->n_shards ? ds->ops->shard_end(ds, i) : ds->n;
+}
+
 const struct dataset_blend *dataset_blend(const struct dataset *ds)
 {
 	return ds->blend;

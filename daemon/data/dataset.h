@@ -67,6 +67,11 @@ void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
 
+/* The pieces that are read best from begin to end: shards, or the parts of a blend. They follow each other. At least 1. */
+uint32_t dataset_n_shards(const struct dataset *ds);
+/* Its samples are first..end - 1. */
+void dataset_shard(const struct dataset *ds, uint32_t i, uint64_t *first, uint64_t *end);
+
 /* Data sets that are one, with weights: an epoch has dataset_n samples, of which each part gives as many as its weight
  * says, every one of its samples as often as any other, or once more. */
 struct dataset_blend {

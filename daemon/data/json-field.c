@@ -35,11 +35,10 @@ static int add_value(struct text *values, const json_t *value, enum column_kind 
 		return add_dump(values, value, at, n_value);
 	}
 	*kind = json_is_real(value) ? COLUMN_FLOAT32 : COLUMN_INT64;
-	*n_value = (size_t)(json_is_real(value)
-				    ? snprintf(number, sizeof(number), "%.17g", json_real_value(value))
-				    : snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
-					       json_is_integer(value) ? json_integer_value(value)
-								      : (json_int_t)json_is_true(value)));
+	*n_value = (size_t)(json_is_real(value) ? snprintf(number, sizeof(number), "%.17g", json_real_value(value))
+						: snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+							   json_is_integer(value) ? json_integer_value(value)
+										  : (json_int_t)json_is_true(value)));
 	return text_add(values, number, *n_value, at);
 }
 

@@ -168,6 +168,13 @@ static const char *packed_class_name(const struct dataset *ds, uint32_t i)
 	return class_folders_name(&((const struct packed *)ds)->folders, i);
 }
 
+static uint64_t packed_shard_end(const struct dataset *ds, uint32_t i)
+{
+	const struct extents_shard *s = &((const struct packed *)ds)->index.shards[i];
+
+	return s->first + s->n;
+}
+
 static const struct dataset_ops packed_ops = {
 	.destroy = packed_destroy,
 	.gather = packed_gather,
@@ -177,6 +184,7 @@ static const struct dataset_ops packed_ops = {
 	.compare = packed_compare,
 	.name = packed_name,
 	.class_name = packed_class_name,
+	.shard_end = packed_shard_end,
 };
 
 /* ---- opening ---- */
@@ -546,6 +554,7 @@ static void packed_describe(struct packed *p, const struct opening *o)
 
 	p->shards.names.meter = NULL; /* of the opening */
 	p->base.n = p->index.n;
+	p->base.n_shards = p->index.n_shards;
 	p->base.memory_bytes = sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards) +
 			       class_folders_memory_bytes(&p->folders);
 	p->base.n_classes = p->folders.labels ? (uint32_t)p->folders.n : 0;

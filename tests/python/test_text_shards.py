@@ -128,11 +128,17 @@ def test_a_label_of_json_goes_with_its_picture(daemon, samples, tmp_path):
     files = sorted(samples.rglob("*.jpg"))[:20]
     members = []
     for i, path in enumerate(files):
-        members += [(f"{i:03}.jpg", path.read_bytes()), (f"{i:03}.json", b'{"class": %d, "text": "no. %d"}' % (i * 3, i))]
+        members += [
+            (f"{i:03}.jpg", path.read_bytes()),
+            (f"{i:03}.json", b'{"class": %d, "text": "no. %d"}' % (i * 3, i)),
+        ]
     put_tar(tmp_path / "p.tar", members)
     fields = ("image", "label", "text")
     loader = batchd.DataLoader(
-        f"tar:{tmp_path}/p.tar#image=jpg,label=json:class,text=json:text", fields=fields, batch_size=5, transform="val224"
+        f"tar:{tmp_path}/p.tar#image=jpg,label=json:class,text=json:text",
+        fields=fields,
+        batch_size=5,
+        transform="val224",
     )
     n = 0
     for images, labels, texts in loader:

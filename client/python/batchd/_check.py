@@ -55,6 +55,16 @@ def dataset(value):
     )
 
 
+def shuffle(value):
+    """As C has it: 0, 1, or the size of a window."""
+    if isinstance(value, str):
+        name, colon, size = value.partition(":")
+        if name == "window" and (not colon or size.isdigit() and 2 <= int(size) < 2**31):
+            return int(size) if colon else 10000
+        raise ValueError(f"shuffle must be True, False, 'window' or 'window:SAMPLES' from 2 on, not {value!r}")
+    return int(bool(value))
+
+
 def text(what, value):
     """As bytes for C, or None."""
     if value is None:

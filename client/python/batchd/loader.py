@@ -324,6 +324,8 @@ class DataLoader:
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
                   sampler's own)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
+                  (shuffle="window" or "window:SAMPLES", by default 10000: shards in a random order, and samples at
+                  random from a window that moves over them, for data that is read best in sequence)
     sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of
                   drop_last as well. A sample that comes more than once is augmented anew each time, on every rank
     repeats       repeated augmentation: each sample comes so many times in an epoch, one behind the other in the epoch's
@@ -613,7 +615,7 @@ class DataLoader:
             bool(asked.autostart),
         )
         o.shuffle, o.drop_last, o.apply_exif = (
-            bool(asked.shuffle),
+            _check.shuffle(asked.shuffle),
             self.drop_last and not o.own_batches,
             bool(asked.apply_exif),
         )

@@ -35,9 +35,10 @@ static int add_part(struct source *s, const char *part, struct fault *f)
 	int r = source_open(&one, part + n_weight, f);
 
 	if (r == 0 && (strstr(one.dataset, ";;") || strncmp(one.dataset, "blend:", 6) == 0 || one.reopen))
-		r = fault_set(f, BATCHD_E_INVALID,
-			      "blend: '%.200s': expected a data set of files without ';;' in its name, no blend, no memory:",
-			      part);
+		r = fault_set(
+			f, BATCHD_E_INVALID,
+			"blend: '%.200s': expected a data set of files without ';;' in its name, no blend, no memory:",
+			part);
 	if (r == 0 && one.n_fds > WIRE_MAX_FDS - s->n_fds)
 		r = fault_set(f, BATCHD_E_INVALID, "blend: more than %d files and folders to open", WIRE_MAX_FDS);
 	snprintf(text, sizeof text, "%s%.*s%u@", s->dataset[strlen(s->dataset) - 1] == ':' ? "" : ";;",

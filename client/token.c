@@ -80,8 +80,8 @@ int token_write(const struct token *t, char *buf, size_t size)
 
 	token_put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id,
 		  t->n_samples, t->pipeline_id);
-	token_put(&w, " seed=%" PRIu64 " shuffle=%" PRIu64 " own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle,
-		  t->own_batches, t->batch_size, t->consumers);
+	token_put(&w, " seed=%" PRIu64 " shuffle=%" PRIu64 " own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed,
+		  t->shuffle, t->own_batches, t->batch_size, t->consumers);
 	token_put(&w, " repeats=%" PRIu64 " rows=%" PRIu64, t->repeats, t->epoch_rows);
 	token_put(&w,
 		  " epoch=%" PRIu64 " base=%" PRIu64 " next=%" PRIu64 " last=%d given=%" PRIu64 " order=%016" PRIx64,

@@ -15,7 +15,7 @@ struct token {
 	/* consumers: trainers that an epoch is divided among */
 	uint64_t content_id, n_samples, pipeline_id, seed, batch_size, consumers;
 	uint64_t repeats, epoch_rows; /* as in batchd_options; 1 or more, and 0: all */
-	uint64_t shuffle; /* as in batchd_options */
+	uint64_t shuffle;             /* as in batchd_options */
 	bool own_batches;
 	uint64_t epoch, base, next;      /* the first step that was not given out yet */
 	bool last;                       /* there is no such step: the epoch is over */

@@ -90,10 +90,9 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 	     comma = strchr(comma + 1, ','))
 		if (comma[1] != '/')
 			return false;
-	for (const char *next = strstr(paths, "::");
-	     (config_is_word(kind, "tar") || config_is_word(kind, "mds") || config_is_word(kind, "zip") ||
-	      config_is_word(kind, "arrow")) &&
-	     next;
+	for (const char *next = strstr(paths, "::"); (config_is_word(kind, "tar") || config_is_word(kind, "mds") ||
+						      config_is_word(kind, "zip") || config_is_word(kind, "arrow")) &&
+						     next;
 	     next = strstr(next + 2, "::"))
 		if (next[2] != '/')
 			return false;
@@ -102,7 +101,8 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = { "imagefolder", "files", "tar", "mds", "zip", "arrow", "npy", "random", "serve" };
+	static const char *const kinds[] = { "imagefolder", "files", "tar",    "mds",  "zip",
+					     "arrow",       "npy",   "random", "serve" };
 	const char *colon = strchr(source, ':');
 
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {

@@ -84,9 +84,12 @@ START_TEST(test_every_sample_of_a_list_is_given_out_on_any_number_of_ranks)
 	struct dataset_blend blend = { .n = 2, .part = { { 0, 7, 3 }, { 7, 50, 1 } } };
 
 	for (uint32_t world = 1; world <= 8; world++) {
-		struct plan_spec spec = {
-			.n_samples = 57, .seed = 3, .epoch = 2, .world_size = world, .shuffle = world % 2, .blend = &blend
-		};
+		struct plan_spec spec = { .n_samples = 57,
+					  .seed = 3,
+					  .epoch = 2,
+					  .world_size = world,
+					  .shuffle = world % 2,
+					  .blend = &blend };
 		struct plan *whole, *rest;
 		uint64_t n = 0;
 

@@ -38,7 +38,7 @@ struct preview {
 	uint8_t *view; /* one view */
 	struct contact_sheet *sheet;
 	json_t *bad;
-	json_t *samples;             /* of each picture: its other fields */
+	json_t *samples;              /* of each picture: its other fields */
 	struct batchd_mix_row *mixed; /* --mix: how each picture is made of all of them, which lie in pictures */
 	uint8_t *pictures;
 };

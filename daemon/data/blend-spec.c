@@ -130,6 +130,7 @@ int blend_spec_parse(char *text, struct blend_spec *out, struct dataset_error *e
 	if (!r && !out->n) {
 		return bad_blend("", "expected a data set", err);
 	}
-	return !r && out->has_seed && !out->has_weights ? bad_blend("seed", "it is for weights, and there are none", err)
-							: r;
+	return !r && out->has_seed && !out->has_weights
+		       ? bad_blend("seed", "it is for weights, and there are none", err)
+		       : r;
 }

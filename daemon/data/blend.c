@@ -47,7 +47,7 @@ static struct dataset *find_part(const struct dataset *ds, uint64_t *index)
 }
 
 static int blend_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
-		    struct dataset_error *err)
+		      struct dataset_error *err)
 {
 	struct dataset *part = find_part(ds, &index);
 
@@ -86,7 +86,8 @@ static const char *blend_class_name(const struct dataset *ds, uint32_t i)
 }
 
 /* How many of the indices from the first on lie in one part; their numbers there. */
-static size_t run_of(const struct blend *m, unsigned k, const uint64_t *indices, size_t n, uint64_t local[GATHER_AT_ONCE])
+static size_t run_of(const struct blend *m, unsigned k, const uint64_t *indices, size_t n,
+		     uint64_t local[GATHER_AT_ONCE])
 {
 	size_t run = 0;
 
@@ -99,7 +100,7 @@ static size_t run_of(const struct blend *m, unsigned k, const uint64_t *indices,
 }
 
 static int blend_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
-		      struct dataset_error *err)
+			struct dataset_error *err)
 {
 	struct blend *m = (struct blend *)ds;
 	size_t item_bytes[DATASET_MAX_FIELDS] = { 0 }, run;
@@ -166,8 +167,9 @@ static int open_part(const struct dataset_source *source, const struct blend_par
 	struct dataset_source one = *source;
 
 	if (blend_is_kind(p->spec, "blend:") || blend_is_kind(p->spec, "serve:") || blend_is_kind(p->spec, "memory:")) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "blend: '%.100s': a blend has data sets of files, no blend, serve: or memory:", p->spec);
+		return dataset_fail(
+			err, DATASET_E_INVALID, -EINVAL,
+			"blend: '%.100s': a blend has data sets of files, no blend, serve: or memory:", p->spec);
 	}
 	if (p->n_fds > source->n_fds - *n_fds ||
 	    (!p->n_fds && !source->access->trusted && !blend_is_kind(p->spec, "random:"))) {
@@ -330,7 +332,7 @@ static int open_parts(struct blend *m, const struct dataset_source *source, cons
 }
 
 int blend_open(const struct dataset_source *source, const char *rest, blend_open_part_fn *open, struct dataset **out,
-	     struct dataset_error *err)
+	       struct dataset_error *err)
 {
 	struct blend *m;
 	struct blend_spec spec;

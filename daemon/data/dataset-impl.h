@@ -38,7 +38,7 @@ struct dataset {
 	uint64_t server;            /* see dataset_server; a device number, or 1 for a data set without one */
 	const uint8_t *fingerprint; /* FINGERPRINT_BYTES, owned by the kind; NULL: none */
 	uint32_t n_classes;
-	uint32_t n_shards;             /* 0: it is one piece */
+	uint32_t n_shards;                 /* 0: it is one piece */
 	const struct dataset_blend *blend; /* owned by the kind; NULL: a sample comes once an epoch */
 	bool is_image;
 	int label; /* number of the field "label", set by dataset_add_field; 0: none */
@@ -71,7 +71,7 @@ int tar_open(const struct dataset_source *source, const char *rest, struct datas
 /* open: dataset_open, for the parts. */
 typedef int blend_open_part_fn(const struct dataset_source *source, struct dataset **out, struct dataset_error *err);
 int blend_open(const struct dataset_source *source, const char *rest, blend_open_part_fn *open, struct dataset **out,
-	     struct dataset_error *err);
+	       struct dataset_error *err);
 int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 

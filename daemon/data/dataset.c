@@ -15,7 +15,7 @@
 enum { MAX_SPEC_BYTES = 8256 };
 
 static int open_blend(const struct dataset_source *source, const char *rest, struct dataset **out,
-		    struct dataset_error *err)
+		      struct dataset_error *err)
 {
 	return blend_open(source, rest, dataset_open, out, err);
 }

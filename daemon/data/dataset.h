@@ -83,7 +83,7 @@ struct dataset_blend {
 	} part[64];
 };
 const struct dataset_blend *dataset_blend(const struct dataset *ds); /* NULL: each sample comes once */
-uint64_t dataset_memory_bytes(const struct dataset *ds);         /* memory that it takes while it is open */
+uint64_t dataset_memory_bytes(const struct dataset *ds);             /* memory that it takes while it is open */
 /* Whether another machine or process serves its files: 0 when they are all on local disks, else a number that differs
  * between file systems. Only READ_WAIT is useful then. */
 uint64_t dataset_server(const struct dataset *ds);

@@ -125,7 +125,9 @@ class Delivery:
         inside = {k for begin, end in stacks for k in range(begin, end)}
         try:
             for begin, end in stacks:
-                stacked[begin] = self._take_stack(at, [(k, array) for k, _, array in arrays if begin <= k < end], stream)
+                stacked[begin] = self._take_stack(
+                    at, [(k, array) for k, _, array in arrays if begin <= k < end], stream
+                )
             for number, name, array in reversed(arrays):
                 if number in inside:
                     continue

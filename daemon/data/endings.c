@@ -1,6 +1,5 @@
-/* The order of a folder is torchvision's, so every file that torchvision lists has its number, even if this decoder
- * cannot read it. A data set with only such files would fail at its first batch; in a data set with some of them they
- * would be replaced. So the opening reports them. For a large data set only a part is checked, at equal distances. */
+/* What a list names has its number, even if this decoder cannot read it. A data set with only such files would fail at
+ * its first batch; in a data set with some of them they would be replaced. So the opening reports them. For a large data set only a part is checked, at equal distances. */
 #include "data/endings.h"
 
 #include <stdbool.h>
@@ -14,7 +13,7 @@
 enum { MOST_LOOKED_AT = 65536, NAME_BYTES = 4096 };
 
 /* Image formats that are not decoded. For any other ending the content decides. */
-static const char *const unread[] = { ".tif", ".tiff" };
+static const char *const unread[] = { ".avif", ".heic", ".heif", ".jxl", ".jp2", ".svg", ".tga" };
 enum { N_UNREAD = sizeof unread / sizeof *unread };
 
 static unsigned endings_find(const char *name)

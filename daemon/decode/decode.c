@@ -12,6 +12,7 @@
 #include "decode/png.h"
 #include "decode/pnm.h"
 #include "decode/raster.h"
+#include "decode/tiff-tags.h"
 #include "decode/webp.h"
 #include "util/clock.h"
 
@@ -87,6 +88,7 @@ void decoder_close(struct decoder *d)
 	case FORMAT_BMP:
 	case FORMAT_PNM:
 	case FORMAT_GIF:
+	case FORMAT_TIFF:
 		raster_reader_close(d->raster);
 		break;
 	default:
@@ -116,14 +118,16 @@ static enum image_format decode_sniff(const uint8_t *b, size_t n)
 		return FORMAT_PNM;
 	if (n >= 6 && (memcmp(b, "GIF87a", 6) == 0 || memcmp(b, "GIF89a", 6) == 0))
 		return FORMAT_GIF;
+	if (tiff_begins(b, n))
+		return FORMAT_TIFF;
 	return 0;
 }
 
 const char *image_format_name(enum image_format format)
 {
 	static const char *const names[N_FORMATS] = {
-		[FORMAT_JPEG] = "jpeg", [FORMAT_PNG] = "png", [FORMAT_WEBP] = "webp",
-		[FORMAT_BMP] = "bmp",   [FORMAT_PNM] = "pnm", [FORMAT_GIF] = "gif"
+		[FORMAT_JPEG] = "jpeg", [FORMAT_PNG] = "png", [FORMAT_WEBP] = "webp", [FORMAT_BMP] = "bmp",
+		[FORMAT_PNM] = "pnm",   [FORMAT_GIF] = "gif", [FORMAT_TIFF] = "tiff"
 	};
 
 	return names[format];
@@ -131,16 +135,8 @@ const char *image_format_name(enum image_format format)
 
 static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
 {
-	static const struct {
-		const char *magic, *name;
-	} known[] = { { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" } };
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
-		size_t n_magic = strlen(known[i].magic);
-
-		if (n >= n_magic && memcmp(b, known[i].magic, n_magic) == 0)
-			return image_fail(err, IMAGE_E_FORMAT, "%s file; " DECODE_FORMATS " are read", known[i].name);
-	}
+	if (n >= 1 && b[0] == '<')
+		return image_fail(err, IMAGE_E_FORMAT, "a text file; " DECODE_FORMATS " are read");
 	if (n < 4)
 		return image_fail(err, IMAGE_E_FORMAT, "a file of %zu bytes is no image", n);
 	return image_fail(err, IMAGE_E_FORMAT, "begins with bytes %02x %02x %02x %02x; " DECODE_FORMATS " are read",
@@ -189,6 +185,7 @@ static int open_stored(struct decoder *d, enum image_format format, const uint8_
 	case FORMAT_BMP:
 	case FORMAT_PNM:
 	case FORMAT_GIF:
+	case FORMAT_TIFF:
 		return open_raster(d, format, bytes, n_bytes, err);
 	default:
 		return refuse_format(bytes, n_bytes, err);
@@ -211,7 +208,7 @@ static int decode_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, 
 		return outcome;
 
 	d->stored.format = format;
-	d->turn = apply_exif ? d->stored.orientation : 1;
+	d->turn = apply_exif || format == FORMAT_TIFF ? d->stored.orientation : 1;
 	*info = d->stored;
 	if (d->turn >= 5) {
 		info->width = d->stored.height;
@@ -310,6 +307,7 @@ static int read_stored(struct decoder *d, struct region_px want, struct image *o
 	case FORMAT_BMP:
 	case FORMAT_PNM:
 	case FORMAT_GIF:
+	case FORMAT_TIFF:
 		return raster_reader_region(d->raster, want, &d->pixels, out, err);
 	default:
 		break;

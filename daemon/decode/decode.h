@@ -24,16 +24,25 @@ struct decode_limits {
 };
 extern const struct decode_limits decode_limits_default;
 
-enum image_format { FORMAT_JPEG = 1, FORMAT_PNG, FORMAT_WEBP, FORMAT_BMP, FORMAT_PNM, FORMAT_GIF, N_FORMATS };
+enum image_format {
+	FORMAT_JPEG = 1,
+	FORMAT_PNG,
+	FORMAT_WEBP,
+	FORMAT_BMP,
+	FORMAT_PNM,
+	FORMAT_GIF,
+	FORMAT_TIFF,
+	N_FORMATS
+};
 
 struct image_info {
 	enum image_format format;
 	uint32_t width, height; /* as decoder_region will see them: after EXIF orientation if that is applied */
-	int orientation;        /* EXIF, 1..8; 1 when absent */
+	int orientation; /* EXIF, 1..8; 1 when absent. A TIFF is turned upright in any case, as Pillow does it. */
 };
 
 /* The formats that are read, for a message. */
-#define DECODE_FORMATS "JPEG, PNG, WebP, BMP, PNM and GIF"
+#define DECODE_FORMATS "JPEG, PNG, WebP, BMP, PNM, GIF and TIFF"
 /* A format's name in lower case. */
 const char *image_format_name(enum image_format format);
 

@@ -8,6 +8,7 @@
 #include "decode/bmp.h"
 #include "decode/gif.h"
 #include "decode/pnm.h"
+#include "decode/tiff.h"
 
 enum { KEEP_BYTES = 16 << 20 };
 
@@ -19,10 +20,13 @@ struct raster_reader {
 	struct scratch unpacked;
 	struct pnm_text text;
 	struct scratch tables;
+	struct tiff_memory tiff_memory;
+	struct cpu_budget budget;
 	union {
 		struct bmp bmp;
 		struct pnm pnm;
 		struct gif gif;
+		struct tiff tiff;
 	};
 };
 
@@ -42,6 +46,7 @@ static void raster_trim(struct raster_reader *r, size_t keep_bytes)
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		if (all[i]->size_bytes > keep_bytes)
 			scratch_finish(all[i]);
+	tiff_memory_trim(&r->tiff_memory, keep_bytes);
 }
 
 void raster_reader_destroy(struct raster_reader *r)
@@ -102,14 +107,19 @@ int raster_reader_open(struct raster_reader *r, enum image_format format, const 
 	r->format = format;
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
-	int outcome = raster_read(r, err);
+	cpu_budget_begin(&r->budget, r->limits->max_ns);
+	int outcome = format == FORMAT_TIFF ? tiff_read(bytes, n_bytes, &r->tiff, err) : raster_read(r, err);
 
 	if (outcome)
 		return outcome;
-	info->width = raster_rows(r)->width;
-	info->height = raster_rows(r)->height;
-	info->orientation = 1;
-	return raster_check_size(r, kinds[format], info->width, info->height, err);
+	bool tiff = format == FORMAT_TIFF;
+	info->width = tiff ? r->tiff.width : raster_rows(r)->width;
+	info->height = tiff ? r->tiff.height : raster_rows(r)->height;
+	info->orientation = tiff ? r->tiff.orientation : 1;
+	outcome = raster_check_size(r, kinds[format], info->width, info->height, err);
+	if (!outcome && tiff)
+		outcome = tiff_check_chunks(&r->tiff, n_bytes, r->limits->max_px, err);
+	return outcome;
 }
 
 static int raster_unpack(struct raster_reader *r, struct image_error *err)
@@ -126,6 +136,8 @@ static int raster_unpack(struct raster_reader *r, struct image_error *err)
 int raster_reader_region(struct raster_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 			 struct image_error *err)
 {
+	if (r->format == FORMAT_TIFF)
+		return tiff_region(&r->tiff, r->bytes, want, &r->tiff_memory, pixels, out, &r->budget, err);
 	int outcome = raster_unpack(r, err);
 
 	return outcome ? outcome : raw_rows_region(raster_rows(r), want, pixels, out);

@@ -1,4 +1,4 @@
-/* The formats that store plain or simply packed rows: BMP, PNM and a GIF's first frame. */
+/* The formats that store plain or simply packed rows: BMP, PNM, TIFF and a GIF's first frame. */
 #ifndef BATCHD_RASTER_H
 #define BATCHD_RASTER_H
 

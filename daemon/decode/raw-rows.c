@@ -61,6 +61,17 @@ static void index_span(const struct raw_layout *l, const uint8_t *row, uint32_t 
 	}
 }
 
+/* Undoes the multiplication by transparency. */
+static void divided_span(const struct raw_layout *l, const uint8_t *p, uint32_t n, uint8_t *rgb)
+{
+	for (uint32_t i = 0; i < n; i++, p += l->step, rgb += 3)
+		for (int c = 0; c < 3; c++) {
+			unsigned alpha = p[l->at[3]], v = alpha ? p[l->at[c]] * 255u / alpha : 0;
+
+			rgb[c] = (uint8_t)(v < 255 ? v : 255);
+		}
+}
+
 static void bytes_span(const struct raw_layout *l, const uint8_t *p, uint32_t n, uint8_t *rgb)
 {
 	if (l->step == 3 && l->at[0] == 0 && l->at[1] == 1 && l->at[2] == 2) {
@@ -186,7 +197,10 @@ static void raw_span(const struct raw_layout *l, const uint8_t *row, uint32_t x,
 		index_span(l, row, x, n, rgb);
 		break;
 	case RAW_BYTES:
-		bytes_span(l, p, n, rgb);
+		if (l->multiplied)
+			divided_span(l, p, n, rgb);
+		else
+			bytes_span(l, p, n, rgb);
 		break;
 	case RAW_CMYK:
 		cmyk_span(l, p, n, rgb);
@@ -204,6 +218,16 @@ static void raw_span(const struct raw_layout *l, const uint8_t *row, uint32_t x,
 	}
 }
 
+void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct image *out)
+{
+	for (uint32_t i = 0; i < out->height; i++) {
+		uint32_t stored = r->bottom_up ? r->height - 1 - (y + i) : y + i;
+
+		raw_span(&r->layout, r->data + stored * r->stride_bytes, x, out->width,
+			 out->rgb + i * out->stride_bytes);
+	}
+}
+
 int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct image *out)
 {
 	size_t stride = (size_t)want.width * 3;
@@ -212,10 +236,6 @@ int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scra
 	if (!rgb)
 		return -ENOMEM;
 	*out = (struct image){ rgb, stride, want.width, want.height };
-	for (uint32_t i = 0; i < want.height; i++, rgb += stride) {
-		uint32_t y = want.y + i, stored = r->bottom_up ? r->height - 1 - y : y;
-
-		raw_span(&r->layout, r->data + stored * r->stride_bytes, want.x, want.width, rgb);
-	}
+	raw_rows_convert(r, want.x, want.y, out);
 	return 0;
 }

@@ -23,6 +23,7 @@ struct raw_layout {
 	enum raw_kind kind;
 	enum raw_number number; /* of RAW_GREY and RAW_SCALED */
 	bool big_endian;        /* its bytes */
+	bool multiplied;        /* RAW_BYTES: at[3] is the transparency by which the colours were multiplied */
 	uint8_t bits, step, at[4], channels;
 	uint32_t max_value, scale;
 	uint8_t table[256][3];
@@ -43,6 +44,8 @@ void raw_grey_table(struct raw_layout *l);
 /* The layout of `bits` a pixel with `table` black, and white where the bit is set. */
 void raw_bilevel(struct raw_layout *l, bool inverted);
 
+/* Converts the rectangle of out's size that begins at x, y. */
+void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct image *out);
 /* Converts `want`, which lies in the picture, into `pixels`. Returns 0 or -ENOMEM. */
 int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct image *out);
 

@@ -25,23 +25,24 @@ def test_a_missing_file_is_named_once(daemon, samples, tmp_path):
 
 
 def test_kinds_of_files_that_are_not_decoded_are_told_at_opening(daemon, tmp_path):
-    """A folder of such files alone is refused with advice; in a mixed one they keep their numbers, as in torchvision,
-    and the log reports them."""
+    """A list of such files alone is refused with advice; in a mixed one they keep their numbers, and the log reports
+    them."""
     image = pytest.importorskip("PIL.Image")
-    for kind in ("tif", "tiff"):
-        (tmp_path / "only" / kind).mkdir(parents=True)
-        for i in range(3):
-            image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "only" / kind / f"{i}.{kind}")
+    names = [f"{i}.{kind}" for kind in ("avif", "jxl") for i in range(3)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"not read")
+    (tmp_path / "only").write_text("".join(f"{name}\t0\n" for name in names))
     with pytest.raises(
         batchd.BadDataError,
-        match=r"6 of 6 files are .tif, .tiff files, which batchd does not decode: JPEG, PNG, .* are read; .*batchd.serve",
+        match=r"6 of 6 files are .avif, .jxl files, which batchd does not decode: JPEG, PNG, .* are read; .*batchd.serve",
     ):
-        batchd.DataLoader(f"imagefolder:{tmp_path}/only", 2)
+        batchd.DataLoader(f"files:{tmp_path}/only", 2)
     for i in range(3):
-        image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "only" / "tif" / f"z{i}.png")
-    loader = batchd.DataLoader(f"imagefolder:{tmp_path}/only", 2)
+        image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / f"z{i}.png")
+    (tmp_path / "some").write_text("".join(f"{name}\t0\n" for name in [*names, "z0.png", "z1.png", "z2.png"]))
+    loader = batchd.DataLoader(f"files:{tmp_path}/some", 2)
     assert len(loader.dataset) == 9
-    assert "kinds-not-read" in daemon.output() and "6 of 9 files are .tif, .tiff files" in daemon.output()
+    assert "kinds-not-read" in daemon.output() and "6 of 9 files are .avif, .jxl files" in daemon.output()
 
 
 def test_a_daemon_says_once_that_it_stops(make_daemon):

@@ -16,7 +16,7 @@ struct tiff_kind {
 	uint64_t photometric, format, fill;
 	uint64_t bits, n_samples, n_extra;
 	int extra; /* the kind of the first; all others are unknown */
-	bool packed, separate;
+	bool packed, separate, tiled;
 };
 
 /* The one value of a tag that has one for each sample; UINT64_MAX: they differ. */
@@ -41,6 +41,7 @@ static bool read_kind(const struct tiff *t, struct tiff_kind *k)
 	k->n_extra = tags->tag[TIFF_EXTRA].n;
 	k->packed = t->compression != TIFF_PLAIN;
 	k->separate = tiff_number(tags, TIFF_PLANES, 1) == 2;
+	k->tiled = tags->tag[TIFF_STRIP_OFFSETS].n == 0;
 	if (k->n_samples == 0 || k->n_samples > MAX_SAMPLES || k->n_extra > k->n_samples)
 		return false;
 	if (n_bits > 1 && n_bits < k->n_samples)
@@ -139,6 +140,8 @@ static bool rgb_layout(const struct tiff_kind *k, bool big_endian, struct raw_la
 		return false;
 	if (k->fill != 1 && (k->n_samples != 3 || bytes != 1))
 		return false;
+	if (missing && k->separate && k->tiled && !k->packed)
+		return false; /* Pillow takes rows at the picture's edge from wrong places */
 	tiff_bytes(l, (unsigned)k->n_samples * bytes, high, bytes + high, 2 * bytes + high, 3 * bytes + high);
 	l->multiplied = k->extra == EXTRA_MULTIPLIED || (missing && k->separate && k->packed);
 	return !l->multiplied || (k->separate ? k->packed : bytes == 1);

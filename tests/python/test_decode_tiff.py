@@ -119,8 +119,9 @@ def test_every_kind_of_pixels(decoder, order, compression):
             pixels = values(rng, size, n_samples, bits, dtype)
             for grid in ({}, {"rows": 3}, {"tile": (16, 16)}, {"tile": (32, 16), "big": True}):
                 for planes in (False, True) if in_planes else (False,):
-                    if planes and compression == PLAIN and np.dtype(dtype).itemsize > 1:
-                        continue
+                    if planes and compression == PLAIN:
+                        if np.dtype(dtype).itemsize > 1 or ("tile" in grid and name == "RGB and ()"):
+                            continue
                     data = tiff(pixels, order=order, compression=compression, planes=planes, **grid, **options)
                     what = f"{name} {size} {grid} {planes} {order} {compression}"
                     check(decoder, data, what)

@@ -16,7 +16,7 @@ _batchctl() {
 	tune) options="--transform --batch-size --seconds --rounds --most-workers --no-torch --python --svg --write --json --quiet --help" ;;
 	trace) options="--time --out --merge --socket --json --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
-	preview) options="--out --transform --op --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
+	preview) options="--out --transform --op --mix --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;

@@ -46,6 +46,7 @@ complete -c batchctl -n "__fish_seen_subcommand_from verify preview load" -l exi
 
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l out -r -F -d "PNG file to write"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l op -x -a "RandAugment TrivialAugmentWide AutoAugment AugMix" -d "One op over its magnitudes"
+complete -c batchctl -n "__fish_seen_subcommand_from preview" -l mix -x -d "Rows as a batch mixes them"
 complete -c batchctl -n "__fish_seen_subcommand_from preview top" -l n -x -d "How many"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l columns -x -d "Pictures in a row"
 complete -c batchctl -n "__fish_seen_subcommand_from preview load" -l epoch -x -d "Epoch of order and augmentation"

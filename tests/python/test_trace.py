@@ -106,9 +106,10 @@ def test_it_lies_on_the_profilers_clock(build, daemon, samples, tmp_path):
     given = found["X", "given a batch"]
     assert len(calls) >= 13 and given
     first, last = min(e["ts"] for e in calls), max(e["ts"] + e["dur"] for e in calls)
-    # Batches are made while the loop runs; the daemon may have begun before its first call.
+    # Batches are made while the loop runs; the daemon may have begun before its first call, and goes on with the next
+    # epoch behind the last.
     inside = [e for e in given if first - 2e6 < e["ts"] < last]
-    assert len(inside) >= 0.9 * len(given)
+    assert len(inside) >= len(calls) - 1
 
 
 def test_without_a_recording_there_is_no_memory_for_it(daemon, samples):

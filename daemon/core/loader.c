@@ -172,6 +172,12 @@ static struct plan_spec plan_spec_of(const struct loader *l, uint64_t epoch, uin
 				   .shards = l->recipe.dataset };
 }
 
+/* Its order is a list of all samples: it takes memory, and time to make. */
+static bool has_list(const struct loader *l)
+{
+	return l->spec.shuffle || dataset_blend(l->recipe.dataset);
+}
+
 static void plan_task_run(struct pool_task *t)
 {
 	struct plan_task *task = container_of(t, struct plan_task, task);
@@ -249,11 +255,11 @@ static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t
 
 uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes)
 {
+	unsigned n = 2;
+	if (l->spec.own_batches || l->spec.served || !has_list(l))
+		return 0;
 	struct plan_spec spec = plan_spec_of(l, 0, 0);
 	uint64_t one = plan_spec_bytes(&spec), most = free_bytes / 4 * 3;
-	unsigned n = 2;
-	if (!l->spec.shuffle || l->spec.own_batches || l->spec.served)
-		return 0;
 	for (unsigned i = 0; i < 4 && n > 0; i++)
 		n -= l->plans[i].plan != NULL;
 	while (n > 0 && one > most / n)
@@ -336,7 +342,7 @@ static struct plan *on_order(struct stream_host *h, uint64_t epoch, uint64_t bas
 {
 	struct loader *l = loader_of(h);
 	struct plan_entry *e = find_plan(l, epoch, base);
-	bool cheap = !l->spec.shuffle || dataset_n(l->recipe.dataset) <= INLINE_PLAN;
+	bool cheap = !has_list(l) || dataset_n(l->recipe.dataset) <= INLINE_PLAN;
 	if (l->failed)
 		return NULL;
 	if (!e && cheap)

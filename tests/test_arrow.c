@@ -194,6 +194,76 @@ START_TEST(test_nulls_are_refused_in_wanted_rows_alone)
 }
 END_TEST
 
+static void put32(size_t at, size_t value)
+{
+	uint32_t narrow = (uint32_t)value;
+
+	memcpy(bytes + at, &narrow, 4);
+}
+
+static void put16s(size_t at, const uint16_t *values, size_t n)
+{
+	memcpy(bytes + at, values, n * sizeof(*values));
+}
+
+/* A stream of columns of truth values that share one table, whose keys of metadata share one table too. */
+static void make_shared_keys(unsigned n_columns, unsigned n_keys)
+{
+	static const uint16_t message[] = { 12, 12, 8, 10, 4, 0 }, schema[] = { 8, 8, 0, 4 },
+			      column[] = { 18, 12, 0, 0, 8, 0, 0, 0, 4 }, pair[] = { 8, 8, 4, 0 };
+	enum { AT = 8, MESSAGE = AT + 16, SCHEMA = AT + 44, COLUMNS = AT + 56 };
+	size_t layout = COLUMNS + 4 + 4 * (size_t)n_columns, field = layout + 20, keys = field + 20;
+	size_t entry = keys + 4 + 4 * (size_t)n_keys, end = entry + 16;
+
+	ck_assert_uint_le(end + 8, sizeof(bytes));
+	memset(bytes, 0, sizeof(bytes));
+	put32(0, UINT32_MAX);
+	put32(4, end - AT);
+	put32(AT, MESSAGE - AT);
+	put16s(AT + 4, message, 6);
+	put32(MESSAGE, MESSAGE - (AT + 4));
+	put32(MESSAGE + 4, SCHEMA - (MESSAGE + 4));
+	put16s(MESSAGE + 8, (const uint16_t[]){ 4, 1 }, 2); /* version, a schema */
+	put16s(SCHEMA - 12, schema, 4);
+	put32(SCHEMA, 12);
+	put32(SCHEMA + 4, COLUMNS - (SCHEMA + 4));
+	put32(COLUMNS, n_columns);
+	for (size_t at = COLUMNS + 4; at < layout; at += 4) {
+		put32(at, field - at);
+	}
+	put16s(layout, column, 9);
+	put32(field, field - layout);
+	put32(field + 4, keys - (field + 4));
+	bytes[field + 8] = ARROW_BOOL;
+	put16s(field + 12, pair, 4);
+	put32(keys, n_keys);
+	for (size_t at = keys + 4; at < entry; at += 4) {
+		put32(at, entry - at);
+	}
+	put32(entry, entry - (field + 12));
+	put32(entry + 4, 4);
+	put32(entry + 8, 3); /* the key, of three bytes */
+	put32(end, UINT32_MAX);
+	n_bytes = end + 8;
+}
+
+START_TEST(test_keys_that_all_columns_share_are_counted)
+{
+	/* Proves that the work of reading a schema has a bound, which a list of keys that many columns share does not
+	 * go round. */
+	struct arrow_index ix;
+
+	make_shared_keys(100, 100);
+	ck_assert_int_eq(arrow_load(n_bytes, "l=l", NULL, PLENTY, &ix), -EINVAL);
+	ck_assert_msg(strstr(err.text, "there is no column 'l'") != NULL, "%s", err.text);
+	arrow_index_finish(&ix);
+	make_shared_keys(900, 1000);
+	ck_assert_int_eq(arrow_load(n_bytes, "l=l", NULL, PLENTY, &ix), -EINVAL);
+	ck_assert_msg(strstr(err.text, "more than 1048576 keys of metadata") != NULL, "%s", err.text);
+	arrow_index_finish(&ix);
+}
+END_TEST
+
 START_TEST(test_what_is_not_read_is_refused_by_name)
 {
 	/* Compressed buffers, columns that are not there, two images. */
@@ -250,6 +320,7 @@ int main(void)
 	tcase_add_test(t, test_no_damaged_byte_leads_outside_of_the_file);
 	tcase_add_test(t, test_numbers_of_rows_are_checked_against_the_buffers);
 	tcase_add_test(t, test_nulls_are_refused_in_wanted_rows_alone);
+	tcase_add_test(t, test_keys_that_all_columns_share_are_counted);
 	tcase_add_test(t, test_what_is_not_read_is_refused_by_name);
 	tcase_add_test(t, test_memory_is_charged_before_it_is_taken);
 	suite_add_tcase(s, t);

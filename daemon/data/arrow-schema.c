@@ -13,10 +13,14 @@ enum { KEY_VALUE_KEY, KEY_VALUE_VALUE };
 enum { FIELD_NAME, FIELD_NULLABLE, FIELD_TYPE, FIELD_TYPE_TABLE, FIELD_DICTIONARY, FIELD_CHILDREN, FIELD_METADATA };
 enum { SCHEMA_ENDIANNESS, SCHEMA_FIELDS, SCHEMA_METADATA };
 
+/* Tables may share what they refer to, so a small file can have many keys: in every column those of one list. */
+enum { MOST_KEYS = 1 << 20 };
+
 struct parse {
 	struct arrow_schema *schema;
 	struct shard_reader *reader;
 	uint64_t at;
+	uint64_t n_keys; /* that were looked at */
 };
 
 const char *arrow_type_name(const struct arrow_field *f)
@@ -60,12 +64,13 @@ static bool arrow_is_text(const struct flat_vector *v, const char *text)
 	return v->n == strlen(text) && !memcmp(v->items, text, v->n);
 }
 
-/* The value of a key in a field's or the schema's metadata. */
-static struct flat_vector find_metadata(const struct flat_table *t, unsigned slot, const char *key)
+/* The value of a key in a field's or the schema's metadata. With too many keys, none is found. */
+static struct flat_vector find_metadata(struct parse *p, const struct flat_table *t, unsigned slot, const char *key)
 {
 	struct flat_vector all = flat_vector(t, slot, 4);
 
-	for (uint32_t i = 0; i < all.n; i++) {
+	p->n_keys += all.n;
+	for (uint32_t i = 0; i < all.n && p->n_keys <= MOST_KEYS; i++) {
 		struct flat_table pair = flat_item(t, &all, i);
 		struct flat_vector k = flat_string(&pair, KEY_VALUE_KEY);
 
@@ -77,10 +82,10 @@ static struct flat_vector find_metadata(const struct flat_table *t, unsigned slo
 }
 
 /* HuggingFace's ArrayND: its storage is lists in lists, and its metadata "[[28, 28], \"uint8\"]". */
-static void take_shape(const struct flat_table *t, struct arrow_field *f)
+static void take_shape(struct parse *p, const struct flat_table *t, struct arrow_field *f)
 {
-	struct flat_vector name = find_metadata(t, FIELD_METADATA, "ARROW:extension:name");
-	struct flat_vector text = find_metadata(t, FIELD_METADATA, "ARROW:extension:metadata");
+	struct flat_vector name = find_metadata(p, t, FIELD_METADATA, "ARROW:extension:name");
+	struct flat_vector text = find_metadata(p, t, FIELD_METADATA, "ARROW:extension:metadata");
 	json_t *all, *shape;
 
 	if (!text.n || text.n > 256 || name.n < 9 || !memmem(name.items, name.n, "ExtensionType", 13) ||
@@ -230,7 +235,7 @@ static int add_field(struct parse *p, const struct flat_table *t, unsigned depth
 	}
 	f->first_buffer = s->n_buffers;
 	s->n_buffers += (unsigned)n_buffers;
-	take_shape(t, f);
+	take_shape(p, t, f);
 	for (uint32_t i = 0; !r && i < children.n; i++) {
 		struct flat_table child = flat_item(t, &children, i);
 
@@ -240,14 +245,14 @@ static int add_field(struct parse *p, const struct flat_table *t, unsigned depth
 	return r;
 }
 
-static int take_features(struct arrow_schema *s, const struct flat_table *t)
+static int take_features(struct parse *p, const struct flat_table *t)
 {
-	struct flat_vector v = find_metadata(t, SCHEMA_METADATA, "huggingface");
+	struct flat_vector v = find_metadata(p, t, SCHEMA_METADATA, "huggingface");
 
 	if (v.n) {
-		s->features = strndup((const char *)v.items, v.n);
+		p->schema->features = strndup((const char *)v.items, v.n);
 	}
-	return v.n && !s->features ? -ENOMEM : 0;
+	return v.n && !p->schema->features ? -ENOMEM : 0;
 }
 
 int arrow_schema_parse(const struct flat_table *table, struct arrow_schema *out, struct shard_reader *r, uint64_t at)
@@ -259,7 +264,7 @@ int arrow_schema_parse(const struct flat_table *table, struct arrow_schema *out,
 	if (flat_int(table, SCHEMA_ENDIANNESS, 2, 0)) {
 		return shard_reader_refuse(r, at, "its numbers are big-endian, which are not read");
 	}
-	result = take_features(out, table);
+	result = take_features(&p, table);
 	if (result < 0) {
 		return dataset_fail_errno(r->err, -result, r->name);
 	}
@@ -270,6 +275,9 @@ int arrow_schema_parse(const struct flat_table *table, struct arrow_schema *out,
 	}
 	if (table->in && table->in->broken) {
 		return shard_reader_refuse(r, at, "its schema has a place outside of itself: damaged?");
+	}
+	if (p.n_keys > MOST_KEYS) {
+		return shard_reader_refuse(r, at, "its schema has more than %d keys of metadata", MOST_KEYS);
 	}
 	return result;
 }

@@ -328,7 +328,8 @@ static bool run_escape(struct runs *s, unsigned code)
 	}
 }
 
-int bmp_unpack(struct bmp *b, const uint8_t *bytes, size_t n_bytes, struct scratch *indices, struct image_error *err)
+int bmp_unpack(struct bmp *b, const uint8_t *bytes, size_t n_bytes, struct scratch *indices, struct cpu_budget *budget,
+	       struct image_error *err)
 {
 	struct runs s = { .file = bytes, .end = bytes + n_bytes, .width = b->rows.width, .nibbles = b->nibbles };
 
@@ -340,6 +341,8 @@ int bmp_unpack(struct bmp *b, const uint8_t *bytes, size_t n_bytes, struct scrat
 	while (s.n_out < s.n_all && s.end - s.in >= 2) {
 		unsigned n = s.in[0], value = s.in[1];
 
+		if (!cpu_budget_spend(budget, 1)) /* ends of lines and empty runs give no pixels */
+			return IMAGE_E_TIME;
 		s.in += 2;
 		if (n)
 			write_run(&s, n, (uint8_t)value);

@@ -12,7 +12,8 @@ struct bmp {
 
 /* Returns 0 or an IMAGE_E_ outcome. The rows are the file's, borrowed. */
 int bmp_read(const uint8_t *bytes, size_t n_bytes, struct bmp *b, struct image_error *err);
-/* Unpacks run lengths into `indices`. Returns 0, an IMAGE_E_ outcome or -ENOMEM. */
-int bmp_unpack(struct bmp *b, const uint8_t *bytes, size_t n_bytes, struct scratch *indices, struct image_error *err);
+/* Unpacks run lengths into `indices`. Returns 0, an IMAGE_E_ outcome, -ENOMEM, or IMAGE_E_TIME without a text. */
+int bmp_unpack(struct bmp *b, const uint8_t *bytes, size_t n_bytes, struct scratch *indices, struct cpu_budget *budget,
+	       struct image_error *err);
 
 #endif

@@ -291,12 +291,14 @@ static void clear_codes(struct gif_codes *t, unsigned code_bits)
 }
 
 static int read_codes(const struct gif *g, struct gif_codes *t, struct gif_input *in, struct gif_canvas *c,
-		      struct image_error *err)
+		      struct cpu_budget *budget, struct image_error *err)
 {
 	clear_codes(t, g->code_bits);
 	for (;;) {
 		int code = next_code(in, t->n_bits);
 
+		if (!cpu_budget_spend(budget, 1)) /* codes that clear the table give no pixels */
+			return IMAGE_E_TIME;
 		if (code < 0 || ((unsigned)code == t->clear + 1 && !read_more(in)))
 			return gif_cut_short(err);
 		if ((unsigned)code == t->clear)
@@ -313,7 +315,7 @@ static int read_codes(const struct gif *g, struct gif_codes *t, struct gif_input
 }
 
 int gif_unpack(struct gif *g, const uint8_t *bytes, size_t n_bytes, struct scratch *indices, struct scratch *tables,
-	       struct image_error *err)
+	       struct cpu_budget *budget, struct image_error *err)
 {
 	size_t n_canvas = (size_t)g->rows.width * g->rows.height;
 	struct gif_codes *t = (struct gif_codes *)scratch_reserve(tables, sizeof(*t));
@@ -330,7 +332,7 @@ int gif_unpack(struct gif *g, const uint8_t *bytes, size_t n_bytes, struct scrat
 				.height = g->height,
 				.step = g->interlaced ? 8 : 1,
 				.pass = g->interlaced };
-	int outcome = read_codes(g, t, &in, &c, err);
+	int outcome = read_codes(g, t, &in, &c, budget, err);
 
 	g->rows.data = canvas;
 	return outcome;

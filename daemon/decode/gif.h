@@ -14,8 +14,9 @@ struct gif {
 
 /* Returns 0 or an IMAGE_E_ outcome. */
 int gif_read(const uint8_t *bytes, size_t n_bytes, struct gif *g, struct image_error *err);
-/* Unpacks the frame onto its canvas, in `indices`. Returns 0, an IMAGE_E_ outcome or -ENOMEM. */
+/* Unpacks the frame onto its canvas, in `indices`. Returns 0, an IMAGE_E_ outcome, -ENOMEM, or IMAGE_E_TIME without a
+ * text. */
 int gif_unpack(struct gif *g, const uint8_t *bytes, size_t n_bytes, struct scratch *indices, struct scratch *tables,
-	       struct image_error *err);
+	       struct cpu_budget *budget, struct image_error *err);
 
 #endif

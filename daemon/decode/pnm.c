@@ -163,6 +163,7 @@ int pnm_read(const uint8_t *bytes, size_t n_bytes, struct pnm *p, struct image_e
 
 struct plain {
 	const struct pnm *pnm;
+	struct cpu_budget *budget;
 	const uint8_t *next, *end; /* of the file */
 	bool in_comment;           /* at the end of a block */
 	char *block;               /* a token begun in the block before, and the block without comments */
@@ -283,6 +284,8 @@ static int read_numbers(struct plain *s, struct image_error *err)
 	while (s->n_out < s->n_all) {
 		int outcome;
 
+		if (!cpu_budget_spend(s->budget, BLOCK_BYTES))
+			return IMAGE_E_TIME;
 		if (s->next < s->end)
 			read_block(s);
 		else if (s->n_half > 0)
@@ -300,6 +303,8 @@ static int read_bits(struct plain *s, struct image_error *err)
 {
 	while (s->n_out < s->n_all && s->next < s->end) {
 		s->n_block = 0;
+		if (!cpu_budget_spend(s->budget, BLOCK_BYTES))
+			return IMAGE_E_TIME;
 		read_block(s);
 		for (size_t i = 0; i < s->n_block; i++) {
 			char c = s->block[i];
@@ -315,9 +320,10 @@ static int read_bits(struct plain *s, struct image_error *err)
 	return 0;
 }
 
-int pnm_read_text(struct pnm *p, const uint8_t *bytes, size_t n_bytes, struct pnm_text *t, struct image_error *err)
+int pnm_read_text(struct pnm *p, const uint8_t *bytes, size_t n_bytes, struct pnm_text *t, struct cpu_budget *budget,
+		  struct image_error *err)
 {
-	struct plain s = { .pnm = p, .next = bytes + p->data_at, .end = bytes + n_bytes };
+	struct plain s = { .pnm = p, .budget = budget, .next = bytes + p->data_at, .end = bytes + n_bytes };
 	struct raw_layout *l = &p->rows.layout;
 	bool bits = l->kind == RAW_INDEX;
 	size_t n_left = n_bytes - p->data_at, n_block = n_left < BLOCK_BYTES ? n_left : BLOCK_BYTES;

@@ -19,7 +19,8 @@ struct pnm_text {
 bool pnm_begins(const uint8_t *bytes, size_t n_bytes);
 /* Returns 0 or an IMAGE_E_ outcome. The rows are the file's, borrowed. */
 int pnm_read(const uint8_t *bytes, size_t n_bytes, struct pnm *p, struct image_error *err);
-/* Reads numbers in text into t->values. Returns 0, an IMAGE_E_ outcome or -ENOMEM. */
-int pnm_read_text(struct pnm *p, const uint8_t *bytes, size_t n_bytes, struct pnm_text *t, struct image_error *err);
+/* Reads numbers in text into t->values. Returns 0, an IMAGE_E_ outcome, -ENOMEM, or IMAGE_E_TIME without a text. */
+int pnm_read_text(struct pnm *p, const uint8_t *bytes, size_t n_bytes, struct pnm_text *t, struct cpu_budget *budget,
+		  struct image_error *err);
 
 #endif

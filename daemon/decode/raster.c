@@ -17,11 +17,11 @@ struct raster_reader {
 	enum image_format format;           /* 0 while closed */
 	const uint8_t *bytes;               /* borrowed */
 	size_t n_bytes;
+	struct cpu_budget budget; /* of the open file */
 	struct scratch unpacked;
 	struct pnm_text text;
 	struct scratch tables;
 	struct tiff_memory tiff_memory;
-	struct cpu_budget budget;
 	union {
 		struct bmp bmp;
 		struct pnm pnm;
@@ -64,6 +64,10 @@ void raster_reader_close(struct raster_reader *r)
 	raster_trim(r, KEEP_BYTES);
 }
 
+static const char *const kinds[N_FORMATS] = {
+	[FORMAT_BMP] = "BMP", [FORMAT_PNM] = "PNM", [FORMAT_GIF] = "GIF", [FORMAT_TIFF] = "TIFF"
+};
+
 static int raster_check_size(const struct raster_reader *r, const char *kind, uint32_t width, uint32_t height,
 			     struct image_error *err)
 {
@@ -100,10 +104,6 @@ static int raster_read(struct raster_reader *r, struct image_error *err)
 int raster_reader_open(struct raster_reader *r, enum image_format format, const uint8_t *bytes, size_t n_bytes,
 		       struct image_info *info, struct image_error *err)
 {
-	static const char *const kinds[N_FORMATS] = {
-		[FORMAT_BMP] = "BMP", [FORMAT_PNM] = "PNM", [FORMAT_GIF] = "GIF"
-	};
-
 	r->format = format;
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
@@ -125,11 +125,11 @@ int raster_reader_open(struct raster_reader *r, enum image_format format, const 
 static int raster_unpack(struct raster_reader *r, struct image_error *err)
 {
 	if (r->format == FORMAT_BMP && r->bmp.packed)
-		return bmp_unpack(&r->bmp, r->bytes, r->n_bytes, &r->unpacked, err);
+		return bmp_unpack(&r->bmp, r->bytes, r->n_bytes, &r->unpacked, &r->budget, err);
 	if (r->format == FORMAT_PNM && r->pnm.text)
-		return pnm_read_text(&r->pnm, r->bytes, r->n_bytes, &r->text, err);
+		return pnm_read_text(&r->pnm, r->bytes, r->n_bytes, &r->text, &r->budget, err);
 	if (r->format == FORMAT_GIF)
-		return gif_unpack(&r->gif, r->bytes, r->n_bytes, &r->unpacked, &r->tables, err);
+		return gif_unpack(&r->gif, r->bytes, r->n_bytes, &r->unpacked, &r->tables, &r->budget, err);
 	return 0;
 }
 
@@ -140,5 +140,12 @@ int raster_reader_region(struct raster_reader *r, struct region_px want, struct 
 		return tiff_region(&r->tiff, r->bytes, want, &r->tiff_memory, pixels, out, &r->budget, err);
 	int outcome = raster_unpack(r, err);
 
-	return outcome ? outcome : raw_rows_region(raster_rows(r), want, pixels, out);
+	if (outcome == 0)
+		outcome = raw_rows_region(raster_rows(r), want, pixels, &r->budget, out);
+	if (outcome == IMAGE_E_TIME)
+		return image_fail(err, IMAGE_E_TIME,
+				  "%s that takes more than %.3g s of processor time to decode "
+				  "(limits.image_time in the daemon's configuration)",
+				  kinds[r->format], (double)r->limits->max_ns / 1e9);
+	return outcome;
 }

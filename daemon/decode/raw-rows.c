@@ -228,7 +228,8 @@ void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct i
 	}
 }
 
-int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct image *out)
+int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct cpu_budget *budget,
+		    struct image *out)
 {
 	size_t stride = (size_t)want.width * 3;
 	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
@@ -236,6 +237,12 @@ int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scra
 	if (!rgb)
 		return -ENOMEM;
 	*out = (struct image){ rgb, stride, want.width, want.height };
-	raw_rows_convert(r, want.x, want.y, out);
+	for (uint32_t i = 0; i < want.height; i++, rgb += stride) {
+		struct image row = { rgb, stride, want.width, 1 };
+
+		if (!cpu_budget_spend(budget, want.width))
+			return IMAGE_E_TIME;
+		raw_rows_convert(r, want.x, want.y + i, &row);
+	}
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "image/image.h"
+#include "util/cpu-budget.h"
 
 enum raw_kind {
 	RAW_INDEX,  /* `bits` (1, 2, 4 or 8) of a pixel, from the high bit down: its place in `table` */
@@ -46,7 +47,8 @@ void raw_bilevel(struct raw_layout *l, bool inverted);
 
 /* Converts the rectangle of out's size that begins at x, y. */
 void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct image *out);
-/* Converts `want`, which lies in the picture, into `pixels`. Returns 0 or -ENOMEM. */
-int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct image *out);
+/* Converts `want`, which lies in the picture, into `pixels`. Returns 0, -ENOMEM, or IMAGE_E_TIME without a text. */
+int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct cpu_budget *budget,
+		    struct image *out);
 
 #endif

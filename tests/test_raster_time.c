@@ -1,0 +1,104 @@
+/* Files of formats that are only unpacked, and that take long for what they give: the limit on processor time holds for
+ * them too. */
+#include "decode/decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "suite.h"
+
+static uint8_t *bytes;
+static size_t n_bytes;
+
+/* A file that begins with `head` and goes on with the byte. */
+static void make(const void *head, size_t n_head, size_t n, int fill)
+{
+	bytes = malloc(n);
+	n_bytes = n;
+	ck_assert_ptr_nonnull(bytes);
+	memset(bytes, fill, n);
+	memcpy(bytes, head, n_head);
+}
+
+/* Codes of one bit that clear the table, again and again. */
+static void make_gif(void)
+{
+	static const char head[] = "GIF89a\x10\0\x10\0\0\0\0,\0\0\0\0\x10\0\x10\0\0\0";
+
+	make(head, sizeof(head) - 1, 3 << 20, 0xff);
+}
+
+static void make_pnm(void)
+{
+	static const char head[] = "P3 1000 1000 255\n";
+
+	make(head, sizeof(head) - 1, 12 << 20, '#');
+	for (size_t i = sizeof(head); i < n_bytes; i += 2)
+		bytes[i] = '\n';
+}
+
+/* Run lengths that end lines of no pixels. */
+static void make_bmp(void)
+{
+	static const uint8_t head[54] = {
+		'B', 'M', [10] = 54, [14] = 40, [18] = 16, [22] = 16, [26] = 1, [28] = 8, [30] = 1
+	};
+
+	make(head, sizeof(head), 20 << 20, 0);
+}
+
+static void make_graymap(void)
+{
+	static const char head[] = "P5 3000 3000 100\n";
+
+	make(head, sizeof(head) - 1, sizeof(head) - 1 + 3000 * 3000, 7);
+}
+
+static int decode(uint64_t max_ns, struct image_error *err)
+{
+	struct decode_limits limits = decode_limits_default;
+	struct decoder *d;
+	struct image_info info;
+	struct image out;
+	int r;
+
+	limits.max_ns = max_ns;
+	d = decoder_create(&limits);
+	ck_assert_ptr_nonnull(d);
+	memset(err, 0, sizeof(*err));
+	r = decoder_open(d, bytes, n_bytes, true, &info, err);
+	ck_assert_msg(r == 0, "%s", err->text);
+	r = decoder_region(d, (struct region_px){ 0, 0, info.width, info.height }, &out, err);
+	decoder_destroy(d);
+	return r;
+}
+
+START_TEST(test_a_file_that_takes_too_long_is_refused)
+{
+	/* With the smallest limit, the second look at the clock is beyond it. Under the usual one, the file ends first. */
+	static const struct {
+		void (*make)(void);
+		int whole;
+	} files[] = { { make_gif, IMAGE_E_CORRUPT },
+		      { make_pnm, IMAGE_E_CORRUPT },
+		      { make_bmp, IMAGE_E_CORRUPT },
+		      { make_graymap, 0 } };
+	struct image_error err;
+
+	files[_i].make();
+	ck_assert_int_eq(decode(1, &err), IMAGE_E_TIME);
+	ck_assert_msg(strstr(err.text, "limits.image_time") != NULL, "%s", err.text);
+	ck_assert_int_eq(decode(decode_limits_default.max_ns, &err), files[_i].whole);
+	free(bytes);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *c = tcase_create("raster time");
+	Suite *s = suite_create("raster time");
+
+	tcase_add_loop_test(c, test_a_file_that_takes_too_long_is_refused, 0, 4);
+	suite_add_tcase(s, c);
+	return suite_run(s);
+}

@@ -194,6 +194,26 @@ START_TEST(test_nulls_are_refused_in_wanted_rows_alone)
 }
 END_TEST
 
+START_TEST(test_rows_that_are_not_wanted_are_checked_too)
+{
+	/* Rows that no sample is have no values to check, so their number may be any: so many that their bytes are
+	 * again few in 64 bits, or that to count them one by one takes years. */
+	static const uint8_t outer[] = { 0x05 };
+	static const uint64_t lies[] = { 1ull << 61, (1ull << 61) - 1, 1ull << 60, (1ull << 63) - 1, 1ull << 40 };
+	struct arrow_rows some = { outer, 3 };
+
+	for (size_t i = 0; i < 2 * sizeof(lies) / sizeof(lies[0]); i++) {
+		struct arrow_index ix;
+
+		take_seed("nulls");
+		ck_assert_uint_ge(put_number(3, lies[i / 2]), 3);
+		ck_assert_int_lt(arrow_load(n_bytes, i % 2 ? "t=t" : "l=l", &some, PLENTY, &ix), 0);
+		ck_assert_msg(strstr(err.text, "more than there is memory for") != NULL, "%s", err.text);
+		arrow_index_finish(&ix);
+	}
+}
+END_TEST
+
 static void put32(size_t at, size_t value)
 {
 	uint32_t narrow = (uint32_t)value;
@@ -320,6 +340,7 @@ int main(void)
 	tcase_add_test(t, test_no_damaged_byte_leads_outside_of_the_file);
 	tcase_add_test(t, test_numbers_of_rows_are_checked_against_the_buffers);
 	tcase_add_test(t, test_nulls_are_refused_in_wanted_rows_alone);
+	tcase_add_test(t, test_rows_that_are_not_wanted_are_checked_too);
 	tcase_add_test(t, test_keys_that_all_columns_share_are_counted);
 	tcase_add_test(t, test_what_is_not_read_is_refused_by_name);
 	tcase_add_test(t, test_memory_is_charged_before_it_is_taken);

@@ -449,7 +449,7 @@ static int add_rows(struct arrow_column *c, const struct arrow_layout *l, const 
 static int add_unused(struct arrow_column *c, const struct arrow_cursor *at, uint64_t n)
 {
 	size_t item_bytes;
-	uint64_t bytes;
+	uint64_t bytes, all;
 	int r = 0;
 
 	if (c->layout.field.kind == FIELD_RAGGED) {
@@ -462,10 +462,11 @@ static int add_unused(struct arrow_column *c, const struct arrow_cursor *at, uin
 		return r ? arrow_no_room(at, r) : 0;
 	}
 	if (field_item_bytes(&c->layout.field, &item_bytes) ||
-	    __builtin_mul_overflow(n, (uint64_t)item_bytes, &bytes)) {
+	    __builtin_mul_overflow(n, (uint64_t)item_bytes, &bytes) ||
+	    __builtin_add_overflow(c->n_bytes, bytes, &all)) {
 		return arrow_no_room(at, -EDQUOT);
 	}
-	r = block_grow(c->meter, &c->values, &c->values_capacity, c->n_bytes + bytes, 1);
+	r = block_grow(c->meter, &c->values, &c->values_capacity, all, 1);
 	if (r) {
 		return arrow_no_room(at, r);
 	}
@@ -483,6 +484,10 @@ int arrow_column_read(struct arrow_column *c, const struct arrow_layout *layout,
 		bool used = arrow_rows_has(at->rows, at->first + i);
 
 		for (end = at->rows->used ? i + 1 : n; end < n; end++) {
+			if (!used && at->first + end >= at->rows->n) {
+				end = n; /* a batch may claim any number of rows */
+				break;
+			}
 			if (arrow_rows_has(at->rows, at->first + end) != used) {
 				break;
 			}

@@ -56,6 +56,9 @@ int block_grow(struct meter *meter, void *array, size_t *capacity, size_t n, siz
 	if (n <= *capacity) {
 		return 0;
 	}
+	if (n > PTRDIFF_MAX / 2 / element_bytes) {
+		return -EDQUOT;
+	}
 	while (wanted < n) {
 		wanted += wanted / 2;
 	}

@@ -28,8 +28,8 @@ int block_load(const char *path, uint64_t magic, uint32_t version, void **block,
 /* Writes a file whole or not at all (temporary file, fsync, rename). 0 or negative errno. */
 int block_save(const char *path, const void *block, size_t block_bytes);
 
-/* Makes room for n elements in an array that a block is built from. `array` points to the pointer. 0, -ENOMEM, or the
- * meter's error. */
+/* Makes room for n elements in an array that a block is built from. `array` points to the pointer. 0, -ENOMEM,
+ * -EDQUOT: no machine has the memory, or the meter's error. */
 int block_grow(struct meter *meter, void *array, size_t *capacity, size_t n, size_t element_bytes);
 
 /* NUL-terminated strings, one behind the other. */

@@ -67,7 +67,8 @@ static void on_asked(uv_async_t *async)
 	pthread_mutex_unlock(&m->lock);
 	if (!is_asked)
 		return;
-	text = status_json(m->engine, viewer == geteuid() ? 0 : viewer);
+	/* A daemon that stops takes itself apart while its GPUs' memory is freed, which takes seconds. */
+	text = m->engine->pool ? status_json(m->engine, viewer == geteuid() ? 0 : viewer) : NULL;
 	pthread_mutex_lock(&m->lock);
 	free(m->answer); /* to a question that was given up */
 	m->answer = text;

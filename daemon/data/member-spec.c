@@ -7,7 +7,8 @@
 
 #include "data/field.h"
 
-#define PICTURES "jpg;jpeg;png;webp"
+/* Endings of what the decoder reads, the most common first. */
+#define PICTURES "jpg;jpeg;png;webp;bmp;ppm;pgm;pbm;pnm;gif;tif;tiff"
 
 /* The last part of an extension decides: "en.txt" is a text. */
 static bool is_among(const char *extensions, const char *kinds)

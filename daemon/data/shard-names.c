@@ -338,7 +338,7 @@ static int open_pattern(const struct dataset_source *source, char *pattern, cons
 	if (n >= sizeof(names->root_path[0])) {
 		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", pattern);
 	}
-	snprintf(root, sizeof(names->root_path[0]), "%.*s", (int)n, n ? pattern : ".");
+	snprintf(root, sizeof(names->root_path[0]), "%.*s", n ? (int)n : 1, n ? pattern : ".");
 	rest += strspn(rest, "/");
 	if (!*rest) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,

@@ -7,7 +7,8 @@ caller's `fields`, whose names or values are extensions then, as webdataset has 
 import collections.abc
 
 _KINDS = ("tar:", "mds:", "zip:", "arrow:")
-_EXTENSIONS = {"image": "jpg;jpeg;png;webp", "label": "cls", "text": "txt;text"}
+# The daemon's own where there is no list (member-spec.c).
+_EXTENSIONS = {"image": "jpg;jpeg;png;webp;bmp;ppm;pgm;pbm;pnm;gif;tif;tiff", "label": "cls", "text": "txt;text"}
 
 
 def _has_list(dataset):

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import tarfile
+import warnings
 
 import numpy
 import pytest
@@ -227,3 +228,28 @@ def test_what_the_client_refuses(daemon, parts):
         batchd.DataLoader([parts[0], "blend:" + parts[1]])
     with pytest.raises(ValueError, match="no data sets"):
         batchd.blend({})
+
+
+@pytest.mark.parametrize("weights", [None, (0.7, 0.3)])
+def test_a_loader_outlives_its_daemon(daemon, parts, weights, monkeypatch):
+    """After a restart the loader names the same data sets again, and goes on with the batch that was due; the working
+    directory may be another one by then."""
+    pytest.importorskip("torch")
+    import batchd
+
+    spec = parts if weights is None else batchd.blend(dict(zip(parts, weights)), seed=5)
+    options = dict(batch_size=8, transform="val224", dtype="uint8", shuffle=True, seed=3)
+    with batchd.DataLoader(spec, job="whole", **options) as loader:
+        whole = [(images.clone(), labels.clone()) for images, labels in loader]
+    found = []
+    with batchd.DataLoader(spec, job="interrupted", n_slots=3, **options) as loader, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whether the loader tells of so short an absence
+        for images, labels in loader:
+            found.append((images.clone(), labels.clone()))
+            if len(found) == 2:
+                daemon.kill()
+                monkeypatch.chdir("/")
+                daemon.start()
+    assert len(found) == len(whole) > 5
+    for (images, labels), (expected, told) in zip(found, whole):
+        assert images.equal(expected) and labels.equal(told)

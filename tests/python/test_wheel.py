@@ -59,7 +59,7 @@ def unpacked(wheel, tmp_path_factory):
 
 def elf_files(folder):
     files = [p for p in folder.rglob("*") if p.is_file() and p.open("rb").read(4) == b"\x7fELF"]
-    assert {p.name for p in files} == {"batchd", "batchctl", "libbatchd.so.0"}
+    assert {p.name for p in files} == {"batchd", "batchctl", "libbatchd.so.0", "libbatchd-inline.so.0"}
     return files
 
 

@@ -53,7 +53,11 @@ def test_the_kernels_are_there_as_ptx_of_an_old_version(library):
     kernels = set(re.findall(r"\.visible \.entry (\w+)\(", text))
     compiled = next(path.read_text() for path in (BUILD / "client/cuda/convert").glob("*.ptx"))
     finishing = {name for name in kernels if name.startswith("convert_")}
-    assert len(finishing) == 28 and len(kernels) > 28 and kernels == set(re.findall(r"\.visible \.entry (\w+)\(", compiled))
+    assert (
+        len(finishing) == 28
+        and len(kernels) > 28
+        and kernels == set(re.findall(r"\.visible \.entry (\w+)\(", compiled))
+    )
 
 
 def test_no_machine_code_is_compressed(library):

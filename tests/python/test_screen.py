@@ -57,7 +57,9 @@ def test_watch_fits_the_screen(daemon, build):
     for look in looks:
         lines = ESCAPE.sub("", look).split("\n")
         assert len(lines) == 12 and max(map(len, lines)) <= 40, look
-        assert lines[0].startswith("verdict ") and lines[1].startswith("batchd ") and lines[-1].startswith("... (more"), look
+        assert (
+            lines[0].startswith("verdict ") and lines[1].startswith("batchd ") and lines[-1].startswith("... (more")
+        ), look
         assert ("\x1b[1m" in look) == ("\x1b[0m" in look)
 
 

@@ -84,12 +84,13 @@ static const char *path_of(const struct metrics_address *a)
 	return ((const struct sockaddr_un *)&a->at)->sun_path;
 }
 
-/* A file that a killed daemon has left refuses connections. */
+/* A file that a killed daemon has left refuses connections. One whose process takes none is not waited for. */
 static void remove_stale(const struct metrics_address *a)
 {
 	struct stat st;
-	int fd = lstat(path_of(a), &st) == 0 && S_ISSOCK(st.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)
-								     : -1;
+	int fd = lstat(path_of(a), &st) == 0 && S_ISSOCK(st.st_mode)
+			 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
+			 : -1;
 
 	if (fd < 0)
 		return;

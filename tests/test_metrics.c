@@ -1,5 +1,6 @@
-/* Metrics over HTTP: requests that come while the daemon stops. */
+/* Metrics over HTTP: requests that come while the daemon stops, an address that is taken. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "metrics-address.h"
 #include "metrics.h"
 #include "suite.h"
 
@@ -77,6 +79,31 @@ START_TEST(test_a_daemon_without_its_pool_does_not_look_for_it)
 }
 END_TEST
 
+START_TEST(test_a_socket_that_takes_no_connection_does_not_hold_up_the_daemon)
+{
+	/* Proves that a daemon that starts does not wait for another process at its address. */
+	struct metrics_address a = { .n_bytes = sizeof(struct sockaddr_un) };
+	struct sockaddr_un *at = (struct sockaddr_un *)&a.at;
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0), full[2];
+
+	at->sun_family = AF_UNIX;
+	snprintf(at->sun_path, sizeof at->sun_path, "/tmp/test_metrics.%d", (int)getpid());
+	ck_assert_int_eq(bind(fd, (const struct sockaddr *)at, sizeof *at), 0);
+	ck_assert_int_eq(listen(fd, 0), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		full[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		(void)!connect(full[i], (const struct sockaddr *)at, sizeof *at);
+	}
+	alarm(10); /* as the default action, it ends the test */
+	ck_assert_int_eq(metrics_address_listen(&a), -EADDRINUSE);
+	alarm(0);
+	close(full[0]);
+	close(full[1]);
+	close(fd);
+	unlink(at->sun_path);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *c = tcase_create("metrics");
@@ -88,6 +115,7 @@ int main(void)
 		return 0;
 	}
 	tcase_add_test(c, test_a_daemon_without_its_pool_does_not_look_for_it);
+	tcase_add_test(c, test_a_socket_that_takes_no_connection_does_not_hold_up_the_daemon);
 	suite_add_tcase(s, c);
 	return suite_run(s);
 }

@@ -84,6 +84,10 @@ static int config_check_name(const char *where, const char *name, struct config_
 /* Checks each comma-separated path of "npy:a,b", and each pattern of "tar:a::b"; other kinds have one path. */
 static bool paths_are_absolute(const char *kind, const char *paths)
 {
+	const char *files = strchr(paths, ',');
+
+	if (config_is_word(kind, "arrow") && strncmp(paths, "images=/", 8) == 0 && files) /* a folder of pictures */
+		paths = files + 1;
 	if (paths[0] != '/')
 		return false;
 	for (const char *comma = strchr(paths, ','); config_is_word(kind, "npy") && comma;

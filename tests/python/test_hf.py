@@ -391,3 +391,18 @@ def test_verify_preview_and_last_batch(daemon, batchctl, saved, tmp_path):
         images, labels = next(iter(loader))
         check(saved, images, labels, loader.last_batch.indices)
         assert loader.classes == ["ant", "bee", "cat"]
+
+
+def test_a_configuration_names_the_folder_of_images(make_daemon, tmp_path):
+    """Proves images= in a source of batchd.yaml, which a configuration needs as no package says where the images lie."""
+    for i in range(4):
+        picture(i).save(tmp_path / f"{i}.png")
+    paths = [str(tmp_path / f"{i}.png") for i in range(4)]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    datasets.Dataset.from_dict({"image": paths, "label": range(4)}, features=features).save_to_disk(tmp_path / "saved")
+    source = f"arrow:images={tmp_path},{tmp_path}/saved"
+    make_daemon(config=f"datasets:\n  - name: pictures\n    source: '{source}'\n")
+    with batchd.DataLoader("pictures", 4, transform=PLAIN, dtype="uint8", layout="NHWC") as loader:
+        images, labels = next(iter(loader))
+        assert labels.tolist() == [0, 1, 2, 3]
+        assert all((images[i].numpy() == numpy.asarray(picture(i))).all() for i in range(4))

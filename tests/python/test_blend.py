@@ -228,6 +228,13 @@ def test_what_the_client_refuses(daemon, parts):
         batchd.DataLoader([parts[0], "blend:" + parts[1]])
     with pytest.raises(ValueError, match="no data sets"):
         batchd.blend({})
+    with pytest.raises(ValueError, match="dataset is an empty list"):
+        batchd.DataLoader([])
+    for several in (lambda: batchd.DataLoader([parts[0], object()]), lambda: batchd.blend({object(): 1})):
+        with pytest.raises(TypeError, match="a list with object in it: .*concatenate_datasets.*save_to_disk"):
+            several()
+    with pytest.raises(ValueError, match="'train' is one of several data sets, and each must say what it is"):
+        batchd.DataLoader([parts[0], "train"])
 
 
 @pytest.mark.parametrize("weights", [None, (0.7, 0.3)])

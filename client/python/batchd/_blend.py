@@ -19,6 +19,24 @@ class Blend:
         return f"batchd.blend({dict(self.parts)!r}, seed={self.seed!r})"
 
 
+def _part(dataset):
+    """The text of one of several data sets."""
+    if not isinstance(dataset, (str, bytes, os.PathLike)):
+        kind = type(dataset).__name__
+        raise TypeError(
+            f"dataset is a list with {kind} in it: each of several data sets must be a text, such as 'imagefolder:DIR'. "
+            "Hand over a single data set without a list; make one of HuggingFace's by concatenate_datasets, or name what "
+            "save_to_disk(DIR) has written as 'arrow:DIR'; batchd.serve shares any other Dataset or DataLoader"
+        )
+    text = _check.dataset(dataset)
+    if ":" not in text:
+        raise ValueError(
+            f"{text!r} is one of several data sets, and each must say what it is, such as 'imagefolder:DIR'; a name from "
+            "the daemon's configuration stands alone"
+        )
+    return text
+
+
 def _weight(value):
     number = float(value)
     if not 1e-9 <= number < 1e9:
@@ -36,20 +54,18 @@ def blend(datasets, seed=None):
 
     datasets: a mapping, or pairs of a data set and its weight, as a data set may come twice. All have the same fields."""
     pairs = datasets.items() if isinstance(datasets, collections.abc.Mapping) else datasets
-    parts = [(_check.dataset(dataset), _weight(weight)) for dataset, weight in pairs]
+    parts = [(_part(dataset), _weight(weight)) for dataset, weight in pairs]
     if not parts:
         raise ValueError("blend: no data sets")
     return Blend(parts, None if seed is None else _check.number("seed", seed))
 
 
-def _is_list(dataset):
-    return isinstance(dataset, list) and dataset and all(isinstance(d, (str, bytes, os.PathLike)) for d in dataset)
-
-
 def complete(dataset, length, seed, shuffle, fields):
     """The text of one data set, a list or a blend, and `fields` by the names that its samples have."""
-    if _is_list(dataset):
-        dataset = Blend([(_check.dataset(d), None) for d in dataset], None)
+    if isinstance(dataset, list):
+        if not dataset:
+            raise ValueError("dataset is an empty list")
+        dataset = Blend([(_part(d), None) for d in dataset], None)
     if not isinstance(dataset, Blend):
         return _shards.with_fields(_specs.complete(_check.dataset(dataset), length, seed, shuffle), fields)
     named, parts = fields, []

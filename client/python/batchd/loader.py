@@ -1096,7 +1096,7 @@ class DataLoader:
             )
         if self._reader is not None:
             raise TypeError(
-                "next_into is for batches of images and labels: leave fields out, or iterate over the loader"
+                "next_into is for batches of images and labels, without fields and several views: iterate over the loader"
             )
         with self._turn:
             self._check_targets(images, labels)

@@ -97,6 +97,9 @@ def test_an_error_names_the_image(photos, odd):
         batchd.load(files(photos)[0], [["Rezise", 3]])
     with pytest.raises(TypeError, match="path"):
         batchd.load(7)
+    for views in ({"a": "val224"}, batchd.views("val224", n=2), [[["Resize", [9, 9]]], [["CenterCrop", 9]]]):
+        with pytest.raises(TypeError, match="several views"):
+            batchd.load(files(photos)[0], views)
 
 
 def test_a_picture_bomb_is_refused_before_memory_is_spent(tmp_path):

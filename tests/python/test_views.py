@@ -301,6 +301,8 @@ def test_wrong_views_are_named(daemon, listed):
     ):
         with pytest.raises(batchd.InvalidError, match=words):
             batchd.DataLoader(listed[0], 2, dtype="uint8", transform=transform)
+    with pytest.raises(ValueError, match=r"'image' has \(32, 32, 3\), 'image.1' \(16, 16, 3\): leave stack out"):
+        batches(listed[0], transform=batchd.views(LARGE, SMALL, stack=True))
     assert pathlib.Path(str(daemon.socket)).exists()
     assert len(batches(listed[0], transform=batchd.views(SMALL, n=63))) == -(-SEEN // 5)
 

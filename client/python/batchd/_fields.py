@@ -122,6 +122,7 @@ class Reader:
         self._views = self._names[: sum(f.view > 0 for f in loader._info.fields[: len(known)])]
         self._form = form if self._views else None
         self._stacks = self._form.stacks if self._form else []
+        self._check_stacks()
         self._others = self._names[len(self._views) :]
         # What the views are called where a batch is a dictionary: a caller's name for the image is none of the others.
         self._image = next((n for n in wish.names or () if n not in self._others), None) or self._names[0]
@@ -133,6 +134,17 @@ class Reader:
         self._n_rows = loader._info.group_batch_size
         self._slot_class = None
         self._first = next((k for k, f in enumerate(known.values()) if not f.ragged), None)
+
+    def _check_stacks(self):
+        for begin, end in self._stacks:
+            first, *others = self._views[begin:end]
+            for name in others:
+                ours, theirs = self._known[first].shape, self._known[name].shape
+                if ours != theirs:
+                    raise ValueError(
+                        f"transform: views that are stacked have one shape, and {first!r} has {ours}, {name!r} {theirs}: "
+                        "leave stack out, which makes a list, or end their pipelines with the same size"
+                    )
 
     def give(self, loader, s, b):
         """The batch in the loader's struct."""

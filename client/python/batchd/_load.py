@@ -8,7 +8,7 @@ import pathlib
 
 import numpy
 
-from . import _arrays, _check, _lib, _transform, errors
+from . import _arrays, _check, _lib, _views, errors
 
 _TEXT_BYTES = 1024
 _MOST_BYTES = 256 << 20  # of a file: the daemon's limit
@@ -136,7 +136,10 @@ def load(
     if not one and not isinstance(source, collections.abc.Sequence):
         raise TypeError(f"load wants a path, the bytes of an image or a list of them, not {type(source).__name__}")
     name = _check.dtype_name(dtype)
-    text = _check.text("transform", _transform.text(transform)) or b"val224"
+    words, form = _views.read(transform)
+    if form is not None:
+        raise TypeError("load makes one result of an image, and transform has several views: call it for each of them")
+    text = _check.text("transform", words) or b"val224"
     pipeline = _pipeline(
         text, _check.choice("dtype", name, tuple(_NUMPY)), _check.choice("layout", layout, _lib.LAYOUTS[:2])
     )

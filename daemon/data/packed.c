@@ -516,7 +516,10 @@ static int packed_check(const struct opening *o)
 				extents_shard_name(ix, i), ix->text + ix->shards[i].first_left_out);
 		}
 	}
-	return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: the shards are empty", o->rest);
+	return o->fields.folder[0]
+		       ? dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: no sample lies below %.200s",
+				      o->rest, o->fields.folder)
+		       : dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: the shards are empty", o->rest);
 }
 
 static uint64_t cache_id_of(const struct packed *p, const struct data_access *access)

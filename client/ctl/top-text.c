@@ -63,29 +63,18 @@ static unsigned print_gpus(FILE *f)
 	return n;
 }
 
-/* The daemon's own sentence, of the whole or of each loader. */
-static unsigned print_verdicts(FILE *f, const json_t *status)
+/* The daemon's own sentence. */
+static unsigned print_verdict(FILE *f, const json_t *status)
 {
-	const json_t *loader, *verdict = json_object_get(status, "verdict");
-	unsigned n = 0;
-	size_t i;
+	const char *line = top_text_of(json_object_get(status, "verdict"), "text");
+	char *copy = *line ? strdup(line) : NULL;
 
-	for (i = 0; i <= json_array_size(json_object_get(status, "loaders")); i++) {
-		const char *line = json_is_object(verdict) ? top_text_of(verdict, "text") : json_string_value(verdict);
-
-		if (line && *line) {
-			char *copy = strdup(line);
-
-			if (copy)
-				ctl_make_printable(copy);
-			fprintf(f, "%s\n", copy ? copy : "");
-			free(copy);
-			n++;
-		}
-		loader = json_array_get(json_object_get(status, "loaders"), i);
-		verdict = json_object_get(loader, "verdict");
-	}
-	return n;
+	if (!copy)
+		return 0;
+	ctl_make_printable(copy);
+	fprintf(f, "%s\n", copy);
+	free(copy);
+	return 1;
 }
 
 unsigned top_print_head(FILE *f, const struct top_view *v)
@@ -95,7 +84,7 @@ unsigned top_print_head(FILE *f, const struct top_view *v)
 	char used[32], all[32];
 	double in_use = top_number_of(memory, "slots_bytes") + top_number_of(memory, "data_bytes") +
 			top_number_of(memory, "cache_bytes");
-	unsigned n = print_verdicts(f, v->status);
+	unsigned n = print_verdict(f, v->status);
 
 	fprintf(f, "batchd %s  up %.0f s  workers %.0f busy of %.0f  I/O %.0f of %.0f  memory %s of %s\n",
 		top_text_of(daemon, "version"), top_number_of(daemon, "uptime_s"), top_number_of(workers, "busy"),

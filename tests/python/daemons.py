@@ -17,6 +17,14 @@ STOP_S = 60
 WIRE_VERSION = int(re.search(r"WIRE_VERSION = (\d+)", (REPO / "proto/wire.h").read_text())[1])
 
 
+def skip_unless_others_reach_the_build():
+    """For tests in which an ordinary user runs a program of the build."""
+    import pytest  # not for the endurance runs, which use this file as well
+
+    if any(not os.stat(folder).st_mode & 0o001 for folder in (BUILD, *BUILD.parents)):
+        pytest.skip(f"ordinary users cannot reach {BUILD}")
+
+
 def until(what, condition, seconds=60):
     """Waits for another process's state; returns the condition's value. The limit only turns a hang into a failure."""
     deadline = time.monotonic() + seconds

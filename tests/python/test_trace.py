@@ -11,7 +11,7 @@ import time
 import pytest
 
 import batchd
-from daemons import until
+from daemons import skip_unless_others_reach_the_build, until
 
 
 class Recording:
@@ -132,6 +132,7 @@ def test_one_at_a_time_and_it_ends_with_its_client(build, daemon, samples, tmp_p
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_other_users_may_not_record(build, make_daemon, tmp_path):
+    skip_unless_others_reach_the_build()
     d = make_daemon(config="socket_mode: 0666\n")
     for folder in [d.folder, *d.folder.parents][:-1]:
         if not os.stat(folder).st_mode & 1:

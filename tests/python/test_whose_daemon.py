@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from daemons import BUILD
+from daemons import BUILD, skip_unless_others_reach_the_build
 
 NOBODY = 65534
 SYSTEM = "/run/batchd/batchd.socket"
@@ -64,8 +64,7 @@ def in_namespace(body):
         pytest.skip("needs root for a /run of its own")
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/run"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
-    if any(not os.stat(folder).st_mode & 0o001 for folder in (BUILD, *BUILD.parents)):
-        pytest.skip(f"ordinary users cannot reach {BUILD}")
+    skip_unless_others_reach_the_build()
     source = (
         PRELUDE
         + "try:\n"

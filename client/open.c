@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "blend.h"
 #include "clock.h"
 #include "cuda/delivery.h"
 #include "mixing.h"
 #include "position.h"
-#include "blend.h"
 #include "source.h"
 
 enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/blend-spec.h"
 #include "data/field.h"
 #include "data/member-spec.h"
-#include "data/blend-spec.h"
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 

@@ -11,9 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "slot-alloc.h"
 #include "compare.h"
-#include "session-ring.h"
 #include "core/device-slab.h"
 #include "device.h"
 #include "ipc/server.h"
@@ -22,6 +20,8 @@
 #include "report.h"
 #include "request.h"
 #include "served-job.h"
+#include "session-ring.h"
+#include "slot-alloc.h"
 #include "stall.h"
 #include "util/container.h"
 #include "util/list.h"

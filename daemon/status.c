@@ -11,8 +11,8 @@
 #include <jansson.h>
 
 #include "clock-status.h"
-#include "core/loader.h"
 #include "core/device-slab.h"
+#include "core/loader.h"
 #include "data/sample-cache.h"
 #include "job.h"
 #include "pin-status.h"

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contact-sheet.h"
 #include "core/plan.h"
 #include "ctl.h"
 #include "local-dataset.h"
 #include "op-sheet.h"
 #include "options.h"
 #include "pipeline/views.h"
-#include "contact-sheet.h"
 #include "preview-mix.h"
 
 enum { GAP_PX = 4, COLUMNS = 6 };

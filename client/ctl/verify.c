@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel-for.h"
 #include "ctl.h"
 #include "local-dataset.h"
 #include "options.h"
+#include "parallel-for.h"
 
 enum { CHUNK_BYTES = 4 << 20 };
 

@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/loader-spec.h"
 #include "core/device-slab.h"
-#include "core/pool.h"
+#include "core/loader-spec.h"
 #include "core/plan.h"
+#include "core/pool.h"
 #include "core/shortage.h"
 #include "core/source.h"
 #include "core/stream-impl.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset-impl.h"
 #include "data/blend-spec.h"
+#include "data/dataset-impl.h"
 
 enum { GATHER_AT_ONCE = 256 };
 

@@ -311,6 +311,25 @@ static int trace_record(struct trace *t)
 	return ctl_exit_of(r);
 }
 
+/* What was recorded is written alone where it cannot be merged: a recording may have been long. */
+static int trace_make(struct trace *t)
+{
+	int merged = open_root(t), code = CTL_OK;
+
+	if (merged != CTL_OK) {
+		json_decref(t->root);
+		t->merge = NULL;
+		code = open_root(t);
+	}
+	if (code == CTL_OK) {
+		note_clock(t);
+		code = put_all(t);
+	}
+	if (code == CTL_OK)
+		code = trace_write(t);
+	return code == CTL_OK ? merged : code;
+}
+
 int trace_main(int argc, char **argv)
 {
 	struct trace t = { .out = "batchd-trace.json", .ns = 5000000000u };
@@ -340,13 +359,7 @@ int trace_main(int argc, char **argv)
 	if (code == CTL_OK)
 		code = trace_sort(&t);
 	if (code == CTL_OK)
-		code = open_root(&t);
-	if (code == CTL_OK) {
-		note_clock(&t);
-		code = put_all(&t);
-	}
-	if (code == CTL_OK)
-		code = trace_write(&t);
+		code = trace_make(&t);
 	json_decref(t.root);
 	free(t.row);
 	free((void *)(uintptr_t)t.memory);

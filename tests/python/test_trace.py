@@ -174,3 +174,13 @@ def test_a_client_that_spoils_the_memory_spoils_only_its_recording(build, daemon
     done.set()
     spoiler.join()
     assert epoch(samples) == 12
+
+
+@pytest.mark.parametrize("content", [None, "{}", "no trace"])
+def test_a_recording_that_cannot_be_merged_is_written_alone(daemon, samples, tmp_path, batchctl, content):
+    """It may have been long, and the profiler's file is only read behind it."""
+    if content is not None:
+        (tmp_path / "torch.json").write_text(content)
+    made = batchctl("trace", "--time", "100ms", "--merge", tmp_path / "torch.json", "--out", tmp_path / "alone.json")
+    assert made.returncode == 1 and "torch.json' is no trace" in made.stderr
+    assert isinstance(json.loads((tmp_path / "alone.json").read_text())["traceEvents"], list)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from daemons import BUILD, REPO, skip_unless_others_reach_the_build
+from daemons import REPO, skip_unless_others_reach_the_build
 
 RECIPES = REPO / "systemd"
 

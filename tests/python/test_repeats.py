@@ -6,6 +6,7 @@ import warnings
 import numpy
 import pytest
 from test_draws import SEED, all_draws_differ, drawn, halves, make, philox4x32, pictures, rows, same
+from vision import import_torchvision
 
 import batchd
 
@@ -13,6 +14,15 @@ torch = pytest.importorskip("torch")
 
 N = 40  # of `pictures`
 assert pictures  # the fixture
+
+
+def timms():
+    """The module of timm's samplers, whose package imports torchvision."""
+    try:
+        import_torchvision()
+    except ImportError as e:
+        pytest.skip(f"torchvision cannot be imported: {e}")
+    return pytest.importorskip("timm.data.distributed_sampler", reason="needs timm")
 
 
 class Sized:
@@ -73,7 +83,7 @@ def test_ranks_have_torchvisions_indices_and_no_row_twice(daemon, pictures, worl
 def test_an_epoch_cut_short_is_that_of_timms_sampler(daemon, pictures, world, shuffle):
     """timm's RepeatAugSampler (whose seed is 0) with selected_round=16: its epochs have 32 of the 120 rows. It draws
     like torchvision's, which rounds to 256."""
-    distributed = pytest.importorskip("timm.data.distributed_sampler", reason="needs timm")
+    distributed = timms()
     loaders = crew(pictures, world, shuffle=shuffle, repeats=3, epoch_rows=N // 16 * 16, seed=0, batch_size=4)
     for epoch in (0, 5):
         for rank, loader in enumerate(loaders):
@@ -145,7 +155,7 @@ def test_trials_share_repeats(daemon, pictures):
 def test_samplers_with_repeats_of_their_own_still_draw_each_row_anew(daemon, pictures):
     """timm's sampler as sampler=, on 2 ranks, with a ratio that is no whole number: its rows, all different, the same
     after a resume."""
-    distributed = pytest.importorskip("timm.data.distributed_sampler", reason="needs timm")
+    distributed = timms()
 
     def ranks():
         for rank in range(2):

@@ -274,7 +274,7 @@ def test_names_that_do_not_exist_are_answered_with_those_that_do(daemon):
         load(fields=("x" * 64,))
     with pytest.raises(batchd.InvalidError, match="no field has a name with a space"):
         load(fields=("a b",))
-    with pytest.raises(TypeError, match="leave fields out"):
+    with pytest.raises(TypeError, match="without fields and several views"):
         load(fields=("data", "label")).next_into(numpy.zeros((16, 2, 3), "float32"))
 
 

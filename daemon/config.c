@@ -81,25 +81,32 @@ static int config_check_name(const char *where, const char *name, struct config_
 	return 0;
 }
 
-/* Checks each comma-separated path of "npy:a,b", and each pattern of "tar:a::b"; other kinds have one path. */
-static bool paths_are_absolute(const char *kind, const char *paths)
+const char *config_source_separator(const char *source)
 {
-	const char *files = strchr(paths, ',');
+	static const struct {
+		const char *kind, *separator;
+	} lists[] = { { "npy:", "," }, { "tar:", "::" }, { "mds:", "::" }, { "zip:", "::" }, { "arrow:", "::" } };
 
-	if (config_is_word(kind, "arrow") && strncmp(paths, "images=/", 8) == 0 && files) /* a folder of pictures */
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+		if (strncmp(source, lists[i].kind, strlen(lists[i].kind)) == 0)
+			return lists[i].separator;
+	return NULL;
+}
+
+/* Checks every path of a source; `paths` stand behind its kind. */
+static bool paths_are_absolute(const char *source, const char *paths)
+{
+	const char *separator = config_source_separator(source), *files = strchr(paths, ',');
+
+	if (strncmp(source, "arrow:images=/", 14) == 0 && files) /* a folder of pictures */
 		paths = files + 1;
 	if (paths[0] != '/')
 		return false;
-	for (const char *comma = strchr(paths, ','); config_is_word(kind, "npy") && comma;
-	     comma = strchr(comma + 1, ','))
-		if (comma[1] != '/')
+	for (const char *next = separator ? strstr(paths, separator) : NULL; next; next = strstr(next, separator)) {
+		next += strlen(separator);
+		if (next[0] != '/')
 			return false;
-	for (const char *next = strstr(paths, "::"); (config_is_word(kind, "tar") || config_is_word(kind, "mds") ||
-						      config_is_word(kind, "zip") || config_is_word(kind, "arrow")) &&
-						     next;
-	     next = strstr(next + 2, "::"))
-		if (next[2] != '/')
-			return false;
+	}
 	return true;
 }
 
@@ -113,7 +120,7 @@ static int check_source(const char *where, const char *source, struct config_err
 		if (strncmp(source, kinds[i], (size_t)(colon - source)) != 0 || kinds[i][colon - source])
 			continue;
 		if (config_is_word(kinds[i], "random") || (config_is_word(kinds[i], "serve") && colon[1]) ||
-		    paths_are_absolute(kinds[i], colon + 1))
+		    paths_are_absolute(source, colon + 1))
 			return 0;
 		return config_fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train",
 				   where, source, kinds[i]);

@@ -106,9 +106,7 @@ static char *absolute_source(const char *source)
 	if (!colon || !colon[1] || strncmp(source, "random:", n_kind) == 0)
 		return strdup(source);
 
-	bool is_packed = strncmp(source, "tar:", 4) == 0 || strncmp(source, "mds:", 4) == 0 ||
-			 strncmp(source, "zip:", 4) == 0 || strncmp(source, "arrow:", 6) == 0;
-	const char *separator = strncmp(source, "npy:", 4) == 0 ? "," : is_packed ? "::" : NULL;
+	const char *separator = config_source_separator(source);
 	char *result = strndup(source, n_kind);
 
 	for (const char *path = colon + 1; path && result;) {

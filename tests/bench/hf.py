@@ -8,11 +8,9 @@ package's own way: set_transform with torchvision below torch's DataLoader with 
 worker processes and daemon.
 """
 
-import argparse
 import os
 import pathlib
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -21,7 +19,7 @@ import time
 
 import datasets
 
-from runner import Runner
+import formats
 
 FEATURES = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
 
@@ -96,39 +94,11 @@ def train(args, runner, scratch):
                 rates[label].append((m["images"] / m["wall_s"], m["cpu_s"] / m["images"] * 1e3))
         if i:
             rates["datasets"].append(package(args, scratch / "few", len(paths)))
-    for label, r in rates.items():
-        print(
-            f"train224, {label:10} {statistics.median(x for x, _ in r):8.0f} images/s "
-            f"{statistics.median(c for _, c in r):7.3f} ms of CPU an image"
-        )
+    formats.tell(rates, 10)
     for other in ("folder", "datasets"):
         ratio = statistics.median(a[1] / o[1] for o, a in zip(rates[other], rates["arrow"]))
         print(f"CPU of arrow / {other}: {ratio:.3f}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures)")
-    parser.add_argument("--samples", type=int, default=100000)
-    parser.add_argument("--bytes", type=int, default=10000)
-    parser.add_argument("--epochs", type=int, default=12, help="of the pictures, a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--batch-size", type=int, default=64)
-    args = parser.parse_args()
-    args.build, args.quick = args.build.resolve(), False
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="batchd-hf-"))
-    runner = Runner(args, scratch)
-    try:
-        opening(args, scratch)
-        args.data = args.data.resolve() if args.data else runner.sample_data()
-        train(args, runner, scratch)
-    finally:
-        runner.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(formats.main(__doc__, "hf", opening, train))

@@ -7,20 +7,17 @@ a second and bytes of shards a second, once without a kept index and once with o
 caches, of the pictures in --data from a folder, from shards, and from archives of stored and of deflated pictures, in turn; a ratio is the median of the rounds' own ratios. CPU time is that of trainer and daemon.
 """
 
-import argparse
 import os
 import pathlib
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import zipfile
 
-from runner import Runner
+import formats
 
 SHARDS = 10
 SOURCES = {"folder": None, "tar": "tar", "stored": "zip", "deflated": "zip"}
@@ -124,39 +121,11 @@ def train(args, runner, scratch):
             m = loader.ask(args.epochs, 20)
             if i:
                 rates[label].append((m["images"] / m["wall_s"], m["cpu_s"] / m["images"] * 1e3))
-    for label, r in rates.items():
-        print(
-            f"train224, {label:14} {statistics.median(x for x, _ in r):8.0f} images/s "
-            f"{statistics.median(c for _, c in r):7.3f} ms of CPU an image"
-        )
+    formats.tell(rates, 14)
     for label in list(SOURCES)[1:]:
         ratio = statistics.median(t[1] / f[1] for f, t in zip(rates["folder"], rates[label]))
         print(f"CPU of {label} / folder: {ratio:.3f}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures)")
-    parser.add_argument("--samples", type=int, default=100000)
-    parser.add_argument("--bytes", type=int, default=10000)
-    parser.add_argument("--epochs", type=int, default=12, help="of the pictures, a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--batch-size", type=int, default=64)
-    args = parser.parse_args()
-    args.build, args.quick = args.build.resolve(), False
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="batchd-shards-"))
-    runner = Runner(args, scratch)
-    try:
-        index(args, scratch)
-        args.data = args.data.resolve() if args.data else runner.sample_data()
-        train(args, runner, scratch)
-    finally:
-        runner.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(formats.main(__doc__, "shards", index, train))

@@ -126,6 +126,43 @@ START_TEST(test_an_index_is_bound_to_the_tables_as_well)
 }
 END_TEST
 
+START_TEST(test_a_pack_is_bound_to_all_that_scans_refer_to)
+{
+	/* Proves that equal data of a progressive picture count as other data when a table, a component's id or the
+	 * first scan's header is another: the coefficients may be. */
+	struct jpeg_recipe recipe = {
+		.width = 64, .height = 64, .n_components = 3, .h = 2, .v = 2, .quality = 80, .progressive = true
+	};
+	struct jpeg_in in;
+	size_t n;
+	uint8_t *bytes = jpeg_make(&recipe, 3, &n);
+
+	ck_assert_int_eq(jpeg_in_open(&in, bytes, n), 0);
+	const uint8_t *data = in.c.src->next_input_byte;
+	size_t left = in.c.src->bytes_in_buffer;
+	uint64_t id = scan_progressive_id(&in.c, data, left);
+
+	ck_assert_uint_ne(id, 0);
+	ck_assert_uint_eq(scan_id(&in.c, data, left), 0);
+	ck_assert_uint_ne(scan_progressive_id(&in.c, data, left - 1), id);
+	in.c.comp_info[1].component_id++;
+	ck_assert_uint_ne(scan_progressive_id(&in.c, data, left), id);
+	in.c.comp_info[1].component_id--;
+	in.c.cur_comp_info[0]->dc_tbl_no ^= 1;
+	ck_assert_uint_ne(scan_progressive_id(&in.c, data, left), id);
+	in.c.cur_comp_info[0]->dc_tbl_no ^= 1;
+	in.c.dc_huff_tbl_ptrs[0]->huffval[0] ^= 1;
+	ck_assert_uint_ne(scan_progressive_id(&in.c, data, left), id);
+	in.c.dc_huff_tbl_ptrs[0]->huffval[0] ^= 1;
+	in.c.Al ^= 1;
+	ck_assert_uint_ne(scan_progressive_id(&in.c, data, left), id);
+	in.c.Al ^= 1;
+	ck_assert_uint_eq(scan_progressive_id(&in.c, data, left), id);
+	jpeg_in_close(&in);
+	free(bytes);
+}
+END_TEST
+
 START_TEST(test_an_index_of_another_device_is_a_miss)
 {
 	/* Proves that two files with the same inode, time and size on two devices are two files. */
@@ -260,6 +297,7 @@ int main(void)
 
 	tcase_add_test(bytes, test_an_index_of_other_bytes_changes_no_pixel);
 	tcase_add_test(bytes, test_an_index_is_bound_to_the_tables_as_well);
+	tcase_add_test(bytes, test_a_pack_is_bound_to_all_that_scans_refer_to);
 	tcase_add_test(bytes, test_an_index_of_another_device_is_a_miss);
 	suite_add_tcase(s, bytes);
 	tcase_add_checked_fixture(users, set_up, tear_down);

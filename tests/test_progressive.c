@@ -17,7 +17,7 @@ static int decode_limited(struct scan *s, const struct jpeg_in *in, uint32_t max
 
 	cpu_budget_begin(&budget, 0);
 	return scan_progressive_region(s, &in->c, in->c.src->next_input_byte, in->c.src->bytes_in_buffer, max_scans,
-				       &budget, want, &out);
+				       &budget, false, want, &out);
 }
 
 static int decode(struct scan *s, const struct jpeg_in *in, struct region_px want, uint8_t *rgb)

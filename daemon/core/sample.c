@@ -243,9 +243,9 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 	bool known = r->indexes && cache_lookup_for(r->indexes, key.index, file, &hit);
 	if (r->indexes)
 		decoder_want_index(w->decoder, known ? hit.index : NULL, known ? hit.n_index_bytes : 0);
+	int result = views_run(r->pipeline, w->pipeline, w->decoder, info, key, rows, why);
 	if (known)
 		cache_release(&hit);
-	int result = views_run(r->pipeline, w->pipeline, w->decoder, info, key, rows, why);
 	size_t n;
 	const void *learnt = result == 0 && r->indexes ? decoder_index(w->decoder, &n) : NULL;
 	if (learnt)

@@ -64,8 +64,9 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
  * those of a full decode. Same returns. */
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
 
-/* Indexes into compressed data (jpeg/checkpoints.h: places where decoding can start) make a later region of the same
- * bytes cheaper. `known` is the earlier result of decoder_index for these bytes, or NULL; copied. Call it between
+/* Indexes into compressed data (jpeg/checkpoints.h: places where decoding can start; jpeg/block-pack.h: what decoding a
+ * progressive picture's scans gave) make a later region of the same bytes cheaper. `known` is the earlier result of
+ * decoder_index for these bytes, or NULL; borrowed until decoder_region has returned. Call it between
  * decoder_open and decoder_region; without it no index is made. Formats and files that cannot use an index ignore
  * it. */
 void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);

@@ -49,10 +49,12 @@ struct jpeg_reader {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_memory memory;
 	struct scan *scan;    /* the fast decoder for plain files */
-	struct scratch index; /* of the open picture; n_index_bytes of it, 0: none wanted */
+	struct scratch index; /* of the open picture; n_index_bytes of it, 0: none wanted or, for a pack, none made */
 	size_t n_index_bytes;
 	uint32_t index_rows;                /* of the known index */
 	uint64_t scan_id;                   /* of the open picture, where an index is wanted */
+	bool wants_pack;                    /* the open picture is progressive: its index is a pack of blocks */
+	const struct block_pack *pack;      /* the known one, borrowed; NULL: none */
 	const struct decode_limits *limits; /* borrowed */
 	struct scratch joined;              /* EXIF in several segments */
 	struct jpeg_header header;
@@ -263,6 +265,8 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
 	r->n_index_bytes = 0;
+	r->wants_pack = false;
+	r->pack = NULL;
 	cpu_budget_begin(&r->budget, r->limits->max_ns);
 
 	int outcome = jpeg_header_read(bytes, n_bytes, &r->joined, &r->header, err);
@@ -398,6 +402,24 @@ static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, stru
 	return 0;
 }
 
+/* A pack that takes more memory than this many times the data is not worth keeping. */
+enum { PACK_MOST_TIMES = 3 };
+
+/* A picture of which a pack is wanted a second time is decoded to its end, so that it need not be a third time. */
+static int decode_progressive(struct jpeg_reader *r, struct region_px want, struct image *out)
+{
+	size_t n = r->source.bytes_in_buffer;
+	int outcome = r->pack ? scan_packed_region(r->scan, &r->cinfo, r->pack, want, out) : SCAN_E_UNSURE;
+
+	if (outcome != SCAN_E_UNSURE)
+		return outcome;
+	outcome = scan_progressive_region(r->scan, &r->cinfo, r->source.next_input_byte, n, r->limits->max_scans,
+					  &r->budget, r->pack != NULL, want, out);
+	if (outcome == 0 && r->wants_pack)
+		r->n_index_bytes = scan_pack(r->scan, r->scan_id, n * PACK_MOST_TIMES, &r->index);
+	return outcome;
+}
+
 /* The same by the decoder of scan.h, for plain files. Returns SCAN_E_UNSURE when libjpeg must decide. */
 static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out)
 {
@@ -411,19 +433,26 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
 	if (progressive)
-		return scan_progressive_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer,
-					       r->limits->max_scans, &r->budget, want, out);
+		return decode_progressive(r, want, out);
 	struct checkpoints *index = r->n_index_bytes ? (struct checkpoints *)(void *)r->index.data : NULL;
 	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, r->scan_id, index,
 			   index, want, out);
 }
 
-/* The index is completed in the reader's own copy: other threads may read the cache's. */
-void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes)
+/* The pack of a progressive picture is read where it is: it is as large as the file. */
+static void want_pack(struct jpeg_reader *r, const void *known, size_t n_bytes)
 {
-	r->n_index_bytes = 0;
-	if (!r->bytes || !scan_supported(&r->cinfo))
-		return;
+	const struct block_pack *pack = known;
+
+	r->wants_pack = true;
+	r->scan_id = scan_progressive_id(&r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer);
+	if (known && block_pack_valid(pack, n_bytes) && pack->scan_id == r->scan_id)
+		r->pack = pack;
+}
+
+/* The index is completed in the reader's own copy: other threads may read the cache's. */
+static void want_checkpoints(struct jpeg_reader *r, const void *known, size_t n_bytes)
+{
 	size_t n_scan = r->source.bytes_in_buffer, size = checkpoints_size(&r->cinfo, n_scan);
 	struct checkpoints *x = (struct checkpoints *)(void *)scratch_reserve(&r->index, size);
 	if (!x)
@@ -437,13 +466,22 @@ void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_b
 	r->index_rows = checkpoints_rows_known(x);
 }
 
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes)
+{
+	r->n_index_bytes = 0;
+	if (r->bytes && scan_supported(&r->cinfo))
+		want_checkpoints(r, known, n_bytes);
+	else if (r->bytes && scan_supported_progressive(&r->cinfo))
+		want_pack(r, known, n_bytes);
+}
+
 const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)
 {
-	const struct checkpoints *x = (const struct checkpoints *)(const void *)r->index.data;
-	if (!r->n_index_bytes || checkpoints_rows_known(x) <= r->index_rows)
+	const void *index = r->index.data;
+	if (!r->n_index_bytes || (!r->wants_pack && checkpoints_rows_known(index) <= r->index_rows))
 		return NULL;
 	*n_bytes = r->n_index_bytes;
-	return x;
+	return index;
 }
 
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,

@@ -2,6 +2,7 @@
 #ifndef BATCHD_SCAN_IMPL_H
 #define BATCHD_SCAN_IMPL_H
 
+#include "jpeg/block-pack.h"
 #include "jpeg/blocks.h"
 #include "jpeg/entropy.h"
 #include "jpeg/progressive.h"
@@ -25,6 +26,9 @@ struct strip {
 	size_t stride_bytes;
 };
 
+/* Where the coefficients of the present picture come from. */
+enum scan_source { FROM_STREAM, FROM_PROGRESSIVE, FROM_PACK };
+
 struct scan {
 	const struct entropy_ops *entropy;
 	const struct blocks_ops *blocks;
@@ -32,7 +36,9 @@ struct scan {
 	struct scratch stream, starts, strips;
 	struct progressive progressive;
 	/* The present image. */
-	bool is_progressive; /* its coefficients are in `progressive` */
+	enum scan_source source;
+	const struct block_pack *pack;                 /* borrowed */
+	struct block_place line[BLOCK_PACK_MAX_LINES]; /* in the present MCU row of the pack */
 	struct shape shape;
 	struct mcu_layout layout;
 	const uint32_t *interval_starts; /* in the stream, one more than there are intervals */

@@ -126,3 +126,54 @@ bool scan_supported_progressive(const struct jpeg_decompress_struct *c)
 	}
 	return true;
 }
+
+static void note_table(const JHUFF_TBL *table, UINT8 bits[17], UINT8 values[256])
+{
+	if (!table)
+		return;
+	memcpy(bits, table->bits, sizeof(table->bits));
+	memcpy(values, table->huffval, sizeof(table->huffval));
+}
+
+/* Later scans name components by their ids and may use every table that is defined before the first one. */
+uint64_t scan_progressive_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n)
+{
+	struct {
+		uint32_t size[2], sampling[2], n_components, restart_interval;
+		uint32_t ids[3], first_scan[5];
+		struct {
+			uint32_t component, dc_table, ac_table;
+		} in_scan[3];
+		struct {
+			UINT8 dc_bits[17], dc_values[256], ac_bits[17], ac_values[256];
+		} tables[NUM_HUFF_TBLS];
+	} key;
+	struct shape s;
+
+	if (!scan_supported_progressive(c) || !scan_shape(c, &s) || c->comps_in_scan > c->num_components)
+		return 0;
+	memset(&key, 0, sizeof(key));
+	key.size[0] = s.width;
+	key.size[1] = s.height;
+	key.sampling[0] = s.h;
+	key.sampling[1] = s.v;
+	key.n_components = s.n_components;
+	key.restart_interval = s.restart_interval;
+	const int first[] = { c->comps_in_scan, c->Ss, c->Se, c->Ah, c->Al };
+	for (uint32_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+		key.first_scan[i] = (uint32_t)first[i];
+	for (int i = 0; i < c->num_components; i++)
+		key.ids[i] = (uint32_t)c->comp_info[i].component_id;
+	for (int i = 0; i < c->comps_in_scan; i++) {
+		const jpeg_component_info *k = c->cur_comp_info[i];
+
+		key.in_scan[i].component = (uint32_t)k->component_index;
+		key.in_scan[i].dc_table = (uint32_t)k->dc_tbl_no;
+		key.in_scan[i].ac_table = (uint32_t)k->ac_tbl_no;
+	}
+	for (int i = 0; i < NUM_HUFF_TBLS; i++) {
+		note_table(c->dc_huff_tbl_ptrs[i], key.tables[i].dc_bits, key.tables[i].dc_values);
+		note_table(c->ac_huff_tbl_ptrs[i], key.tables[i].ac_bits, key.tables[i].ac_values);
+	}
+	return XXH3_64bits_withSeed(data, n, XXH3_64bits(&key, sizeof(key)));
+}

@@ -200,13 +200,54 @@ static void fetch_mcu(const struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint
 	}
 }
 
+/* Goes to the rectangle's first blocks in a row of MCUs of the pack. */
+static int enter_pack_row(struct scan *s, uint32_t mcu_y)
+{
+	const struct shape *shape = &s->shape;
+
+	for (uint32_t i = 0; i < s->pack->n_lines; i++) {
+		s->line[i] = block_pack_line(s->pack, mcu_y, i);
+		if (block_pack_skip(&s->line[i], s->mcu_x0 * (i < shape->v ? shape->h : 1)) < 0)
+			return SCAN_E_UNSURE;
+	}
+	return 0;
+}
+
+/* The next MCU of the pack's row, as entropy_ops.decode gives it. */
+static int take_mcu(struct scan *s, uint32_t wanted, int16_t *const coef[ENTROPY_MAX_BLOCKS],
+		    uint8_t last[ENTROPY_MAX_BLOCKS])
+{
+	const struct shape *shape = &s->shape;
+
+	for (uint32_t b = 0; b < shape->n_luma + shape->n_components - 1; b++) {
+		struct block_place *line = &s->line[b < shape->n_luma ? b / shape->h : shape->v + b - shape->n_luma];
+		int r = wanted >> b & 1 ? block_pack_take(line, coef[b]) : block_pack_skip(line, 1);
+
+		if (r < 0)
+			return SCAN_E_UNSURE;
+		if (wanted >> b & 1)
+			last[b] = (uint8_t)r;
+	}
+	return 0;
+}
+
+/* Goes to the rectangle's first MCU of a row. */
+static int enter_row(struct scan *s, uint32_t mcu_y)
+{
+	if (s->source == FROM_STREAM)
+		return scan_go_to(s, mcu_y * s->shape.mcus_per_row + s->mcu_x0);
+	return s->source == FROM_PACK ? enter_pack_row(s, mcu_y) : 0;
+}
+
 /* The next MCU of the row: its wanted blocks. */
 static int next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
 		    int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
 {
 	int r;
 
-	if (s->is_progressive) {
+	if (s->source == FROM_PACK)
+		return take_mcu(s, wanted, coef, last);
+	if (s->source == FROM_PROGRESSIVE) {
 		fetch_mcu(s, mcu_x, mcu_y, wanted, coef, last);
 		return 0;
 	}
@@ -230,7 +271,7 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 
 	coef[n_luma] = s->coef[2];
 	coef[n_luma + 1] = s->coef[2] + 8;
-	if (!s->is_progressive && (r = scan_go_to(s, mcu_y * s->shape.mcus_per_row + s->mcu_x0)))
+	if ((r = enter_row(s, mcu_y)))
 		return r;
 	for (uint32_t x = 0; x < n; x++) {
 		uint32_t wanted = x && x + 1 < n ? inner : blocks_wanted(s, s->mcu_x0 + x, mcu_y);
@@ -261,7 +302,7 @@ static int decode_rows(struct scan *s, const struct image *out)
 	int r;
 
 	s->exceeded = 0;
-	if (!s->is_progressive)
+	if (s->source == FROM_STREAM)
 		scan_stand_at(s, 0, 0, (const int32_t[3]){ 0 });
 	for (uint32_t y = s->mcu_y0; y < s->mcu_y1; y++) {
 		if ((r = decode_row(s, y))) {
@@ -280,7 +321,7 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 
 	if (!scan_supported(c) || !scan_shape(c, &s->shape))
 		return SCAN_E_UNSURE;
-	s->is_progressive = false;
+	s->source = FROM_STREAM;
 	if ((r = scan_load_tables(s, c)) || (r = load_stream(s, data, n)))
 		return r;
 	s->index = index_fits(in, &s->shape, id) ? in : NULL;
@@ -318,24 +359,59 @@ static void frame_of(const struct scan *s, uint32_t max_scans, struct progressiv
 	}
 }
 
-int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
-			    uint32_t max_scans, struct cpu_budget *budget, struct region_px want, struct image *out)
+/* The picture's shape and tables, and the rectangle; false if this decoder does not handle it. */
+static bool begin_progressive(struct scan *s, const struct jpeg_decompress_struct *c, enum scan_source source,
+			      struct region_px want)
 {
-	struct progressive_frame frame;
-	int r;
-
 	if (!scan_supported_progressive(c) || !scan_shape(c, &s->shape))
-		return SCAN_E_UNSURE;
-	s->is_progressive = true;
+		return false;
+	s->source = source;
 	s->index = NULL;
 	s->record = NULL;
 	load_quant(s, c);
 	scan_plan(s, want);
-	frame_of(s, max_scans, &frame);
-	if ((r = progressive_read(&s->progressive, &frame, c, data, n, &s->tables, budget)) ||
-	    (r = scan_reserve_strips(s)))
+	return true;
+}
+
+static int decode_progressive(struct scan *s, struct region_px want, struct image *out)
+{
+	int r = scan_reserve_strips(s);
+
+	if (r)
 		return r;
 	out->width = want.width;
 	out->height = want.height;
 	return decode_rows(s, out);
+}
+
+int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
+			    uint32_t max_scans, struct cpu_budget *budget, bool all_rows, struct region_px want,
+			    struct image *out)
+{
+	struct progressive_frame frame;
+	int r;
+
+	if (!begin_progressive(s, c, FROM_PROGRESSIVE, want))
+		return SCAN_E_UNSURE;
+	frame_of(s, max_scans, &frame);
+	if (all_rows)
+		frame.n_rows = frame.mcu_rows;
+	r = progressive_read(&s->progressive, &frame, c, data, n, &s->tables, budget);
+	return r ? r : decode_progressive(s, want, out);
+}
+
+size_t scan_pack(struct scan *s, uint64_t id, size_t limit_bytes, struct scratch *to)
+{
+	return block_pack_make(to, &s->progressive, id, limit_bytes);
+}
+
+int scan_packed_region(struct scan *s, const struct jpeg_decompress_struct *c, const struct block_pack *pack,
+		       struct region_px want, struct image *out)
+{
+	if (!begin_progressive(s, c, FROM_PACK, want) || pack->mcus_per_row != s->shape.mcus_per_row ||
+	    pack->mcu_rows != s->shape.mcu_rows || pack->n_lines != s->shape.v + s->shape.n_components - 1 ||
+	    pack->n_rows < s->mcu_y1)
+		return SCAN_E_UNSURE;
+	s->pack = pack;
+	return decode_progressive(s, want, out);
 }

@@ -13,6 +13,7 @@
 #include <jpeglib.h>
 
 #include "image/image.h"
+#include "jpeg/block-pack.h"
 #include "jpeg/checkpoints.h"
 #include "util/cpu-budget.h"
 
@@ -33,6 +34,7 @@ bool scan_supported(const struct jpeg_decompress_struct *c);
 /* A hash of the input of entropy decoding: data[0..n) as below, the Huffman tables, the sampling and the restart
  * interval. Reads all of the data: 10 us per 100 KB. */
 uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n);
+uint64_t scan_progressive_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n);
 
 /* Decodes the rectangle `want` (not empty, inside the image) into out->rgb, which has room for it at out->stride_bytes;
  * sets out's width and height. data[0..n) is the file after the header (the source's next_input_byte) up to its end;
@@ -48,10 +50,18 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 		const struct checkpoints *in, struct checkpoints *record, struct region_px want, struct image *out);
 
 /* The same for progressive files. max_scans: more are unsure; so is a picture that takes more than the budget. Bits of
- * all scans are decoded down to the last row that the rectangle needs. */
+ * all scans are decoded down to the last row that the rectangle needs, or to the last one (all_rows). */
 bool scan_supported_progressive(const struct jpeg_decompress_struct *c);
 int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
-			    uint32_t max_scans, struct cpu_budget *budget, struct region_px want, struct image *out);
+			    uint32_t max_scans, struct cpu_budget *budget, bool all_rows, struct region_px want,
+			    struct image *out);
+/* After scan_progressive_region has returned 0: packs the rows that it decoded (block-pack.h), so that they need not be
+ * decoded again. Returns as block_pack_make. */
+size_t scan_pack(struct scan *s, uint64_t id, size_t limit_bytes, struct scratch *to);
+/* As scan_progressive_region, from a valid pack of the same data. SCAN_E_UNSURE as well when the pack does not reach to
+ * the rectangle's end. */
+int scan_packed_region(struct scan *s, const struct jpeg_decompress_struct *c, const struct block_pack *pack,
+		       struct region_px want, struct image *out);
 
 /* The size of an index for this image, where n is the size of the entropy-coded data and all that follows it; and
  * initialization of that many bytes, 8-byte aligned, to an empty index of the data with this scan_id. */

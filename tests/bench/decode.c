@@ -6,7 +6,7 @@
  *     WAY   only that way, for a profiler
  *
  * Per image, milliseconds of CPU time, including the header: the median over rounds, in each of which every way decodes
- * all images in turn. */
+ * all images in turn. An index of progressive pictures is a pack of their blocks; its size is printed, too. */
 #include <dirent.h>
 #include <math.h>
 #include <time.h>
@@ -14,7 +14,7 @@
 #include "jpeg/scan.h"
 #include "jpegs.h"
 
-enum { MAX_FILES = 4096, MAX_ROUNDS = 50 };
+enum { MAX_FILES = 4096, MAX_ROUNDS = 50, MAX_SCANS = 100 };
 
 struct sample {
 	uint8_t *bytes;
@@ -22,6 +22,7 @@ struct sample {
 	struct region_px crop;
 	struct checkpoints *index; /* complete */
 	struct checkpoints *fresh; /* to record into */
+	struct scratch pack;       /* of a progressive picture, whole */
 };
 
 static struct sample samples[MAX_FILES];
@@ -29,11 +30,23 @@ static unsigned n_samples;
 static struct scan *scan;
 static struct jpeg_in in; /* one decompressor for all ways, as in a worker */
 static uint8_t *rgb;
-static size_t rgb_bytes;
+static size_t rgb_bytes, file_bytes, pack_bytes; /* the latter two: of progressive pictures */
+
+/* libjpeg keeps an earlier picture's tables, and a progressive one may refer to any. */
+static void forget_tables(void)
+{
+	for (int i = 0; i < NUM_HUFF_TBLS; i++) {
+		if (in.c.dc_huff_tbl_ptrs[i])
+			memset(in.c.dc_huff_tbl_ptrs[i], 0, sizeof(JHUFF_TBL));
+		if (in.c.ac_huff_tbl_ptrs[i])
+			memset(in.c.ac_huff_tbl_ptrs[i], 0, sizeof(JHUFF_TBL));
+	}
+}
 
 static void header(const struct sample *s)
 {
 	jpeg_abort_decompress(&in.c);
+	forget_tables();
 	jpeg_mem_src(&in.c, s->bytes, (unsigned long)s->n);
 	jpeg_read_header(&in.c, TRUE);
 }
@@ -90,19 +103,59 @@ static void ours(const struct sample *s, struct region_px want, const struct che
 	}
 }
 
+static void scans(const struct sample *s, struct region_px want, bool all_rows)
+{
+	struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
+	struct cpu_budget budget;
+
+	header(s);
+	cpu_budget_begin(&budget, 0);
+	if (scan_progressive_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer, MAX_SCANS,
+				    &budget, all_rows, want, &out) != 0) {
+		fprintf(stderr, "decode: unsure about an image that was fine before\n");
+		exit(EXIT_FAILURE);
+	}
+}
+
+static void any(const struct sample *s, struct region_px want, const struct checkpoints *index,
+		struct checkpoints *record)
+{
+	if (s->pack.data)
+		scans(s, want, false);
+	else
+		ours(s, want, index, record);
+}
+
 static void scan_full(const struct sample *s)
 {
 	header(s);
-	ours(s, (struct region_px){ 0, 0, in.c.image_width, in.c.image_height }, NULL, NULL);
+	any(s, (struct region_px){ 0, 0, in.c.image_width, in.c.image_height }, NULL, NULL);
 }
 
 static void scan_crop(const struct sample *s)
 {
-	ours(s, s->crop, NULL, NULL);
+	any(s, s->crop, NULL, NULL);
+}
+
+static void pack_into(struct scratch *to)
+{
+	uint64_t id = scan_progressive_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer);
+
+	if (!scan_pack(scan, id, in.c.src->bytes_in_buffer * 3, to)) {
+		fprintf(stderr, "decode: no pack of an image\n");
+		exit(EXIT_FAILURE);
+	}
 }
 
 static void scan_recording(const struct sample *s)
 {
+	static struct scratch fresh;
+
+	if (s->pack.data) {
+		scans(s, s->crop, false);
+		pack_into(&fresh);
+		return;
+	}
 	header(s);
 	checkpoints_init(s->fresh, &in.c, in.c.src->bytes_in_buffer, id_now());
 	ours(s, s->crop, NULL, s->fresh);
@@ -110,7 +163,19 @@ static void scan_recording(const struct sample *s)
 
 static void scan_indexed(const struct sample *s)
 {
-	ours(s, s->crop, s->index, NULL);
+	struct image out = { .rgb = rgb, .stride_bytes = (size_t)s->crop.width * 3 };
+	const struct block_pack *pack = (const struct block_pack *)(const void *)s->pack.data;
+
+	if (!pack) {
+		ours(s, s->crop, s->index, NULL);
+		return;
+	}
+	header(s);
+	if (scan_progressive_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer) != pack->scan_id ||
+	    scan_packed_region(scan, &in.c, pack, s->crop, &out) != 0) {
+		fprintf(stderr, "decode: the pack does not do\n");
+		exit(EXIT_FAILURE);
+	}
 }
 
 static const struct way {
@@ -152,7 +217,7 @@ static void add_file(const char *path, uint32_t *seed)
 	if (!s->bytes || n_samples + 1 == MAX_FILES)
 		return;
 	header(s);
-	if (!scan_supported(&in.c)) {
+	if (!scan_supported(&in.c) && !scan_supported_progressive(&in.c)) {
 		printf("%s: not supported, left out\n", path);
 		return;
 	}
@@ -160,11 +225,19 @@ static void add_file(const char *path, uint32_t *seed)
 	size_t need = (size_t)in.c.image_width * in.c.image_height * 3;
 
 	s->crop = random_crop(in.c.image_width, in.c.image_height, seed);
+	if (need > rgb_bytes)
+		rgb = realloc(rgb, rgb_bytes = need);
+	if (!scan_supported(&in.c)) {
+		scans(s, s->crop, true);
+		pack_into(&s->pack);
+		file_bytes += n;
+		pack_bytes += ((const struct block_pack *)(const void *)s->pack.data)->n_bytes;
+		n_samples++;
+		return;
+	}
 	s->index = malloc(size);
 	s->fresh = malloc(size);
 	checkpoints_init(s->index, &in.c, n, id_now());
-	if (need > rgb_bytes)
-		rgb = realloc(rgb, rgb_bytes = need);
 	ours(s, (struct region_px){ 0, 0, in.c.image_width, in.c.image_height }, NULL, s->index);
 	n_samples++;
 }
@@ -236,5 +309,7 @@ int main(int argc, char **argv)
 	for (int way = 0; way < N_WAYS; way++)
 		printf("%-26s %7.4f %6.3f\n", ways[way].name, took[way][rounds / 2],
 		       took[way][rounds / 2] / took[REGION_WAY][rounds / 2]);
+	if (pack_bytes > 0)
+		printf("packs take %.2f times the files' bytes\n", (double)pack_bytes / (double)file_bytes);
 	return EXIT_SUCCESS;
 }

@@ -129,7 +129,33 @@ static int progressive(const struct jpeg_in *header, struct region_px want, uint
 
 	cpu_budget_begin(&budget, 0);
 	return scan_progressive_region(scan, &header->c, header->c.src->next_input_byte, header->c.src->bytes_in_buffer,
-				       MAX_SCANS, &budget, want, &out);
+				       MAX_SCANS, &budget, false, want, &out);
+}
+
+/* The packed rows of the picture that was decoded last give the same rectangle; changed anywhere, they give anything. */
+static void check_pack(const struct jpeg_in *header, struct region_px want, const uint8_t *expected, uint32_t seed)
+{
+	struct image out = { .stride_bytes = (size_t)want.width * 3 };
+	struct scratch to = { 0 };
+	size_t n = scan_pack(scan, 1, 1 << 20, &to), n_px = (size_t)want.width * want.height * 3;
+
+	if (n > 0) {
+		uint8_t *bytes = malloc(n); /* exactly: no room after it */
+		struct block_pack *pack = (struct block_pack *)(void *)bytes;
+
+		memcpy(bytes, to.data, n);
+		out.rgb = malloc(n_px);
+		check(block_pack_valid(pack, n), "a pack is not valid");
+		check(scan_packed_region(scan, &header->c, pack, want, &out) == 0, "a pack does not do");
+		check(memcmp(out.rgb, expected, n_px) == 0, "a pack gives other pixels");
+		for (uint32_t i = 0; i < 1 + seed % 8; i++)
+			bytes[sizeof(*pack) + jpeg_random(&seed) % (n - sizeof(*pack))] = (uint8_t)jpeg_random(&seed);
+		if (block_pack_valid(pack, n))
+			(void)scan_packed_region(scan, &header->c, pack, want, &out);
+		free(out.rgb);
+		free(bytes);
+	}
+	scratch_finish(&to);
 }
 
 static void check_progressive(const struct jpeg_in *header, const uint8_t *bytes, size_t n, uint32_t seed)
@@ -150,11 +176,13 @@ static void check_progressive(const struct jpeg_in *header, const uint8_t *bytes
 		      "paths disagree about pixels of a progressive picture");
 		sure = r;
 	}
-	if (progressive(header, want, other) == 0 && sure == 0)
-		for (uint32_t row = 0; row < want.height; row++)
-			check(memcmp(other + (size_t)row * want.width * 3, whole + ((size_t)(y + row) * width + x) * 3,
-				     (size_t)want.width * 3) == 0,
-			      "a rectangle of a progressive picture differs from the whole");
+	int part = progressive(header, want, other);
+	if (part == 0)
+		check_pack(header, want, other, seed);
+	for (uint32_t row = 0; part == 0 && sure == 0 && row < want.height; row++)
+		check(memcmp(other + (size_t)row * want.width * 3, whole + ((size_t)(y + row) * width + x) * 3,
+			     (size_t)want.width * 3) == 0,
+		      "a rectangle of a progressive picture differs from the whole");
 	if (sure == 0) {
 		struct jpeg_in in;
 

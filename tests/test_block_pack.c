@@ -213,14 +213,14 @@ END_TEST
 
 /* Decodes the rectangle with a reader's own means; the caller frees *index. */
 static void decode_once(struct decoder *d, const struct picture *p, struct region_px want, const void *known,
-			size_t n_known, void **index, size_t *n_index)
+			size_t n_known, bool large, void **index, size_t *n_index)
 {
 	struct image_error err;
 	struct image_info info;
 	struct image out;
 
 	ck_assert_int_eq(decoder_open(d, p->bytes, p->n, false, &info, &err), 0);
-	decoder_want_index(d, known, n_known);
+	decoder_want_index(d, known, n_known, large);
 	ck_assert_int_eq(decoder_region(d, want, &out, &err), 0);
 	expect_pixels(p, want, &out);
 	const void *learnt = decoder_index(d, n_index);
@@ -248,15 +248,19 @@ START_TEST(test_an_index_grows_once_and_then_suffices)
 	void *first, *second, *none;
 	size_t n_first, n_second, n_none;
 
-	decode_once(d, &p, top, NULL, 0, &first, &n_first);
+	decode_once(d, &p, top, NULL, 0, false, &none, &n_none);
+	ck_assert_msg(!none, "an index was made for which there is no room");
+	decode_once(d, &p, top, NULL, 0, true, &first, &n_first);
 	ck_assert(first);
-	decode_once(d, &p, top, first, n_first, &none, &n_none);
+	decode_once(d, &p, top, first, n_first, true, &none, &n_none);
 	ck_assert_msg(!none, "the index was not used, or made again");
-	decode_once(d, &p, low, first, n_first, &second, &n_second);
+	decode_once(d, &p, low, first, n_first, false, &none, &n_none);
+	ck_assert(!none);
+	decode_once(d, &p, low, first, n_first, true, &second, &n_second);
 	ck_assert(second && n_second > n_first);
-	decode_once(d, &p, last, second, n_second, &none, &n_none);
+	decode_once(d, &p, last, second, n_second, true, &none, &n_none);
 	ck_assert_msg(!none, "an index of all rows was not enough");
-	decode_once(d, &other, last, second, n_second, &none, &n_none);
+	decode_once(d, &other, last, second, n_second, true, &none, &n_none);
 	ck_assert_msg(none, "the foreign index was kept");
 	free(none);
 	free(first);

@@ -211,6 +211,27 @@ START_TEST(test_an_unused_data_set_makes_room)
 }
 END_TEST
 
+START_TEST(test_large_entries_leave_a_quarter)
+{
+	/* Proves that there is no ample room left while the tier still takes small entries. */
+	struct cache *c = make(8 << 20, NULL);
+	struct cache_space *s = cache_attach(c, 1, 10000, CACHE_FILE, 0);
+	uint64_t n = 0;
+
+	ck_assert(!cache_has_ample_room(NULL, 1));
+	while (n < 1000 && cache_has_ample_room(s, 20000)) {
+		ck_assert_int_eq(put(s, n++, 20000, 0), 0);
+	}
+	ck_assert_uint_gt(n, 200);
+	ck_assert_uint_lt(stats_of(c, CACHE_FILE).charged_bytes, 7 << 20);
+	for (uint64_t i = 0; i < 50; i++) {
+		ck_assert_int_eq(put(s, 5000 + i, 1000, 0), 0);
+	}
+	cache_detach(s);
+	cache_destroy(c);
+}
+END_TEST
+
 START_TEST(test_everything_charged_is_refunded)
 {
 	/* Proves that memory is accounted for correctly: a budget that one data set after another has used up is still
@@ -634,6 +655,7 @@ int main(void)
 	tcase_add_test(tc, test_loaders_of_the_same_data_set_share_a_space);
 	tcase_add_test(tc, test_a_full_cache_keeps_what_it_has);
 	tcase_add_test(tc, test_an_unused_data_set_makes_room);
+	tcase_add_test(tc, test_large_entries_leave_a_quarter);
 	tcase_add_test(tc, test_everything_charged_is_refunded);
 	tcase_add_test(tc, test_a_stale_entry_is_replaced);
 	tcase_add_test(tc, test_an_index_grows_in_place_of_the_old_one);

@@ -242,7 +242,8 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 	struct cache_hit hit;
 	bool known = r->indexes && cache_lookup_for(r->indexes, key.index, file, &hit);
 	if (r->indexes)
-		decoder_want_index(w->decoder, known ? hit.index : NULL, known ? hit.n_index_bytes : 0);
+		decoder_want_index(w->decoder, known ? hit.index : NULL, known ? hit.n_index_bytes : 0,
+				   cache_has_ample_room(r->indexes, file->n_bytes));
 	int result = views_run(r->pipeline, w->pipeline, w->decoder, info, key, rows, why);
 	if (known)
 		cache_release(&hit);

@@ -229,6 +229,14 @@ bool cache_has_room(struct cache_space *s, size_t n_bytes)
 		     atomic_load(&s->cache->n_unused[s->tier]) > 0);
 }
 
+bool cache_has_ample_room(struct cache_space *s, size_t n_bytes)
+{
+	if (!s)
+		return false;
+	uint64_t limit = atomic_load(&s->memory.budget->limit_bytes);
+	return atomic_load(&s->memory.budget->used_bytes) + entry_bytes(n_bytes) <= limit - limit / 4;
+}
+
 static struct entry *entry_of(struct cache_space *s, const struct file_bytes *file, size_t n_bytes)
 {
 	struct entry *e = entry_create(s, n_bytes);

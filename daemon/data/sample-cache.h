@@ -76,6 +76,9 @@ int cache_put_index(struct cache_space *s, uint64_t index, const struct file_byt
 /* Whether an insert of n_bytes has a chance: false once the tier is full, so that a caller need not prepare an
  * entry. */
 bool cache_has_room(struct cache_space *s, size_t n_bytes);
+/* Whether a quarter of the tier's budget would still be free after it: for entries that are much larger than most, and
+ * must not take the room of all others. */
+bool cache_has_ample_room(struct cache_space *s, size_t n_bytes);
 
 /* Writes indexes that are new since the last call to the directory, then trims the directory to its limit. Blocking;
  * call it periodically from a thread that may wait for disks. A failure to write is logged once per data set and has no

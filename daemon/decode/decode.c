@@ -217,10 +217,10 @@ static int decode_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, 
 	return 0;
 }
 
-void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes)
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, bool large)
 {
 	if (d->stored.format == FORMAT_JPEG)
-		jpeg_reader_want_index(d->jpeg, known, n_bytes);
+		jpeg_reader_want_index(d->jpeg, known, n_bytes, large);
 }
 
 const void *decoder_index(const struct decoder *d, size_t *n_bytes)

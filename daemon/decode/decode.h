@@ -68,8 +68,8 @@ int decoder_region(struct decoder *d, struct region_px want, struct image *out, 
  * progressive picture's scans gave) make a later region of the same bytes cheaper. `known` is the earlier result of
  * decoder_index for these bytes, or NULL; borrowed until decoder_region has returned. Call it between
  * decoder_open and decoder_region; without it no index is made. Formats and files that cannot use an index ignore
- * it. */
-void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);
+ * it. large: whether one that takes as much memory as the bytes, or some times more, may be made. */
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, bool large);
 /* After decoder_region: the index if it has more than the known one, else NULL. 8-byte aligned, valid until the next
  * decoder_open. */
 const void *decoder_index(const struct decoder *d, size_t *n_bytes);

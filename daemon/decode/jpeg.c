@@ -414,7 +414,7 @@ static int decode_progressive(struct jpeg_reader *r, struct region_px want, stru
 	if (outcome != SCAN_E_UNSURE)
 		return outcome;
 	outcome = scan_progressive_region(r->scan, &r->cinfo, r->source.next_input_byte, n, r->limits->max_scans,
-					  &r->budget, r->pack != NULL, want, out);
+					  &r->budget, r->pack && r->wants_pack, want, out);
 	if (outcome == 0 && r->wants_pack)
 		r->n_index_bytes = scan_pack(r->scan, r->scan_id, n * PACK_MOST_TIMES, &r->index);
 	return outcome;
@@ -440,11 +440,13 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 }
 
 /* The pack of a progressive picture is read where it is: it is as large as the file. */
-static void want_pack(struct jpeg_reader *r, const void *known, size_t n_bytes)
+static void want_pack(struct jpeg_reader *r, const void *known, size_t n_bytes, bool large)
 {
 	const struct block_pack *pack = known;
 
-	r->wants_pack = true;
+	if (!known && !large)
+		return;
+	r->wants_pack = large;
 	r->scan_id = scan_progressive_id(&r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer);
 	if (known && block_pack_valid(pack, n_bytes) && pack->scan_id == r->scan_id)
 		r->pack = pack;
@@ -466,13 +468,13 @@ static void want_checkpoints(struct jpeg_reader *r, const void *known, size_t n_
 	r->index_rows = checkpoints_rows_known(x);
 }
 
-void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes)
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes, bool large)
 {
 	r->n_index_bytes = 0;
 	if (r->bytes && scan_supported(&r->cinfo))
 		want_checkpoints(r, known, n_bytes);
 	else if (r->bytes && scan_supported_progressive(&r->cinfo))
-		want_pack(r, known, n_bytes);
+		want_pack(r, known, n_bytes, large);
 }
 
 const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)

@@ -17,7 +17,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 		       struct image_error *err);
 /* As decoder_want_index and decoder_index. */
-void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes);
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes, bool large);
 const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes);
 void jpeg_reader_close(struct jpeg_reader *r);
 

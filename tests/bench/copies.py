@@ -1,14 +1,17 @@
 """The same pictures in other formats: progressive JPEG, PNG and WebP, as web data has them. Pillow re-encodes up to
 MAX_PICTURES of the folder once for the run. Compared is CPU per image in the first epoch, of batchd, of PyTorch's
-DataLoader and, with --before, of an earlier build's daemon."""
+DataLoader and, with --before, of an earlier build's daemon; for JPEGs also from the second epoch on, with their indexes
+kept."""
 
 import concurrent.futures
 import os
 import pathlib
 
-from scenarios import NO_CACHE, ratio, result, rounds
+from scenarios import JPEG_CACHE, NO_CACHE, ratio, result, rounds
 
 MAX_PICTURES = 192
+# Kinds that the index cache knows, and the least ratio to PyTorch's CPU per image from the second epoch on.
+INDEXED = {"baseline": None, "progressive": 6}
 # name, suffix, what Pillow's save gets, the least ratio of CPU per image to PyTorch's
 KINDS = (
     ("baseline", ".jpg", {"format": "JPEG", "quality": 90}, None),
@@ -44,17 +47,23 @@ def copy_of(runner, kind, suffix, options):
 
 def copies(runner):
     daemon, before = runner.daemon("copies", NO_CACHE), runner.daemon_before("copies", NO_CACHE)
+    indexed = runner.daemon("copies-indexed", JPEG_CACHE)
     rows, ratios = {}, []
     for kind, suffix, options, least in KINDS:
         copy, n = copy_of(runner, kind, suffix, options)
         job = kind.replace(" ", "-")
         ours, old, torch = f"batchd, {kind}", f"batchd before, {kind}", f"PyTorch, {kind}"
+        later = f"batchd, {kind}, later epochs"
         loaders = {ours: runner.batchd(daemon, data=str(copy), transform="train224", job=job)}
+        if kind in INDEXED:
+            loaders[later] = runner.batchd(indexed, data=str(copy), transform="train224", job=f"{job}-indexed")
         if before:
             loaders[old] = runner.batchd(before, data=str(copy), transform="train224", job=f"{job}-before")
         loaders[torch] = runner.participant("PyTorch", label=f"PyTorch ({kind})", data=str(copy), transform="train224")
         rows.update(rounds(runner, loaders, n_batches=-(-n // runner.args.batch_size), settle=False))
         ratios.append(ratio(rows, "cpu", torch, ours, f"CPU per image, PyTorch / batchd, {kind}", least, True))
+        text = f"CPU per image from the second epoch on, PyTorch / batchd, {kind}"
+        ratios.append(ratio(rows, "cpu", torch, later, text, INDEXED.get(kind), True))
         ratios.append(ratio(rows, "cpu", old, ours, f"CPU per image, before / now, {kind}", None, True))
         for loader in filter(None, loaders.values()):
             loader.stop()

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "batchd.h"
+#include "sources.h"
 
 /* Absolute and without symbolic links, so that all ranks send the same. "~/" is expanded, as no shell does it after a
  * colon. */
@@ -143,33 +144,13 @@ static int source_add_file(struct source *s, const char *path, struct fault *f)
 	return add_fd(s, path, false, f);
 }
 
-/* The index that Megatron keeps beside a .bin: in *out, if there is one. A .bin of Megatron's does not say what its
- * tokens are, and read as raw uint16 it would be nonsense without an error. */
-static bool find_index(const char *path, char out[PATH_MAX])
-{
-	char magic[9] = "";
-	size_t n = strlen(path);
-	bool is_bin = n > 4 && strcmp(path + n - 4, ".bin") == 0;
-	int fd;
-
-	if (n + 5 > PATH_MAX)
-		return false;
-	snprintf(out, PATH_MAX, "%.*s.idx", (int)(is_bin ? n - 4 : n), path);
-	fd = open(out, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return false;
-	is_bin = read(fd, magic, sizeof magic) == (ssize_t)sizeof magic && memcmp(magic, "MMIDIDX\0\0", 9) == 0;
-	close(fd);
-	return is_bin;
-}
-
 /* A raw file, one with a header, or Megatron's pair, of which any name is taken: prefix, .bin or .idx. */
 static int add_tokens(struct source *s, struct list *l, const char *given, struct fault *f)
 {
 	char path[PATH_MAX], index[PATH_MAX];
 	size_t n = strlen(given);
 	bool is_index = n > 4 && strcmp(given + n - 4, ".idx") == 0;
-	bool is_pair = !is_index && find_index(given, index);
+	bool is_pair = !is_index && source_token_index(given, index);
 	int r = source_resolve(is_pair ? index : given, path, f);
 
 	if (r == 0)
@@ -549,52 +530,64 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 	if (!colon && (strchr(name, '/') || stat(name, &st) == 0))
 		return refuse_path(name, f);
 	if (colon && strncmp(name, "random:", 7) != 0 && strncmp(name, "serve:", 6) != 0)
-		return fault_set(
-			f, BATCHD_E_INVALID,
-			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, tar:SHARDS, "
-			"mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE,..., tokens:FILE[,FILE...],length=T and "
-			"random:...; " OTHER_FORMATS,
-			name, colon - name < 64 ? (int)(colon - name) : 64, name);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "dataset '%.128s': batchd reads no '%.*s:'; it reads " SOURCE_KINDS_TEXT
+				 "; " OTHER_FORMATS,
+				 name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 }
 
+typedef int open_kind_fn(struct source *s, const char *rest, struct fault *f);
+
+static int open_tar(struct source *s, const char *patterns, struct fault *f)
+{
+	return open_shards(s, patterns, "tar", f);
+}
+
+static int open_mds(struct source *s, const char *patterns, struct fault *f)
+{
+	return open_shards(s, patterns, "mds", f);
+}
+
+static int open_zip(struct source *s, const char *patterns, struct fault *f)
+{
+	return open_shards(s, patterns, "zip", f);
+}
+
+/* Of the kinds that this process opens something for. */
+static open_kind_fn *opener_of(enum source_kind kind)
+{
+	static open_kind_fn *const openers[SOURCE_N_KINDS + 1] = {
+		[SOURCE_IMAGEFOLDER] = source_open_folder,
+		[SOURCE_FILES] = source_open_list,
+		[SOURCE_TAR] = open_tar,
+		[SOURCE_MDS] = open_mds,
+		[SOURCE_ZIP] = open_zip,
+		[SOURCE_ARROW] = open_arrow,
+		[SOURCE_NPY] = open_arrays,
+		[SOURCE_NPZ] = open_npz,
+		[SOURCE_IDX] = open_idx,
+		[SOURCE_CIFAR] = open_cifar,
+		[SOURCE_TOKENS] = open_tokens,
+	};
+
+	return openers[kind];
+}
+
 int source_open(struct source *s, const char *dataset, struct fault *f)
 {
+	open_kind_fn *open;
 	int r;
 
 	*s = (struct source){ 0 };
 	if (!dataset || !*dataset)
-		return fault_set(
-			f, BATCHD_E_INVALID,
-			"no dataset is named: imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], "
-			"tokens:FILE[,FILE...],length=T, random:..., serve:NAME or a configured name");
-	if (strncmp(dataset, "imagefolder:", 12) == 0)
-		r = source_open_folder(s, dataset + 12, f);
-	else if (strncmp(dataset, "files:", 6) == 0)
-		r = source_open_list(s, dataset + 6, f);
-	else if (strncmp(dataset, "npy:", 4) == 0)
-		r = open_arrays(s, dataset + 4, f);
-	else if (strncmp(dataset, "tar:", 4) == 0)
-		r = open_shards(s, dataset + 4, "tar", f);
-	else if (strncmp(dataset, "npz:", 4) == 0)
-		r = open_npz(s, dataset + 4, f);
-	else if (strncmp(dataset, "idx:", 4) == 0)
-		r = open_idx(s, dataset + 4, f);
-	else if (strncmp(dataset, "cifar:", 6) == 0)
-		r = open_cifar(s, dataset + 6, f);
-	else if (strncmp(dataset, "memory:", 7) == 0)
-		r = open_memory(s, dataset + 7, f);
-	else if (strncmp(dataset, "tokens:", 7) == 0)
-		r = open_tokens(s, dataset + 7, f);
-	else if (strncmp(dataset, "arrow:", 6) == 0)
-		r = open_arrow(s, dataset + 6, f);
-	else if (strncmp(dataset, "mds:", 4) == 0)
-		r = open_shards(s, dataset + 4, "mds", f);
-	else if (strncmp(dataset, "zip:", 4) == 0)
-		r = open_shards(s, dataset + 4, "zip", f);
-	else
-		r = keep_name(s, dataset, f);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "no dataset is named: " SOURCE_KINDS_TEXT ", or a configured name");
+	open = opener_of(source_kind_of(dataset));
+	if (strncmp(dataset, "memory:", 7) == 0)
+		open = open_memory;
+	r = open ? open(s, strchr(dataset, ':') + 1, f) : keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))
 		r = fault_set(f, BATCHD_E_INVALID,
 			      "dataset: the name has more than %d bytes, or is not printable UTF-8", WIRE_MAX_DATASET);

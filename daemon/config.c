@@ -10,7 +10,9 @@
 #include "config-file.h"
 #include "config-key.h"
 #include "config-strict.h"
+#include "data/blend-spec.h"
 #include "pipeline/views.h"
+#include "sources.h"
 #include "util/cpu.h"
 #include "util/user.h"
 
@@ -81,54 +83,66 @@ static int config_check_name(const char *where, const char *name, struct config_
 	return 0;
 }
 
-const char *config_source_separator(const char *source)
+static int is_relative(void *arg, const char *path, size_t n_bytes)
 {
-	static const struct {
-		const char *kind, *separator;
-	} lists[] = { { "npy:", "," }, { "tar:", "::" }, { "mds:", "::" }, { "zip:", "::" }, { "arrow:", "::" } };
-
-	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-		if (strncmp(source, lists[i].kind, strlen(lists[i].kind)) == 0)
-			return lists[i].separator;
-	return NULL;
+	(void)arg;
+	return n_bytes == 0 || path[0] != '/';
 }
 
-/* Checks every path of a source; `paths` stand behind its kind. */
-static bool paths_are_absolute(const char *source, const char *paths)
+static int config_fail_source(const char *where, const char *source, const char *why, struct config_error *err)
 {
-	const char *separator = config_source_separator(source), *files = strchr(paths, ',');
+	return config_fail(err, "%s: '%.200s' %s", where, source, why);
+}
 
-	if (strncmp(source, "arrow:images=/", 14) == 0 && files) /* a folder of pictures */
-		paths = files + 1;
-	if (paths[0] != '/')
-		return false;
-	for (const char *next = separator ? strstr(paths, separator) : NULL; next; next = strstr(next, separator)) {
-		next += strlen(separator);
-		if (next[0] != '/')
-			return false;
+/* What only a client can send along, or what names nothing. NULL: the source may stand in a configuration. */
+static const char *why_not_here(const char *source, enum source_kind kind)
+{
+	const char *rest = strchr(source, ':') + 1;
+
+	if (kind == SOURCE_ARROW && strncmp(rest, "rows=", 5) == 0)
+		return "has rows=, which only a client can send along; leave it out for all rows";
+	return *rest || kind == SOURCE_RANDOM ? NULL : "names nothing behind the colon";
+}
+
+static int check_source(const char *where, const char *source, struct config_error *err);
+
+static int check_blend(const char *where, const char *source, struct config_error *err)
+{
+	char *text = strdup(strchr(source, ':') + 1);
+	struct blend_spec spec;
+	struct dataset_error why = { .text = "" };
+	int r = text ? blend_spec_parse(text, &spec, &why) : -ENOMEM;
+
+	if (r == -EINVAL)
+		r = config_fail(err, "%s: %s", where, why.text);
+	for (unsigned i = 0; r == 0 && i < spec.n; i++) {
+		enum source_kind kind = source_kind_of(spec.part[i].spec);
+
+		r = kind == SOURCE_BLEND || kind == SOURCE_SERVE
+			    ? config_fail_source(where, spec.part[i].spec, "cannot be a part of a blend:", err)
+			    : check_source(where, spec.part[i].spec, err);
 	}
-	return true;
+	free(text);
+	return r;
 }
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = { "imagefolder", "files", "tar",    "mds",  "zip",
-					     "arrow",       "npy",   "random", "serve" };
-	const char *colon = strchr(source, ':');
+	enum source_kind kind = source_kind_of(source);
+	const char *why = kind == SOURCE_N_KINDS ? NULL : why_not_here(source, kind);
 
-	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
-		if (strncmp(source, kinds[i], (size_t)(colon - source)) != 0 || kinds[i][colon - source])
-			continue;
-		if (config_is_word(kinds[i], "random") || (config_is_word(kinds[i], "serve") && colon[1]) ||
-		    paths_are_absolute(source, colon + 1))
-			return 0;
+	if (strncmp(source, "memory:", 7) == 0)
+		why = "are arrays of a client; a configuration names files";
+	if (why)
+		return config_fail_source(where, source, why, err);
+	if (kind == SOURCE_N_KINDS)
+		return config_fail(err, "%s: '%.200s' is not a source; expected " SOURCE_KINDS_TEXT, where, source);
+	if (kind == SOURCE_BLEND)
+		return check_blend(where, source, err);
+	if (source_each_path(source, is_relative, NULL))
 		return config_fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train",
-				   where, source, kinds[i]);
-	}
-	return config_fail(
-		err,
-		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:... or serve:NAME",
-		where, source);
+				   where, source, source_kind_name(kind));
+	return 0;
 }
 
 static int check_transform(const char *where, const char *text, struct config_error *err)

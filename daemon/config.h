@@ -102,8 +102,6 @@ void config_finish(struct config *c);
 /* Sets one scalar key ("workers", "cache.jpeg") from text in the file's syntax, as command-line options do. 0, -EINVAL
  * with err->text (beginning with the key, without file and line), -ENOMEM. */
 int config_set(struct config *c, const char *key, const char *text, struct config_error *err);
-/* What separates the paths of a source ("npy:a,b", "tar:a::b"); NULL: its kind has one path. */
-const char *config_source_separator(const char *source);
 /* Adds a data set that every user may attach to, or replaces the one of that name. Same returns. */
 int config_set_dataset(struct config *c, const char *name, const char *source, struct config_error *err);
 

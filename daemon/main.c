@@ -16,6 +16,7 @@
 #include "listen.h"
 #include "notify.h"
 #include "options.h"
+#include "sources.h"
 #include "util/log.h"
 
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h; RestartPreventExitStatus= in the unit */
@@ -177,22 +178,20 @@ static void on_mistake(const char *text)
 	log_record(LOG_LEVEL_ERROR, "config-invalid", "%s", text);
 }
 
-/* A place may appear later, with a network file system: reported, but not an error of the configuration. */
-static void main_look_for(const struct config_dataset *d)
+/* A place may appear later, with a network file system: reported, but not an error of the configuration. Of a pattern
+ * only its folder is looked for. */
+static int main_look_for_path(void *arg, const char *path, size_t n_bytes)
 {
-	const char *colon = strchr(d->source, ':'), *path = colon ? colon + 1 : "";
-	bool several = strncmp(d->source, "npy:", 4) == 0;
+	const struct config_dataset *d = arg;
+	char one[PATH_MAX];
+	size_t n = strcspn(path, "*?[{#!"); /* fields behind '#', folders of an archive behind "!/" */
 
-	while (*path == '/') { /* random:... and serve:NAME name no file */
-		size_t n = several ? strcspn(path, ",") : strlen(path);
-		char one[PATH_MAX];
-
-		snprintf(one, sizeof one, "%.*s", (int)n, path);
-		if (access(one, F_OK) < 0)
-			log_record(LOG_LEVEL_WARNING, "dataset-missing", "data set %s: %s: %s", d->name, one,
-				   strerror(errno));
-		path += n + (path[n] == ',');
-	}
+	snprintf(one, sizeof one, "%.*s", (int)(n < n_bytes ? n : n_bytes), path);
+	if (n < n_bytes && strchr("*?[{", path[n]))
+		strrchr(one, '/')[1] = '\0';
+	if (access(one, F_OK) < 0)
+		log_record(LOG_LEVEL_WARNING, "dataset-missing", "data set %s: %s: %s", d->name, one, strerror(errno));
+	return 0;
 }
 
 static int main_check(struct options *o)
@@ -208,7 +207,7 @@ static int main_check(struct options *o)
 		return EXIT_CONFIG;
 	}
 	for (uint32_t i = 0; i < c.n_datasets; i++)
-		main_look_for(&c.datasets[i]);
+		source_each_path(c.datasets[i].source, main_look_for_path, &c.datasets[i]);
 	printf("%s: valid; %u data set%s, %u pipeline%s\n", path ? path : "defaults", c.n_datasets,
 	       c.n_datasets == 1 ? "" : "s", c.n_pipelines, c.n_pipelines == 1 ? "" : "s");
 	config_finish(&c);

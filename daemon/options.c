@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "address.h"
+#include "sources.h"
 
 enum {
 	OPT_HELP = 'h',
@@ -96,34 +97,6 @@ static char *daemon_options_absolute(const char *path, size_t n_bytes)
 	return result;
 }
 
-/* "npy:x,y" and "tar:x::y" with each file made absolute; every kind but random names files. config_set_dataset refuses text that is
- * not a source. */
-static char *absolute_source(const char *source)
-{
-	const char *colon = strchr(source, ':');
-	size_t n_kind = colon ? (size_t)(colon - source) + 1 : 0;
-
-	if (!colon || !colon[1] || strncmp(source, "random:", n_kind) == 0)
-		return strdup(source);
-
-	const char *separator = config_source_separator(source);
-	char *result = strndup(source, n_kind);
-
-	for (const char *path = colon + 1; path && result;) {
-		const char *next = separator ? strstr(path, separator) : NULL;
-		size_t n = next ? (size_t)(next - path) : strlen(path);
-		char *one = daemon_options_absolute(path, n), *longer = NULL;
-
-		if (!one || asprintf(&longer, "%s%s%s", result, path == colon + 1 ? "" : separator, one) < 0)
-			longer = NULL;
-		free(one);
-		free(result);
-		result = longer;
-		path = next ? next + strlen(separator) : NULL;
-	}
-	return result;
-}
-
 /* ---- collecting ---- */
 
 /* Takes text. */
@@ -151,7 +124,7 @@ static int add_dataset(struct options *o, const char *arg)
 			arg);
 		return OPTIONS_E_USAGE;
 	}
-	source = absolute_source(equals + 1);
+	source = source_absolute(equals + 1); /* config_set_dataset refuses text that is no source */
 	if (!source || asprintf(&text, "%.*s=%s", (int)(equals - arg), arg, source) < 0)
 		text = NULL;
 	free(source);

@@ -10,6 +10,7 @@
 #include "data/blend-spec.h"
 #include "data/field.h"
 #include "data/member-spec.h"
+#include "sources.h"
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
@@ -67,13 +68,15 @@ static bool has_no_picture(const char *source)
 
 static const char *default_transform(const char *source)
 {
+	static const bool has_pictures[SOURCE_N_KINDS + 1] = {
+		[SOURCE_IMAGEFOLDER] = true, [SOURCE_FILES] = true, [SOURCE_TAR] = true,
+		[SOURCE_MDS] = true,         [SOURCE_ZIP] = true,
+	};
+
 	source = blend_spec_first(source);
 	if (!has_prefix(source, "files:") && has_no_picture(source))
 		return "";
-	return has_prefix(source, "imagefolder:") || has_prefix(source, "files:") || has_prefix(source, "tar:") ||
-			       has_prefix(source, "mds:") || has_prefix(source, "zip:")
-		       ? "train224"
-		       : "";
+	return has_pictures[source_kind_of(source)] ? "train224" : "";
 }
 
 /* The data set's source and transform, from the configuration where it has them. */
@@ -86,8 +89,8 @@ static int request_resolve(const struct config *config, const Batchd__Wire__Open
 	if (!d && !strchr(open->dataset, ':'))
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
-			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or "
-			"imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], tokens:FILE,length=T, random:..., or serve:NAME to wait for a producer",
+			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or " SOURCE_KINDS_TEXT
+			" to wait for a producer",
 			open->dataset);
 	if (d && !request_may_use(d, who))
 		return refuse(

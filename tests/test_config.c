@@ -400,10 +400,10 @@ START_TEST(test_datasets_that_cannot_be_served_are_refused_at_once)
 		":2: datasets[0].name: 'files:a' is not a name; expected 1 to 64 letters, digits, '.', '_' or '-'");
 	expect_refused(
 		"datasets:\n- name: a\n  source: images:/data\n",
-		":3: datasets[0].source: 'images:/data' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:... or serve:NAME");
+		":3: datasets[0].source: 'images:/data' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T, blend:[WEIGHT*]DATASET;;[WEIGHT*]DATASET..., random:... or serve:NAME");
 	expect_refused(
 		"datasets:\n- name: a\n  source: image:/data\n",
-		":3: datasets[0].source: 'image:/data' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:... or serve:NAME");
+		":3: datasets[0].source: 'image:/data' is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T, blend:[WEIGHT*]DATASET;;[WEIGHT*]DATASET..., random:... or serve:NAME");
 	expect_refused(
 		"datasets:\n- name: a\n  source: imagefolder:data\n",
 		":3: datasets[0].source: 'imagefolder:data' is relative; expected an absolute path, such as imagefolder:/data/train");

@@ -18,6 +18,7 @@
 #include "ctl.h"
 #include "options.h"
 #include "pipeline/pipeline.h"
+#include "sources.h"
 
 enum { DEFAULT_EPOCHS = 3 };
 #define DEFAULT_NS 10000000000u
@@ -293,7 +294,7 @@ static bool bench_parse(struct bench *b, int argc, char **argv, int *code)
 		"bench",
 		"DATASET",
 		"Drives trainers against a data set and measures what the daemon delivers and what it costs.",
-		"DATASET is a directory of class folders, imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:..., or a name from the\n"
+		"DATASET is a directory of class folders, one of " SOURCE_KINDS_TEXT ", or a name from the\n"
 		"daemon's configuration. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no daemon is running, 4 no such data set.",
 		1,
 	};

@@ -8,6 +8,7 @@
 
 #include "batchd.pb-c.h"
 #include "ctl.h"
+#include "sources.h"
 
 struct opening {
 	struct progress progress;
@@ -44,6 +45,10 @@ static int check_path(const char *command, const char *text)
 {
 	struct stat st;
 
+	if (source_kind_of(text) == SOURCE_SERVE) {
+		ctl_complain(command, "'%s' is made by a producer and has no files to read", text);
+		return CTL_USAGE;
+	}
 	if (strchr(text, ':'))
 		return CTL_OK;
 	if (stat(text, &st) != 0)

@@ -493,7 +493,7 @@ int preview_main(int argc, char **argv)
 		"preview",
 		"DATASET",
 		"Draws a contact sheet of what a pipeline makes of a data set. Needs no daemon.",
-		"DATASET is a directory of class folders, or imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES.\n"
+		"DATASET is a directory of class folders, or a data set of pictures of one of the kinds that verify takes.\n"
 		"Without --indices it shows the first samples of the epoch's shuffled order, cropped and flipped as a trainer gets them.",
 		1,
 	};

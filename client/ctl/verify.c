@@ -14,6 +14,7 @@
 #include "local-dataset.h"
 #include "options.h"
 #include "parallel-for.h"
+#include "sources.h"
 
 enum { CHUNK_BYTES = 4 << 20 };
 
@@ -273,7 +274,7 @@ int verify_main(int argc, char **argv)
 		"verify",
 		"DATASET",
 		"Reads and decodes every file of a data set and names the bad ones. Needs no daemon.",
-		"DATASET is a directory of class folders, or imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE].\n"
+		"DATASET is a directory of class folders, or one of " SOURCE_FILE_KINDS_TEXT "as in batchctl(1).\n"
 		"Exit codes: 0 all good, 1 some bad, 2 wrong usage, 4 no such data set.",
 		1,
 	};

@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/file-patterns.h"
 #include "data/file.h"
 #include "data/fingerprint.h"
+#include "sources.h"
 
 enum { MAX_SPEC_BYTES = 8256 };
 
@@ -42,6 +44,21 @@ static const struct {
 	{ "random:", random_open, false },
 };
 
+typedef int open_fn(const struct dataset_source *source, const char *rest, struct dataset **out,
+		    struct dataset_error *err);
+
+/* What no client has expanded stands in a configuration. */
+static int open_expanded(open_fn *open, const struct dataset_source *source, const char *rest, struct dataset **out,
+			 struct dataset_error *err)
+{
+	char *longer = NULL;
+	int r = !source->n_fds && source->access->trusted ? file_patterns_expand(source->spec, &longer, err) : 0;
+
+	r = r < 0 ? r : open(source, longer ? longer : rest, out, err);
+	free(longer);
+	return r;
+}
+
 static int open_kind(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
 {
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
@@ -63,12 +80,10 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 		while (n > 1 && rest[n - 1] == '/') {
 			rest[--n] = '\0';
 		}
-		return kinds[k].open(source, rest, out, err);
+		return open_expanded(kinds[k].open, source, rest, out, err);
 	}
-	return dataset_fail(
-		err, DATASET_E_INVALID, -EINVAL,
-		"data set '%.128s': expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T or random:shape=...",
-		source->spec);
+	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.128s': expected " SOURCE_KINDS_TEXT,
+			    source->spec);
 }
 
 int dataset_open(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)

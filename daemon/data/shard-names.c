@@ -312,6 +312,17 @@ static bool shard_names_is_folder(const struct dataset_source *source, const cha
 	return !source->n_fds && source->access->trusted && stat(pattern, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* All shards of a folder. HuggingFace's datasets caches other Arrow files beside those that save_to_disk has written. */
+static void name_shards(const char *folder, const char *ending, char *out, size_t size)
+{
+	char path[PATH_BYTES];
+	bool is_saved = !strcmp(ending, ".arrow") &&
+			snprintf(path, sizeof(path), "%s/state.json", folder) < (int)sizeof(path) &&
+			access(path, R_OK) == 0;
+
+	snprintf(out, size, "%s*%s", is_saved ? "data-" : "", ending);
+}
+
 static int open_pattern(const struct dataset_source *source, char *pattern, const char *ending,
 			struct shard_names *names, struct dataset_error *err)
 {
@@ -329,7 +340,7 @@ static int open_pattern(const struct dataset_source *source, char *pattern, cons
 	n = (size_t)(rest - pattern);
 	if (shard_names_is_folder(source, pattern)) {
 		n = strlen(pattern);
-		snprintf(all, sizeof(all), "*%s", ending);
+		name_shards(pattern, ending, all, sizeof(all));
 		rest = all;
 	}
 	while (n > 1 && pattern[n - 1] == '/') {

@@ -68,7 +68,7 @@ def test_version_is_the_headers():
         (["--dataset", "a b=random:length=1,shape=1"], "--dataset: 'a b' is not a name; expected 1 to 64 letters"),
         (
             ["--dataset", "a=pictures:/data"],
-            "is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], random:... or serve:NAME",
+            "is not a source; expected imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS, zip:FILE, arrow:FILES, npy:FILE[,FILE], npz:FILE, idx:FILE[,FILE], cifar:FILE[,FILE...], tokens:FILE[,FILE...],length=T, blend:[WEIGHT*]DATASET;;[WEIGHT*]DATASET..., random:... or serve:NAME",
         ),
         (["--log", "/nonexistent/log"], "--log: /nonexistent/log cannot be opened: No such file or directory"),
         (["--config", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
@@ -125,7 +125,7 @@ def test_relative_sources_become_absolute_one_by_one(tmp_path):
     result = batchd("--check-config", "--dataset", "a=npy:x.npy,/y.npy,sub/z.npy", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     result = batchd("--check-config", "--dataset", "a=folder:x", cwd=tmp_path)
-    assert f"'folder:{tmp_path}/x' is not a source" in result.stderr
+    assert "'folder:x' is not a source" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

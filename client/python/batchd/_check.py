@@ -5,7 +5,23 @@ import difflib
 import inspect
 import os
 
-_PLACES = "it is 'imagefolder:DIR', 'files:LIST', 'tar:SHARDS', 'mds:SHARDS', 'zip:FILE', 'arrow:FILES', 'npy:FILE[,FILE]', 'npz:FILE', 'idx:FILE[,FILE]', 'cifar:FILE[,FILE...]', 'tokens:FILE[,FILE...]', 'random:...', 'serve:NAME' or a name from the daemon's configuration"
+_KINDS = (
+    "imagefolder:DIR",
+    "files:LIST",
+    "tar:SHARDS",
+    "mds:SHARDS",
+    "zip:FILE",
+    "arrow:FILES",
+    "npy:FILE[,FILE]",
+    "npz:FILE",
+    "idx:FILE[,FILE]",
+    "cifar:FILE[,FILE...]",
+    "tokens:FILE[,FILE...],length=T",
+    "blend:[WEIGHT*]DATASET;;[WEIGHT*]DATASET...",
+    "random:...",
+    "serve:NAME",
+)  # as in proto/sources.h
+_PLACES = f"it is {', '.join(map(repr, _KINDS))} or a name from the daemon's configuration"
 _NO_WORKERS = "leave it out: there are no worker processes"
 # Arguments that only torch's loader has.
 TORCHS_OWN = {

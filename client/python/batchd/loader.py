@@ -317,7 +317,7 @@ class DataLoader:
 
     dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
                   "cifar:FILE[,FILE...]",
-                  "tokens:FILE[,FILE...]", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
+                  "tokens:FILE[,FILE...]", "blend:DATASET;;DATASET", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
                   over once: (x, y), {"x": x, "y": y}, a TensorDataset; or a datasets.Dataset of HuggingFace's, whose Arrow
                   files the daemon reads, in its own order (select, shuffle, filter). A list of data sets of files is
                   one that has their samples one after the other; batchd.blend gives them weights

@@ -1,0 +1,81 @@
+/* See file-patterns.h. A client expands patterns with its own rights (client/source.c); here the daemon has been given the
+ * text by its operator, or batchctl by its user. */
+#include "data/file-patterns.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sources.h"
+
+struct expansion {
+	const char *done; /* how far the original is copied */
+	bool has_pairs;   /* of Megatron's */
+	FILE *text;
+	struct dataset_error *err;
+};
+
+static void put_path(struct expansion *e, const char *path, bool is_first)
+{
+	char index[PATH_MAX];
+
+	fprintf(e->text, "%s%s", is_first ? "" : ",", e->has_pairs && source_token_index(path, index) ? index : path);
+}
+
+static int expand_path(void *arg, const char *path, size_t n_bytes)
+{
+	struct expansion *e = arg;
+	char pattern[PATH_MAX];
+	glob_t found;
+
+	fwrite(e->done, 1, (size_t)(path - e->done), e->text);
+	e->done = path + n_bytes;
+	if (n_bytes >= sizeof(pattern)) {
+		return dataset_fail(e->err, DATASET_E_INVALID, -ENAMETOOLONG, "%.100s...: the path is too long", path);
+	}
+	memcpy(pattern, path, n_bytes);
+	pattern[n_bytes] = '\0';
+	if (!strpbrk(pattern, "*?[") || access(pattern, F_OK) == 0) {
+		put_path(e, pattern, true);
+		return 0;
+	}
+	if (glob(pattern, GLOB_ERR, NULL, &found)) {
+		return dataset_fail(e->err, DATASET_E_NOT_FOUND, -ENOENT, "%s: no file has such a name", pattern);
+	}
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		put_path(e, found.gl_pathv[i], i == 0);
+	}
+	globfree(&found);
+	return 0;
+}
+
+int file_patterns_expand(const char *spec, char **out, struct dataset_error *err)
+{
+	enum source_kind kind = source_kind_of(spec);
+	struct expansion e = { .has_pairs = kind == SOURCE_TOKENS, .err = err };
+	size_t n;
+	int r;
+
+	*out = NULL;
+	if (kind != SOURCE_TOKENS && kind != SOURCE_CIFAR) {
+		return 0;
+	}
+	e.done = strchr(spec, ':') + 1;
+	e.text = open_memstream(out, &n);
+	if (!e.text) {
+		return dataset_fail_errno(err, ENOMEM, spec);
+	}
+	r = source_each_path(spec, expand_path, &e);
+	fputs(e.done, e.text);
+	if (fclose(e.text) && !r) {
+		r = dataset_fail_errno(err, ENOMEM, spec);
+	}
+	if (r) {
+		free(*out);
+		*out = NULL;
+	}
+	return r;
+}

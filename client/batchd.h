@@ -517,6 +517,42 @@ int batchd_get_field(struct batchd_loader *l, const struct batchd_batch *b, cons
 int batchd_get_field_at(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number,
 			struct batchd_array *out);
 
+/* ---- batches in memory of the caller's ----
+ *
+ *     float *images;       batch_size images, as info.dtype, layout and shape say
+ *     char *text;          most_values bytes of the field
+ *     int64_t offsets[65]; batch_size + 1 numbers
+ *     const struct batchd_target targets[] = {
+ *         { .field = "image", .dtype = BATCHD_FLOAT32, .data = images, .n_bytes = image_bytes },
+ *         { .field = "text", .dtype = BATCHD_UINT8, .data = text, .n_bytes = text_bytes, .offsets = offsets },
+ *     };
+ *
+ *     while (batchd_next_into(l, &b, targets, 2, NULL, BATCHD_FOREVER) == BATCHD_OK)
+ *         step(images, text, offsets, b.n_rows); */
+
+/* Where a field of a batch is written. */
+struct batchd_target {
+	const char *field; /* its name in info.fields. Of a producer's batch: its key in the batch's dictionary */
+	/* Of the numbers at `data`, which has to be the field's: info.dtype for images that are finished, float32 for
+	 * soft targets of a mix ([n_rows, n_mix_classes] in place of the labels). */
+	enum batchd_dtype dtype;
+	void *data;       /* aligned for its numbers; on the loader's GPU, if it has one. Ragged: host memory */
+	uint64_t n_bytes; /* room at `data`: for batch_size rows, or most_values values of a ragged field */
+	int64_t *offsets; /* ragged: room for batch_size + 1 numbers, of which the first becomes 0; else NULL */
+};
+
+/* Writes these fields of a batch on loan, which stays on loan: the first n_rows rows of each target; other rows keep
+ * their content. With a GPU the work is queued on `stream`. 0, or a code: BATCHD_E_INVALID names the field for which a
+ * target has not the type or the room. */
+int batchd_into(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_target *targets, uint32_t n,
+		void *stream);
+/* batchd_next, batchd_into and the batch's release. Returns what batchd_next returns. *b has the facts about the batch,
+ * without its memory. Targets are checked before a batch is taken. Where a batch has come and cannot be written (a
+ * producer's, whose fields are known only then), b->generation is not 0: the batch is on loan, for another batchd_into
+ * or its release. */
+int batchd_next_into(struct batchd_loader *l, struct batchd_batch *b, const struct batchd_target *targets, uint32_t n,
+		     void *stream, int timeout_ms);
+
 /* ---- batches that a producer made ("serve:NAME") ---- */
 
 #define BATCHD_MAX_ARRAYS 256

@@ -94,3 +94,40 @@ def test_views_are_finished_one_by_one(run):  # noqa: F811
         for a, b in zip(got, expected, strict=True):
             assert real.equal(a, b)
     """)
+
+
+@pytest.mark.parametrize("personality", [None, "no-ipc"])
+def test_next_into_by_name(run, personality):  # noqa: F811
+    """Proves that dense fields are written into tensors on the GPU and ragged ones into host memory, the short last batch
+    too, that no slot is held, and that a ragged field's target on the GPU is refused."""
+    run(
+        """
+    spec = "random:length=64,shape=2x3,dtype=uint8,classes=5,field=x:float32:4,field=text:text:30,field=boxes:float32:*5x4"
+    warnings.simplefilter("ignore")
+    of_cpu = batchd.DataLoader(spec, batch_size=10, shuffle=True, job="cpu")
+    loader = batchd.DataLoader(spec, batch_size=10, shuffle=True, device="cuda", n_slots=4)
+    f = loader.fields["boxes"]
+    boxes = batchd.Ragged(real.empty(f.most_values, 4), real.empty(11, dtype=real.int64))
+    data = gpu_torch.empty((10, 2, 3), dtype=real.uint8)
+    x = gpu_torch.empty((10, 4), dtype=real.float32)
+    labels = gpu_torch.empty((10,), dtype=real.int64)
+    texts = []
+    batch = {"x": x, "data": data, "label": labels, "text": texts, "boxes": boxes}
+    for expected in of_cpu:
+        n = loader.next_into(batch)
+        assert n == len(expected["text"]) and texts == expected["text"]
+        for name in ("x", "data", "label"):
+            assert real.equal(batch[name].cpu()[:n], expected[name]), name
+        for i, rows in enumerate(expected["boxes"]):
+            assert real.equal(boxes.values[boxes.offsets[i] : boxes.offsets[i + 1]], rows)
+    assert loader.next_into(batch) is None
+    try:
+        loader.next_into({"boxes": boxes._replace(values=gpu_torch.empty((f.most_values, 4), dtype=real.float32))})
+        raise SystemExit("not refused")
+    except ValueError as e:
+        assert "ragged fields come in host memory" in str(e), e
+    loader.close()
+    data = x = labels = batch = None
+    """,
+        personality,
+    )

@@ -238,14 +238,6 @@ def test_a_loader_without_references_is_gone(daemon):
         gc.enable()
 
 
-def test_a_producers_batches_are_for_loops(daemon):
-    """Refused with advice, because such batches have no common shape."""
-    with batchd.serve([(torch.zeros(2), torch.zeros(2))], name="odd", background=True):
-        with batchd.DataLoader("serve:odd") as loader:
-            with pytest.raises(TypeError, match="iterate over the loader"):
-                loader.next_into(*buffers())
-
-
 def test_a_closed_loader_says_so(daemon):
     """As an iteration does."""
     loader = make()

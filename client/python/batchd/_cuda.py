@@ -116,6 +116,40 @@ class Delivery:
         struct.generation = 0  # a tensor had it
         images.detach()[: struct.n_rows].copy_(made)
 
+    def shape_of_view(self, stored):
+        """Of a row of a view, as the trainer gets it."""
+        return (stored[2], stored[0], stored[1]) if self._planar() and not self.raw else tuple(stored)
+
+    def write_fields(self, struct, targets, mix=None):
+        """Queues the work that writes fields into targets of the caller's (_targets.Targets); the batch stays in the
+        struct."""
+        stream = self._torch.cuda.current_stream(self.device).cuda_stream
+        at, here = ctypes.addressof(struct), self._info.can_finish or self.raw
+        views = [] if here else [k for k, _ in targets.dense if self._info.fields[k].view]
+        table = targets.without(views)
+        self._check(_lib.into(self._handle, at, table, len(table), stream))
+        for k, target in targets.dense:
+            if k in views:
+                array = _lib.Array()
+                self._check(_lib.get_field_at(self._handle, at, k, ctypes.byref(array)))
+                made = self._finished_here(at, k, array, stream, mix if k == views[0] == 0 else None)
+                target.detach()[: struct.n_rows].copy_(made)
+            else:
+                _into.note(self._torch, target)
+
+    def write_array(self, struct, array, target):
+        """Queues the copy of one array of a producer's batch into a target."""
+        stream = self._torch.cuda.current_stream(self.device).cuda_stream
+        code = _lib.cuda_array(self._handle, ctypes.addressof(struct), ctypes.byref(array), target.data_ptr(), stream)
+        self._check(code)
+        _into.note(self._torch, target)
+
+    def give_back(self, struct):
+        """Ends the loan of the batch in the struct behind the work that is queued."""
+        stream = self._torch.cuda.current_stream(self.device).cuda_stream
+        generation, struct.generation = struct.generation, 0
+        self._check(_lib.cuda_release(self._handle, struct.slot, generation, stream))
+
     def take_fields(self, struct, arrays, stacks=(), mix=None):
         """({name: tensor}, {begin: tensor}) of the dense fields, given as (number, name, C array): views are finished,
         unless the caller wants them raw. stacks: (begin, end) numbers of views that come as one tensor, and not by name.
@@ -158,13 +192,13 @@ class Delivery:
         else:
             self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), to, stream))
 
-    def _finished_here(self, at, number, array, stream):
+    def _finished_here(self, at, number, array, stream, mix=None):
         """A view where the library has no kernel."""
         torch, f = self._torch, self._info.fields[number]
         raw = torch.empty(tuple(array.shape[: array.n_dims]), dtype=torch.uint8, device=self.device)
         self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), raw.data_ptr(), stream))
         normalize = (f.mean[: f.shape[2]], f.std[: f.shape[2]]) if f.has_normalize else None
-        return finish(torch, raw, self._dtype, self._planar(), normalize)
+        return finish(torch, raw, self._dtype, self._planar(), normalize, mix)
 
     def _take_other(self, at, number, array, stream):
         """A field that is not the first."""

@@ -62,8 +62,8 @@ class Epoch:
     def __next__(self):
         return self._next(None)
 
-    def fill(self, *targets):
-        """Writes the next batch into the caller's (images, labels); returns its number of rows."""
+    def fill(self, targets):
+        """Writes the next batch into the caller's targets; returns its number of rows."""
         return self._next(targets)
 
     def _next(self, targets):

@@ -10,18 +10,20 @@ import typing
 
 import numpy
 
-from . import _arrays, _lib, _mix
+from . import _arrays, _into, _lib, _mix
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of them hold no slots
 
 
 class Field(typing.NamedTuple):
-    """What a loader says about a field. `shape`: of a row, or of one value of a ragged field."""
+    """What a loader says about a field. `shape`: of a row, or of one value of a ragged field; `most_values`: of a ragged
+    field, in all rows of a batch together."""
 
     dtype: str
     shape: tuple
     ragged: bool
     text: bool
+    most_values: int = 0
 
 
 class Ragged(typing.NamedTuple):
@@ -101,7 +103,7 @@ def describe(info):
     """{name: Field} of a loader, in the data set's order."""
     return {
         f.name.decode("ascii", "replace"): Field(
-            _lib.DTYPES[f.dtype], tuple(f.shape[: f.n_dims]), bool(f.ragged), bool(f.text)
+            _lib.DTYPES[f.dtype], tuple(f.shape[: f.n_dims]), bool(f.ragged), bool(f.text), f.most_values
         )
         for f in info.fields[: info.n_fields]
     }
@@ -119,6 +121,7 @@ class Reader:
     def __init__(self, loader, known, wish, form=None):
         self._known, self._wish = known, wish
         self._names = list(known)
+        self._cuda = loader._cuda
         self._views = self._names[: sum(f.view > 0 for f in loader._info.fields[: len(known)])]
         self._form = form if self._views else None
         self._stacks = self._form.stacks if self._form else []
@@ -145,6 +148,57 @@ class Reader:
                         f"transform: views that are stacked have one shape, and {first!r} has {ours}, {name!r} {theirs}: "
                         "leave stack out, which makes a list, or end their pipelines with the same size"
                     )
+
+    # ---- for next_into ----
+
+    names = property(lambda self: self._names)
+    others = property(lambda self: self._others)
+    image = property(lambda self: self._image)
+    is_pair = property(lambda self: self._pair)
+    wish = property(lambda self: self._wish)
+    form = property(lambda self: self._form)
+
+    def dense(self, loader, k):
+        """(shape, dtype, device) of a row of a dense field as the trainer gets it."""
+        name, field, info = self._names[k], self._known[self._names[k]], loader._info
+        device = None if self._cuda is None else self._cuda.device
+        if k == self._first:
+            return loader._shape, _lib.DTYPES[info.dtype], device
+        if name == "label" and loader._mixes:
+            if not info.n_mix_classes:
+                raise TypeError(_into.PAIRS)
+            return (info.n_mix_classes,), "float32", device
+        if self._cuda is not None and info.fields[k].view:
+            return self._cuda.shape_of_view(field.shape), _lib.DTYPES[info.dtype], device
+        return field.shape, field.dtype, device
+
+    def write(self, loader, s, b, targets):
+        """Writes the batch into targets; it stays in the struct until all of it is written."""
+        b.indices = loader._indices_beside(s)
+        self._n = s.n_rows
+        if self._cuda is not None:
+            self._cuda.write_fields(s, targets, b.mix)
+        else:
+            table = targets.without(())
+            code = _lib.into(s.handle, ctypes.addressof(s), table, len(table), None)
+            if code < 0:
+                raise _lib.failure(code, _lib.error(s.handle))
+        targets.write_lists(s)
+        if self._cuda is not None:
+            self._cuda.give_back(s)
+        else:
+            loader._drop_fetched(s.handle)
+        return s.n_rows
+
+    def rows(self, s, k):
+        """A ragged field of a batch as a list of rows, copied."""
+        code = _lib.get_field_at(s.handle, ctypes.addressof(s), k, ctypes.byref(self._table[k]))
+        if code < 0:
+            raise _lib.failure(code, _lib.error(s.handle))
+        memory = (ctypes.c_char * max(1, self._table[k].n_bytes)).from_address(self._table[k].data)
+        return self._lists(k, self._known[self._names[k]], memory, self._table[k].data, True)
+
+    # ---- batches ----
 
     def give(self, loader, s, b):
         """The batch in the loader's struct."""
@@ -248,18 +302,19 @@ class Reader:
         return found - found[0]
 
     def _ragged(self, k, name, field, memory, base, copied):
-        a = self._table[k]
-        offsets = self._offsets(k)
-        if not self._wish.packs(name) and field.dtype == "uint8" and not field.shape:
+        if not self._wish.packs(name):
+            return self._lists(k, field, memory, base, copied)
+        values = self._view(k, memory, base)
+        return Ragged(self._arrays.wrap(values.copy() if copied else values), self._arrays.wrap(self._offsets(k)))
+
+    def _lists(self, k, field, memory, base, copied):
+        a, at = self._table[k], self._offsets(k).tolist()
+        if field.dtype == "uint8" and not field.shape:
             whole = ctypes.string_at(a.data, a.n_bytes)
-            at = offsets.tolist()
             rows = [whole[i:j] for i, j in zip(at, at[1:])]
             return [row.decode("utf-8", "replace") for row in rows] if field.text else rows
         values = self._view(k, memory, base)
         values = self._arrays.wrap(values.copy() if copied else values)
-        if self._wish.packs(name):
-            return Ragged(values, self._arrays.wrap(offsets))
-        at = offsets.tolist()
         return [values[i:j] for i, j in zip(at, at[1:])]
 
     def _slot_bytes(self, s, base):

@@ -7,18 +7,38 @@ import sys
 
 import numpy
 
+PAIRS = "next_into has one tensor of labels, and this mix makes pairs of them: give num_classes"
 
-def check(name, target, n_rows, shape, dtype, device):
+
+def check(name, target, n_rows, shape, dtype, device, host=False):
     """Raises an error for a target that a batch cannot be written into. name: of the argument; n_rows: of the largest
-    batch; device: torch's GPU, None for the CPU."""
+    batch; device: torch's GPU, None for the CPU; host: the field stays in host memory, wherever batches go."""
+    found = _look(name, target, dtype, device, host)
+    if len(found) != 1 + len(shape) or found[1:] != shape or found[0] < n_rows:
+        raise ValueError(f"{name} has shape {found}, and a batch needs {(n_rows, *shape)}, or more rows")
+    _check_contiguous(name, target)
+
+
+def check_stack(name, target, n_views, n_rows, shape, dtype, device):
+    """The same for views that are stacked in one target."""
+    found = _look(name, target, dtype, device, False)
+    if len(found) != 2 + len(shape) or found[0] != n_views or found[2:] != shape or found[1] < n_rows:
+        raise ValueError(f"{name} has shape {found}, and a batch needs {(n_views, n_rows, *shape)}, or more rows")
+    _check_contiguous(name, target)
+
+
+def _look(name, target, dtype, device, host):
+    """The target's shape, if it is an array of this type in the right memory."""
     if isinstance(target, numpy.ndarray):
-        place, contiguous, has = "cpu", target.flags.c_contiguous, target.dtype.name
+        place, has = "cpu", target.dtype.name
         if not target.flags.writeable:
             raise ValueError(f"{name} cannot be written: the array is read-only")
     elif hasattr(target, "data_ptr"):
-        place, contiguous, has = str(target.device), target.is_contiguous(), str(target.dtype).removeprefix("torch.")
+        place, has = str(target.device), str(target.dtype).removeprefix("torch.")
     else:
         raise TypeError(f"{name} is a {type(target).__name__}; next_into writes into torch tensors or numpy arrays")
+    if host and place != "cpu":
+        raise ValueError(f"{name} is on {place}, and ragged fields come in host memory: make it on the CPU")
     if place != str(device or "cpu"):
         raise ValueError(
             f"{name} is on {place}, and this loader's batches are on {device or 'the CPU'}: "
@@ -32,9 +52,11 @@ def check(name, target, n_rows, shape, dtype, device):
         raise TypeError(
             f"{name} is {has}, and this loader's batches are {dtype}: make it so, or the loader with another dtype"
         )
-    found = tuple(target.shape)
-    if len(found) != 1 + len(shape) or found[1:] != shape or found[0] < n_rows:
-        raise ValueError(f"{name} has shape {found}, and a batch needs {(n_rows, *shape)}, or more rows")
+    return tuple(target.shape)
+
+
+def _check_contiguous(name, target):
+    contiguous = target.flags.c_contiguous if isinstance(target, numpy.ndarray) else target.is_contiguous()
     if not contiguous:
         raise ValueError(
             f"{name} is not contiguous: make it without a memory_format, transpose or slice of columns (channels_last is layout='NHWC' and "

@@ -215,6 +215,16 @@ class Array(ctypes.Structure):
     ]
 
 
+class Target(ctypes.Structure):
+    _fields_ = [
+        ("field", ctypes.c_char_p),
+        ("dtype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("n_bytes", ctypes.c_uint64),
+        ("offsets", ctypes.c_void_p),
+    ]
+
+
 class ProduceOptions(ctypes.Structure):
     _fields_ = [
         ("size_bytes", ctypes.c_size_t),
@@ -353,6 +363,9 @@ arrays = _function(
     ctypes.c_uint32,
     ctypes.c_void_p,
     ctypes.c_void_p,
+)
+into = _function(
+    "into", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Target), ctypes.c_uint32, ctypes.c_void_p
 )
 get_field_at = _function("get_field_at", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(Array))
 produce_options_init = _function("produce_options_init", None, ctypes.POINTER(ProduceOptions))

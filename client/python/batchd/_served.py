@@ -5,7 +5,7 @@ import sys
 
 import numpy
 
-from . import _arrays, _lib, _tree
+from . import _arrays, _into, _lib, _tree
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of labels hold no slots
 _KEPT = 64  # layouts remembered
@@ -26,6 +26,46 @@ class Reader:
     def give(self, loader):
         """The batch in the loader's struct."""
         s = loader._struct
+        build, leaves = self._layout(s.data, self._read(loader))
+        if loader._cuda is not None:
+            return self._give_on_gpu(loader, s, build, leaves)
+        memory = self._slot_class.from_address(s.data)
+        _arrays.lend(memory, s.handle, s)
+        held = loader._must_copy(any(size > _COPIED for _, _, _, size, _ in leaves))
+        return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
+
+    def write(self, loader, targets):
+        """Writes the batch in the loader's struct into targets (Targets) after all of them have been checked; the batch
+        stays in the struct until then."""
+        s = loader._struct
+        build, leaves = self._layout(s.data, self._read(loader))
+        memory, cuda = self._slot_class.from_address(s.data), loader._cuda
+        jobs = []
+
+        def add(path, target, value):
+            jobs.append((target, value))
+            if isinstance(value, list):
+                return
+            shape, dtype, on_gpu = _kind(path, value)
+            device = cuda.device if cuda is not None and on_gpu else None
+            _into.check(path, target, shape[0] if shape else 1, shape[1:], dtype, device, host=not on_gpu)
+
+        targets.put(build(lambda number, kind: _Leaf(memory, leaves[number], number, kind)), add)
+        for target, value in jobs:
+            if isinstance(value, list):
+                target[:] = [v.array() if isinstance(v, _Leaf) else v for v in value]
+            elif cuda is not None and value.kind == "a":
+                cuda.write_array(s, self._table[value.number], target)
+            else:
+                _into.write(target, value.array(), loader._arrays)
+        if cuda is not None:
+            cuda.give_back(s)
+        else:
+            loader._drop_fetched(s.handle)
+        return s.n_rows
+
+    def _read(self, loader):
+        s = loader._struct
         n = _lib.arrays(
             s.handle,
             loader._struct_at,
@@ -36,13 +76,7 @@ class Reader:
         )
         if n < 0:
             raise _lib.failure(n, _lib.error(s.handle))
-        build, leaves = self._layout(s.data, n)
-        if loader._cuda is not None:
-            return self._give_on_gpu(loader, s, build, leaves)
-        memory = self._slot_class.from_address(s.data)
-        _arrays.lend(memory, s.handle, s)
-        held = loader._must_copy(any(size > _COPIED for _, _, _, size, _ in leaves))
-        return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
+        return n
 
     def _give_on_gpu(self, loader, s, build, leaves):
         """Tensors on the GPU; arrays that the producer gave as numpy's are copied to numpy arrays."""
@@ -94,6 +128,73 @@ class Reader:
             return array
         tensor = self._torch.from_numpy(array)
         return tensor.view(getattr(self._torch, name)) if name in _tree.CARRIERS else tensor
+
+
+class _Leaf:
+    """An array of a batch that next_into writes, in the slot."""
+
+    def __init__(self, memory, leaf, number, kind):
+        self._memory, self.number, self.kind = memory, number, kind
+        self.dtype, self.shape, self._offset, _, self.name = leaf
+
+    def array(self):
+        return numpy.ndarray(self.shape, self.dtype, self._memory, self._offset)
+
+    def tobytes(self):
+        return self.array().tobytes()
+
+
+def _kind(path, value):
+    """(shape, dtype, whether it comes on the loader's GPU) of what a target is to take."""
+    if not isinstance(value, _Leaf):
+        raise TypeError(
+            f"{path} is a {type(value).__name__} in this batch, which next_into cannot write: leave it out, or give None"
+        )
+    if value.name in _tree.CARRIERS:
+        raise TypeError(f"{path} is {value.name}, which next_into does not write: iterate over the loader")
+    return value.shape, value.name, value.kind == "a"
+
+
+class Targets:
+    """Targets of next_into, in the structure of the producer's batches: what they have is known when a batch has
+    come."""
+
+    def __init__(self, batch, labels):
+        self._batch = batch if labels is None else (batch, labels)
+
+    def put(self, made, put):
+        """Calls put(path, target, value) for each part that has a target. made: the batch."""
+        self._walk("batch", self._batch, made, put)
+
+    def _walk(self, path, target, value, put):
+        if target is None:
+            return
+        if isinstance(target, dict):
+            if not isinstance(value, dict):
+                kind = "array" if isinstance(value, _Leaf) else type(value).__name__
+                raise TypeError(f"{path} is a {kind} in this batch, and its target is a dictionary")
+            for key, inner in target.items():
+                if key not in value:
+                    keys = ", ".join(map(repr, value))
+                    raise ValueError(f"{path}[{key!r}] has a target, and this batch has no such key: it has {keys}")
+                self._walk(f"{path}[{key!r}]", inner, value[key], put)
+        elif isinstance(value, (list, tuple)) and not _is_rows(target, value):
+            if not isinstance(target, (list, tuple)) or len(target) != len(value):
+                raise TypeError(
+                    f"{path} is a {type(value).__name__} of {len(value)} in this batch: give as many targets, None for "
+                    "what is left out"
+                )
+            for i, (inner, part) in enumerate(zip(target, value)):
+                self._walk(f"{path}[{i}]", inner, part, put)
+        else:
+            put(path, target, value)
+
+
+def _is_rows(target, value):
+    """Whether a list takes a list's content: texts, bytes and numbers."""
+    return isinstance(target, list) and not any(
+        hasattr(v, "shape") or isinstance(v, (dict, list, tuple)) for v in value
+    )
 
 
 def check_options(given):

@@ -60,6 +60,36 @@ class Form:
                 found.append((begin, at))
         return found
 
+    @property
+    def keys(self):
+        return [key for key, _, _ in self._parts]
+
+    def spread(self, path, given):
+        """(path, number of the first view, views stacked there or 0, target) of targets in the structure that build
+        makes; a dictionary may leave keys out."""
+        if self.is_dict and not isinstance(given, dict):
+            raise TypeError(f"{path} is a {type(given).__name__}, and the views are a dictionary of {self._list()}")
+        if self.is_dict and set(given) - set(self.keys):
+            raise ValueError(
+                f"{path} has {sorted(map(str, set(given) - set(self.keys)))}, and the views are {self._list()}"
+            )
+        at = 0
+        for key, n, stacked in self._parts:
+            begin, at = at, at + (1 if n is None else n)
+            where, target = (f"{path}[{key!r}]", given.get(key)) if self.is_dict else (path, given)
+            if target is None:
+                continue
+            if n is None or stacked:
+                yield where, begin, n if stacked else 0, target
+                continue
+            if not isinstance(target, (list, tuple)) or len(target) != n:
+                raise TypeError(f"{where} must be a list of {n} targets, one for each view")
+            for i, one in enumerate(target):
+                yield f"{where}[{i}]", begin + i, 0, one
+
+    def _list(self):
+        return ", ".join(map(repr, self.keys))
+
     def build(self, made, stack):
         """made: the views in order; stack(begin, end): those of these numbers as one tensor."""
         at, built = 0, {}

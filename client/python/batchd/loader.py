@@ -36,6 +36,7 @@ from . import (
     _served,
     _shards,
     _specs,
+    _targets,
     _timing,
     _verdict,
     _views,
@@ -1084,27 +1085,42 @@ class DataLoader:
         torch's on that GPU, written on torch's current stream. They are contiguous, have at least batch_size rows, and
         the dtype and shape that iteration gives; layout="NHWC" fills memory that, permuted, is channels_last. A graph's
         replay computes with all rows: use drop_last=True, or mask the others. labels=None: they are left out. Raises
-        ValueError or TypeError for unsuitable tensors, and TypeError for a served data set.
+        ValueError or TypeError for unsuitable tensors.
+
+        Where a loop's batches are dictionaries, tuples of fields or several views, `images` has that structure with
+        tensors in it, and what it leaves out (None in a tuple) is not written. A ragged field is written to a
+        batchd.Ragged(values, offsets) in host memory, with room for loader.fields[name].most_values values and
+        batch_size + 1 offsets, or to a list, whose content the rows (str, bytes or copied arrays) replace.
+
+            batch = {"image": images, "text": [], "boxes": batchd.Ragged(values, offsets)}
+            while n := loader.next_into(batch):
+                step(batch["image"][:n], batch["text"])
+
+        A served data set's producer says with each batch what it has: targets have the batch's own structure, or leave
+        parts of it out, and a batch that does not fit them is an error that names the part.
 
         The epoch, its order and last_batch are as in a loop, and state_dict() stands behind this batch. A call
         continues the iteration that an earlier call began; a loop, load_state_dict or set_epoch with another epoch ends
         that iteration, as a loop would end another. A batch that could not be written, for example because of Ctrl-C,
         is the next batch again."""
-        if self._served is not None:
-            raise TypeError(
-                f"next_into is for images and labels or arrays of one shape, and the batches of {self._spec!r} are whatever its producer makes: iterate over the loader"
-            )
-        if self._reader is not None:
-            raise TypeError(
-                "next_into is for batches of images and labels, without fields and several views: iterate over the loader"
-            )
         with self._turn:
-            self._check_targets(images, labels)
+            targets = self._targets(images, labels)
             try:
-                return self._filling_iteration().fill(images, labels)
+                return self._filling_iteration().fill(targets)
             except StopIteration:
                 self._filling = None
                 return None
+
+    def _targets(self, images, labels):
+        """The checked targets of one call."""
+        if self._served is not None:
+            return _served.Targets(images, labels)
+        if self._reader is not None:
+            return _targets.Targets(self._reader, self, images, labels)
+        if isinstance(images, dict):
+            images, labels = _targets.of_plain(self._known, images, labels)
+        self._check_targets(images, labels)
+        return images, labels
 
     def _check_targets(self, images, labels):
         device = None if self._cuda is None else self._cuda.device
@@ -1114,9 +1130,7 @@ class DataLoader:
             if self._mixes and self._info.n_mix_classes:
                 shape, dtype = (self._info.n_mix_classes,), "float32"
             elif self._mixes:
-                raise TypeError(
-                    "next_into has one tensor of labels, and this mix makes pairs of them: give num_classes"
-                )
+                raise TypeError(_into.PAIRS)
             _into.check("labels", labels, self.batch_size, shape, dtype, device)
 
     def _filling_iteration(self):
@@ -1235,9 +1249,9 @@ class DataLoader:
         self._timing.note(b.wait_s, b.n_rows)
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
-            batch = self._served.give(self)
+            batch = self._served.give(self) if targets is None else self._served.write(self, targets)
         elif self._reader is not None:
-            batch = self._reader.give(self, s, b)
+            batch = self._reader.give(self, s, b) if targets is None else self._reader.write(self, s, b, targets)
         elif targets is not None:
             batch = self._write(s, b, *targets)
         else:

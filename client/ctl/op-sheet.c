@@ -34,6 +34,7 @@ static const struct sweep {
 	{ "RandomRotation", "degrees", { -30, -10, 10, 30, 90, 135 }, true, NULL },
 	{ "RandomAffine", "degrees", { -30, -10, 10, 30, 90, 135 }, true, NULL },
 	{ "RandomPerspective", "distortion_scale", { 0.1, 0.2, 0.4, 0.6, 0.8, 1 }, false, "{\"p\": 1}" },
+	{ "ElasticTransform", "alpha", { 10, 25, 50, 100, 200, 400 }, false, NULL },
 	{ "RandomErasing", "scale", { 0.02, 0.05, 0.1, 0.2, 0.33, 0.5 }, true, "{\"p\": 1}" },
 	{ "RandomZoomOut", "side_range", { 1, 1.25, 1.5, 2, 3, 4 }, true, "{\"p\": 1}" },
 };
@@ -79,6 +80,20 @@ static int add_column(struct op_sheet *s, json_t *op, bool numbers, struct pipel
 	return r;
 }
 
+/* The sheet's pipeline is no text of the caller's, so the op's number in it says nothing: "op 2 'X' ..." becomes
+ * "--op 'X' ...", and "op 2.1 'X' ..." of a container "--op: op 1 'X' ...". */
+static void name_option(struct pipeline_error *err)
+{
+	static const char number[] = "op 2";
+	const char *rest = err->text + sizeof(number) - 1;
+	char told[sizeof(err->text)];
+
+	if (strncmp(err->text, number, sizeof(number) - 1) != 0 || (*rest != ' ' && *rest != '.'))
+		return;
+	snprintf(told, sizeof(told), "--op%s%.*s", *rest == '.' ? ": op " : " ", (int)sizeof(told) - 16, rest + 1);
+	memcpy(err->text, told, sizeof(told));
+}
+
 static int add_op(struct op_sheet *s, json_t *op, struct pipeline_error *err)
 {
 	struct pipeline_error behind = { .text = "" };
@@ -86,6 +101,8 @@ static int add_op(struct op_sheet *s, json_t *op, struct pipeline_error *err)
 
 	if (r == -EINVAL && add_column(s, json_incref(op), true, &behind) == 0)
 		r = 0;
+	if (r == -EINVAL)
+		name_option(err);
 	json_decref(op);
 	return r;
 }

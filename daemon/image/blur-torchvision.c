@@ -8,64 +8,8 @@
 #include "image/blur.h"
 
 #include <errno.h>
-#include <math.h>
-#include <string.h>
 
-#include "image/processor.h"
-
-#define BODY static inline __attribute__((always_inline))
-
-struct kernel {
-	uint32_t size;
-	float weight[BLUR_MAX_KERNEL];
-};
-
-/* softmax(-(x / sigma)^2) with x evenly spaced between +-(size - 1) / sqrt(8) */
-static void kernel_init(struct kernel *k, uint32_t size, double sigma)
-{
-	double limit = (size - 1) / (2.0 * sqrt(2.0)), sum = 0.0, weight[BLUR_MAX_KERNEL];
-
-	k->size = size;
-	for (uint32_t i = 0; i < size; i++) {
-		double x = size > 1 ? -limit + 2.0 * limit * i / (size - 1) : 0.0;
-
-		weight[i] = exp(-(x / sigma) * (x / sigma));
-		sum += weight[i];
-	}
-	for (uint32_t i = 0; i < size; i++)
-		k->weight[i] = (float)(weight[i] / sum);
-}
-
-/* out[x] = the weighted sum of rows[j][x]. The kernel is symmetric. */
-BODY void convolve(const struct kernel *k, const float *const *rows, size_t n, float *out)
-{
-	uint32_t middle = k->size / 2;
-	const float *from = rows[middle];
-	float weight = k->weight[middle];
-
-	for (size_t x = 0; x < n; x++)
-		out[x] = from[x] * weight;
-	for (uint32_t j = 0; j < middle; j++) {
-		const float *first = rows[j], *second = rows[k->size - 1 - j];
-		float w = k->weight[j];
-
-		for (size_t x = 0; x < n; x++)
-			out[x] += (first[x] + second[x]) * w;
-	}
-}
-
-static void convolve_plain(const struct kernel *k, const float *const *rows, size_t n, float *out)
-{
-	convolve(k, rows, n, out);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void convolve_avx2(const struct kernel *k, const float *const *rows, size_t n,
-							  float *out)
-{
-	convolve(k, rows, n, out);
-}
-#endif
+#include "image/convolution.h"
 
 struct convolution {
 	struct kernel x, y;
@@ -73,15 +17,7 @@ struct convolution {
 	float *padded; /* one row with its reflected borders */
 	float *ring;   /* y.size rows, convolved along the row */
 	float *made;
-	void (*convolve)(const struct kernel *k, const float *const *rows, size_t n, float *out);
 };
-
-/* Position i, which may be up to n - 1 outside 0..n-1, reflected without the edge again. */
-static uint32_t blur_torchvision_reflected(int64_t i, uint32_t n)
-{
-	i = i < 0 ? -i : i;
-	return (uint32_t)(i < n ? i : 2 * ((int64_t)n - 1) - i);
-}
 
 static void convolve_row(struct convolution *c, const uint8_t *row, uint32_t width, float *out)
 {
@@ -89,7 +25,7 @@ static void convolve_row(struct convolution *c, const uint8_t *row, uint32_t wid
 	int64_t border = c->x.size / 2;
 
 	for (int64_t x = -border; x < width + border; x++) {
-		const uint8_t *from = row + (size_t)blur_torchvision_reflected(x, width) * 3;
+		const uint8_t *from = row + (size_t)convolution_reflected(x, width) * 3;
 		float *to = c->padded + (x + border) * 3;
 
 		to[0] = from[0];
@@ -98,7 +34,7 @@ static void convolve_row(struct convolution *c, const uint8_t *row, uint32_t wid
 	}
 	for (uint32_t j = 0; j < c->x.size; j++)
 		taps[j] = c->padded + (size_t)j * 3;
-	c->convolve(&c->x, taps, c->n, out);
+	kernel_convolve(&c->x, taps, c->n, out);
 }
 
 static void write_row(const float *from, size_t n, uint8_t *to)
@@ -132,23 +68,19 @@ static void blur_torchvision_run(struct convolution *c, struct image *i)
 			convolve_row(c, i->rgb + n_convolved * i->stride_bytes, i->width,
 				     blur_torchvision_ring_row(c, n_convolved));
 		for (int64_t j = 0; j < c->y.size; j++)
-			rows[j] = blur_torchvision_ring_row(c, blur_torchvision_reflected(y - border + j, i->height));
-		c->convolve(&c->y, rows, c->n, c->made);
+			rows[j] = blur_torchvision_ring_row(c, convolution_reflected(y - border + j, i->height));
+		kernel_convolve(&c->y, rows, c->n, c->made);
 		write_row(c->made, c->n, i->rgb + y * i->stride_bytes);
 	}
 }
 
 int blur_torchvision(struct image *i, const uint32_t size[2], const double sigma[2], struct scratch *room)
 {
-	struct convolution c = { .n = (size_t)i->width * 3, .convolve = convolve_plain };
+	struct convolution c = { .n = (size_t)i->width * 3 };
 	size_t padded = c.n + (size_t)size[0] * 3;
 
 	kernel_init(&c.x, size[0], sigma[0]);
 	kernel_init(&c.y, size[1], sigma[1]);
-#if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
-		c.convolve = convolve_avx2;
-#endif
 	c.padded = (float *)(void *)scratch_reserve(room, (padded + (size[1] + 1) * c.n) * sizeof(float));
 	if (!c.padded)
 		return -ENOMEM;

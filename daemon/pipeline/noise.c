@@ -67,8 +67,13 @@ void noise_init(struct noise *n, struct random *r)
 {
 	struct random fork = random_fork(r);
 
-	n->key[0] = fork.key[0];
-	n->key[1] = fork.key[1];
+	noise_of_key(n, fork.key[0], fork.key[1]);
+}
+
+void noise_of_key(struct noise *n, uint32_t first, uint32_t second)
+{
+	n->key[0] = first;
+	n->key[1] = second;
 	n->block = 0;
 	n->n_left = 0;
 }

@@ -15,11 +15,14 @@ struct noise {
 
 /* It takes two numbers of r, as random_fork. */
 void noise_init(struct noise *n, struct random *r);
+/* The numbers of Philox4x32-10 with this key. */
+void noise_of_key(struct noise *n, uint32_t first, uint32_t second);
 
-/* The rest is for noise_normal. */
+/* For noise_bits and noise_normal. */
 void noise_refill(struct noise *n);
 float noise_unusual(struct noise *n, uint32_t bits); /* the number that begins with bits, not below its layer's core */
 
+/* 32 random bits */
 static inline uint32_t noise_bits(struct noise *n)
 {
 	if (n->n_left == 0)

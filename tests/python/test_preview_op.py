@@ -66,7 +66,7 @@ def test_ops_on_numbers_of_other_sizes_and_in_json(batchctl, samples, tmp_path, 
     """Each is shown, or refused as in a pipeline, by name."""
     if op == "Resize":
         r = batchctl("preview", samples, "--out", tmp_path / "x.png", "--op", op)
-        assert r.returncode == 2 and "argument 'size' is missing" in r.stderr
+        assert r.returncode == 2 and "--op 'Resize': argument 'size' is missing" in r.stderr
         return
     rows = sheet(batchctl, samples, tmp_path, op)
     assert all(row[0].tobytes() != row[-1].tobytes() for row in rows)
@@ -75,7 +75,9 @@ def test_ops_on_numbers_of_other_sizes_and_in_json(batchctl, samples, tmp_path, 
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["--op", "NoSuchOp"], "op 2 'NoSuchOp' is not known"),
+        (["--op", "NoSuchOp"], "--op 'NoSuchOp' is not known"),
+        (["--op", "Posteriz"], "--op 'Posteriz' is not known; did you mean 'Posterize'"),
+        (["--op", '["RandomApply", ["NoSuchOp"]]'], "--op: op 1 'NoSuchOp' is not known"),
         (["--op", '["Posterize"'], "--op: .*expected a name, or an op in JSON"),
         (["--op", "Invert", "--transform", "val224"], "leave --transform out"),
         (["--op", "Invert", "--columns", "3"], "leave --columns out"),

@@ -15,8 +15,6 @@ _INSTEAD = {
     "SanitizeBoundingBoxes": _BOXES,
     "SanitizeKeyPoints": _BOXES,
     "SetClampingMode": _BOXES,
-    "ElasticTransform": "moves pixels by a blurred field of random numbers, which no op does: RandomAffine and RandomPerspective are the "
-    "nearest ops",
     "FiveCrop": _VIEWS,
     "TenCrop": _VIEWS,
     "JPEG": "compresses a picture and decodes it again, which no op does: store pictures of that quality",

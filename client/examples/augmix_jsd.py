@@ -1,13 +1,15 @@
 """AugMix with the consistency loss of its paper: augmix_jsd.py FOLDER [--epochs 1] [--steps N] [--batch-size 64]
 
-Three views of each picture: one without a policy and two of AugMix; the loss is the first view's cross-entropy and the
-Jensen-Shannon divergence of all three predictions. FOLDER has class folders. In timm's train.py these options and the
-AugMixDataset go:
+Three views of each picture, which share its crop: one without a policy and two of AugMix, of which RandomErasing spares the
+first. The loss is the first view's cross-entropy and the Jensen-Shannon divergence of all three predictions. FOLDER has
+class folders. In timm's train.py these options, the AugMixDataset and the splits of the loader go:
 
-    --aug-splits 3 --jsd-loss --aa augmix-m3-w3
+    --aug-splits 3 --jsd-loss --aa augmix-m3-w3 --reprob 0.25 --resplit
     dataset_train = AugMixDataset(dataset_train, num_splits=3)      # train_loss_fn = JsdCrossEntropy(num_splits=3)
+    loader_train = create_loader(dataset_train, ..., num_aug_splits=3, re_split=True)
 
-A picture is decoded once for its three views. timm draws a crop of its own for AugMix's views, and so does this.
+With timm the transform may be its own: create_transform(64, ..., separate=True) in place of the three lists. A picture
+is decoded once for its three views.
 """
 
 import argparse
@@ -21,8 +23,13 @@ import batchd
 
 BASE = [["RandomResizedCrop", 64], "RandomHorizontalFlip"]
 NUMBERS = ["ToTensor", ["Normalize", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]]
-CLEAN = [*BASE, *NUMBERS]
-AUGMIX = [*BASE, "augmix-m3-w3", *NUMBERS]
+ERASING = ["RandomErasing", {"p": 0.25, "scale": [0.02, 1 / 3], "ratio": [0.3, 1 / 0.3]}]
+
+
+def splits():
+    """Without an object of timm's that says so, erasing of all but the first is a list of views."""
+    clean, *augmented = batchd.aug_splits((BASE, ["augmix-m3-w3"], NUMBERS), n=3).pipelines
+    return [clean, *([*view, ERASING] for view in augmented)]
 
 
 def consistency(logits):
@@ -41,9 +48,7 @@ def main():
     parser.add_argument("--alpha", type=float, default=12.0, help="weight of the consistency loss")
     args = parser.parse_args()
     torch.manual_seed(0)
-    loader = batchd.DataLoader(
-        f"imagefolder:{args.folder}", args.batch_size, shuffle=True, transform=[CLEAN, AUGMIX, AUGMIX]
-    )
+    loader = batchd.DataLoader(f"imagefolder:{args.folder}", args.batch_size, shuffle=True, transform=splits())
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32),
         nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, len(loader.classes)),

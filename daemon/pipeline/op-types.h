@@ -30,6 +30,7 @@ enum op_flags {
 	OP_NUMBERS = 1 << 1,      /* comes after the pixel ops: ToTensor and what works on its numbers */
 	OP_ALTERNATIVES = 1 << 2, /* of the ops inside, one runs */
 	OP_NOTHING = 1 << 3,      /* has no effect: left out of lists whose ops all run */
+	OP_EVERY_VIEW = 1 << 4,   /* the ops inside draw the same in every view */
 };
 
 /* All functions but read may be NULL. */

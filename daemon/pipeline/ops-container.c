@@ -2,6 +2,8 @@
  * another one runs. */
 #include "pipeline/op-types.h"
 
+#include <string.h>
+
 #include "pipeline/op-list.h"
 #include "pipeline/ops.h"
 
@@ -29,6 +31,16 @@ static int apply_all(const struct op *op, const struct op_choice *choice, struct
 {
 	(void)choice;
 	return ops_run(run, op->children, op->n_children, v, err);
+}
+
+/* SharedByViews: a Compose whose ops draw the same numbers in every view (spec_set_view). */
+
+/* Only at the beginning, so that its ops have the same places in every view. */
+static int read_shared(struct arguments *a, struct op *op)
+{
+	if (strcmp(a->position, "1") != 0)
+		return op_wrong(op, a->err, "comes first in a pipeline, in each of its views");
+	return argument_ops(a, 0, op);
 }
 
 /* RandomApply: all or none */
@@ -242,6 +254,13 @@ const struct op_type container_ops[] = {
 	{ .name = "Compose",
 	  .args = transforms_args,
 	  .read = ops_container_read_transforms,
+	  .write = write_transforms,
+	  .follow = follow_all,
+	  .apply = apply_all },
+	{ .name = "SharedByViews",
+	  .args = transforms_args,
+	  .flags = OP_RANDOM | OP_EVERY_VIEW,
+	  .read = read_shared,
 	  .write = write_transforms,
 	  .follow = follow_all,
 	  .apply = apply_all },

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "pipeline/op-list.h"
+#include "pipeline/op-types.h"
 
 static const char train224[] = "[[\"RandomResizedCrop\",224],\"RandomHorizontalFlip\",\"ToTensor\","
 			       "[\"Normalize\",[0.485,0.456,0.406],[0.229,0.224,0.225]]]";
@@ -265,6 +266,8 @@ static void move_places(struct op *ops, unsigned n, unsigned view)
 {
 	for (unsigned i = 0; i < n; i++) {
 		ops[i].place |= view << 16;
+		if (ops[i].type->flags & OP_EVERY_VIEW)
+			continue;
 		move_places(ops[i].children, ops[i].n_children, view); /* SPEC_MAX_DEPTH deep */
 	}
 }

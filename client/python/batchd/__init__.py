@@ -32,7 +32,7 @@ from ._fields import Field, Ragged
 from ._blend import blend
 from ._load import load
 from ._mix import CutMix, MixUp, RandomChoice
-from ._views import views
+from ._views import aug_splits, views
 from .loader import Batch, DataLoader
 from .samplers import WeightedSampler
 from .serve import Producer, serve
@@ -50,6 +50,7 @@ __all__ = [
     "load",
     "blend",
     "serve",
+    "aug_splits",
     "views",
     "status",
     "Verdict",

@@ -1,6 +1,7 @@
 """timm's transforms as ops: its objects, read attribute by attribute, and the texts that its options take
 ("rand-m9-mstd0.5-inc1")."""
 
+import copy
 import math
 import re
 
@@ -236,11 +237,31 @@ def _numbers(entry):
     )
 
 
+def erasing_of_split(pipeline, n, first):
+    """A pipeline of timm's with its RandomErasing as its batch of n splits gets it: those whose num_splits is n spare the
+    first."""
+    made = []
+    for entry in getattr(pipeline, "transforms", pipeline if isinstance(pipeline, (list, tuple)) else [pipeline]):
+        splits = getattr(entry, "num_splits", 0) if type(entry).__name__ == "RandomErasing" else 0
+        if splits > 1 and splits != n:
+            raise ValueError(
+                f"aug_splits: RandomErasing(num_splits={splits}) spares another part of the batch than the first of {n} views: "
+                f"give both the same number (timm: --aug-splits {n} --resplit)"
+            )
+        if splits > 1:
+            entry = copy.copy(entry)
+            entry.num_splits = 0
+        if splits <= 1 or not first:
+            made.append(entry)
+    return made
+
+
 def _erasing(entry):
     if entry.num_splits > 1:
         raise ValueError(
             f"transform: RandomErasing(num_splits={entry.num_splits}) spares the first part of a batch, and the daemon makes "
-            "one image at a time: leave num_splits out, or use timm's RandomErasing on the batch"
+            f"one image at a time: give batchd.aug_splits(create_transform(..., separate=True), n={entry.num_splits}), whose "
+            "first view it spares; leave num_splits out; or use timm's RandomErasing on the batch"
         )
     return [
         [

@@ -33,8 +33,12 @@ def text(transform):
     """The option's value for the C library."""
     if transform is None or isinstance(transform, str):
         return transform
-    entries = transform if isinstance(transform, (list, tuple)) else [transform]
-    return json.dumps(_timm.expand_strings(_sequence(entries)), default=_plain)
+    return json.dumps(_timm.expand_strings(ops(transform)), default=_plain)
+
+
+def ops(transform):
+    """The ops of a pipeline that is no name; timm's texts are still texts."""
+    return _sequence(transform if isinstance(transform, (list, tuple)) else [transform])
 
 
 def _plain(value):

@@ -2,7 +2,7 @@
 
 import json
 
-from . import _transform
+from . import _timm, _transform
 
 MOST = 64
 
@@ -37,6 +37,29 @@ def views(*pipelines, n=1, stack=False):
     if len(pipelines) * n > MOST:
         raise ValueError(f"views: {len(pipelines) * n} views; an image can have {MOST} at most")
     return Views(list(pipelines), n, bool(stack))
+
+
+def aug_splits(transform, n=3, stack=False):
+    """timm's augmentation splits (AugMixDataset, --aug-splits), as the transform of a DataLoader: n views of each image,
+    which share the crop and the flip; the first one is clean, the others are augmented anew each.
+
+        transform=batchd.aug_splits(create_transform(224, ..., is_training=True, use_prefetcher=False, separate=True), n=3)
+
+    transform: three pipelines (base, augmentation, numbers), which may also be lists of ops. The base's draws are the same
+    for all views. timm's RandomErasing(num_splits=n) among the numbers spares the first view, as it spares the first part
+    of timm's batch. images is a list of n; with stack=True one tensor, and images.flatten(0, 1) is timm's batch."""
+    if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= MOST:
+        raise ValueError(f"aug_splits: n must be a whole number from 2 to {MOST}, not {n!r}")
+    if not isinstance(transform, (list, tuple)) or len(transform) != 3:
+        raise TypeError(
+            "aug_splits: give three pipelines (base, augmentation, numbers), as timm's create_transform(separate=True) returns"
+        )
+    base, augmentation = map(_transform.ops, transform[:2])
+    erased = [_transform.ops(_timm.erasing_of_split(transform[2], n, first)) for first in (True, False)]
+    expanded = _timm.expand_strings([*base, *augmentation, *erased[0]])
+    base, augmentation = expanded[: len(base)], expanded[len(base) : len(base) + len(augmentation)]
+    shared = [["SharedByViews", base]] if base else []
+    return Views([[*shared, *erased[0]], *[[*shared, *augmentation, *erased[1]]] * (n - 1)], 1, bool(stack))
 
 
 class Form:

@@ -489,6 +489,9 @@ int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, stru
 /* Writes n_rows images of info.dtype, layout and shape to `to`, mixed; host memory, aligned for its numbers. For a batch
  * on loan with info.needs_finish; BATCHD_E_INVALID for others. */
 int batchd_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to);
+/* The same for the view of this number in info.fields, in its own shape. All views of a row are mixed with the same
+ * partner, weights and box. */
+int batchd_finish_field(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number, void *to);
 /* Writes soft targets to `to`, float[n_rows][info.n_mix_classes]. BATCHD_E_BAD_DATA: a label is none of the classes. */
 int batchd_targets(struct batchd_loader *l, const struct batchd_batch *b, float *to);
 /* The same on the GPU: queues the work on the stream, as batchd_cuda_labels does. batchd_cuda_finish mixes by itself. */

@@ -106,7 +106,8 @@ struct link {
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 	size_t n_fingerprint_bytes; /* 0: there is none */
 	struct batchd_info info;
-	struct finish *finish; /* the CPU makes numbers of the pixels; NULL: the daemon or the GPU does */
+	struct finish *finish; /* of each view: the CPU makes numbers of the pixels; NULL: the daemon or the GPU does */
+	uint32_t n_finish;
 	struct link_gpu *gpu;  /* NULL: batches are delivered to host memory only */
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 

@@ -224,3 +224,13 @@ bool mix_wants_even(const struct mix *m)
 			return true;
 	return false;
 }
+
+bool mix_may_cut(const struct mix *m)
+{
+	for (uint32_t i = 0; i < m->n_steps; i++)
+		if (m->step[i].kind == MIX_STEP_CUTMIX ||
+		    (m->step[i].kind == MIX_STEP_TIMM &&
+		     (m->step[i].timm.cutmix_alpha > 0.0 || m->step[i].timm.has_minmax)))
+			return true;
+	return false;
+}

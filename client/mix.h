@@ -47,6 +47,8 @@ struct mix {
 bool mix_parse(const char *text, struct mix *out, char *why, size_t why_size);
 /* Whether a batch must have an even number of rows, as timm asserts. */
 bool mix_wants_even(const struct mix *m);
+/* Whether a row may get a box of another. */
+bool mix_may_cut(const struct mix *m);
 
 /* The place of a batch among all batches that one seed makes. */
 struct mix_place {

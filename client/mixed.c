@@ -21,7 +21,8 @@ static int find_batch(struct batchd_loader *l, const struct batchd_batch *given,
 	*out = k;
 	if (!l->mix)
 		return fault_set(f, BATCHD_E_INVALID, "this loader was opened without option mix");
-	if (!k || b->n_rows < 1 || b->n_rows > k->info.batch_size || b->slot >= k->n_slots)
+	if (!k || b->n_rows < 1 || b->n_rows > k->info.batch_size || b->slot >= k->n_slots ||
+	    b->row > k->info.group_batch_size - b->n_rows)
 		return fault_set(f, BATCHD_E_INVALID, "this batch is none of this loader's");
 	return 0;
 }
@@ -63,22 +64,39 @@ static int give_table(struct batchd_loader *l, struct link *k, const struct batc
 	return 0;
 }
 
+struct target {
+	uint32_t number; /* of the view */
+	void *to;
+};
+
 static int give_images(struct batchd_loader *l, struct link *k, const struct batchd_batch *b,
 		       const struct batchd_mix_row *rows, void *to, struct fault *f)
 {
+	const struct target *target = to;
+	const struct finish *finish = &k->finish[target->number];
+	size_t row_bytes;
 	uint8_t *scratch;
+	const char *from;
 
 	(void)l;
 	if (!k->finish)
 		return fault_set(f, BATCHD_E_INVALID,
 				 k->gpu ? "this loader delivers to a GPU: batchd_cuda_finish"
 					: "dtype uint8: batches are not finished by the library");
-	if ((uintptr_t)to % convert_number_bytes((enum convert_number)k->finish->plan.number))
+	if (target->number >= k->n_finish)
+		return fault_set(f, BATCHD_E_INVALID, "field %u is no view: batchd_get_field_at has it",
+				 target->number);
+	if ((uintptr_t)target->to % convert_number_bytes((enum convert_number)finish->plan.number))
 		return fault_set(f, BATCHD_E_INVALID, "the target is not aligned for its numbers");
-	scratch = malloc((size_t)k->finish->width * k->finish->plan.n_channels);
+	scratch = malloc((size_t)finish->width * finish->plan.n_channels);
 	if (!scratch)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	finish_rows(k->finish, b->data, rows, b->n_rows, scratch, to);
+	/* The first view lies where a batch's data does; the others in the slot behind. */
+	row_bytes = k->fields.list[target->number].item_bytes;
+	from = target->number == 0 ? b->data
+				   : (const char *)slab_slot(k->slab, b->slot) + k->fields.list[target->number].offset +
+					     b->row * row_bytes;
+	finish_rows(finish, from, rows, b->n_rows, scratch, target->to);
 	free(scratch);
 	return 0;
 }
@@ -103,7 +121,14 @@ int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, stru
 
 int batchd_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to)
 {
-	return with_table(l, b, to, give_images);
+	return batchd_finish_field(l, b, 0, to);
+}
+
+int batchd_finish_field(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number, void *to)
+{
+	struct target target = { number, to };
+
+	return with_table(l, b, &target, give_images);
 }
 
 int batchd_targets(struct batchd_loader *l, const struct batchd_batch *b, float *to)

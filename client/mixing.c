@@ -69,7 +69,7 @@ static int check_mix_classes(const struct batchd_loader *l, struct link *k, stru
 }
 
 /* Where the pixels are: in the slot they are NHWC bytes, or finished floats in the layout asked for. */
-static bool image_shape(const struct batchd_info *i, enum batchd_layout layout, uint32_t *h, uint32_t *w, uint32_t *c)
+static bool image_shape(const struct batchd_field *i, enum batchd_layout layout, uint32_t *h, uint32_t *w, uint32_t *c)
 {
 	unsigned first = layout == BATCHD_NCHW ? 1 : 0;
 
@@ -79,34 +79,83 @@ static bool image_shape(const struct batchd_info *i, enum batchd_layout layout, 
 	return i->n_dims == 3 && *h && *w && *c && *c <= CONVERT_MAX_CHANNELS && (uint64_t)*h * *w <= UINT32_MAX / 8;
 }
 
-static int finish_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__Field *view, struct fault *f)
+static int view_attach(const struct batchd_loader *l, const struct link *k, const struct link_field *view,
+		       uint32_t n_mean, struct finish *finish, struct fault *f)
 {
-	struct batchd_info *i = &k->info;
 	const struct batchd_options *o = &l->options;
-	bool has_numbers = i->dtype == o->dtype && i->layout == o->layout;
+	enum batchd_layout stored = k->info.stored_layout;
+	bool has_numbers = view->is.dtype == o->dtype && stored == o->layout;
 	uint32_t h, w, c;
 	struct convert_plan plan;
 
-	if ((!has_numbers && (i->dtype != BATCHD_UINT8 || i->layout != BATCHD_NHWC)) ||
-	    !image_shape(i, i->layout, &h, &w, &c) || (view->n_mean && view->n_mean < c))
+	if ((!has_numbers && (view->is.dtype != BATCHD_UINT8 || stored != BATCHD_NHWC)) ||
+	    !image_shape(&view->is, stored, &h, &w, &c) || (n_mean && n_mean < c))
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images of another kind than asked for",
 				 k->connection.address);
 	if (!view->to_tensor && !has_numbers)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "mix: floats need \"ToTensor\" in the transform, which scales pixels to 0..1");
-	k->finish = malloc(sizeof *k->finish);
-	if (!k->finish)
-		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	convert_plan_init(&plan, o->dtype == BATCHD_FLOAT16 ? CONVERT_TO_FLOAT16 : CONVERT_TO_FLOAT32,
-			  o->layout == BATCHD_NCHW, c, h * w, view->n_mean ? view->mean : NULL,
-			  view->n_std ? view->std : NULL);
-	finish_init(k->finish, &plan, h, w, has_numbers);
-	i->dtype = o->dtype;
-	i->layout = o->layout;
+			  o->layout == BATCHD_NCHW, c, h * w, n_mean ? view->is.mean : NULL,
+			  n_mean ? view->is.std : NULL);
+	finish_init(finish, &plan, h, w, has_numbers);
+	return 0;
+}
+
+/* What a batch's first field is when it is finished. */
+static void describe_finished(const struct batchd_loader *l, struct link *k)
+{
+	const struct finish *first = &k->finish[0];
+	struct batchd_info *i = &k->info;
+
+	i->dtype = l->options.dtype;
+	i->layout = l->options.layout;
 	i->has_normalize = 0;
 	i->needs_finish = 1;
-	if (o->layout == BATCHD_NCHW)
-		i->shape[0] = c, i->shape[1] = h, i->shape[2] = w;
+	if (i->layout == BATCHD_NCHW)
+		i->shape[0] = first->plan.n_channels, i->shape[1] = first->height, i->shape[2] = first->width;
+}
+
+static uint32_t count_views(const Batchd__Wire__Opened *m)
+{
+	uint32_t n = 1; /* the first field is one */
+
+	while (n < m->n_field && m->field[n]->view)
+		n++;
+	return n;
+}
+
+static int finish_attach(const struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
+{
+	int r = 0;
+
+	k->n_finish = count_views(m);
+	k->finish = malloc(k->n_finish * sizeof *k->finish);
+	if (!k->finish)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	for (uint32_t n = 0; r == 0 && n < k->n_finish; n++)
+		r = view_attach(l, k, &k->fields.list[n], (uint32_t)m->field[n]->n_mean, &k->finish[n], f);
+	if (r == 0)
+		describe_finished(l, k);
+	return r;
+}
+
+/* All views of a row are mixed as one table says. A box is in pixels, so that it fits views of one size only. */
+static int check_views(const struct batchd_loader *l, const struct link *k, const Batchd__Wire__Opened *m,
+		       struct fault *f)
+{
+	const struct batchd_field *first = &k->fields.list[0].is;
+
+	for (uint32_t n = 1; n < count_views(m); n++) {
+		const struct batchd_field *view = &k->fields.list[n].is;
+
+		if (mix_may_cut(l->mix) && memcmp(view->shape, first->shape, sizeof view->shape) != 0)
+			return fault_set(
+				f, BATCHD_E_INVALID,
+				"mix: CutMix cuts one box in all views of a row, which then have one size, and '%s' and "
+				"'%s' have not: leave CutMix out (timm: cutmix_alpha=0), or mix the views in the trainer",
+				k->fields.list[0].name, k->fields.list[n].name);
+	}
 	return 0;
 }
 
@@ -117,15 +166,14 @@ int mixing_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__O
 	if (m->served || m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
 		return fault_set(f, BATCHD_E_INVALID, "mix: %s; it goes with images that a transform makes",
 				 m->served ? "a producer's batches are its own" : "arrays come as they are stored");
-	if (m->n_field > 1 && m->field[1]->view)
-		return fault_set(
-			f, BATCHD_E_INVALID,
-			"mix: the transform makes several views of each image, and a mix is for one; mix the views in the "
-			"trainer");
-	r = check_even(l, k, f);
+	if (!m->n_field)
+		return fault_set(f, BATCHD_E_INVALID, "mix: the batches have no images");
+	r = check_views(l, k, m, f);
+	if (r == 0)
+		r = check_even(l, k, f);
 	if (r == 0)
 		r = check_mix_classes(l, k, f);
-	return r < 0 || k->gpu || !mixing_finishes(&l->options) ? r : finish_attach(l, k, m->field[0], f);
+	return r < 0 || k->gpu || !mixing_finishes(&l->options) ? r : finish_attach(l, k, m, f);
 }
 
 /* ---- a batch ---- */

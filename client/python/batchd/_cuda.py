@@ -132,7 +132,7 @@ class Delivery:
             if k in views:
                 array = _lib.Array()
                 self._check(_lib.get_field_at(self._handle, at, k, ctypes.byref(array)))
-                made = self._finished_here(at, k, array, stream, mix if k == views[0] == 0 else None)
+                made = self._finished_here(at, k, array, stream, mix)
                 target.detach()[: struct.n_rows].copy_(made)
             else:
                 _into.note(self._torch, target)
@@ -160,7 +160,7 @@ class Delivery:
         try:
             for begin, end in stacks:
                 stacked[begin] = self._take_stack(
-                    at, [(k, array) for k, _, array in arrays if begin <= k < end], stream
+                    at, [(k, array) for k, _, array in arrays if begin <= k < end], stream, mix
                 )
             for number, name, array in reversed(arrays):
                 if number in inside:
@@ -170,7 +170,7 @@ class Delivery:
                 elif name == "label" and mix is not None:
                     made[name] = self._labels(at, struct.n_rows, stream, mix)
                 else:
-                    made[name] = self._take_other(at, number, array, stream)
+                    made[name] = self._take_other(at, number, array, stream, mix)
         except BaseException:
             _lib.cuda_release(self._handle, struct.slot, struct.generation, stream)  # refused where a tensor has it
             raise
@@ -192,7 +192,7 @@ class Delivery:
         else:
             self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), to, stream))
 
-    def _finished_here(self, at, number, array, stream, mix=None):
+    def _finished_here(self, at, number, array, stream, mix):
         """A view where the library has no kernel."""
         torch, f = self._torch, self._info.fields[number]
         raw = torch.empty(tuple(array.shape[: array.n_dims]), dtype=torch.uint8, device=self.device)
@@ -200,19 +200,19 @@ class Delivery:
         normalize = (f.mean[: f.shape[2]], f.std[: f.shape[2]]) if f.has_normalize else None
         return finish(torch, raw, self._dtype, self._planar(), normalize, mix)
 
-    def _take_other(self, at, number, array, stream):
+    def _take_other(self, at, number, array, stream, mix=None):
         """A field that is not the first."""
         if self._info.fields[number].view and not self.raw and not self._info.can_finish:
-            return self._finished_here(at, number, array, stream)
+            return self._finished_here(at, number, array, stream, mix)
         dtype, shape = self._made(number, array)
         tensor = self._torch.empty(shape, dtype=dtype, device=self.device)
         self._write_other(at, number, array, tensor.data_ptr(), stream)
         return tensor
 
-    def _take_stack(self, at, arrays, stream):
+    def _take_stack(self, at, arrays, stream, mix=None):
         """Views of one shape in one tensor."""
         if not self.raw and not self._info.can_finish:
-            return self._torch.stack([self._finished_here(at, k, array, stream) for k, array in arrays])
+            return self._torch.stack([self._finished_here(at, k, array, stream, mix) for k, array in arrays])
         dtype, shape = self._made(*arrays[0])
         whole = self._torch.empty((len(arrays), *shape), dtype=dtype, device=self.device)
         each = math.prod(shape) * dtype.itemsize

@@ -230,6 +230,7 @@ class Reader:
             self._slot_class = _arrays.slot_class(self._slot_bytes(s, base))
         memory = self._slot_class.from_address(base)
         mixed = self._mixed(loader, s, b) if loader._mixes else {}
+        stacks = self._mixed_stacks(loader, s) if mixed else {}
         _arrays.lend(memory, s.handle, s)
         copies = [self._is_copied(k, name, f) for k, (name, f) in enumerate(self._known.items())]
         held = bool(mixed) or (not all(copies) and loader._must_copy())
@@ -243,6 +244,8 @@ class Reader:
             else:
                 array = self._view(k, memory, base)
                 parts[name] = self._arrays.wrap(array.copy() if copied else array)
+        if mixed:
+            return parts, lambda begin, end: stacks[begin]
         return parts, lambda begin, end: self._stack(begin, end, memory, base, held)
 
     def _stack(self, begin, end, memory, base, held):
@@ -258,14 +261,20 @@ class Reader:
         return self._arrays.wrap(array.copy() if held else array)
 
     def _mixed(self, loader, s, b):
-        """The fields that a mix makes: the images, and the labels if there are any."""
-        names = list(self._known)
-        made = {names[self._first]: self._arrays.wrap(loader._finisher.images(s, loader))}
+        """The fields that a mix makes: the images, and the labels if there are any. None: a view that is in a stack."""
+        stacked = {k for begin, end in self._stacks for k in range(begin, end)}
+        made = {
+            name: None if k in stacked else self._arrays.wrap(loader._finisher.views(s, loader, k, k + 1)[0])
+            for k, name in enumerate(self._views)
+        }
         if "label" in self._known:
             made["label"] = loader._wrap_targets(
                 _mix.targets(s, loader._labels_beside(s), b.mix, loader._info.n_mix_classes)
             )
         return made
+
+    def _mixed_stacks(self, loader, s):
+        return {begin: self._arrays.wrap(loader._finisher.views(s, loader, begin, end)) for begin, end in self._stacks}
 
     def _give_on_gpu(self, loader, s, b):
         """Dense fields on the GPU, ragged ones in host memory. The first dense field comes last: raw images own the

@@ -349,6 +349,7 @@ cuda_array = _function(
 cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 mix_table = _function("mix_table", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
 finish = _function("finish", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
+finish_field = _function("finish_field", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)
 targets = _function("targets", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
 cuda_targets = _function("cuda_targets", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 token = _function("token", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

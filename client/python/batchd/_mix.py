@@ -217,14 +217,28 @@ class Finisher:
     """Makes the mixed batches of one loader on the CPU."""
 
     def __init__(self):
-        self._memory = _Memory()
+        self._memories = {}  # of each view, or stack of views, by the number of its first
 
     def images(self, s, loader):
         """Finished images as an array of the loader's shape."""
-        shape = (s.n_rows,) + loader._shape
-        memory = self._memory.take(loader._dtype.itemsize * math.prod(shape))
-        self.images_into(s, ctypes.addressof(memory))
-        return numpy.ndarray(shape, loader._dtype, memory)
+        made = self._array(0, (s.n_rows,) + loader._shape, loader._dtype)
+        self.images_into(s, made.ctypes.data)
+        return made
+
+    def views(self, s, loader, begin, end):
+        """Views begin to end - 1, which have one shape, as an array [views, rows, ...]."""
+        info = loader._info
+        row = tuple(info.fields[begin].shape[: info.fields[begin].n_dims])
+        if info.stored_layout != info.layout:  # NHWC
+            row = row[2:] + row[:2]
+        made = self._array(begin, (end - begin, s.n_rows) + row, loader._dtype)
+        for k in range(begin, end):
+            _check(s, _lib.finish_field(s.handle, ctypes.addressof(s), k, made[k - begin].ctypes.data))
+        return made
+
+    def _array(self, key, shape, dtype):
+        memory = self._memories.setdefault(key, _Memory()).take(dtype.itemsize * math.prod(shape))
+        return numpy.ndarray(shape, dtype, memory)
 
     def images_into(self, s, at):
         _check(s, _lib.finish(s.handle, ctypes.addressof(s), at))

@@ -69,6 +69,12 @@ void color_grayscale(struct image *i)
 	blend_with_gray(i, 0.0f);
 }
 
+/* PIL's HSV to RGB for each hue: which sixth of the circle, and how far into it. */
+struct hue {
+	int32_t sector[256];
+	float into[256], share[256]; /* share: of 255, for saturations */
+};
+
 static void hue_init(struct hue *t, uint8_t steps)
 {
 	for (int h = 0; h < 256; h++) {
@@ -145,28 +151,24 @@ uint8_t color_hue_steps(double factor)
 	return (uint8_t)(int32_t)(factor * 255);
 }
 
-/* The pixels at the start of a row that a path for several at a time turns. */
-static uint32_t turn_groups(const struct hue *t, uint8_t *row, uint32_t n_px)
-{
-#if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
-		return hue_turn_avx2(t, row, n_px);
-#endif
-	(void)t;
-	(void)row;
-	(void)n_px;
-	return 0;
-}
-
-void color_hue(struct image *i, uint8_t steps)
+static void turn_plain(struct image *i, uint8_t steps)
 {
 	struct hue t;
 
 	hue_init(&t, steps);
-	for (uint32_t y = 0; y < i->height; y++) {
-		uint8_t *row = i->rgb + (size_t)y * i->stride_bytes;
+	for (uint32_t y = 0; y < i->height; y++)
+		for (uint32_t x = 0; x < i->width; x++)
+			turn_pixel(&t, i->rgb + (size_t)y * i->stride_bytes + (size_t)x * 3);
+}
 
-		for (uint32_t x = turn_groups(&t, row, i->width); x < i->width; x++)
-			turn_pixel(&t, row + (size_t)x * 3);
+void color_hue(struct image *i, uint8_t steps)
+{
+#if defined(__x86_64__)
+	if (processor_path() == PROCESSOR_AVX2) {
+		for (uint32_t y = 0; y < i->height; y++)
+			hue_turn_avx2(steps, i->rgb + (size_t)y * i->stride_bytes, i->width);
+		return;
 	}
+#endif
+	turn_plain(i, steps);
 }

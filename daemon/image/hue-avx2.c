@@ -1,175 +1,158 @@
-/* The AVX2 path of color_hue: eight pixels at a time, with the operations and the types of color.c, each rounded on its
- * own. Bytes are exact in floats; what color.c computes in doubles is computed in two halves of four doubles. */
+/* The AVX2 path of color_hue: eight pixels at a time, in whole numbers and floats (with FMA).
+ *
+ * Between RGB and HSV there are few different ratios, so shorter calculations give the bytes of color.c's doubles, which
+ * a test tries for every colour:
+ *
+ * - the saturation is 255 * range / max, in whole numbers;
+ * - of the two differences that make a hue one is 0 or the whole range, so that the hue takes one division. Where it
+ *   is a whole number of 255ths, color.c's rounding errors decide; hence the division by 6 is rounded correctly here,
+ *   too, and the product with 255 is rounded down;
+ * - in a sixth of the circle one channel is the value, one lies lowest, and one between. That one alone depends on the
+ *   place in the sixth, which is a whole number of 85ths. */
 #if defined(__x86_64__)
 #include "image/exact.h"
 
 #include "image/hue-paths.h"
 
 #include <immintrin.h>
+#include <string.h>
 
-#define AVX2 __attribute__((target("avx2")))
-#define INLINE static inline __attribute__((target("avx2"), always_inline))
+#define AVX2 __attribute__((target("avx2,fma")))
+#define INLINE static inline __attribute__((target("avx2,fma"), always_inline))
 
 enum { PX_AT_ONCE = 8, BYTES = 3 * PX_AT_ONCE };
 
-/* Red, green and blue of eight pixels. */
-struct planes {
-	__m256i c[3];
-};
+/* Byte n of pixels 0 to 3 in the lower half, which begins with pixel 0, and of pixels 4 to 7 in the upper one, whose
+ * first 4 bytes are of pixels before. */
+#define CHANNEL(n) \
+	_mm256_setr_epi8(n, -1, -1, -1, n + 3, -1, -1, -1, n + 6, -1, -1, -1, n + 9, -1, -1, -1, n + 4, -1, -1, -1, \
+			 n + 7, -1, -1, -1, n + 10, -1, -1, -1, n + 13, -1, -1, -1)
 
-/* In byte k: which of the 16 bytes stands there, -1 for none. */
-#define PICK(...) _mm_setr_epi8(__VA_ARGS__)
+struct planes {
+	__m256i r, g, b;
+};
 
 INLINE struct planes planes_of(const uint8_t *p)
 {
-	__m128i low = _mm_loadu_si128((const __m128i *)(const void *)p);
-	__m128i high = _mm_loadl_epi64((const __m128i *)(const void *)(p + 16));
-	__m128i r = _mm_or_si128(
-		_mm_shuffle_epi8(low, PICK(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-		_mm_shuffle_epi8(high, PICK(-1, -1, -1, -1, -1, -1, 2, 5, -1, -1, -1, -1, -1, -1, -1, -1)));
-	__m128i g =
-		_mm_or_si128(_mm_shuffle_epi8(low, PICK(1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-			     _mm_shuffle_epi8(high, PICK(-1, -1, -1, -1, -1, 0, 3, 6, -1, -1, -1, -1, -1, -1, -1, -1)));
-	__m128i b =
-		_mm_or_si128(_mm_shuffle_epi8(low, PICK(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-			     _mm_shuffle_epi8(high, PICK(-1, -1, -1, -1, -1, 1, 4, 7, -1, -1, -1, -1, -1, -1, -1, -1)));
+	__m256i px = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)p)),
+					     _mm_loadu_si128((const void *)(p + 8)), 1);
 
-	return (struct planes){ { _mm256_cvtepu8_epi32(r), _mm256_cvtepu8_epi32(g), _mm256_cvtepu8_epi32(b) } };
+	return (struct planes){ _mm256_shuffle_epi8(px, CHANNEL(0)), _mm256_shuffle_epi8(px, CHANNEL(1)),
+				_mm256_shuffle_epi8(px, CHANNEL(2)) };
 }
 
-/* Eight numbers of 0 to 255 as bytes. */
-INLINE __m128i bytes_of(__m256i x)
+/* Which channel is larger than which: bit 0 green than red, bit 1 blue than green, bit 2 blue than red. */
+INLINE __m256i order_of(const struct planes *p)
 {
-	__m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+	__m256i green = _mm256_srli_epi32(_mm256_cmpgt_epi32(p->g, p->r), 31);
+	__m256i blue = _mm256_and_si256(_mm256_cmpgt_epi32(p->b, p->g), _mm256_set1_epi32(2));
 
-	return _mm_packus_epi16(words, words);
+	return _mm256_or_si256(_mm256_or_si256(green, blue),
+			       _mm256_and_si256(_mm256_cmpgt_epi32(p->b, p->r), _mm256_set1_epi32(4)));
 }
 
-INLINE void planes_write(const struct planes *from, uint8_t *p)
+/* (int)(turns * 255.0): the product is rounded to the nearest float first, so that its error says whether it reached
+ * the whole number. */
+INLINE __m256i in_255ths(__m256 turns)
 {
-	__m128i r = bytes_of(from->c[0]), g = bytes_of(from->c[1]), b = bytes_of(from->c[2]);
-	__m128i rg = _mm_unpacklo_epi64(r, g); /* blue comes from another register */
-	__m128i low =
-		_mm_or_si128(_mm_shuffle_epi8(rg, PICK(0, 8, -1, 1, 9, -1, 2, 10, -1, 3, 11, -1, 4, 12, -1, 5)),
-			     _mm_shuffle_epi8(b, PICK(-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1)));
-	__m128i high =
-		_mm_or_si128(_mm_shuffle_epi8(rg, PICK(13, -1, 6, 14, -1, 7, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-			     _mm_shuffle_epi8(b, PICK(-1, 5, -1, -1, 6, -1, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1)));
+	const __m256 full = _mm256_set1_ps(255.0f);
+	__m256i whole = _mm256_cvttps_epi32(_mm256_mul_ps(turns, full));
+	__m256 rest = _mm256_fmsub_ps(turns, full, _mm256_cvtepi32_ps(whole));
 
-	_mm_storeu_si128((__m128i *)(void *)p, low);
-	_mm_storel_epi64((__m128i *)(void *)(p + 16), high);
+	return _mm256_add_epi32(whole, _mm256_srai_epi32(_mm256_castps_si256(rest), 31));
 }
 
-INLINE __m256d half(__m256 x, int which)
+/* The byte of a pixel's hue. share: how far the channel between the two others is below the largest, of the range. */
+INLINE __m256i hue_bytes(__m256i order, __m256 share)
 {
-	return _mm256_cvtps_pd(which ? _mm256_extractf128_ps(x, 1) : _mm256_castps256_ps128(x));
+	/* By order: rgb (from the largest to the smallest), grb, rbg, -, -, gbr, brg, bgr. In sixths of a turn the hue
+	 * is from + share or from - share; the hues of rbg are negative, which a turn mends. */
+	const __m256 from = _mm256_setr_ps(1, 1, -1, 0, 0, 3, 5, 3), turn = _mm256_setr_ps(0, 0, 1, 0, 0, 0, 0, 0);
+	const __m256 minus = _mm256_setr_ps(-0.0f, 0, 0, 0, 0, -0.0f, -0.0f, 0);
+	const __m256 sixth = _mm256_set1_ps(1.0f / 6.0f);
+	__m256 sixths = _mm256_add_ps(_mm256_permutevar8x32_ps(from, order),
+				      _mm256_xor_ps(share, _mm256_permutevar8x32_ps(minus, order)));
+	__m256 turns = _mm256_mul_ps(sixths, sixth);
+	__m256 rest = _mm256_fnmadd_ps(turns, _mm256_set1_ps(6.0f), sixths);
+
+	turns = _mm256_fmadd_ps(rest, sixth, turns);
+	return in_255ths(_mm256_add_ps(turns, _mm256_permutevar8x32_ps(turn, order)));
 }
 
-/* (int)(x * 255.0) of both halves. */
-INLINE __m256i in_255ths(__m256 x)
-{
-	const __m256d full = _mm256_set1_pd(255.0);
-
-	return _mm256_set_m128i(_mm256_cvttpd_epi32(_mm256_mul_pd(half(x, 1), full)),
-				_mm256_cvttpd_epi32(_mm256_mul_pd(half(x, 0), full)));
-}
-
-/* The fraction of a turn, from which the hue's byte comes. */
-INLINE __m128 turns_of(__m256d offset, __m256d plus, __m256d minus)
-{
-	const __m256d one = _mm256_set1_pd(1.0);
-	__m128 hue = _mm256_cvtpd_ps(_mm256_sub_pd(_mm256_add_pd(offset, plus), minus));
-	__m256d turns = _mm256_add_pd(_mm256_div_pd(_mm256_cvtps_pd(hue), _mm256_set1_pd(6.0)), one);
-	__m256d whole = _mm256_and_pd(_mm256_cmp_pd(turns, one, _CMP_GE_OQ), one);
-
-	return _mm256_cvtpd_ps(_mm256_sub_pd(turns, whole));
-}
-
-/* (int)(v * (1 - x) + 0.5) */
-INLINE __m128i level(__m256d v, __m256d x)
-{
-	__m256d y = _mm256_mul_pd(v, _mm256_sub_pd(_mm256_set1_pd(1.0), x));
-
-	return _mm256_cvttpd_epi32(_mm256_add_pd(y, _mm256_set1_pd(0.5)));
-}
-
-struct levels {
-	__m256i full, rising, low, falling;
+/* The sixth of the circle, and in 85ths of it how far a hue is from where the channel between is lowest. The last hue
+ * is the first again: sixth 6. */
+struct place {
+	__m256i sixth, height;
 };
 
-INLINE struct levels levels_of(__m256i value, __m256 f, __m256 s)
+INLINE struct place place_of(__m256i hue)
 {
-	__m256 v = _mm256_cvtepi32_ps(value), sf = _mm256_mul_ps(s, f);
-	const __m256d one = _mm256_set1_pd(1.0);
-	__m128i rising[2], low[2], falling[2];
+	__m256i sixth = _mm256_mulhi_epu16(hue, _mm256_set1_epi32(1543)); /* hue * 6 / 255 */
+	/* In even sixths the channel falls towards their end as hues go back. */
+	__m256i edge = _mm256_mullo_epi16(_mm256_or_si256(sixth, _mm256_set1_epi32(1)), _mm256_set1_epi32(85));
 
-	for (int i = 0; i < 2; i++) {
-		__m256d v_i = half(v, i), s_i = half(s, i);
-
-		rising[i] = level(v_i, _mm256_mul_pd(s_i, _mm256_sub_pd(one, half(f, i))));
-		low[i] = level(v_i, s_i);
-		falling[i] = level(v_i, half(sf, i));
-	}
-	return (struct levels){ value, _mm256_set_m128i(rising[1], rising[0]), _mm256_set_m128i(low[1], low[0]),
-				_mm256_set_m128i(falling[1], falling[0]) };
+	return (struct place){ sixth, _mm256_abs_epi32(_mm256_sub_epi32(_mm256_add_epi32(hue, hue), edge)) };
 }
 
-INLINE __m256i is(__m256i a, int b)
+/* Largest, middle and lowest value in bytes 0 to 2. */
+INLINE __m256i levels_of(__m256i max, __m256 saturation, __m256i height)
 {
-	return _mm256_cmpeq_epi32(a, _mm256_set1_epi32(b));
+	__m256 v = _mm256_cvtepi32_ps(max), top = _mm256_add_ps(v, _mm256_set1_ps(0.5f));
+	__m256 depth = _mm256_mul_ps(v, saturation), part = _mm256_mul_ps(depth, _mm256_cvtepi32_ps(height));
+	__m256i low = _mm256_cvttps_epi32(_mm256_fnmadd_ps(depth, _mm256_set1_ps(1.0f / 255.0f), top));
+	__m256i middle = _mm256_cvttps_epi32(_mm256_fnmadd_ps(part, _mm256_set1_ps(1.0f / 21675.0f), top));
+
+	return _mm256_or_si256(max, _mm256_or_si256(_mm256_slli_epi32(middle, 8), _mm256_slli_epi32(low, 16)));
 }
 
-/* A channel: full in sectors a and b, rising in r, falling in f, low in the two others. */
-INLINE __m256i channel(const struct levels *l, __m256i sector, int a, int b, int r, int f)
-{
-	__m256i x = _mm256_blendv_epi8(l->low, l->full, _mm256_or_si256(is(sector, a), is(sector, b)));
+#define PICK(r, g, b) (0x80 << 24 | (b) << 16 | (g) << 8 | (r))
 
-	x = _mm256_blendv_epi8(x, l->rising, is(sector, r));
-	return _mm256_blendv_epi8(x, l->falling, is(sector, f));
+/* Puts the three values where the sixth has them, and writes 24 bytes. */
+INLINE void write_levels(__m256i levels, __m256i sixth, uint8_t *p)
+{
+	const __m256i picks = _mm256_setr_epi32(PICK(0, 1, 2), PICK(1, 0, 2), PICK(2, 0, 1), PICK(2, 1, 0),
+						PICK(1, 2, 0), PICK(0, 2, 1), PICK(0, 1, 2), 0);
+	const __m256i lanes = _mm256_setr_epi32(0, 0x040404, 0x080808, 0x0c0c0c, 0, 0x040404, 0x080808, 0x0c0c0c);
+	const __m256i dense =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+	__m256i px = _mm256_shuffle_epi8(levels, _mm256_add_epi32(_mm256_permutevar8x32_epi32(picks, sixth), lanes));
+
+	px = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(px, dense), _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7));
+	_mm_storeu_si128((void *)p, _mm256_castsi256_si128(px));
+	_mm_storel_epi64((void *)(p + 16), _mm256_extracti128_si256(px, 1));
 }
 
-INLINE __m256i hue_bytes(const struct planes *p, __m256i max, __m256 range)
+INLINE void turn_eight(__m256i steps, uint8_t *rgb)
 {
-	__m256i red = _mm256_cmpeq_epi32(p->c[0], max);
-	__m256i green = _mm256_andnot_si256(red, _mm256_cmpeq_epi32(p->c[1], max));
-	/* Red is the largest: plus b, minus g; green: plus r, minus b; blue: plus g, minus r. */
-	__m256i plus = _mm256_blendv_epi8(_mm256_blendv_epi8(p->c[1], p->c[0], green), p->c[2], red);
-	__m256i minus = _mm256_blendv_epi8(_mm256_blendv_epi8(p->c[0], p->c[2], green), p->c[1], red);
-	__m256 up = _mm256_div_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(max, plus)), range);
-	__m256 down = _mm256_div_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(max, minus)), range);
-	__m256 offset = _mm256_blendv_ps(_mm256_set1_ps(4.0f), _mm256_set1_ps(2.0f), _mm256_castsi256_ps(green));
+	struct planes p = planes_of(rgb);
+	__m256i low = _mm256_min_epi32(p.r, p.g), high = _mm256_max_epi32(p.r, p.g);
+	__m256i max = _mm256_max_epi32(high, p.b), min = _mm256_min_epi32(low, p.b);
+	__m256i middle = _mm256_max_epi32(low, _mm256_min_epi32(high, p.b)), one = _mm256_set1_epi32(1);
+	__m256 range = _mm256_cvtepi32_ps(_mm256_sub_epi32(max, min));
+	/* Grey has no hue and black no saturation; their divisors are 1 in place of 0. */
+	__m256 divisor = _mm256_max_ps(range, _mm256_set1_ps(1.0f));
+	__m256 share = _mm256_div_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(max, middle)), divisor);
+	__m256 saturation = _mm256_div_ps(_mm256_mul_ps(range, _mm256_set1_ps(255.0f)),
+					  _mm256_cvtepi32_ps(_mm256_max_epi32(max, one)));
+	__m256i hue = _mm256_add_epi32(hue_bytes(order_of(&p), share), steps);
+	struct place place = place_of(_mm256_and_si256(hue, _mm256_set1_epi32(255)));
 
-	offset = _mm256_andnot_ps(_mm256_castsi256_ps(red), offset);
-	return in_255ths(_mm256_set_m128(turns_of(half(offset, 1), half(up, 1), half(down, 1)),
-					 turns_of(half(offset, 0), half(up, 0), half(down, 0))));
+	saturation = _mm256_round_ps(saturation, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+	write_levels(levels_of(max, saturation, place.height), place.sixth, rgb);
 }
 
-INLINE void turn_eight(const struct hue *t, uint8_t *rgb)
+AVX2 void hue_turn_avx2(uint8_t steps, uint8_t *rgb, uint32_t n_px)
 {
-	struct planes p = planes_of(rgb), made;
-	__m256i max = _mm256_max_epi32(_mm256_max_epi32(p.c[0], p.c[1]), p.c[2]);
-	__m256i min = _mm256_min_epi32(_mm256_min_epi32(p.c[0], p.c[1]), p.c[2]);
-	__m256i grey = _mm256_cmpeq_epi32(max, min), one = _mm256_set1_epi32(1);
-	/* Grey has no hue: 1 in place of 0, which would be divided by. */
-	__m256 range = _mm256_cvtepi32_ps(_mm256_max_epi32(_mm256_sub_epi32(max, min), one));
-	__m256i hue = hue_bytes(&p, max, range);
-	__m256i saturation = in_255ths(_mm256_div_ps(range, _mm256_cvtepi32_ps(_mm256_max_epi32(max, one))));
-	__m256i sector = _mm256_i32gather_epi32(t->sector, hue, 4);
-	struct levels l =
-		levels_of(max, _mm256_i32gather_ps(t->into, hue, 4), _mm256_i32gather_ps(t->share, saturation, 4));
-
-	made.c[0] = _mm256_blendv_epi8(channel(&l, sector, 0, 5, 4, 1), p.c[0], grey);
-	made.c[1] = _mm256_blendv_epi8(channel(&l, sector, 1, 2, 0, 3), p.c[1], grey);
-	made.c[2] = _mm256_blendv_epi8(channel(&l, sector, 3, 4, 2, 5), p.c[2], grey);
-	planes_write(&made, rgb);
-}
-
-AVX2 uint32_t hue_turn_avx2(const struct hue *t, uint8_t *rgb, uint32_t n_px)
-{
+	__m256i by = _mm256_set1_epi32(steps);
+	uint8_t rest[BYTES] = { 0 };
 	uint32_t done = 0;
 
 	for (; n_px - done >= PX_AT_ONCE; done += PX_AT_ONCE)
-		turn_eight(t, rgb + (size_t)done * 3);
-	return done;
+		turn_eight(by, rgb + (size_t)done * 3);
+	if (done == n_px)
+		return;
+	memcpy(rest, rgb + (size_t)done * 3, (size_t)(n_px - done) * 3);
+	turn_eight(by, rest);
+	memcpy(rgb + (size_t)done * 3, rest, (size_t)(n_px - done) * 3);
 }
 #endif

@@ -6,7 +6,7 @@ static _Thread_local enum processor_path limit = PROCESSOR_AVX2;
 enum processor_path processor_path(void)
 {
 #if defined(__x86_64__)
-	if (limit >= PROCESSOR_AVX2 && __builtin_cpu_supports("avx2"))
+	if (limit >= PROCESSOR_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		return PROCESSOR_AVX2;
 #endif
 	return PROCESSOR_PLAIN;

@@ -21,6 +21,7 @@
 #include "shutdown.h"
 #include "stall.h"
 #include "util/container.h"
+#include "util/cpu.h"
 #include "util/log.h"
 #include "util/memory.h"
 
@@ -82,6 +83,12 @@ static void destroy_input(void *input)
 	sample_input_destroy(input);
 }
 
+static uint64_t memory_wait_ns(void *arg)
+{
+	struct engine *e = arg;
+	return work_memory_waited_ns(&e->budget.work);
+}
+
 static int start_pool(struct engine *e)
 {
 	bool fixed = e->config->workers != 0;
@@ -95,6 +102,8 @@ static int start_pool(struct engine *e)
 		.input_create = create_input,
 		.input_drop = drop_input,
 		.input_destroy = destroy_input,
+		.memory_wait_ns = memory_wait_ns,
+		.n_processors = cpu_available(NULL),
 		.arg = e,
 	};
 	int r = pool_create(&e->loop, &params, &e->pool);

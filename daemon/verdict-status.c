@@ -47,9 +47,9 @@ static void make(const struct session *s, bool whole, struct verdict *v)
 	struct verdict_facts f = {
 		.p99_wait_ns = latency_percentile_ns(&s->waits, 99),
 		.rank = s->consumer.rank,
-		.n_busy = pool.busy,
+		.n_busy = c->lacked_ns ? (unsigned)((c->worked_ns + c->lacked_ns / 2) / c->lacked_ns) : pool.busy,
 		.n_workers = pool.target,
-		.n_max = pool.max,
+		.n_processors = pool.n_processors,
 		.costs = source_get_costs(l->host.source),
 		.n_samples = dataset_n(l->recipe.dataset),
 		.is_decoded_cached = l->recipe.decoded != NULL,

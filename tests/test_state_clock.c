@@ -110,12 +110,12 @@ static void cost(uint64_t read_ns, uint64_t decode_ns, uint64_t transform_ns, ui
 
 START_TEST(test_busy_workers_divide_a_wait_by_what_they_did)
 {
-	cost(0, 6 * S, 3 * S, S);
+	cost(0, 6 * S, 3 * S, S); /* what rows waited for memory counts elsewhere */
 	pass(S / 2, 2 * S, 5);
 	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_BUSY], S / 2);
-	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], 6 * S / 20);
-	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_TRANSFORM], 3 * S / 20);
-	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_MEMORY], S / 20);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], 6 * S / 18 + 1); /* and what is left */
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_TRANSFORM], 3 * S / 18);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_MEMORY], 0);
 	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_READ], 0);
 }
 END_TEST
@@ -136,6 +136,44 @@ START_TEST(test_idle_workers_without_rows_that_wait_are_no_slow_disk)
 	pass(S, S / 2, 0);
 	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_READ], 0);
 	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], S);
+}
+END_TEST
+
+/* A second in which some of 8 workers worked, some waited for memory and the others did nothing, while rows waited for
+ * their files. */
+static void pass_with(unsigned n_processors, unsigned n_running, unsigned n_short, unsigned n_tickets)
+{
+	trainer.shortage = SHORTAGE_ROWS;
+	trainer.usage =
+		(struct pool_usage){ .at_ns = trainer.states.at_ns, .n_workers = 8, .n_processors = n_processors };
+	trainer.told.wait_ns += S;
+	struct pool_usage now = trainer.usage;
+	now.at_ns += S, now.busy_ns = (n_running + n_short) * S, now.memory_ns = n_short * S;
+	now.n_tickets = n_tickets;
+	trainer_clock_add(&trainer, now.at_ns, &now, &source);
+}
+
+START_TEST(test_workers_that_wait_for_memory_count_while_they_wait)
+{
+	/* No row is done yet. */
+	pass_with(8, 1, 7, 0);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_MEMORY], 7 * S / 8);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], S / 8);
+}
+END_TEST
+
+START_TEST(test_memory_is_not_the_limit_while_all_processors_work)
+{
+	/* Two processors, and a third worker would find none. */
+	cost(0, S, 0, 0);
+	pass_with(2, 2, 6, 0);
+	pass_with(2, 2, 3, 5);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], 2 * S);
+	/* One of the two has nothing to do: of 4 more workers each second one could work. */
+	pass_with(2, 1, 7, 0);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_MEMORY], 4 * S / 5);
+	pass_with(2, 1, 0, 7);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_READ], 4 * S / 5);
 }
 END_TEST
 
@@ -203,6 +241,8 @@ int main(void)
 	tcase_add_test(t, test_busy_workers_divide_a_wait_by_what_they_did);
 	tcase_add_test(t, test_idle_workers_and_rows_without_input_are_a_slow_disk);
 	tcase_add_test(t, test_idle_workers_without_rows_that_wait_are_no_slow_disk);
+	tcase_add_test(t, test_workers_that_wait_for_memory_count_while_they_wait);
+	tcase_add_test(t, test_memory_is_not_the_limit_while_all_processors_work);
 	tcase_add_test(t, test_the_cost_of_recent_rows_counts);
 	tcase_add_test(t, test_a_trainer_that_lies_fills_its_own_time_only);
 	tcase_add_test(t, test_a_trainer_that_has_not_told_is_idle);

@@ -42,7 +42,7 @@ START_TEST(test_twice_the_processors)
 				   .rank = 3,
 				   .n_busy = 2,
 				   .n_workers = 2,
-				   .n_max = 2 };
+				   .n_processors = 2 };
 	struct verdict v = verdict_of(&f);
 	ck_assert_double_eq_tol(v.more_cpu, 0.6, 1e-9);
 	ck_assert_double_eq_tol(v.without, 1.0 / 3, 1e-9);

@@ -196,6 +196,8 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 		return -ENOMEM;
 	p->wake_fd = -1;
 	p->params = *params;
+	if (!p->params.n_processors)
+		p->params.n_processors = params->max_workers;
 	p->target = params->max_workers;
 	p->to_fetch_end = &p->to_fetch;
 	pthread_mutex_init(&p->lock, NULL);
@@ -359,6 +361,7 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 	*s = (struct pool_stats){ .max = p->params.max_workers,
 				  .target = p->target,
 				  .busy = p->n_busy,
+				  .n_processors = p->params.n_processors,
 				  .n_io = p->params.n_io,
 				  .io_busy = p->n_io_busy,
 				  .n_rows = p->n_rows,
@@ -377,10 +380,13 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 
 void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out)
 {
+	uint64_t memory_ns = p->params.memory_wait_ns ? p->params.memory_wait_ns(p->params.arg) : 0;
 	uint64_t now = clock_now_ns();
 	pthread_mutex_lock(&p->lock);
 	*out = (struct pool_usage){ .at_ns = now,
 				    .busy_ns = pool_turns_busy_ns(p, now),
+				    .memory_ns = memory_ns,
+				    .n_processors = p->params.n_processors,
 				    .n_workers = q->max_busy && q->max_busy < p->target ? q->max_busy : p->target,
 				    .n_tickets = q->reads.n_tickets,
 				    .n_parked = q->n_parked };

@@ -116,6 +116,9 @@ struct pool_params {
 	void *(*input_create)(void *arg);
 	void (*input_drop)(void *input); /* the fetched input will not be read; NULL: nothing to do */
 	void (*input_destroy)(void *input);
+	/* Loop thread: how long workers have waited for memory while they were busy, since the start. NULL: never. */
+	uint64_t (*memory_wait_ns)(void *arg);
+	unsigned n_processors; /* that the workers have; 0: one for each */
 	void *arg;
 };
 
@@ -162,6 +165,7 @@ void pool_set_target(struct pool *p, unsigned n);
 
 struct pool_stats {
 	unsigned max, target, busy, n_io, io_busy; /* busy: more than target, while rows take long */
+	unsigned n_processors;
 	uint64_t n_rows, n_parked, n_wakes; /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */
 	uint64_t oldest_busy_ns;            /* how long the longest-running row has been in work, or a worker has taken
@@ -173,7 +177,9 @@ void pool_get_stats(struct pool *p, struct pool_stats *s);
  * or for their input. */
 struct pool_usage {
 	uint64_t at_ns, busy_ns; /* the moment; worker time since the start, rows in work included */
+	uint64_t memory_ns;      /* of busy_ns, waiting for memory */
 	unsigned n_workers;      /* that may work on the queue */
+	unsigned n_processors;   /* that the workers have */
 	unsigned n_tickets;      /* rows of the queue that wait for input */
 	uint64_t n_parked;       /* and those that had to, since the start */
 };

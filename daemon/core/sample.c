@@ -33,6 +33,7 @@ struct sample_worker {
 	struct scratch row, rgb; /* of an array's picture */
 	uint32_t n_made;         /* rows, to choose those that are timed */
 	uint64_t read_ns;        /* when the row in hand had its file; only of a timed one */
+	uint64_t waited_ns;      /* for working memory, at that time: space.waited_ns */
 	struct sample_cost cost; /* of the row in hand, or of the last */
 };
 
@@ -280,8 +281,10 @@ static void sample_begin_cost(struct sample_worker *w)
 /* The row's bytes or pixels are at hand. */
 static void note_read(struct sample_worker *w)
 {
-	if (w->cost.timed && !w->read_ns)
+	if (w->cost.timed && !w->read_ns) {
 		w->read_ns = clock_now_ns();
+		w->waited_ns = w->space.waited_ns;
+	}
 }
 
 static uint64_t less(uint64_t a, uint64_t b)
@@ -289,16 +292,17 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* Working memory is waited for in the middle of decoding or of an op. */
-static void sample_end_cost(struct sample_worker *w, uint64_t began_ns, uint64_t memory_ns)
+/* Working memory is waited for in the middle of reading a file, of decoding or of an op. waited_ns: space.waited_ns when
+ * the row began. */
+static void sample_end_cost(struct sample_worker *w, uint64_t began_ns, uint64_t waited_ns)
 {
 	struct sample_cost *c = &w->cost;
 	uint64_t all = clock_now_ns() - began_ns;
 	note_read(w);
-	c->read_ns = w->read_ns - began_ns;
-	c->memory_ns = memory_ns;
-	c->decode_ns = less(decoder_spent_ns(w->decoder), memory_ns);
-	c->transform_ns = less(all, c->read_ns + c->decode_ns + memory_ns);
+	c->read_ns = less(w->read_ns - began_ns, w->waited_ns - waited_ns);
+	c->memory_ns = w->space.waited_ns - waited_ns;
+	c->decode_ns = less(decoder_spent_ns(w->decoder), w->space.waited_ns - w->waited_ns);
+	c->transform_ns = less(all, c->read_ns + c->decode_ns + c->memory_ns);
 }
 
 const struct sample_cost *sample_cost(const struct sample_worker *w)
@@ -453,7 +457,7 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 		result = too_large(r, w, key.index, err);
 	w->n_made += result == 0;
 	if (result == 0 && w->cost.timed)
-		sample_end_cost(w, began_ns, w->space.waited_ns - waited_ns);
+		sample_end_cost(w, began_ns, waited_ns);
 	sample_end_sample(w);
 	return result;
 }

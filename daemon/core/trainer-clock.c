@@ -1,13 +1,23 @@
-/* See trainer-clock.h. A shortage of rows is divided by what the workers did meanwhile. As far as they were busy, the
- * trainer waited for them, and the stages of recent rows say with what; as far as they were not, while rows waited for
- * their input, it waited for the reading. */
+/* See trainer-clock.h. A shortage of rows is divided by what the workers did meanwhile. As far as they worked, the
+ * trainer waited for them, and the stages of recent rows say with what; as far as they waited for working memory, so did
+ * the trainer; as far as they did nothing, while rows waited for their input, it waited for the reading.
+ *
+ * Rows that wait long for memory finish late or never, so the workers' waiting counts at the time when it happens, and
+ * not by the rows that were timed. */
 #include "core/trainer-clock.h"
 
-enum { ENOUGH_ROWS = 8 }; /* timed ones, to say what rows cost lately */
+enum { ENOUGH_ROWS = 8 };               /* timed ones, to say what rows cost lately */
+#define RECENT_NS UINT64_C(10000000000) /* of shortages, to say how many workers were busy lately */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
+}
+
+/* value * part / all, rounded down, without overflow. */
+static uint64_t share_of(uint64_t value, uint64_t part, uint64_t all)
+{
+	return (uint64_t)((unsigned __int128)value * part / all);
 }
 
 void trainer_clock_begin(struct trainer_clock *c, uint64_t now_ns)
@@ -47,32 +57,74 @@ static void update_mix(struct trainer_clock *c, const struct batch_source *sourc
 static void divide_by_stage(const struct trainer_clock *c, const struct batch_source *source, uint64_t wait_ns,
 			    uint64_t ns[CLOCK_N_STATES])
 {
-	static const enum clock_state states[SOURCE_N_STAGES] = { [SOURCE_READ] = CLOCK_READ,
-								  [SOURCE_DECODE] = CLOCK_DECODE,
-								  [SOURCE_TRANSFORM] = CLOCK_TRANSFORM,
-								  [SOURCE_MEMORY] = CLOCK_MEMORY };
+	static const enum clock_state states[] = {
+		[SOURCE_READ] = CLOCK_READ, [SOURCE_DECODE] = CLOCK_DECODE, [SOURCE_TRANSFORM] = CLOCK_TRANSFORM
+	};
+	enum { N_STAGES = sizeof(states) / sizeof(*states) };
 	uint64_t all = 0, rest = wait_ns;
-	for (int i = 0; i < SOURCE_N_STAGES; i++)
+	for (int i = 0; i < N_STAGES; i++)
 		all += c->mix.ns[i];
-	for (int i = 0; all && i < SOURCE_N_STAGES; i++) {
-		uint64_t part = (uint64_t)((unsigned __int128)wait_ns * c->mix.ns[i] / all);
+	for (int i = 0; all && i < N_STAGES; i++) {
+		uint64_t part = share_of(wait_ns, c->mix.ns[i], all);
 		ns[states[i]] += part;
 		rest -= part;
 	}
 	ns[source->copies ? CLOCK_READ : CLOCK_DECODE] += rest; /* no row is done yet, or none is timed */
 }
 
-static void divide_rows(const struct trainer_clock *c, const struct batch_source *source, const struct pool_usage *now,
+/* What workers did between two moments, in worker time. */
+struct work {
+	uint64_t running_ns, memory_ns, unfed_ns; /* unfed: did nothing, while rows waited for their input */
+};
+
+/* With more workers than processors, some of them may wait while all processors are at work; then nothing is lost. */
+static void ignore_surplus(struct work *w, const struct pool_usage *then, uint64_t all_ns)
+{
+	unsigned n = then->n_workers, n_processors = then->n_processors;
+	uint64_t lack = w->memory_ns + w->unfed_ns, could_ns = all_ns * n_processors;
+	if (!n_processors || n_processors >= n || !lack)
+		return;
+	uint64_t most = could_ns > w->running_ns ? (could_ns - w->running_ns) / n_processors * n : 0;
+	if (lack <= most)
+		return;
+	w->memory_ns = share_of(most, w->memory_ns, lack);
+	w->unfed_ns = share_of(most, w->unfed_ns, lack);
+}
+
+static struct work work_between(const struct pool_usage *then, const struct pool_usage *now)
+{
+	uint64_t all_ns = now->at_ns - then->at_ns, could_ns = all_ns * then->n_workers;
+	uint64_t did_ns = now->busy_ns - then->busy_ns;
+	bool reads = then->n_tickets || now->n_tickets || now->n_parked > then->n_parked;
+	struct work w = { .memory_ns = least(now->memory_ns - then->memory_ns, did_ns) };
+	w.running_ns = did_ns - w.memory_ns;
+	if (reads && could_ns > did_ns)
+		w.unfed_ns = could_ns - did_ns;
+	ignore_surplus(&w, then, all_ns);
+	return w;
+}
+
+static void note_work(struct trainer_clock *c, const struct pool_usage *now)
+{
+	if (c->lacked_ns > RECENT_NS) {
+		c->lacked_ns /= 2;
+		c->worked_ns /= 2;
+	}
+	c->lacked_ns += now->at_ns - c->usage.at_ns;
+	c->worked_ns += now->busy_ns - c->usage.busy_ns;
+}
+
+static void divide_rows(struct trainer_clock *c, const struct batch_source *source, const struct pool_usage *now,
 			uint64_t wait_ns, uint64_t ns[CLOCK_N_STATES])
 {
-	const struct pool_usage *then = &c->usage;
-	uint64_t could_ns = (now->at_ns - then->at_ns) * then->n_workers, did_ns = now->busy_ns - then->busy_ns;
-	bool reads = then->n_tickets || now->n_tickets || now->n_parked > then->n_parked;
-	uint64_t for_reads = 0;
-	if (reads && could_ns > did_ns)
-		for_reads = (uint64_t)((unsigned __int128)wait_ns * (could_ns - did_ns) / could_ns);
-	ns[CLOCK_READ] += for_reads;
-	divide_by_stage(c, source, wait_ns - for_reads, ns);
+	struct work w = work_between(&c->usage, now);
+	note_work(c, now);
+	uint64_t all = w.running_ns + w.memory_ns + w.unfed_ns;
+	if (all) {
+		ns[CLOCK_READ] += share_of(wait_ns, w.unfed_ns, all);
+		ns[CLOCK_MEMORY] += share_of(wait_ns, w.memory_ns, all);
+	}
+	divide_by_stage(c, source, wait_ns - ns[CLOCK_READ] - ns[CLOCK_MEMORY], ns);
 }
 
 void trainer_clock_add(struct trainer_clock *c, uint64_t now_ns, const struct pool_usage *usage,

@@ -40,6 +40,7 @@ struct trainer_clock {
 	struct pool_usage usage;            /* when a shortage of rows was found */
 	uint64_t unasked_ns;                /* of the source, when a shortage of a producer was found */
 	struct source_costs costs, mix;     /* the sums when mix was made; what rows have cost lately */
+	uint64_t lacked_ns, worked_ns;      /* of recent shortages of rows: their time, and the workers' in them */
 };
 
 void trainer_clock_begin(struct trainer_clock *c, uint64_t now_ns);

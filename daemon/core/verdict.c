@@ -99,7 +99,7 @@ static void add_cause(const struct verdict_facts *f, struct verdict *v)
 	};
 	add(v, "%s", texts[v->cause]);
 	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM)
-		add(v, " (%u of %u workers busy, CPU quota %u)", f->n_busy, f->n_workers, f->n_max);
+		add(v, " (%u of %u workers busy, CPU quota %u)", f->n_busy, f->n_workers, f->n_processors);
 	if (v->cause == CLOCK_PEER && f->why && *f->why)
 		add(v, " (%s)", f->why);
 }

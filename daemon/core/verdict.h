@@ -16,8 +16,9 @@ struct verdict_facts {
 	uint64_t ns[CLOCK_N_STATES]; /* of the period that it is about */
 	uint64_t p99_wait_ns;        /* of the trainer's recent batches */
 	uint32_t rank;
-	unsigned n_busy, n_workers, n_max; /* workers: now; that may work; one for each processor of the quota */
-	struct source_costs costs;         /* of the rows made so far */
+	unsigned n_busy, n_workers; /* workers: on average while the trainer waited for rows lately; that may work */
+	unsigned n_processors;      /* of the CPU quota */
+	struct source_costs costs;  /* of the rows made so far */
 	uint64_t n_samples;
 	bool is_decoded_cached;
 	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows, which is

@@ -34,6 +34,14 @@ uint64_t work_memory_used(struct work_memory *m)
 	return used;
 }
 
+uint64_t work_memory_waited_ns(struct work_memory *m)
+{
+	pthread_mutex_lock(&m->lock);
+	uint64_t ns = m->waited_ns + m->n_waiting * clock_now_ns() - m->began_ns;
+	pthread_mutex_unlock(&m->lock);
+	return ns;
+}
+
 /* Under the lock. */
 static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t n)
 {
@@ -55,12 +63,16 @@ static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t
 static void wait_for_bytes(struct work_memory *m, struct workspace *ws, uint64_t n)
 {
 	uint64_t began = clock_now_ns();
-	do {
-		m->n_waiting++;
+	m->n_waiting++;
+	m->began_ns += began;
+	do
 		pthread_cond_wait(&m->changed, &m->lock);
-		m->n_waiting--;
-	} while (!workspace_grab(m, ws, n));
-	ws->waited_ns += clock_now_ns() - began;
+	while (!workspace_grab(m, ws, n));
+	uint64_t ns = clock_now_ns() - began;
+	m->n_waiting--;
+	m->began_ns -= began;
+	m->waited_ns += ns;
+	ws->waited_ns += ns;
 }
 
 static bool workspace_take(struct workspace *ws, uint64_t n)

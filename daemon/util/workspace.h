@@ -20,12 +20,13 @@ struct work_memory {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t changed;
 	unsigned n_waiting;
-	uint64_t left_bytes;       /* of the shared part */
-	uint64_t ahead_left_bytes; /* of the shared part, what files read ahead may still take */
-	uint64_t used_bytes;       /* by all, the reserve included */
-	uint64_t ahead_bytes;      /* constant: the most that files read ahead may take */
-	uint64_t reserve_bytes;    /* constant: of the reserve; also the most that one workspace may have */
-	struct workspace *holder;  /* the workspace that may draw from the reserve */
+	uint64_t waited_ns, began_ns; /* of waits that are over; the sum of the times at which the others began */
+	uint64_t left_bytes;          /* of the shared part */
+	uint64_t ahead_left_bytes;    /* of the shared part, what files read ahead may still take */
+	uint64_t used_bytes;          /* by all, the reserve included */
+	uint64_t ahead_bytes;         /* constant: the most that files read ahead may take */
+	uint64_t reserve_bytes;       /* constant: of the reserve; also the most that one workspace may have */
+	struct workspace *holder;     /* the workspace that may draw from the reserve */
 };
 
 struct workspace {
@@ -46,6 +47,8 @@ enum { WORK_AHEAD_FREE_BYTES = 64 << 10 };
 void work_memory_init(struct work_memory *m, uint64_t all_bytes);
 void work_memory_finish(struct work_memory *m);
 uint64_t work_memory_used(struct work_memory *m);
+/* How long threads have waited for memory since the start, those that wait now included. */
+uint64_t work_memory_waited_ns(struct work_memory *m);
 
 /* What this thread allocates is charged to ws until workspace_leave. */
 void workspace_enter(struct workspace *ws);

@@ -58,12 +58,13 @@ PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 ifeq ($(STATIC_DEPS),1)
 link = -Wl,-Bstatic $(filter-out -pthread -lpthread -ldl -lrt -lm,$(shell pkg-config --static --libs $(1:libuv=libuv-static) 2>/dev/null)) -Wl,-Bdynamic
 CTL_LIBS := -Wl,-Bstatic -lgd -lpng16 -lz -Wl,-Bdynamic
+HTTP_LIBS := -Wl,-Bstatic -lmicrohttpd -Wl,-Bdynamic
 LDFLAGS += -Wl,--as-needed -Wl,--exclude-libs,ALL -static-libgcc -Wl,-Map,$@.map
 else
 link = $(shell pkg-config --libs $(1) 2>/dev/null)
 CTL_LIBS := $(call link,gdlib)
 endif
-LIBS := $(foreach p,$(PKGS),$(call link,$(p))) -lm -ldl -pthread
+LIBS := $(HTTP_LIBS) $(foreach p,$(PKGS),$(call link,$(p))) -lm -ldl -pthread
 CLIENT_LIBS := $(call link,libprotobuf-c) -lm -ldl -pthread
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
@@ -95,14 +96,18 @@ endif
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 # With (1) or without (0) GPUs: two sets of files behind one header.
-daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c), \
+daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c) \
+	daemon/http-library$(if $(filter 1,$(STATIC_DEPS)),,-linked).c, \
 	$(wildcard daemon/*.c daemon/*/*.c)))
 DAEMON := $(call daemon,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/fatbin%,$(wildcard client/cuda/*.c)) \
 	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
 INLINE := $(call objects,client/inline/inline.c)
-# Archives that were made for programs only.
-INLINE_ARCHIVES := $(if $(filter 1,$(STATIC_DEPS)),$(call objects,client/inline/archive-stdio.c))
+ifeq ($(STATIC_DEPS),1)
+INLINE_ARCHIVES := $(call objects,client/inline/archive-stdio.c) # for archives that were made for programs only
+OLD_GLIBC := $(call objects,client/python/wheel/old-glibc.c)
+LDFLAGS += -Wl,--wrap=exp,--wrap=log,--wrap=pow,--wrap=getdents64
+endif
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -143,9 +148,9 @@ $(BUILD)/.packages:
 # Everything of the daemon but main.c is one static library, which the daemon, batchctl and the tests link.
 $(BUILD)/libdaemon.a: $(DAEMON) $(PROTO) $(BUILD)/.cuda
 	$(ARCHIVE) $(DAEMON) $(PROTO)
-$(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libdaemon.a
+$(BUILD)/batchd: $(BUILD)/daemon/main.o $(OLD_GLIBC) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/client/mix-spec.o $(BUILD)/client/mix-draw.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
+$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/client/mix-spec.o $(BUILD)/client/mix-draw.o $(OLD_GLIBC) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CTL_LIBS) $(LIBS)
 # What CUDA=0 makes, for a test: the same objects but one.
 $(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call daemon,0) $(PROTO)
@@ -155,20 +160,20 @@ $(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call daemon,0) $(PROTO)
 # The shared library exports what client/batchd.map lists. The static one is a single object in which everything else is local, so that
 # nothing in it can clash with a name in somebody's program.
 $(filter $(BUILD)/client/%,$(CLIENT)): VISIBILITY := default
-$(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map $(BUILD)/.cuda
+$(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) $(OLD_GLIBC) client/batchd.map $(BUILD)/.cuda
 	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
-		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(CLIENT_LIBS)
+		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(OLD_GLIBC) $(CLIENT_LIBS)
 	@ln -sf $(@F) $(BUILD)/$(SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(SO)
 $(BUILD)/libbatchd.a: $(CLIENT) $(PROTO) $(BUILD)/.cuda
 	@$(LD) -r -o $(BUILD)/libbatchd.o $(CLIENT) $(PROTO)
 	@$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
 	$(ARCHIVE) $(BUILD)/libbatchd.o
 # Decoders and pipelines for the calling thread. A library of its own, so that libbatchd.so does not carry them.
-INLINE_LIBS = $(foreach p,libjpeg libpng zlib libwebp libwebpdemux jansson libxxhash,$(call link,$(p))) -lm -pthread
+INLINE_LIBS = $(foreach p,libjpeg libpng zlib libwebp libwebpdemux jansson libxxhash,$(call link,$(p))) -lm -ldl -pthread
 $(INLINE): VISIBILITY := default
-$(BUILD)/$(INLINE_SO).$(VERSION): $(INLINE) $(INLINE_ARCHIVES) $(BUILD)/libdaemon.a client/batchd-inline.map
+$(BUILD)/$(INLINE_SO).$(VERSION): $(INLINE) $(INLINE_ARCHIVES) $(OLD_GLIBC) $(BUILD)/libdaemon.a client/batchd-inline.map
 	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(INLINE_SO).$(SOVERSION) -Wl,--version-script,client/batchd-inline.map -Wl,--as-needed \
-		-Wl,--gc-sections $(if $(SAN),,-Wl,-z,defs) $(INLINE) $(INLINE_ARCHIVES) $(BUILD)/libdaemon.a $(INLINE_LIBS)
+		-Wl,--gc-sections $(if $(SAN),,-Wl,-z,defs) $(INLINE) $(INLINE_ARCHIVES) $(OLD_GLIBC) $(BUILD)/libdaemon.a $(INLINE_LIBS)
 	@ln -sf $(@F) $(BUILD)/$(INLINE_SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(INLINE_SO)
 OBJCOPY ?= objcopy
 # What CUDA is: changes only when it does, and then what depends on it is linked anew.
@@ -365,8 +370,12 @@ $(BUILD)/systemd/%: systemd/% places
 .PHONY: wheel wheel-programs check-wheel sdist deb
 # What goes into a wheel besides Python.
 wheel-programs: $(addprefix $(BUILD)/,batchd batchctl $(SO).$(VERSION) $(INLINE_SO).$(VERSION))
-wheel: ## dist/batchd-*.whl: daemon, batchctl, library and Python package, for every Python on x86-64 Linux with glibc 2.34 (build-wheel/)
-	@$(PYTHON) client/python/wheel/backend.py --build $(if $(filter 1,$(STATIC_DEPS)),$(BUILD),build-wheel) wheel WERROR=$(WERROR) CUDA=$(CUDA)
+# MACHINE=aarch64 cross-compiles. SYSROOT is what is compiled against; empty: this machine's own C library and archives.
+MACHINE ?= $(shell uname -m)
+WHEEL_BUILD = $(if $(filter 1,$(STATIC_DEPS)),$(BUILD),build-wheel$(if $(filter $(shell uname -m),$(MACHINE)),,-$(MACHINE)))
+SYSROOT ?= build-sysroot/$(MACHINE)
+wheel: ## dist/batchd-*.whl: daemon, batchctl, library and Python package, for every Python on Linux with glibc 2.28 (build-wheel/); MACHINE=aarch64: for that, SYSROOT=: for this machine's glibc
+	@$(PYTHON) client/python/wheel/backend.py --build $(WHEEL_BUILD) --sysroot "$(SYSROOT)" --machine $(MACHINE) wheel WERROR=$(WERROR) CUDA=$(CUDA)
 check-wheel: wheel venv ## Installs the wheel into an empty environment, runs the demonstration from it, then the wheel's tests
 	@tests/run-wheel $(BUILD) $(PYTHON)
 sdist: ## dist/batchd-*.tar.gz: the sources, from which pip builds where the libraries are
@@ -393,11 +402,11 @@ compile_commands.json: ## How each file is compiled, for clangd and editors
 	@$(MAKE) -nB --no-print-directory V=1 all tests $(addsuffix .o,$(FUZZERS)) | $(PYTHON) tests/setup/compile-commands >$@
 # What was installed from a package registry, and takes long to get again, stays.
 clean: ## Removes what was built; keeps the Python environments in build/
-	rm -rf build-asan build-tsan build-fuzz build-wheel
+	rm -rf build-asan build-tsan build-fuzz build-wheel build-wheel-*
 	for build in build $(BUILD); do if [ -d $$build ]; then \
 		find $$build -mindepth 1 -maxdepth 1 ! -name venv ! -name '*-venv' -exec rm -rf {} +; fi; done
 distclean: ## Removes the build folders and all that is in them
-	rm -rf build build-asan build-tsan build-fuzz build-wheel dist $(BUILD)
+	rm -rf build build-asan build-tsan build-fuzz build-wheel build-wheel-* build-sysroot dist $(BUILD)
 help: ## This text
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z_.-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 

@@ -8,6 +8,7 @@
  * ends; variables that concern one trainer's CUDA are left out (cuda/inherit.h). */
 #include "start.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -175,6 +176,29 @@ static int take_lock(const char *dir, struct fault *f)
 
 /* ---- the process ---- */
 
+/* Nothing but 0, 1 and 2 goes to the daemon. glibc can say so from 2.34 on, and a wheel is linked with an older one; there,
+ * only what is open now is named. (Closing a descriptor that another thread has closed meanwhile is no error.) */
+static void keep_first_three(posix_spawn_file_actions_t *files)
+{
+	int (*close_from)(posix_spawn_file_actions_t *, int);
+	DIR *open_now;
+
+	*(void **)&close_from = dlsym(RTLD_DEFAULT, "posix_spawn_file_actions_addclosefrom_np");
+	if (close_from) {
+		close_from(files, 3);
+		return;
+	}
+	open_now = opendir("/proc/self/fd");
+	for (struct dirent *e; open_now && (e = readdir(open_now));) {
+		int fd = atoi(e->d_name); /* "." is 0 */
+
+		if (fd > 2)
+			posix_spawn_file_actions_addclose(files, fd);
+	}
+	if (open_now)
+		closedir(open_now);
+}
+
 /* Spawns the shell with the daemon's standard error in the log and the shell's output in a pipe. 0 or an errno. */
 static int start_spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 {
@@ -194,7 +218,7 @@ static int start_spawn(char *const argv[], const char *log, int output[2], pid_t
 	posix_spawn_file_actions_adddup2(&files, output[1], STDOUT_FILENO);
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
-	posix_spawn_file_actions_addclosefrom_np(&files, 3);
+	keep_first_three(&files);
 	r = posix_spawn(pid, "/bin/sh", &files, &attributes, argv, environment);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attributes);

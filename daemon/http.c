@@ -2,7 +2,6 @@
  * anew with each byte: a connection that is too old is shut down, and the library then finds its end. */
 #include "http.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,26 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <microhttpd.h>
+#include "http-library.h"
 
 enum {
 	MOST_CONNECTIONS = 16,
 	CONNECTION_BYTES = 16 << 10, /* request line and headers; a longer request is answered with 431 or 414 */
 	DEADLINE_S = 10,
 	LOOK_MS = 500, /* while there are connections */
-};
-
-/* What is used of the library. */
-struct library {
-	__typeof__(&MHD_start_daemon) start;
-	__typeof__(&MHD_stop_daemon) stop;
-	__typeof__(&MHD_run_wait) run_wait;
-	__typeof__(&MHD_create_response_from_buffer) respond;
-	__typeof__(&MHD_add_response_header) add_header;
-	__typeof__(&MHD_queue_response) queue;
-	__typeof__(&MHD_destroy_response) forget;
-	__typeof__(&MHD_get_connection_info) info;
-	__typeof__(&MHD_lookup_connection_value) value;
 };
 
 struct http_connection {
@@ -41,36 +27,13 @@ struct http_connection {
 
 struct http {
 	struct http_params params;
-	struct library mhd;
+	struct http_library mhd;
 	struct MHD_Daemon *daemon;
 	pthread_t thread;
 	atomic_bool stopping;
 	struct http_connection connections[MOST_CONNECTIONS]; /* the thread's */
 	unsigned n_connections;
 };
-
-static bool library_load(struct library *l)
-{
-	static const char *const names[] = { "MHD_start_daemon",
-					     "MHD_stop_daemon",
-					     "MHD_run_wait",
-					     "MHD_create_response_from_buffer",
-					     "MHD_add_response_header",
-					     "MHD_queue_response",
-					     "MHD_destroy_response",
-					     "MHD_get_connection_info",
-					     "MHD_lookup_connection_value" };
-	void *functions[sizeof names / sizeof *names];
-	void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
-
-	_Static_assert(sizeof functions == sizeof *l, "a name for each function");
-	for (size_t i = 0; library && i < sizeof names / sizeof *names; i++)
-		if (!(functions[i] = dlsym(library, names[i])))
-			return false;
-	if (library)
-		memcpy(l, functions, sizeof functions);
-	return library != NULL;
-}
 
 static time_t now_s(void)
 {
@@ -222,7 +185,7 @@ struct http *http_start(const struct http_params *params, const char **why)
 	for (unsigned i = 0; i < MOST_CONNECTIONS; i++)
 		h->connections[i].fd = -1;
 	*why = "libmicrohttpd.so.12 cannot be loaded; Debian has it as libmicrohttpd12";
-	if (library_load(&h->mhd)) {
+	if (http_library_load(&h->mhd)) {
 		*why = "libmicrohttpd does not start";
 		h->daemon = h->mhd.start(MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
 					 params->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS,

@@ -15,7 +15,7 @@ static void cache_keep_complain(struct cache_space *s, const char *what, int err
 		s->complained = true;
 		log_record(LOG_LEVEL_WARNING, "cache-not-kept",
 			   "%s: %s: %s; indexes will be made again after a restart", s->file.path, what,
-			   strerrordesc_np(-error));
+			   strerror(-error));
 	}
 }
 

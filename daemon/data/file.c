@@ -56,7 +56,8 @@ static int sys_openat2(int dir_fd, const char *path, int flags, uint64_t resolve
 {
 	struct open_how how = { .flags = (uint64_t)(unsigned)flags, .resolve = resolve };
 
-	return (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
+	/* The kernel's name: a C library of 2019 has no SYS_openat2 yet. */
+	return (int)syscall(__NR_openat2, dir_fd, path, &how, sizeof(how));
 }
 
 static void probe_kernel(void)

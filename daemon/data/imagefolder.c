@@ -538,7 +538,7 @@ static void imagefolder_keep(const struct walk *w, const char *path, const struc
 	if (r < 0) {
 		log_record(LOG_LEVEL_WARNING, "index-not-kept",
 			   "%s: cannot write %s: %s; the folder will be listed again next time", w->root, path,
-			   strerrordesc_np(-r));
+			   strerror(-r));
 	} else if (w->source->cache_limit_bytes) {
 		cache_dir_trim(w->source->cache_dir, w->source->cache_limit_bytes);
 	}

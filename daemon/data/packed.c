@@ -449,7 +449,7 @@ static void packed_keep(const struct opening *o, const char *path)
 	if (r < 0) {
 		log_record(LOG_LEVEL_WARNING, "index-not-kept",
 			   "%s: cannot write %s: %s; the shards will be read again next time", o->rest, path,
-			   strerrordesc_np(-r));
+			   strerror(-r));
 	} else if (o->source->cache_limit_bytes) {
 		cache_dir_trim(o->source->cache_dir, o->source->cache_limit_bytes);
 	}

@@ -80,6 +80,7 @@ def test_editors_are_told_how_each_file_is_compiled(build):
         "daemon/cuda/gpus-none.c",
         "daemon/cuda/gpus.c",
         "daemon/cuda/gpu-thread.c",
+        "daemon/http-library-linked.c",
     }
     assert sources <= set(commands), sources - set(commands)
     entry = commands["daemon/core/stream.c"]

@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -28,7 +29,7 @@ STRANGER = 54321  # no user of this number in any database
 EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
 # The libraries in it, by the names of Debian's sources; whatever else comes is a decision, made in linked.py.
 LINKED = {"jansson", "libgd2", "libjpeg-turbo", "libpng1.6", "libuv1", "libwebp", "libyaml", "protobuf-c"}
-LINKED |= {"librandom123", "xxhash", "zlib"}
+LINKED |= {"libmicrohttpd", "librandom123", "xxhash", "zlib"}
 
 FIRST_BATCH = """
 import batchd, batchd._lib
@@ -39,7 +40,11 @@ print(sum(len(x) for x, y in loader), batchd._lib._c._name)
 
 def find_wheel():
     given = os.environ.get("BATCHD_WHEEL")
-    found = [pathlib.Path(given)] if given else sorted((REPO / "dist").glob("batchd-*-py3-none-manylinux*.whl"))
+    found = (
+        [pathlib.Path(given)]
+        if given
+        else sorted((REPO / "dist").glob(f"batchd-*-py3-none-manylinux*_{os.uname().machine}.whl"))
+    )
     if not found or not found[-1].exists():
         pytest.skip("no wheel: `make wheel` makes it, `make check-wheel` makes and tests it")
     return found[-1]
@@ -209,6 +214,12 @@ def runtime():
     shutil.rmtree(folder)
 
 
+def connection(path):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(path)
+    return s
+
+
 def expect_first_batch(place, runtime, **options):
     done = place.run([str(place.python), "-c", FIRST_BATCH], runtime, **options)
     assert done.returncode == 0, done.stderr
@@ -298,6 +309,28 @@ def test_commands_and_doctor_are_those_of_the_wheel(place, runtime):
         assert shown.stdout.split() == [name, version], shown
     doctor = place.run([str(place.python), "-m", "batchd", "doctor", "--json"], runtime)
     assert json.loads(doctor.stdout), doctor
+
+
+def test_it_serves_metrics_without_a_library_of_the_machine(place, runtime):
+    """libmicrohttpd is in the daemon; of what the machine has, the daemon loads the C library only."""
+    daemon, page = place.site / "batchd" / "_bin" / "batchd", runtime / "metrics"
+    argv = [str(daemon), "--socket", str(runtime / "s"), "--foreground", "--metrics", f"unix:{page}"]
+    process = subprocess.Popen(argv, env=place.environment(runtime), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 20
+        while not page.exists():
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+            time.sleep(0.02)
+        with connection(str(page)) as c:
+            c.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            answer = b"".join(iter(lambda: c.recv(1 << 16), b""))
+        maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert answer.startswith(b"HTTP/1.") and b" 200 " in answer.split(b"\r\n")[0] and b"batchd_build_info" in answer
+    loaded = {os.path.basename(line.split()[-1]) for line in maps.splitlines() if ".so" in line}
+    assert loaded <= EVERYWHERE, loaded
 
 
 def test_uninstalling_leaves_nothing(wheel, runtime, tmp_path):

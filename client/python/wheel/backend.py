@@ -5,6 +5,7 @@ Nothing is compiled against Python, so one wheel fits every Python of a machine:
 build_wheel       runs make, and links the libraries of this machine; the wheel is for this machine (linux_x86_64).
 build_portable    is `make wheel`: the libraries are linked from archives, so the wheel runs on every machine whose C
                   library is new enough (manylinux_2_NN), and carries their licences and a list of them (linked.py).
+                  It is compiled against an old C library in a folder (sysroot.py).
 build_sdist       the sources; without the libraries that batchd needs, building from them names the missing packages.
 """
 
@@ -27,6 +28,7 @@ import zipfile
 
 import elf
 import linked
+import sysroot
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULE = ROOT / "client" / "python"
@@ -67,11 +69,12 @@ def metadata(licences=(), expression="Apache-2.0"):
 # ---- building ----
 
 
-def make(build, *variables):
-    """Runs make for what goes into a wheel; a make that fails has said why."""
+def make(build, *variables, env=None):
+    """Runs make for what goes into a wheel; a make that fails has said why. env: more variables of the environment."""
     argv = ["make", "-s", "-C", str(ROOT), f"-j{os.cpu_count() or 1}", f"BUILD={build}", *variables]
     try:
-        status = subprocess.run([*argv, "wheel-programs"], stdin=subprocess.DEVNULL).returncode
+        environment = {**os.environ, **(env or {})}
+        status = subprocess.run([*argv, "wheel-programs"], stdin=subprocess.DEVNULL, env=environment).returncode
     except FileNotFoundError:
         raise SystemExit("batchd is built from C sources here, and there is no make: `apt-get install make`") from None
     if status:
@@ -82,7 +85,9 @@ def make(build, *variables):
 
 def strip(source, target):
     shutil.copyfile(source, target)
-    subprocess.run([os.environ.get("STRIP", "strip"), "--strip-unneeded", str(target)], check=True)
+    cross = f"{elf.machine(source)}-linux-gnu-strip"
+    tool = os.environ.get("STRIP") or (cross if shutil.which(cross) else "strip")
+    subprocess.run([tool, "--strip-unneeded", str(target)], check=True)
 
 
 class Wheel:
@@ -142,10 +147,16 @@ def programs(build):
     return [os.path.join(build, name) for name in PROGRAMS]
 
 
-def build_portable(folder, build, *variables):
-    make(build, "STATIC_DEPS=1", *variables)
+def build_portable(folder, build, root, machine, *variables):
+    """root: the folder to compile against (sysroot.py), made if it is not there; None: this machine's own files."""
+    env = {}
+    if root:
+        sysroot.create(root, machine)
+        more, env = sysroot.compiler(root, machine)
+        variables = (*more, *variables)
+    make(build, "STATIC_DEPS=1", *variables, env=env)
     tag = elf.manylinux(programs(build))
-    return pack(folder, build, tag, linked.libraries(glob.glob(os.path.join(build, "*.map")), build))
+    return pack(folder, build, tag, linked.libraries(glob.glob(os.path.join(build, "*.map")), build, root))
 
 
 # ---- PEP 517 ----
@@ -206,13 +217,15 @@ def main():
     parser.add_argument("what", choices=("wheel", "sdist"))
     parser.add_argument("--into", default="dist")
     parser.add_argument("--build", help="make's build folder")
+    parser.add_argument("--sysroot", help="the folder to compile against, made if it is missing; empty: this machine")
+    parser.add_argument("--machine", choices=sysroot.ARCHITECTURES, default=os.uname().machine)
     parser.add_argument("variables", nargs="*", help="for make: NAME=VALUE")
     args = parser.parse_args()
     os.makedirs(args.into, exist_ok=True)
     if args.what == "sdist":
         name = build_sdist(args.into)
     else:
-        name = build_portable(args.into, args.build, *args.variables)
+        name = build_portable(args.into, args.build, args.sysroot, args.machine, *args.variables)
     path = os.path.join(args.into, name)
     print(f"{path}  {os.path.getsize(path) / 1e6:.1f} MB")
 

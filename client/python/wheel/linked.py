@@ -20,6 +20,7 @@ LICENCES = {
     "glibc": "LGPL-2.1-or-later",  # its start-up files and libc_nonshared.a; they may be linked into any program
     "jansson": "MIT",
     "libgd2": "GD",
+    "libmicrohttpd": "LGPL-2.1-or-later",  # may be linked so, as the sources of all the rest are there to link it anew
     "libjpeg-turbo": "IJG AND BSD-3-Clause AND Zlib",
     "libpng1.6": "libpng-2.0",
     "libuv1": "MIT",
@@ -32,11 +33,11 @@ LICENCES = {
 }
 HEADERS = ("librandom123-dev",)  # nothing but headers, so no map names them
 
-Library = collections.namedtuple("Library", "name package version architecture")
+Library = collections.namedtuple("Library", "name package version architecture root")
 
 
 def _licence_text(self):
-    return pathlib.Path("/usr/share/doc", self.package, "copyright").read_text(errors="replace")
+    return pathlib.Path(self.root, "usr/share/doc", self.package, "copyright").read_text(errors="replace")
 
 
 Library.licence_text = _licence_text
@@ -70,17 +71,51 @@ def _owner(path):
     raise SystemExit(f"{path} was linked and belongs to no package: its licence is unknown")
 
 
-def libraries(maps, build):
-    """One Library for each source package, sorted."""
-    build = os.path.realpath(build) + os.sep
-    files = {os.path.realpath(f) for m in maps for f in _inputs(pathlib.Path(m).read_text())}
-    found = {}
-    for package in sorted({_owner(f) for f in files if not f.startswith(build)}.union(HEADERS)):
+class _Root:
+    """The packages that were unpacked into a folder (sysroot.py)."""
+
+    def __init__(self, root):
+        self.path = os.path.realpath(root)
+        listed = json.loads(pathlib.Path(root, "packages.json").read_text())
+        self.owners, self.facts = listed["owners"], listed["packages"]
+
+    def owner(self, path):
+        return self.owners.get(os.path.relpath(path, self.path))
+
+    def library(self, package):
+        source, version, architecture = self.facts[package]
+        return Library(source, package, version, architecture, self.path)
+
+
+class _Machine:
+    """The packages that are installed."""
+
+    def owner(self, path):
+        return _owner(path)
+
+    def library(self, package):
         shown = _dpkg("-W", "-f", "${source:Package}\t${source:Version}\t${Architecture}\n", package).split("\n")[0]
         name, version, architecture = shown.split("\t")
-        if name not in LICENCES:
-            raise SystemExit(f"{package} was linked: name the licence of {name} in {__file__}")
-        found.setdefault(name, Library(name, package, version, architecture))
+        return Library(name, package, version, architecture, "/")
+
+
+def libraries(maps, build, root=None):
+    """One Library for each source package, sorted. root: what the programs were compiled against, besides the machine."""
+    build = os.path.realpath(build) + os.sep
+    files = {os.path.realpath(f) for m in maps for f in _inputs(pathlib.Path(m).read_text())}
+    of_root, of_machine = _Root(root) if root else None, _Machine()
+    used = {(of_root or of_machine, package) for package in HEADERS}
+    for path in files:
+        if root and path.startswith(of_root.path + os.sep):
+            used.add((of_root, of_root.owner(path)))
+        elif not path.startswith(build):
+            used.add((of_machine, of_machine.owner(path)))
+    found = {}
+    for place, package in sorted(used, key=lambda u: u[1]):
+        library = place.library(package)
+        if library.name not in LICENCES:
+            raise SystemExit(f"{package} was linked: name the licence of {library.name} in {__file__}")
+        found.setdefault(library.name, library)
     return [found[name] for name in sorted(found)]
 
 

@@ -14,6 +14,7 @@ import subprocess
 # SPDX expressions by Debian source package.
 LICENCES = {
     "gcc-12": "GPL-3.0-or-later WITH GCC-exception-3.1",  # its start-up files and libgcc
+    "gcc-12-cross": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "gcc-11": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "gcc-13": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "gcc-14": "GPL-3.0-or-later WITH GCC-exception-3.1",

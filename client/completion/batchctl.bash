@@ -5,7 +5,7 @@ _batchctl() {
 	COMPREPLY=()
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "status top bench tune trace verify preview load sample-data doctor help --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "status top bench tune trace verify index preview load sample-data doctor help --help --version" -- "$word")
 		return
 	fi
 	case $command in
@@ -16,11 +16,12 @@ _batchctl() {
 	tune) options="--transform --batch-size --seconds --rounds --most-workers --no-torch --python --svg --write --json --quiet --help" ;;
 	trace) options="--time --out --merge --socket --json --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
+	index) options="--check --force --json --quiet --help" ;;
 	preview) options="--out --transform --op --mix --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
-	help) options="status top bench tune trace verify preview load sample-data doctor" ;;
+	help) options="status top bench tune trace verify index preview load sample-data doctor" ;;
 	*) return ;;
 	esac
 

@@ -1,5 +1,5 @@
 # fish completion for batchctl
-set -l commands status top bench tune trace verify preview load sample-data doctor help
+set -l commands status top bench tune trace verify index preview load sample-data doctor help
 
 complete -c batchctl -f
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a status -d "What the daemon does, and who waits for whom"
@@ -8,6 +8,7 @@ complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a bench -d 
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a tune -d "Measure settings, and say which to take"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a trace -d "Record what the daemon does, for Perfetto"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a verify -d "Decode every file and name the bad ones"
+complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a index -d "Write the index of tar shards beside them"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a preview -d "A contact sheet of what a pipeline makes"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a load -d "One image through a pipeline"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a sample-data -d "Make a labelled JPEG folder to try things with"
@@ -15,10 +16,10 @@ complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a doctor -d
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a help -d "Explain a command"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -l version -d "Print the version"
 complete -c batchctl -l help -d "Explain the options"
-complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench tune trace verify preview load sample-data doctor"
+complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench tune trace verify index preview load sample-data doctor"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune trace verify preview load sample-data doctor" -l json -d "Result as JSON"
-complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -l quiet -d "No progress"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune trace verify index preview load sample-data doctor" -l json -d "Result as JSON"
+complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify index preview sample-data" -l quiet -d "No progress"
 complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -a "(__fish_complete_directories)"
 
 complete -c batchctl -n "__fish_seen_subcommand_from status top bench trace doctor" -l socket -r -F -d "The daemon's socket"
@@ -74,3 +75,5 @@ complete -c batchctl -n "__fish_seen_subcommand_from tune" -l write -r -F -d "Co
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l time -x -d "How long"
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l out -r -F -d "File to write"
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l merge -r -F -d "A file of torch.profiler"
+complete -c batchctl -n "__fish_seen_subcommand_from index" -l check -d "Write nothing: only compare"
+complete -c batchctl -n "__fish_seen_subcommand_from index" -l force -d "Write indexes anew that fit, too"

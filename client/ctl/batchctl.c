@@ -20,6 +20,7 @@ static const struct subcommand subcommands[] = {
 	{ "tune", tune_main, "measure settings, beside PyTorch's loader, and say which to take" },
 	{ "trace", trace_main, "record what the daemon does, for Perfetto" },
 	{ "verify", verify_main, "read and decode every file of a data set, and name the bad ones" },
+	{ "index", index_main, "write the index of tar shards beside them" },
 	{ "preview", preview_main, "a contact sheet of what a pipeline makes" },
 	{ "load", load_main, "one image through a pipeline, and how long it takes" },
 	{ "sample-data", sample_data_main, "make a small labelled JPEG folder to try things with" },

@@ -22,6 +22,7 @@ int bench_trainer_main(int argc, char **argv); /* what bench spawns; not for peo
 int trace_main(int argc, char **argv);
 int tune_main(int argc, char **argv);
 int verify_main(int argc, char **argv);
+int index_main(int argc, char **argv);
 int preview_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int load_main(int argc, char **argv);

@@ -17,13 +17,11 @@
 #include "data/class-folders.h"
 #include "data/column-fields.h"
 #include "data/fingerprint.h"
-#include "data/mds.h"
 #include "data/member-spec.h"
 #include "data/shards.h"
-#include "data/tar.h"
+#include "data/sidecar.h"
 #include "data/tree.h"
 #include "data/zip-content.h"
-#include "data/zip.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -201,6 +199,8 @@ struct opening {
 	uint64_t n_bytes, n_done, reported_ns; /* of all shards, for progress */
 	bool racy;                             /* a shard's times cannot yet show whether it has changed since */
 	uint32_t n_scanned;                    /* shards of which the headers were read */
+	uint32_t n_sidecars, n_unfit;          /* shards with an index beside them: used, not used */
+	char unfit[512];                       /* the first that was not used, and why not */
 };
 
 static void packed_report(struct opening *o, uint64_t done, bool always)
@@ -289,20 +289,56 @@ static int copy_old(struct opening *o, struct extents_builder *b, uint32_t old)
 	return r ? packed_no_room(o, r) : 0;
 }
 
-static int packed_scan(struct opening *o, struct extents_builder *b, int fd, const char *name, uint64_t n_bytes)
+/* Reads the index beside the shard, if there is one that fits. */
+static int find_sidecar(struct opening *o, struct shard_reader *reader, uint32_t i, const struct shard_stamp *stamp,
+			struct sidecar *out)
+{
+	char why[200];
+	int r = sidecar_read(out, &o->packed->shards, i, o->format->index_ending, stamp, o->source->meter, why,
+			     sizeof(why));
+
+	if (!r && out->text && !o->format->index_fits(reader, out->text, out->n, why)) {
+		sidecar_finish(out);
+		r = 1;
+	}
+	if (r == 1 && !o->n_unfit++) {
+		snprintf(o->unfit, sizeof(o->unfit), "%.200s: %s", reader->name, why);
+	}
+	return r < 0 ? packed_no_room(o, r) : 0;
+}
+
+static int scan_shard(struct opening *o, struct members *m, uint32_t i, const struct shard_stamp *stamp)
+{
+	struct sidecar index = { .text = NULL };
+	int r = o->format->index_ending ? find_sidecar(o, m->reader, i, stamp, &index) : 0;
+
+	if (r < 0) {
+		return r;
+	}
+	if (!index.text) {
+		o->n_scanned++;
+		return o->format->scan(m);
+	}
+	o->n_sidecars++;
+	r = o->format->index_scan(m, index.text, index.n);
+	sidecar_finish(&index);
+	return r;
+}
+
+static int packed_scan(struct opening *o, struct extents_builder *b, int fd, const char *name, uint32_t i,
+		       const struct shard_stamp *stamp)
 {
 	struct shard_reader reader = { .fd = fd,
-				       .n_bytes = n_bytes,
+				       .n_bytes = stamp->n_bytes,
 				       .name = name,
 				       .err = o->err,
 				       .on_progress = on_shard_progress,
 				       .progress_arg = o };
 	struct members m = { .fields = &o->fields, .reader = &reader, .builder = b };
-	int r = o->format->scan(&m);
+	int r = scan_shard(o, &m, i, stamp);
 
 	members_finish(&m);
 	shard_reader_finish(&reader);
-	o->n_scanned++;
 	return r;
 }
 
@@ -341,9 +377,7 @@ static int index_shard(struct opening *o, struct extents_builder *b, uint32_t i)
 	old = find_old(o, b, i, name, &stamp);
 	shards_path(s, i, path, sizeof(path));
 	r = extents_add_shard(b, name, &stamp);
-	r = r                   ? packed_no_room(o, r)
-	    : old != UINT32_MAX ? copy_old(o, b, old)
-				: packed_scan(o, b, fd, path, stamp.n_bytes);
+	r = r ? packed_no_room(o, r) : old != UINT32_MAX ? copy_old(o, b, old) : packed_scan(o, b, fd, path, i, &stamp);
 	o->n_done += stamp.n_bytes;
 	packed_report(o, o->n_done, false);
 	if (!is_kept) {
@@ -467,10 +501,20 @@ static int make_index(struct opening *o)
 	sum_bytes(o);
 	r = packed_build(o, &o->packed->index);
 	if (!r) {
-		log_record(LOG_LEVEL_INFO, "index-made", "%s: read the headers of %u of %u shards, %llu samples",
-			   o->rest, o->n_scanned, o->packed->index.n_shards, (unsigned long long)o->packed->index.n);
+		log_record(LOG_LEVEL_INFO, "index-made",
+			   "%s: read the headers of %u of %u shards, indexes beside %u, %llu samples", o->rest,
+			   o->n_scanned, o->packed->index.n_shards, o->n_sidecars,
+			   (unsigned long long)o->packed->index.n);
 	}
-	if (!r && keeps && !o->racy && (o->n_scanned || o->old.n_shards != o->packed->index.n_shards)) {
+	if (!r && o->n_unfit) {
+		log_record(
+			LOG_LEVEL_WARNING, "index-not-used",
+			"%s: the indexes beside %u shards are not used, and their headers are read instead; the first "
+			"is that of %s. Write them anew (batchctl index), or remove them",
+			o->rest, o->n_unfit, o->unfit);
+	}
+	if (!r && keeps && !o->racy &&
+	    (o->n_scanned || o->n_sidecars || o->old.n_shards != o->packed->index.n_shards)) {
 		packed_keep(o, path);
 	}
 	drop_kept(o);
@@ -687,27 +731,4 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	tell_left_out(&o);
 	*out = &o.packed->base;
 	return 0;
-}
-
-int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
-{
-	static const struct packed_format format = { .kind = "tar", .ending = ".tar", .scan = tar_scan };
-
-	return packed_open(&format, source, rest, out, err);
-}
-
-int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
-{
-	static const struct packed_format format = { .kind = "mds", .ending = ".mds", .scan = mds_scan };
-
-	return packed_open(&format, source, rest, out, err);
-}
-
-int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
-{
-	static const struct packed_format format = {
-		.kind = "zip", .ending = ".zip", .is_archive = true, .scan = zip_scan
-	};
-
-	return packed_open(&format, source, rest, out, err);
 }

@@ -11,6 +11,11 @@ struct packed_format {
 	bool is_archive;    /* of files in folders, stored or deflated: zip */
 	/* Gives the members of the shard in m->reader to `m`, to its end. 0 or negative errno with the reader's err. */
 	int (*scan)(struct members *m);
+	/* An index in a file beside the shard, from which the same members come; NULL: the format has none. `fits` compares it
+	 * with the shard in `r`; false: `why` says what is wrong with it. */
+	const char *index_ending;
+	bool (*index_fits)(struct shard_reader *r, const char *text, size_t n, char *why);
+	int (*index_scan)(struct members *m, const char *text, size_t n);
 };
 
 int packed_open(const struct packed_format *format, const struct dataset_source *source, const char *rest,

@@ -13,7 +13,9 @@
 
 #include "data/file.h"
 #include "data/name.h"
+#include "data/shard-list.h"
 #include "data/tree.h"
+#include "util/io-full.h"
 
 enum {
 	PATH_BYTES = 4096,
@@ -281,12 +283,103 @@ static int add_wildcard(struct expansion *x, const char *path, const char *last)
 						     "%.400s: no file matches %.100s", what, last);
 }
 
+/* ---- lists of shards ---- */
+
+enum { LIST_MAX_BYTES = 16 << 20, JSON_COSTS = 80 }; /* memory for a byte of JSON text, while it is read: "{},{}," */
+
+/* Opens a file below the root, by the peer's rights. */
+static int list_open(const struct expansion *x, const char *path, struct stat *st)
+{
+	const struct data_access *access = x->source->access;
+	const char *slash = strrchr(path, '/');
+	int root = x->names->roots[x->root], folder = root, fd;
+	unsigned traits = dir_traits(root, access);
+	bool any_mount = !(traits & DIR_LOCAL) || x->names->crosses;
+	char name[PATH_BYTES];
+
+	if (slash && !access->trusted) {
+		snprintf(name, sizeof(name), "%.*s", (int)(slash - path), path);
+		folder = dir_open(root, name, access, any_mount);
+		if (folder < 0) {
+			return folder;
+		}
+		traits = dir_traits(folder, access);
+		path = slash + 1;
+	}
+	fd = file_open_at(folder, traits | (any_mount ? DIR_ANY_MOUNT : 0), path, access, st);
+	if (folder != root) {
+		close(folder);
+	}
+	return fd;
+}
+
+static int add_listed(void *arg, const char *path, uint64_t n_bytes)
+{
+	struct expansion *x = arg;
+	const struct shard_names *names = x->names;
+	struct stat st;
+	int fd, r = 0;
+
+	if (n_bytes != UINT64_MAX) {
+		fd = list_open(x, path, &st);
+		r = fd < 0 ? dataset_fail_errno(x->err, -fd, path) : 0;
+		if (fd >= 0) {
+			close(fd);
+		}
+		if (!r && (uint64_t)st.st_size != n_bytes) {
+			r = dataset_fail(x->err, DATASET_E_BAD_DATA, -EINVAL,
+					 "%.200s/%.150s: %llu bytes, and its list says %llu: cut short or changed?",
+					 names->root_path[x->root], path, (unsigned long long)st.st_size,
+					 (unsigned long long)n_bytes);
+		}
+	}
+	return r ? r : add_shard(x, path);
+}
+
+/* The shards of a wids list. */
+static int add_list(struct expansion *x, const char *path)
+{
+	char name[400], *text;
+	struct stat st;
+	int fd = list_open(x, path, &st), r;
+	size_t n;
+
+	snprintf(name, sizeof(name), "%.230s/%.160s", x->names->root_path[x->root], path);
+	if (fd < 0) {
+		return dataset_fail_errno(x->err, -fd, name);
+	}
+	n = (size_t)st.st_size;
+	r = st.st_size > LIST_MAX_BYTES ? -EFBIG : meter_take(x->source->meter, n * JSON_COSTS);
+	text = r ? NULL : malloc(n + 1);
+	if (r) {
+		r = r == -EFBIG ? dataset_fail(x->err, DATASET_E_LIMIT, r, "%s: more than 16 MiB", name)
+				: shard_names_no_room(x, r);
+	} else if (!text) {
+		r = dataset_fail_errno(x->err, ENOMEM, name);
+	} else if (io_full_read(fd, text, n, 0) != (ssize_t)n) {
+		r = dataset_fail(x->err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read whole", name);
+	} else {
+		r = shard_list_parse(name, x->names->root_path[x->root], text, n, add_listed, x, x->err);
+	}
+	if (text) {
+		meter_give(x->source->meter, n * JSON_COSTS);
+	}
+	free(text);
+	close(fd);
+	return r;
+}
+
 static int add_path(void *arg, const char *path)
 {
 	struct expansion *x = arg;
 	const char *slash = strrchr(path, '/');
 	const char *last = slash ? slash + 1 : path;
 
+	size_t n = strlen(last);
+
+	if (n > 5 && strcmp(last + n - 5, ".json") == 0) {
+		return add_list(x, path);
+	}
 	return strpbrk(path, "*?[") ? add_wildcard(x, path, last) : add_shard(x, path);
 }
 

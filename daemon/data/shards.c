@@ -109,9 +109,9 @@ static int shards_fail(const struct shards *s, uint32_t i, int error, struct dat
 
 /* A shard's folder, if the way there must be checked: a peer that is not trusted must be able to search each step. -1: the
  * root. *name: the way to the shard from there. */
-static int find_folder(const struct shards *s, uint32_t i, const char **name, int *folder_fd)
+static int find_folder(const struct shards *s, uint32_t i, const char *path, const char **name, int *folder_fd)
 {
-	const char *path = shard_names_path(&s->names, i), *slash = strrchr(path, '/');
+	const char *slash = strrchr(path, '/');
 	char folder[4096];
 
 	*folder_fd = -1;
@@ -127,12 +127,12 @@ static int find_folder(const struct shards *s, uint32_t i, const char **name, in
 
 typedef int look_fn(int dir_fd, unsigned traits, const char *name, const struct data_access *access, struct stat *st);
 
-/* Opens a shard below its root, or asks for its state. */
-static int look_below(const struct shards *s, uint32_t i, look_fn *look, struct stat *st)
+/* Opens a file below the shard's root, or asks for its state. */
+static int look_at(const struct shards *s, uint32_t i, const char *path, look_fn *look, struct stat *st)
 {
 	unsigned root = s->names.list[i].root;
 	const char *name;
-	int folder, r = find_folder(s, i, &name, &folder);
+	int folder, r = find_folder(s, i, path, &name, &folder);
 
 	if (r < 0) {
 		return r;
@@ -143,6 +143,23 @@ static int look_below(const struct shards *s, uint32_t i, look_fn *look, struct 
 	r = look(folder, dir_traits(folder, &s->access) | s->any_mount, name, &s->access, st);
 	close(folder);
 	return r;
+}
+
+static int look_below(const struct shards *s, uint32_t i, look_fn *look, struct stat *st)
+{
+	return look_at(s, i, shard_names_path(&s->names, i), look, st);
+}
+
+int shards_open_beside(const struct shards *s, uint32_t i, const char *ending, struct stat *st)
+{
+	const char *path = shard_names_path(&s->names, i), *slash = strrchr(path, '/');
+	const char *dot = strrchr(slash ? slash + 1 : path, '.');
+	char name[4096];
+
+	return snprintf(name, sizeof(name), "%.*s%s", (int)(dot ? (size_t)(dot - path) : strlen(path)), path, ending) <
+			       (int)sizeof(name)
+		       ? look_at(s, i, name, file_open_at, st)
+		       : -ENAMETOOLONG;
 }
 
 uint64_t shards_size(const struct shards *s, uint32_t i)

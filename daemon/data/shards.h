@@ -30,6 +30,10 @@ void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size);
 /* Its size, without opening it; 0: there is none that the peer may read. May wait. */
 uint64_t shards_size(const struct shards *s, uint32_t i);
 
+/* Opens the file that has the shard's name with another ending, by the same rights. The caller closes it. May wait.
+ * Negative errno. */
+int shards_open_beside(const struct shards *s, uint32_t i, const char *ending, struct stat *st);
+
 /* A descriptor of the shard for reading, and its state. is_kept: it stays the shard's; otherwise the caller closes it.
  * May wait. Negative errno with err, which names the shard. */
 int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, struct dataset_error *err);

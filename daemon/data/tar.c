@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { BLOCK = 512, EXTENDED_MAX_BYTES = 1 << 20, EXTENDED_MAX = 8, NAME_MAX_BYTES = MEMBER_NAME_BYTES - 1 };
+enum { BLOCK = TAR_BLOCK, EXTENDED_MAX_BYTES = 1 << 20, EXTENDED_MAX = 8, NAME_MAX_BYTES = MEMBER_NAME_BYTES - 1 };
 
 /* Places in a header. */
 enum {
@@ -22,16 +22,6 @@ enum {
 	N_SIZE = 12,
 	N_CHECKSUM = 8,
 	N_PREFIX = 155,
-};
-
-struct entry {
-	uint64_t header_at, data_at, n_bytes;
-	char type;
-	/* From extended headers, for the next member. */
-	bool has_name, has_size, is_sparse;
-	unsigned n_extended;
-	size_t n_name;
-	char name[MEMBER_NAME_BYTES];
 };
 
 static bool is_zero(const uint8_t *block)
@@ -111,7 +101,7 @@ static int refuse_header(struct shard_reader *r, uint64_t at, const uint8_t *blo
 
 /* ---- names ---- */
 
-static int tar_check_name(struct shard_reader *r, const struct entry *e)
+static int tar_check_name(struct shard_reader *r, const struct tar_entry *e)
 {
 	for (size_t i = 0; i < e->n_name; i++) {
 		if ((unsigned char)e->name[i] < ' ' || e->name[i] == 0x7f) {
@@ -121,7 +111,7 @@ static int tar_check_name(struct shard_reader *r, const struct entry *e)
 	return e->n_name ? 0 : shard_reader_refuse(r, e->header_at, "a member without a name");
 }
 
-static void name_from_header(struct entry *e, const uint8_t *block)
+static void name_from_header(struct tar_entry *e, const uint8_t *block)
 {
 	size_t n_prefix = 0, n = strnlen((const char *)block + AT_NAME, N_NAME);
 
@@ -137,7 +127,7 @@ static void name_from_header(struct entry *e, const uint8_t *block)
 	e->n_name = n_prefix + n;
 }
 
-static int tar_take_name(struct shard_reader *r, struct entry *e, const char *name, size_t n)
+static int tar_take_name(struct shard_reader *r, struct tar_entry *e, const char *name, size_t n)
 {
 	if (n > NAME_MAX_BYTES) {
 		return shard_reader_refuse(r, e->header_at, "a name of more than %d bytes", NAME_MAX_BYTES);
@@ -171,7 +161,7 @@ static bool is_key(const char *key, size_t n, const char *wanted)
 	return strlen(wanted) == n && !memcmp(key, wanted, n);
 }
 
-static int take_record(struct shard_reader *r, struct entry *e, const char *key, size_t n_key, const char *value,
+static int take_record(struct shard_reader *r, struct tar_entry *e, const char *key, size_t n_key, const char *value,
 		       size_t n_value)
 {
 	if (is_key(key, n_key, "path")) {
@@ -191,7 +181,7 @@ static int take_record(struct shard_reader *r, struct entry *e, const char *key,
 }
 
 /* Records "LENGTH KEY=VALUE\n", the length that of the whole record. */
-static int take_records(struct shard_reader *r, struct entry *e, const char *text, size_t n)
+static int take_records(struct shard_reader *r, struct tar_entry *e, const char *text, size_t n)
 {
 	const char *end = text + n;
 	int result = 0;
@@ -216,9 +206,9 @@ static int take_records(struct shard_reader *r, struct entry *e, const char *tex
 }
 
 /* A header of a whole archive says who made it; one that renames or resizes every member makes no sense. */
-static int take_global(struct shard_reader *r, struct entry *e, const char *text, size_t n)
+static int take_global(struct shard_reader *r, struct tar_entry *e, const char *text, size_t n)
 {
-	struct entry global = { .header_at = e->header_at };
+	struct tar_entry global = { .header_at = e->header_at };
 	int result = take_records(r, &global, text, n);
 
 	if (!result && (global.has_name || global.has_size || global.is_sparse)) {
@@ -227,7 +217,7 @@ static int take_global(struct shard_reader *r, struct entry *e, const char *text
 	return result;
 }
 
-static int take_extended(struct shard_reader *r, struct entry *e, char type, uint64_t data_at, uint64_t n)
+static int take_extended(struct shard_reader *r, struct tar_entry *e, char type, uint64_t data_at, uint64_t n)
 {
 	const uint8_t *data;
 	int result;
@@ -265,7 +255,12 @@ static bool is_meta(const char *name, size_t n)
 	return n_first >= 4 && !memcmp(name, "__", 2) && !memcmp(name + n_first - 2, "__", 2);
 }
 
-static int take_member(struct members *m, struct entry *e)
+bool tar_is_sample(const struct tar_entry *e)
+{
+	return e->n_name && is_regular(e->type) && e->name[e->n_name - 1] != '/' && !is_meta(e->name, e->n_name);
+}
+
+int tar_take(struct members *m, const struct tar_entry *e)
 {
 	struct shard_reader *r = m->reader;
 	int result = tar_check_name(r, e);
@@ -277,19 +272,16 @@ static int take_member(struct members *m, struct entry *e)
 		return shard_reader_refuse(r, e->header_at, "%.200s is a sparse file, which is not read: pack it whole",
 					   e->name);
 	}
-	if (!is_regular(e->type) || e->name[e->n_name - 1] == '/' || is_meta(e->name, e->n_name)) {
+	if (!tar_is_sample(e)) {
 		return 0;
 	}
 	return members_add(
 		m, &(struct member){ .name = e->name, .n_name = e->n_name, .at = e->data_at, .n_bytes = e->n_bytes });
 }
 
-/* Takes the header at e->header_at. *n_data: how many bytes follow it. */
-static int tar_take_header(struct members *m, struct entry *e, const uint8_t *block, uint64_t *n_data)
+/* Takes the header at e->header_at. *n_data: how many bytes follow it. 1: it is a member's, 0: one before a member. */
+static int tar_take_header(struct shard_reader *r, struct tar_entry *e, const uint8_t *block, uint64_t *n_data)
 {
-	struct shard_reader *r = m->reader;
-	int result;
-
 	if (!checksum_fits(block)) {
 		return refuse_header(r, e->header_at, block);
 	}
@@ -312,10 +304,7 @@ static int tar_take_header(struct members *m, struct entry *e, const uint8_t *bl
 		name_from_header(e, block);
 	}
 	e->name[e->n_name] = '\0';
-	result = take_member(m, e);
-	e->has_name = e->has_size = e->is_sparse = false;
-	e->n_extended = 0;
-	return result;
+	return 1;
 }
 
 /* What follows the last member: nothing, or a block of zeros, which may be cut. */
@@ -337,34 +326,36 @@ static int is_end(struct shard_reader *r, uint64_t at, const uint8_t **block)
 	return 1;
 }
 
-static int tar_scan_shard(struct members *m, struct entry *e)
+int tar_next(struct shard_reader *r, struct tar_entry *e)
 {
-	struct shard_reader *r = m->reader;
 	uint64_t n_data = 0;
+	int result = 0;
 
-	if (!r->n_bytes) {
-		return shard_reader_refuse(r, 0, "an empty file, not a tar archive");
-	}
-	for (uint64_t at = 0; at < r->n_bytes; at = e->data_at + (n_data + BLOCK - 1) / BLOCK * BLOCK) {
+	e->has_name = e->has_size = e->is_sparse = false;
+	e->n_extended = 0;
+	while (!result && e->next_at < r->n_bytes) {
 		const uint8_t *block;
-		int result = is_end(r, at, &block);
 
+		result = is_end(r, e->next_at, &block);
 		if (result) {
 			return result < 0 ? result : 0;
 		}
-		e->header_at = at;
-		result = tar_take_header(m, e, block, &n_data);
-		if (result < 0) {
-			return result;
-		}
+		e->header_at = e->next_at;
+		result = tar_take_header(r, e, block, &n_data);
+		e->next_at = e->data_at + (n_data + BLOCK - 1) / BLOCK * BLOCK;
 	}
-	return 0;
+	return result;
 }
 
 int tar_scan(struct members *m)
 {
-	struct entry e = { 0 };
-	int r = tar_scan_shard(m, &e);
+	struct tar_entry e = { 0 };
+	int r = m->reader->n_bytes ? tar_next(m->reader, &e)
+				   : shard_reader_refuse(m->reader, 0, "an empty file, not a tar archive");
 
+	while (r > 0) {
+		r = tar_take(m, &e);
+		r = r < 0 ? r : tar_next(m->reader, &e);
+	}
 	return r < 0 ? r : members_end(m);
 }

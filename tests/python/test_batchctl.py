@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ["status", "top", "bench", "tune", "trace", "verify", "preview", "load", "sample-data", "doctor"]
+COMMANDS = ["status", "top", "bench", "tune", "trace", "verify", "index", "preview", "load", "sample-data", "doctor"]
 
 
 @pytest.fixture

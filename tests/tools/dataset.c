@@ -6,13 +6,15 @@
  *     dataset --read SPEC         (images: each file's bytes as a line of hexadecimal digits, or "! " and the error)
  *     dataset --rows SPEC         (arrays: all rows of a dense field as raw bytes, then those of the next)
  *
- * Names are escaped like \xNN where they are not printable ASCII. An error goes to stderr, exit code 1. */
+ * $LOG_LEVEL, such as info, says how much is logged. Names are escaped like \xNN where they are not printable ASCII. An
+ * error goes to stderr, exit code 1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "data/dataset.h"
+#include "util/log.h"
 
 static void print_escaped(const char *s)
 {
@@ -102,6 +104,11 @@ static int print_files(struct dataset *ds)
 
 int main(int argc, char **argv)
 {
+	enum log_level level;
+
+	if (getenv("LOG_LEVEL") && log_level_parse(getenv("LOG_LEVEL"), &level) == 0) {
+		log_set_level(level);
+	}
 	struct data_access access = { .trusted = true, .uid = getuid() };
 	struct dataset_source source = { .access = &access };
 	int wants_rows = argc == 3 && !strcmp(argv[1], "--rows");

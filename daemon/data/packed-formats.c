@@ -1,0 +1,34 @@
+/* The formats of shards: how their members are found. */
+#include "data/mds.h"
+#include "data/packed.h"
+#include "data/tar-index.h"
+#include "data/tar.h"
+#include "data/zip.h"
+
+int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	static const struct packed_format format = { .kind = "tar",
+						     .ending = ".tar",
+						     .scan = tar_scan,
+						     .index_ending = TAR_INDEX_ENDING,
+						     .index_fits = tar_index_fits,
+						     .index_scan = tar_index_scan };
+
+	return packed_open(&format, source, rest, out, err);
+}
+
+int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	static const struct packed_format format = { .kind = "mds", .ending = ".mds", .scan = mds_scan };
+
+	return packed_open(&format, source, rest, out, err);
+}
+
+int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	static const struct packed_format format = {
+		.kind = "zip", .ending = ".zip", .is_archive = true, .scan = zip_scan
+	};
+
+	return packed_open(&format, source, rest, out, err);
+}

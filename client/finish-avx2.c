@@ -42,18 +42,6 @@ INLINE __m256 eight_numbers(const struct finish *f, __m128i bytes, struct eight 
 	return _mm256_fmadd_ps(centred, k.high, _mm256_mul_ps(centred, k.low));
 }
 
-INLINE __m256 eight_mixed(const struct finish *f, const struct batchd_mix_row *row, __m128i own, __m128i partner,
-			  struct eight k)
-{
-	__m256 a = eight_numbers(f, own, k), b;
-
-	if (!row)
-		return a;
-	b = eight_numbers(f, partner, k);
-	return _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(row->weight)),
-			     _mm256_mul_ps(b, _mm256_set1_ps(row->partner_weight)));
-}
-
 INLINE void eight_store(int float32, void *out, size_t i, __m256 v)
 {
 	if (float32)
@@ -93,77 +81,132 @@ INLINE struct rgb load_rgb(const uint8_t *px)
 			       _mm_loadu_si128((const void *)(px + 32)) } };
 }
 
-INLINE void planes_as(const struct finish *f, int float32, const struct batchd_mix_row *row, const uint8_t *own,
-		      const uint8_t *partner, size_t first, size_t n, void *image)
+/* What becomes of eight pixel values: numbers, or numbers mixed with a partner's. The floats of a tile are kept in the
+ * order in which they are made. */
+struct use {
+	const struct finish *f;
+	int float32; /* the numbers' type; known when compiling */
+	float *tile; /* of the partner, then of own; NULL: there is none */
+	int reads_tile;
+	const struct batchd_mix_row *row, *other_row; /* other_row: of a pair */
+	void *image, *other_image;                    /* NULL: floats go to the tile alone */
+};
+
+INLINE __m256 eight_mixed(const struct batchd_mix_row *row, __m256 own, __m256 partner)
 {
+	return _mm256_add_ps(_mm256_mul_ps(own, _mm256_set1_ps(row->weight)),
+			     _mm256_mul_ps(partner, _mm256_set1_ps(row->partner_weight)));
+}
+
+/* kept: place in the tile; at: in the image. */
+INLINE void eight_use(const struct use *u, __m128i own, __m128i other, struct eight k, size_t kept, size_t at)
+{
+	__m256 a = eight_numbers(u->f, own, k), b = a;
+
+	if (u->other_row)
+		b = eight_numbers(u->f, other, k);
+	else if (u->reads_tile)
+		b = _mm256_loadu_ps(u->tile + kept);
+	if (u->tile)
+		_mm256_storeu_ps(u->tile + kept, a);
+	if (u->image)
+		eight_store(u->float32, u->image, at, u->row ? eight_mixed(u->row, a, b) : a);
+	if (u->other_row)
+		eight_store(u->float32, u->other_image, at, eight_mixed(u->other_row, b, a));
+}
+
+INLINE void planes_as(const struct use *u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
+{
+	const struct convert_plan *p = &u->f->plan;
+
 	for (size_t i = 0; i < n; i += FINISH_PX) {
-		struct rgb a = load_rgb(own + i * 3), b = row ? load_rgb(partner + i * 3) : a;
+		struct rgb px = load_rgb(own + i * 3), px2 = u->other_row ? load_rgb(other + i * 3) : px;
 
 		for (int c = 0; c < 3; c++) {
-			struct eight k = { _mm256_set1_ps(f->plan.mean[c]), _mm256_set1_ps(f->plan.std_high[c]),
-					   _mm256_set1_ps(f->plan.std_low[c]) };
-			__m128i x = one_channel(a.part[0], a.part[1], a.part[2], c),
-				y = row ? one_channel(b.part[0], b.part[1], b.part[2], c) : x;
-			size_t at = (size_t)c * f->plan.plane + first + i;
+			struct eight k = { _mm256_set1_ps(p->mean[c]), _mm256_set1_ps(p->std_high[c]),
+					   _mm256_set1_ps(p->std_low[c]) };
+			__m128i x = one_channel(px.part[0], px.part[1], px.part[2], c),
+				y = u->other_row ? one_channel(px2.part[0], px2.part[1], px2.part[2], c) : x;
+			size_t at = (size_t)c * p->plane + first + i, kept = i * 3 + (size_t)c * FINISH_PX;
 
-			eight_store(float32, image, at, eight_mixed(f, row, x, y, k));
-			eight_store(float32, image, at + 8,
-				    eight_mixed(f, row, _mm_srli_si128(x, 8), _mm_srli_si128(y, 8), k));
+			eight_use(u, x, y, k, kept, at);
+			eight_use(u, _mm_srli_si128(x, 8), _mm_srli_si128(y, 8), k, kept + 8, at + 8);
 		}
 	}
 }
 
 /* Numbers that stay in order; n of them, a multiple of 48, the first one of channel 0. */
-INLINE void flat_as(const struct finish *f, int float32, const struct batchd_mix_row *row, const uint8_t *own,
-		    const uint8_t *partner, size_t first, size_t n, void *image)
+INLINE void flat_as(const struct use *u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
 {
+	const struct finish *f = u->f;
+
 	for (size_t from = 0; from < n; from += 48)
 		for (size_t i = 0; i < 48; i += 8) {
 			struct eight k = { _mm256_loadu_ps(f->mean48 + i), _mm256_loadu_ps(f->std_high48 + i),
 					   _mm256_loadu_ps(f->std_low48 + i) };
 			__m128i x = _mm_loadl_epi64((const void *)(own + from + i)),
-				y = row ? _mm_loadl_epi64((const void *)(partner + from + i)) : x;
+				y = u->other_row ? _mm_loadl_epi64((const void *)(other + from + i)) : x;
 
-			eight_store(float32, image, first + from + i, eight_mixed(f, row, x, y, k));
+			eight_use(u, x, y, k, from + i, first + from + i);
 		}
 }
 
 /* Returns how many pixels are done; the reference does the rest. */
-INLINE size_t avx2_pixels(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
-			  const uint8_t *partner, size_t first, size_t n, void *image)
+INLINE size_t avx2_pixels(const struct use *u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
 {
-	int float32 = f->plan.number == CONVERT_TO_FLOAT32;
-	size_t channels = f->plan.n_channels, whole;
+	size_t channels = u->f->plan.n_channels, whole;
 
-	if (is_planar(f)) {
+	if (is_planar(u->f)) {
 		whole = channels == 3 ? n / FINISH_PX * FINISH_PX : 0;
-		if (float32)
-			planes_as(f, 1, row, own, partner, first, whole, image);
-		else
-			planes_as(f, 0, row, own, partner, first, whole, image);
+		planes_as(u, own, other, first, whole);
 		return whole;
 	}
 	whole = n * channels / 48 * 48;
-	if (float32)
-		flat_as(f, 1, row, own, partner, first * channels, whole, image);
-	else
-		flat_as(f, 0, row, own, partner, first * channels, whole, image);
+	flat_as(u, own, other, first * channels, whole);
 	return whole / channels;
+}
+
+INLINE size_t avx2_either(struct use u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
+{
+	u.float32 = 1;
+	if (u.f->plan.number == CONVERT_TO_FLOAT32)
+		return avx2_pixels(&u, own, other, first, n);
+	u.float32 = 0;
+	return avx2_pixels(&u, own, other, first, n);
 }
 
 AVX2 static void avx2_plain(const struct finish *f, const uint8_t *own, size_t first, size_t n, void *image)
 {
-	size_t done = avx2_pixels(f, NULL, own, NULL, first, n, image);
+	size_t done = avx2_either((struct use){ .f = f, .image = image }, own, NULL, first, n);
 
 	finish_c.plain(f, own + done * f->plan.n_channels, first + done, n - done, image);
 }
 
-AVX2 static void avx2_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
-			    const uint8_t *partner, size_t first, size_t n, void *image)
+AVX2 static void avx2_floats(const struct finish *f, const uint8_t *own, size_t n, float *to)
 {
-	size_t done = avx2_pixels(f, row, own, partner, first, n, image), at = done * f->plan.n_channels;
+	size_t done = avx2_pixels(&(struct use){ .f = f, .float32 = 1, .tile = to }, own, NULL, 0, n),
+	       at = done * f->plan.n_channels;
+
+	finish_c.floats(f, own + at, n - done, to + at);
+}
+
+AVX2 static void avx2_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
+			    float *partner, size_t first, size_t n, void *image)
+{
+	struct use u = { .f = f, .tile = partner, .reads_tile = 1, .row = row, .image = image };
+	size_t done = avx2_either(u, own, NULL, first, n), at = done * f->plan.n_channels;
 
 	finish_c.blend(f, row, own + at, partner + at, first + done, n - done, image);
+}
+
+AVX2 static void avx2_pair(const struct finish *f, const struct batchd_mix_row *const rows[2],
+			   const uint8_t *const px[2], size_t first, size_t n, void *const images[2])
+{
+	struct use u = { .f = f, .row = rows[0], .other_row = rows[1], .image = images[0], .other_image = images[1] };
+	size_t done = avx2_either(u, px[0], px[1], first, n), at = done * f->plan.n_channels;
+	const uint8_t *const rest[2] = { px[0] + at, px[1] + at };
+
+	finish_c.pair(f, rows, rest, first + done, n - done, images);
 }
 
 AVX2 static void avx2_blend_numbers(const struct finish *f, const struct batchd_mix_row *row, const void *own,
@@ -186,5 +229,6 @@ AVX2 static void avx2_blend_numbers(const struct finish *f, const struct batchd_
 			       (char *)to + i * bytes);
 }
 
-const struct finish_path finish_avx2 = { "avx2", avx2_can_run, avx2_plain, avx2_blend, avx2_blend_numbers };
+const struct finish_path finish_avx2 = { "avx2",     avx2_can_run, avx2_plain,        avx2_floats,
+					 avx2_blend, avx2_pair,    avx2_blend_numbers };
 #endif

@@ -35,21 +35,56 @@ static void c_plain(const struct finish *f, const uint8_t *own, size_t first, si
 		}
 }
 
-static void c_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
-		    const uint8_t *partner, size_t first, size_t n, void *image)
+static void put(const struct finish *f, void *image, size_t at, float v)
 {
-	const struct convert_plan *p = &f->plan;
+	if (f->plan.number == CONVERT_TO_FLOAT32)
+		((float *)image)[at] = v;
+	else
+		((uint16_t *)image)[at] = finish_sixteen(f, v);
+}
+
+static float c_mixed(const struct batchd_mix_row *row, float own, float partner)
+{
+	float a = own * row->weight, b = partner * row->partner_weight;
+
+	return a + b;
+}
+
+/* Floats are kept pixel by pixel. */
+static void c_floats(const struct finish *f, const uint8_t *own, size_t n, float *to)
+{
+	uint32_t channels = f->plan.n_channels;
+
+	for (size_t i = 0; i < n * channels; i++)
+		to[i] = f->float32[i % channels][own[i]];
+}
+
+static void c_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own, float *partner,
+		    size_t first, size_t n, void *image)
+{
+	uint32_t channels = f->plan.n_channels;
 
 	for (size_t i = 0; i < n; i++)
-		for (uint32_t c = 0; c < p->n_channels; c++) {
-			size_t at = number_at(p, first + i, c), from = i * p->n_channels + c;
-			float a = f->float32[c][own[from]] * row->weight,
-			      b = f->float32[c][partner[from]] * row->partner_weight, v = a + b;
+		for (uint32_t c = 0; c < channels; c++) {
+			float *other = partner + i * channels + c, a = f->float32[c][own[i * channels + c]];
 
-			if (p->number == CONVERT_TO_FLOAT32)
-				((float *)image)[at] = v;
-			else
-				((uint16_t *)image)[at] = finish_sixteen(f, v);
+			put(f, image, number_at(&f->plan, first + i, c), c_mixed(row, a, *other));
+			*other = a;
+		}
+}
+
+static void c_pair(const struct finish *f, const struct batchd_mix_row *const rows[2], const uint8_t *const px[2],
+		   size_t first, size_t n, void *const images[2])
+{
+	uint32_t channels = f->plan.n_channels;
+
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t c = 0; c < channels; c++) {
+			size_t from = i * channels + c, at = number_at(&f->plan, first + i, c);
+			float a = f->float32[c][px[0][from]], b = f->float32[c][px[1][from]];
+
+			put(f, images[0], at, c_mixed(rows[0], a, b));
+			put(f, images[1], at, c_mixed(rows[1], b, a));
 		}
 }
 
@@ -85,4 +120,4 @@ static void c_blend_numbers(const struct finish *f, const struct batchd_mix_row 
 	}
 }
 
-const struct finish_path finish_c = { "c", c_can_run, c_plain, c_blend, c_blend_numbers };
+const struct finish_path finish_c = { "c", c_can_run, c_plain, c_floats, c_blend, c_pair, c_blend_numbers };

@@ -23,7 +23,7 @@ static int finish_is_exact(const struct finish *f, const struct finish_path *pat
 	const struct batchd_mix_row row = { .weight = 0.3f, .partner_weight = 0.7f };
 	uint8_t own[TRIAL * CONVERT_MAX_CHANNELS], partner[TRIAL * CONVERT_MAX_CHANNELS];
 	float ours[TRIAL * CONVERT_MAX_CHANNELS], theirs[TRIAL * CONVERT_MAX_CHANNELS],
-		numbers[TRIAL * CONVERT_MAX_CHANNELS];
+		numbers[TRIAL * CONVERT_MAX_CHANNELS], floats[TRIAL * CONVERT_MAX_CHANNELS];
 	struct finish trial = *f;
 	size_t n_numbers = (size_t)TRIAL * f->plan.n_channels;
 	size_t n_bytes = (size_t)TRIAL * f->plan.n_channels * convert_number_bytes((enum convert_number)f->plan.number);
@@ -37,8 +37,10 @@ static int finish_is_exact(const struct finish *f, const struct finish_path *pat
 	finish_c.plain(&trial, own, 0, TRIAL, theirs);
 	if (memcmp(ours, theirs, n_bytes))
 		return 0;
-	path->blend(&trial, &row, own, partner, 0, TRIAL, ours);
-	finish_c.blend(&trial, &row, own, partner, 0, TRIAL, theirs);
+	path->floats(&trial, partner, TRIAL, floats);
+	path->blend(&trial, &row, own, floats, 0, TRIAL, ours);
+	finish_c.floats(&trial, partner, TRIAL, floats);
+	finish_c.blend(&trial, &row, own, floats, 0, TRIAL, theirs);
 	if (memcmp(ours, theirs, n_bytes))
 		return 0;
 	finish_c.plain(&trial, own, 0, TRIAL, numbers);
@@ -86,6 +88,77 @@ size_t finish_image_bytes(const struct finish *f)
 	return (size_t)f->plan.plane * f->plan.n_channels * convert_number_bytes((enum convert_number)f->plan.number);
 }
 
+/* ---- blends of pixels ---- */
+
+enum { TILE_PX = 2048 };
+
+struct blend {
+	const struct finish *f;
+	const uint8_t *in;
+	const struct batchd_mix_row *rows;
+	char *to;
+};
+
+static const uint8_t *blend_px(const struct blend *b, uint32_t i, size_t first)
+{
+	return b->in + (i * (size_t)b->f->plan.plane + first) * b->f->plan.n_channels;
+}
+
+static char *blend_image(const struct blend *b, uint32_t i)
+{
+	return b->to + i * finish_image_bytes(b->f);
+}
+
+/* Rows from..end - 1, of which each is the next one's partner, tile by tile: so every row is read and converted once. */
+static void blend_chain(const struct blend *b, uint32_t from, uint32_t end)
+{
+	float tile[TILE_PX * CONVERT_MAX_CHANNELS];
+	size_t plane = b->f->plan.plane;
+
+	for (size_t first = 0; first < plane; first += TILE_PX) {
+		size_t n = plane - first < TILE_PX ? plane - first : TILE_PX;
+
+		b->f->path->floats(b->f, blend_px(b, b->rows[from].partner, first), n, tile);
+		for (uint32_t i = from; i < end; i++)
+			b->f->path->blend(b->f, &b->rows[i], blend_px(b, i, first), tile, first, n, blend_image(b, i));
+	}
+}
+
+static void blend_pair(const struct blend *b, uint32_t i, uint32_t j)
+{
+	const struct batchd_mix_row *const rows[2] = { &b->rows[i], &b->rows[j] };
+	const uint8_t *const px[2] = { blend_px(b, i, 0), blend_px(b, j, 0) };
+	void *const images[2] = { blend_image(b, i), blend_image(b, j) };
+
+	b->f->path->pair(b->f, rows, px, 0, b->f->plan.plane, images);
+}
+
+/* Whether a row and another one are each other's partners. */
+static int is_pair(const struct batchd_mix_row *rows, uint32_t i)
+{
+	const struct batchd_mix_row *partner = &rows[rows[i].partner];
+
+	return rows[i].partner != i && partner->kind == BATCHD_MIX_BLEND && partner->partner == i;
+}
+
+/* Blends row i and the rows after it that can be done together. Returns the first row after these. */
+static uint32_t blend_from(const struct blend *b, uint32_t i, uint32_t n_rows)
+{
+	const struct batchd_mix_row *rows = b->rows;
+	uint32_t end = i + 1;
+
+	if (is_pair(rows, i)) {
+		if (i < rows[i].partner)
+			blend_pair(b, i, rows[i].partner);
+		return end;
+	}
+	while (end < n_rows && rows[end].kind == BATCHD_MIX_BLEND && rows[end].partner == end - 1 &&
+	       !is_pair(rows, end))
+		end++;
+	blend_chain(b, i, end);
+	return end;
+}
+
 /* ---- images ---- */
 
 static void finish_box(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
@@ -112,8 +185,6 @@ static void finish_bytes(const struct finish *f, const uint8_t *in, const struct
 
 	if (row->kind == BATCHD_MIX_NONE)
 		f->path->plain(f, own, 0, f->plan.plane, image);
-	else if (row->kind == BATCHD_MIX_BLEND)
-		f->path->blend(f, row, own, partner, 0, f->plan.plane, image);
 	else
 		finish_box(f, row, own, partner, scratch, image);
 }
@@ -150,13 +221,17 @@ void finish_rows(const struct finish *f, const void *in, const struct batchd_mix
 		 uint8_t *scratch, void *to)
 {
 	static const struct batchd_mix_row clean = { .kind = BATCHD_MIX_NONE };
+	struct blend blend = { .f = f, .in = in, .rows = rows, .to = to };
 
 	for (uint32_t i = 0; i < n_rows; i++) {
+		const struct batchd_mix_row *row = rows ? &rows[i] : &clean;
 		char *image = (char *)to + i * finish_image_bytes(f);
 
 		if (f->has_numbers)
-			finish_numbers(f, in, rows ? &rows[i] : &clean, i, image);
+			finish_numbers(f, in, row, i, image);
+		else if (row->kind == BATCHD_MIX_BLEND)
+			i = blend_from(&blend, i, n_rows) - 1;
 		else
-			finish_bytes(f, in, rows ? &rows[i] : &clean, i, scratch, image);
+			finish_bytes(f, in, row, i, scratch, image);
 	}
 }

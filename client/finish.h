@@ -11,14 +11,20 @@
 
 struct finish;
 
-/* One way to make numbers of n pixels of an image. first: number of the first pixel, at which own (and partner) begin;
- * image: where the image's numbers begin. */
+/* One way to make numbers of n pixels of an image. */
 struct finish_path {
 	const char *name;
 	int (*can_run)(const struct finish *f);
+	/* first: number of the first pixel, at which own begins; image: where the image's numbers begin. */
 	void (*plain)(const struct finish *f, const uint8_t *own, size_t first, size_t n, void *image);
-	void (*blend)(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
-		      const uint8_t *partner, size_t first, size_t n, void *image);
+	/* n_channels floats of each pixel, whatever the plan's number is, in an order that only the path knows. */
+	void (*floats)(const struct finish *f, const uint8_t *own, size_t n, float *to);
+	/* Blends pixels with the floats that `floats` has made of the partner's, and leaves own's floats in their place. */
+	void (*blend)(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own, float *partner,
+		      size_t first, size_t n, void *image);
+	/* Two rows that are each other's partners. */
+	void (*pair)(const struct finish *f, const struct batchd_mix_row *const rows[2], const uint8_t *const px[2],
+		     size_t first, size_t n, void *const images[2]);
 	/* n floats of the slot. */
 	void (*blend_numbers)(const struct finish *f, const struct batchd_mix_row *row, const void *own,
 			      const void *partner, size_t n, void *to);

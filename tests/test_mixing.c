@@ -10,7 +10,8 @@
 #include "mix.h"
 #include "suite.h"
 
-enum { WIDTH = 37, HEIGHT = 23, PLANE = WIDTH * HEIGHT, N_ROWS = 6 };
+/* More pixels than a tile has, and no multiple of a group. */
+enum { WIDTH = 97, HEIGHT = 53, PLANE = WIDTH * HEIGHT, N_ROWS = 12 };
 
 static const float mean[4] = { 0.485f, 0.456f, 0.406f, 0.3f }, std[4] = { 0.229f, 0.224f, 0.225f, 0.7f };
 
@@ -21,6 +22,13 @@ static const struct batchd_mix_row table[N_ROWS] = {
 	{ .partner = 1, .kind = BATCHD_MIX_BOX, .bottom = HEIGHT, .right = WIDTH },
 	{ .partner = 3, .kind = BATCHD_MIX_BOX, .top = 9, .bottom = 9, .left = 4, .right = 4 },
 	{ .partner = 4, .kind = BATCHD_MIX_BLEND, .weight = 1e-7f, .partner_weight = 0.9999999f },
+	/* a pair, and rows that follow from each other */
+	{ .partner = 11, .kind = BATCHD_MIX_BLEND, .weight = 0.6f, .partner_weight = 0.4f },
+	{ .partner = 6, .kind = BATCHD_MIX_BLEND, .weight = 0.9f, .partner_weight = 0.1f },
+	{ .partner = 7, .kind = BATCHD_MIX_BLEND, .weight = 0.2f, .partner_weight = 0.8f },
+	{ .partner = 8, .kind = BATCHD_MIX_BLEND, .weight = 0.5f, .partner_weight = 0.5f },
+	{ .partner = 10, .kind = BATCHD_MIX_BLEND, .weight = 0.7f, .partner_weight = 0.3f },
+	{ .partner = 6, .kind = BATCHD_MIX_BLEND, .weight = 0.1f, .partner_weight = 0.9f },
 };
 
 static void fill_pixels(uint8_t *px, size_t n)

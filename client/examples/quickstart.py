@@ -37,7 +37,10 @@ loader = batchd.DataLoader(f"imagefolder:{folder}", batch_size=16, shuffle=True,
 
 # %% Batches, as tensors where torch is installed, else as numpy arrays, in memory that the daemon has filled.
 images, labels = next(iter(loader))
-print(f"rank {rank}: first batch {tuple(images.shape)} of {images.dtype} after {time.monotonic() - began:.2f} s", flush=True)
+print(
+    f"rank {rank}: first batch {tuple(images.shape)} of {images.dtype} after {time.monotonic() - began:.2f} s",
+    flush=True,
+)
 
 # %% Two epochs, in the order of torch's DistributedSampler.
 for epoch in range(2):

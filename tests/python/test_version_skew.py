@@ -37,7 +37,10 @@ def build_other(build, folder, wire):
     """A copy of the sources and of what was made of them, with another version, and with this number of a protocol."""
     if build != REPO / "build":
         pytest.skip("copies build/ only, whose paths are relative")
-    listed = subprocess.run(["git", "-C", str(REPO), "ls-files", "-z", "client", "daemon", "proto", "systemd", "Makefile"], capture_output=True)
+    listed = subprocess.run(
+        ["git", "-C", str(REPO), "ls-files", "-z", "client", "daemon", "proto", "systemd", "Makefile"],
+        capture_output=True,
+    )
     if listed.returncode:
         pytest.skip("no git checkout")
     for name in listed.stdout.decode().split("\0")[:-1]:
@@ -121,7 +124,9 @@ def test_two_versions_with_one_protocol_agree(build, other_version, service, way
     daemon = service(its)
     done = script(mine, BATCHD_SOCKET=str(daemon.socket))
     assert done.returncode == 0 and done.stdout.split()[0] == "20", done.stderr
-    shown = subprocess.run([mine / "batchctl", "status", "--json", "--socket", daemon.socket], capture_output=True, text=True)
+    shown = subprocess.run(
+        [mine / "batchctl", "status", "--json", "--socket", daemon.socket], capture_output=True, text=True
+    )
     assert f'"{OTHER if its == other_version else VERSION}"' in shown.stdout, shown
 
 

@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "decode/inflate.h"
+#include "decode/png-filters.h"
 #include "suite.h"
 
 enum { N_BYTES = 300000, WIDTH = 301, HEIGHT = 97 };
@@ -45,7 +46,8 @@ static size_t deflated(const uint8_t *from, size_t n, int level, int strategy, u
 }
 
 /* In parts of `part` bytes, keeping no more than the window between them. */
-static void check_inflated(const uint8_t *stream, size_t n, const uint8_t *expected, size_t n_expected, size_t part)
+static void check_inflated(const uint8_t *stream, size_t n, const uint8_t *expected, size_t n_expected, size_t part,
+			   bool plain)
 {
 	static uint8_t window[INFLATE_WINDOW + 70000 + INFLATE_SLACK];
 	struct inflate *s = malloc(sizeof(*s));
@@ -53,6 +55,7 @@ static void check_inflated(const uint8_t *stream, size_t n, const uint8_t *expec
 	size_t done = 0;
 	enum inflate_outcome r = inflate_begin(s, stream, n);
 
+	s->plain = plain;
 	while (r == INFLATE_MORE) {
 		size_t keep = (size_t)(end - window) < INFLATE_WINDOW ? (size_t)(end - window) : INFLATE_WINDOW;
 
@@ -73,7 +76,7 @@ static void check_inflated(const uint8_t *stream, size_t n, const uint8_t *expec
 
 START_TEST(test_inflate_gives_what_was_deflated)
 {
-	/* Proves it for stored, fixed and dynamic blocks, long codes, and parts of any size. */
+	/* Proves it for stored, fixed and dynamic blocks, long codes, parts of any size, and both compilations. */
 	static const size_t parts[] = { 1, 3, 1000, 65536 };
 	uint8_t *bytes = malloc(N_BYTES), *stream = calloc(2 * N_BYTES, 1);
 
@@ -83,7 +86,8 @@ START_TEST(test_inflate_gives_what_was_deflated)
 			memset(stream, 0, 2 * N_BYTES);
 			size_t n = deflated(bytes, N_BYTES, level, strategy, stream, 2 * N_BYTES - INFLATE_PAD_BYTES);
 
-			check_inflated(stream, n, bytes, N_BYTES, parts[(level / 3 + strategy) % 4]);
+			for (int plain = 0; plain < 2; plain++)
+				check_inflated(stream, n, bytes, N_BYTES, parts[(level / 3 + strategy) % 4], plain);
 		}
 	free(bytes);
 	free(stream);
@@ -111,6 +115,48 @@ START_TEST(test_inflate_of_a_cut_stream_is_unsure)
 		ck_assert_int_eq(r, INFLATE_UNSURE);
 	}
 	free(s);
+}
+END_TEST
+
+/* The filter as the PNG specification has it (section 9, Filter types). */
+static void unfilter_by_the_book(unsigned filter, const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n,
+				 size_t pixel_bytes)
+{
+	for (size_t i = 0; i < n; i++) {
+		int a = i < pixel_bytes ? 0 : row[i - pixel_bytes], b = above[i];
+		int c = i < pixel_bytes ? 0 : above[i - pixel_bytes], p = a + b - c;
+		int pa = abs(p - a), pb = abs(p - b), pc = abs(p - c);
+		int predicted[PNG_N_FILTERS] = { 0, a, b, (a + b) / 2, pa <= pb && pa <= pc ? a : pb <= pc ? b : c };
+
+		row[i] = (uint8_t)(in[i] + predicted[filter]);
+	}
+}
+
+START_TEST(test_filters_are_undone_by_the_book)
+{
+	/* Any bytes, sizes of pixels and lengths of rows: both compilations, and nothing after the margin is touched. */
+	enum { LONGEST = 200 };
+	uint8_t in[LONGEST + PNG_ROW_MARGIN], above[sizeof(in)], expected[sizeof(in)];
+	uint32_t seed = 11;
+
+	for (unsigned round = 0; round < 6000; round++) {
+		static const unsigned sizes[] = { 1, 2, 3, 4, 6, 8 };
+		unsigned pixel_bytes = sizes[round % 6], filter = round / 6 % PNG_N_FILTERS;
+		size_t n = (1 + (random_next(&seed) >> 16) % (LONGEST / pixel_bytes)) * pixel_bytes;
+		uint8_t *row = malloc(n + PNG_ROW_MARGIN), *plain = malloc(n + PNG_ROW_MARGIN);
+
+		for (size_t i = 0; i < sizeof(in); i++) {
+			in[i] = (uint8_t)(random_next(&seed) >> (round % 2 ? 24 : 30));
+			above[i] = (uint8_t)(random_next(&seed) >> (round % 3 ? 24 : 29));
+		}
+		unfilter_by_the_book(filter, in, above, expected, n, pixel_bytes);
+		png_unfilter(filter, in, above, row, n, pixel_bytes);
+		png_unfilter_plain(filter, in, above, plain, n, pixel_bytes);
+		ck_assert_mem_eq(row, expected, n);
+		ck_assert_mem_eq(plain, expected, n);
+		free(row);
+		free(plain);
+	}
 }
 END_TEST
 
@@ -211,6 +257,7 @@ int main(void)
 	tcase_add_test(tc, test_inflate_gives_what_was_deflated);
 	tcase_add_test(tc, test_inflate_of_a_cut_stream_is_unsure);
 	tcase_add_test(tc, test_a_stream_of_empty_blocks_is_left_to_zlib);
+	tcase_add_test(tc, test_filters_are_undone_by_the_book);
 	tcase_add_test(tc, test_rows_of_a_plain_png_do_not_need_libpng);
 	tcase_set_timeout(tc, 120); /* sanitizers are slow */
 	suite_add_tcase(suite, tc);

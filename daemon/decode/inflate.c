@@ -351,39 +351,67 @@ static inline void copy_match(uint8_t *out, uint32_t distance, uint32_t length)
 	}
 }
 
-/* Returns false for invalid codes and distances. Each turn is up to three literals, or a match. */
-static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, const uint8_t *limit)
+/* What an entry of a length or distance stands for, with its extra bits; consumes them. */
+static inline uint32_t inflate_value(struct window *w, uint32_t e)
 {
-	const uint32_t *literal = s->literal, literal_mask = (1u << INFLATE_LITERAL_BITS) - 1;
+	uint32_t n_code = e >> 8 & 0x1f, n_all = e & 0xff;
+	uint32_t v = (e >> 16) + (uint32_t)(w->bits >> n_code & ((1u << (n_all - n_code)) - 1));
+
+	inflate_consume(w, n_all);
+	return v;
+}
+
+/* The entry of a code that is longer than its first table; consumes the first table's bits. */
+static inline uint32_t second_entry(struct window *w, const uint32_t *table, uint32_t e)
+{
+	inflate_consume(w, e & 0xff);
+	return table[(e >> 16) + (w->bits & ((1u << (e >> 8 & 0xf)) - 1))];
+}
+
+/* Takes a literal whose entry is e. Returns the next entry. */
+static inline uint32_t take_literal(struct window *w, const uint32_t *table, uint32_t e, uint8_t *out)
+{
+	inflate_consume(w, e & 0xff);
+	*out = (uint8_t)(e >> 16);
+	return table[w->bits & ((1u << INFLATE_LITERAL_BITS) - 1)];
+}
+
+/* Returns false for invalid codes and distances. Each turn is up to five literals, or up to four and a match. A refill
+ * is enough for five literals in the first table, or for a length and a distance. */
+static inline __attribute__((always_inline)) bool run_codes(struct inflate *s, struct window *window, uint8_t **to,
+							    const uint8_t *limit)
+{
+	const uint32_t *literal = s->literal, *distances = s->distance;
 	const uint8_t *end = s->end;
 	struct window w = *window;
 	uint8_t *const from = *to, *out = from;
 	bool sound = true;
 
 	while (out < limit && !inflate_is_over(&w, end)) {
-		uint32_t e;
-
 		inflate_refill(&w);
-		e = literal[w.bits & literal_mask];
+		uint32_t e = literal[w.bits & ((1u << INFLATE_LITERAL_BITS) - 1)];
+
 		if (e & LITERAL) {
-			inflate_consume(&w, e & 0xff);
-			*out++ = (uint8_t)(e >> 16);
-			e = literal[w.bits & literal_mask];
+			e = take_literal(&w, literal, e, out++);
 			if (e & LITERAL) {
-				inflate_consume(&w, e & 0xff);
-				*out++ = (uint8_t)(e >> 16);
-				e = literal[w.bits & literal_mask];
+				e = take_literal(&w, literal, e, out++);
 				if (e & LITERAL) {
-					inflate_consume(&w, e & 0xff);
-					*out++ = (uint8_t)(e >> 16);
-					continue;
+					e = take_literal(&w, literal, e, out++);
+					if (e & LITERAL) {
+						e = take_literal(&w, literal, e, out++);
+						if (e & LITERAL) {
+							inflate_consume(&w, e & 0xff);
+							*out++ = (uint8_t)(e >> 16);
+							continue;
+						}
+					}
 				}
 			}
+			inflate_refill(&w);
 		}
 		if (e & EXCEPTIONAL) { /* a literal has no such bits */
 			if ((e & SECOND_TABLE) == SECOND_TABLE) {
-				inflate_consume(&w, e & 0xff);
-				e = literal[(e >> 16) + (w.bits & ((1u << (e >> 8 & 0xf)) - 1))];
+				e = second_entry(&w, literal, e);
 				if (e & LITERAL) {
 					inflate_consume(&w, e & 0xff);
 					*out++ = (uint8_t)(e >> 16);
@@ -397,27 +425,19 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 				break;
 			}
 		}
-		uint32_t n_code = e >> 8 & 0x1f, n_all = e & 0xff;
-		uint32_t length = (e >> 16) + (uint32_t)(w.bits >> n_code & ((1u << (n_all - n_code)) - 1));
+		uint32_t length = inflate_value(&w, e);
 
-		inflate_consume(&w, n_all);
-		inflate_refill(&w);
-		e = s->distance[w.bits & ((1u << INFLATE_DISTANCE_BITS) - 1)];
+		e = distances[w.bits & ((1u << INFLATE_DISTANCE_BITS) - 1)];
 		if (e & EXCEPTIONAL) {
-			if ((e & SECOND_TABLE) == SECOND_TABLE) {
-				inflate_consume(&w, e & 0xff);
-				e = s->distance[(e >> 16) + (w.bits & ((1u << (e >> 8 & 0xf)) - 1))];
-			}
+			if ((e & SECOND_TABLE) == SECOND_TABLE)
+				e = second_entry(&w, distances, e);
 			if (e & EXCEPTIONAL) {
 				sound = false;
 				break;
 			}
 		}
-		n_code = e >> 8 & 0x1f;
-		n_all = e & 0xff;
-		uint32_t distance = (e >> 16) + (uint32_t)(w.bits >> n_code & ((1u << (n_all - n_code)) - 1));
+		uint32_t distance = inflate_value(&w, e);
 
-		inflate_consume(&w, n_all);
 		if (distance > s->n_out + (size_t)(out - from)) {
 			sound = false;
 			break;
@@ -430,6 +450,30 @@ static bool run_codes(struct inflate *s, struct window *window, uint8_t **to, co
 	return sound && !inflate_is_over(&w, end);
 }
 
+static bool run_codes_plain(struct inflate *s, struct window *w, uint8_t **to, const uint8_t *limit)
+{
+	return run_codes(s, w, to, limit);
+}
+
+/* The same with BMI2's shifts, which need no fixed register. */
+#if defined(__x86_64__)
+__attribute__((target("bmi,bmi2"))) static bool run_codes_bmi2(struct inflate *s, struct window *w, uint8_t **to,
+							       const uint8_t *limit)
+{
+	return run_codes(s, w, to, limit);
+}
+#endif
+
+static bool (*run_codes_best(bool plain))(struct inflate *, struct window *, uint8_t **, const uint8_t *)
+{
+	(void)plain;
+#if defined(__x86_64__)
+	if (!plain && __builtin_cpu_supports("bmi2"))
+		return run_codes_bmi2;
+#endif
+	return run_codes_plain;
+}
+
 void inflate_begin_raw(struct inflate *s, const uint8_t *stream, size_t n)
 {
 	s->next = stream;
@@ -440,6 +484,7 @@ void inflate_begin_raw(struct inflate *s, const uint8_t *stream, size_t n)
 	s->last = false;
 	s->n_out = 0;
 	s->n_blocks = 0;
+	s->plain = false;
 }
 
 enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n)
@@ -466,7 +511,7 @@ enum inflate_outcome inflate_run(struct inflate *s, uint8_t **out, uint8_t *limi
 		else if (s->state == INFLATE_IN_STORED)
 			sound = copy_stored(s, &w, out, limit);
 		else
-			sound = run_codes(s, &w, out, limit);
+			sound = run_codes_best(s->plain)(s, &w, out, limit);
 		s->n_out += (size_t)(*out - before);
 	}
 	s->next = w.next;

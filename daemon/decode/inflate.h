@@ -11,7 +11,7 @@
 
 enum {
 	INFLATE_WINDOW = 1 << 15, /* of bytes before the next one: the caller keeps them in place */
-	INFLATE_SLACK = 258 + 32, /* writable bytes after the caller's limit */
+	INFLATE_SLACK = 258 + 40, /* writable bytes after the caller's limit */
 	INFLATE_PAD_BYTES = 64,   /* readable bytes after the stream */
 	INFLATE_LITERAL_BITS = 11,
 	INFLATE_DISTANCE_BITS = 8,
@@ -35,6 +35,7 @@ struct inflate {
 	uint32_t stored; /* bytes left of a stored block */
 	uint64_t n_out;  /* bytes so far: how far back a distance may reach */
 	uint64_t n_blocks;
+	bool plain; /* use what runs on every processor; false after inflate_begin */
 	uint32_t literal[INFLATE_LITERAL_ENTRIES];
 	uint32_t distance[INFLATE_DISTANCE_ENTRIES];
 };

@@ -6,7 +6,11 @@
  * writes again. */
 #include "decode/png-filters.h"
 
+#include <stdbool.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -99,6 +103,77 @@ INLINE void undo_paeth(const uint8_t *in, const uint8_t *above, uint8_t *row, si
 	}
 }
 
+/* The same in fewer steps from one pixel to the next, which is what the time goes into. */
+#if defined(__x86_64__)
+#define SSE41 __attribute__((target("sse4.1")))
+
+SSE41 INLINE __m128i load_words(const uint8_t *p, unsigned pixel_bytes)
+{
+	uint64_t eight = 0;
+	uint32_t four;
+
+	if (pixel_bytes > 4) {
+		memcpy(&eight, p, sizeof(eight));
+		return _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)eight));
+	}
+	memcpy(&four, p, sizeof(four));
+	return _mm_cvtepu8_epi16(_mm_cvtsi32_si128((int)four));
+}
+
+SSE41 INLINE void undo_paeth_sse41(const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n,
+				   unsigned pixel_bytes)
+{
+	const __m128i byte = _mm_set1_epi16(255);
+	__m128i left = _mm_setzero_si128(), corner = left;
+
+	for (size_t i = 0; i < n; i += pixel_bytes) {
+		__m128i up = load_words(above + i, pixel_bytes), rise = _mm_sub_epi16(up, corner);
+		__m128i to_left = _mm_abs_epi16(rise), to_up = _mm_abs_epi16(_mm_sub_epi16(left, corner));
+		__m128i to_corner = _mm_abs_epi16(_mm_add_epi16(left, _mm_sub_epi16(rise, corner)));
+		__m128i least = _mm_min_epi16(_mm_min_epi16(to_left, to_up), to_corner);
+		__m128i best = _mm_blendv_epi8(corner, up, _mm_cmpeq_epi16(least, to_up));
+
+		best = _mm_blendv_epi8(best, left, _mm_cmpeq_epi16(least, to_left));
+		left = _mm_and_si128(_mm_add_epi16(best, load_words(in + i, pixel_bytes)), byte);
+		__m128i packed = _mm_packus_epi16(left, left);
+		if (pixel_bytes <= 4)
+			_mm_storeu_si32(row + i, packed);
+		else
+			_mm_storel_epi64((__m128i *)(void *)(row + i), packed);
+		corner = up;
+	}
+}
+
+SSE41 static void paeth_sse41(const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n, unsigned pixel_bytes)
+{
+	switch (pixel_bytes) {
+	case 3:
+		undo_paeth_sse41(in, above, row, n, 3);
+		break;
+	case 4:
+		undo_paeth_sse41(in, above, row, n, 4);
+		break;
+	default:
+		undo_paeth_sse41(in, above, row, n, pixel_bytes);
+	}
+}
+
+static bool has_sse41(void)
+{
+	return __builtin_cpu_supports("sse4.1");
+}
+#else
+static bool has_sse41(void)
+{
+	return false;
+}
+
+static void paeth_sse41(const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n, unsigned pixel_bytes)
+{
+	undo_paeth(in, above, row, n, pixel_bytes);
+}
+#endif
+
 INLINE void undo(unsigned filter, const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n, unsigned pixel_bytes)
 {
 	switch (filter) {
@@ -119,8 +194,8 @@ INLINE void undo(unsigned filter, const uint8_t *in, const uint8_t *above, uint8
 	}
 }
 
-void png_unfilter(unsigned filter, const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n,
-		  unsigned pixel_bytes)
+void png_unfilter_plain(unsigned filter, const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n,
+			unsigned pixel_bytes)
 {
 	switch (pixel_bytes) {
 	case 1:
@@ -141,4 +216,13 @@ void png_unfilter(unsigned filter, const uint8_t *in, const uint8_t *above, uint
 	default:
 		undo(filter, in, above, row, n, 8);
 	}
+}
+
+void png_unfilter(unsigned filter, const uint8_t *in, const uint8_t *above, uint8_t *row, size_t n,
+		  unsigned pixel_bytes)
+{
+	if (filter == 4 && has_sse41())
+		paeth_sse41(in, above, row, n, pixel_bytes);
+	else
+		png_unfilter_plain(filter, in, above, row, n, pixel_bytes);
 }

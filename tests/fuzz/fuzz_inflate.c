@@ -24,6 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 	memcpy(stream, bytes, n);
 	memset(stream + n, 0, INFLATE_PAD_BYTES);
 	r = inflate_begin(&s, stream, n);
+	s.plain = n % 2;
 	while (r == INFLATE_MORE && out < ours + MAX_OUT) {
 		size_t room = (size_t)(ours + MAX_OUT - out);
 

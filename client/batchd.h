@@ -360,6 +360,9 @@ uint64_t batchd_order(uint64_t order, const uint64_t *indices, uint32_t n);
  * BATCHD_AGAIN: enough for now, take a batch first. batchd_push_end: this epoch has no more batches. */
 int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n);
 int batchd_push_end(struct batchd_loader *l);
+/* own_batches: the trainer begins (1) or ends (0) to choose indices, for the daemon's statistics: the time in between
+ * counts as waiting for the order. Costs no system call. */
+void batchd_sampling(struct batchd_loader *l, int begins);
 
 /* The next batch. Returns BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed), or an error. BATCHD_FOREVER: no
  * limit. BATCHD_UNTIL_SIGNAL: no limit, but BATCHD_AGAIN when a signal handler has run, and at the latest about once a

@@ -1,4 +1,5 @@
 /* A trainer's own batches: pushed to the daemon, and kept until they come back. */
+#include "clock.h"
 #include "loader.h"
 #include "pending.h"
 #include "reconnect.h"
@@ -58,4 +59,13 @@ int batchd_push_end(struct batchd_loader *l)
 	int r = loader_enter(l);
 
 	return r < 0 ? r : loader_leave(l, push_end(l));
+}
+
+void batchd_sampling(struct batchd_loader *l, int begins)
+{
+	if (loader_enter(l) < 0)
+		return;
+	if (l->link)
+		link_note_state(l->link, begins ? RING_ORDERS : RING_BUSY, clock_now_ns());
+	(void)loader_leave(l, 0);
 }

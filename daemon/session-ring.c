@@ -96,8 +96,13 @@ void session_ring_collect(struct session *s)
 void session_ring_read_clock(struct session *s, uint64_t now_ns)
 {
 	struct trainer_waits *told = &s->consumer.clock.told;
-	if (s->ring.page)
-		told->known = ring_clock_read(&s->ring, now_ns, &told->wait_ns, &told->idle_ns);
+	struct ring_times t;
+	if (!s->ring.page)
+		return;
+	bool known = ring_clock_read(&s->ring, now_ns, &t);
+	*told = (struct trainer_waits){
+		.wait_ns = t.wait_ns, .idle_ns = t.idle_ns, .order_ns = t.order_ns, .known = known
+	};
 }
 
 void session_ring_look(struct consumer *c)

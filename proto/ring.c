@@ -228,15 +228,18 @@ void ring_clock_move(struct ring *r, enum ring_state to, uint64_t now_ns)
 		ring_clock_grow(&c->wait_ns, ns);
 	else if (from == RING_IDLE)
 		ring_clock_grow(&c->idle_ns, ns);
+	else if (from == RING_ORDERS)
+		ring_clock_grow(&c->order_ns, ns);
 }
 
-bool ring_clock_read(const struct ring *r, uint64_t now_ns, uint64_t *wait_ns, uint64_t *idle_ns)
+bool ring_clock_read(const struct ring *r, uint64_t now_ns, struct ring_times *t)
 {
 	const struct ring_clock *c = &r->page->clock;
 	enum ring_state state = ring_clock_state(r);
 	uint64_t since = ring_clock_get(&c->since_ns), ns = now_ns > since ? now_ns - since : 0;
 
-	*wait_ns = ring_clock_get(&c->wait_ns) + (state == RING_WAITS ? ns : 0);
-	*idle_ns = ring_clock_get(&c->idle_ns) + (state == RING_IDLE ? ns : 0);
+	t->wait_ns = ring_clock_get(&c->wait_ns) + (state == RING_WAITS ? ns : 0);
+	t->idle_ns = ring_clock_get(&c->idle_ns) + (state == RING_IDLE ? ns : 0);
+	t->order_ns = ring_clock_get(&c->order_ns) + (state == RING_ORDERS ? ns : 0);
 	return since != 0;
 }

@@ -43,13 +43,15 @@ struct ring_lane {
 enum ring_state {
 	RING_IDLE,  /* it has asked for nothing: before its first batch, and after an epoch's end */
 	RING_WAITS, /* it has asked for a batch that was not there */
-	RING_BUSY   /* it has been given a batch */
+	RING_BUSY,  /* it has been given a batch */
+	RING_ORDERS /* it chooses the indices of its own batches, which keeps it from its work as waiting does */
 };
 
 /* How the trainer has spent its time, for statistics only. The client writes it, with CLOCK_MONOTONIC. */
 struct ring_clock {
 	_Alignas(64) _Atomic uint64_t since_ns; /* when the present state began; 0: the client has not begun */
 	_Atomic uint64_t wait_ns, idle_ns;      /* in earlier states, in all */
+	_Atomic uint64_t order_ns;              /* likewise */
 	_Atomic uint32_t state;                 /* enum ring_state */
 };
 
@@ -125,9 +127,12 @@ bool ring_wake_client(struct ring *r);
 /* The client's loader thread: the trainer is in another state from now_ns on. */
 void ring_clock_move(struct ring *r, enum ring_state to, uint64_t now_ns);
 enum ring_state ring_clock_state(const struct ring *r);
-/* The daemon: how long the trainer has waited and has been idle, up to now_ns. The times are read one by one while the
+struct ring_times {
+	uint64_t wait_ns, idle_ns, order_ns;
+};
+/* The daemon: how long the trainer has been in these states, up to now_ns. The times are read one by one while the
  * client may write them, and the client may write anything: they are for statistics. False: it has not begun. */
-bool ring_clock_read(const struct ring *r, uint64_t now_ns, uint64_t *wait_ns, uint64_t *idle_ns);
+bool ring_clock_read(const struct ring *r, uint64_t now_ns, struct ring_times *t);
 
 /* The daemon is about to sleep. After this call it looks once more at ring_untaken(batches) and
  * ring_waiting_entries(releases). wake_at 0: it need not be woken. */

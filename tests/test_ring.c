@@ -308,22 +308,26 @@ END_TEST
 
 START_TEST(test_the_clock_counts_each_state_once)
 {
-	/* Idle from 10 to 20, waiting to 50, busy to 60, waiting to 65, and then busy; whatever the moment of the look. */
-	uint64_t wait = 1, idle = 1;
-	ck_assert(!ring_clock_read(&ours, 5, &wait, &idle));
+	/* Idle from 10 to 20, waiting to 50, busy to 60, choosing indices to 62, waiting to 67, and then busy; whatever the
+	 * moment of the look. */
+	struct ring_times t;
+	ck_assert(!ring_clock_read(&ours, 5, &t));
 	ring_clock_move(&theirs, RING_IDLE, 10);
-	ck_assert(ring_clock_read(&ours, 15, &wait, &idle));
-	ck_assert(wait == 0 && idle == 5);
+	ck_assert(ring_clock_read(&ours, 15, &t));
+	ck_assert(t.wait_ns == 0 && t.idle_ns == 5 && t.order_ns == 0);
 	ring_clock_move(&theirs, RING_WAITS, 20);
-	ring_clock_read(&ours, 30, &wait, &idle);
-	ck_assert(wait == 10 && idle == 10);
+	ring_clock_read(&ours, 30, &t);
+	ck_assert(t.wait_ns == 10 && t.idle_ns == 10);
 	ring_clock_move(&theirs, RING_BUSY, 50);
-	ring_clock_move(&theirs, RING_WAITS, 60);
-	ring_clock_move(&theirs, RING_BUSY, 65);
-	ring_clock_read(&ours, 1000, &wait, &idle);
-	ck_assert(wait == 35 && idle == 10);
-	ring_clock_read(&ours, 3, &wait, &idle); /* a look from before does not go below zero */
-	ck_assert(wait == 35 && idle == 10);
+	ring_clock_move(&theirs, RING_ORDERS, 60);
+	ring_clock_read(&ours, 61, &t);
+	ck_assert(t.wait_ns == 30 && t.order_ns == 1);
+	ring_clock_move(&theirs, RING_WAITS, 62);
+	ring_clock_move(&theirs, RING_BUSY, 67);
+	ring_clock_read(&ours, 1000, &t);
+	ck_assert(t.wait_ns == 35 && t.idle_ns == 10 && t.order_ns == 2);
+	ring_clock_read(&ours, 3, &t); /* a look from before does not go below zero */
+	ck_assert(t.wait_ns == 35 && t.idle_ns == 10 && t.order_ns == 2);
 }
 END_TEST
 

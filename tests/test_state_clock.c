@@ -195,9 +195,26 @@ START_TEST(test_a_trainer_that_lies_fills_its_own_time_only)
 	for (uint64_t k = 2; k < 40; k++) {
 		trainer.told.wait_ns = k % 3 ? k * S * 1000 : 0;
 		trainer.told.idle_ns = k % 2 ? UINT64_MAX - k : k;
+		trainer.told.order_ns = k % 5 ? k * S / 2 : UINT64_MAX;
 		trainer_clock_add(&trainer, k * S, NULL, NULL);
 		ck_assert_uint_eq(sum(trainer.states.total_ns), (k - 1) * S);
 	}
+}
+END_TEST
+
+START_TEST(test_a_sampler_of_the_trainer_is_the_order)
+{
+	/* Whatever else is short meanwhile, and beside waiting and idle time. */
+	trainer.shortage = SHORTAGE_PEER;
+	trainer.told.order_ns = 2 * S;
+	trainer.told.wait_ns = S;
+	trainer.told.idle_ns = S;
+	trainer_clock_add(&trainer, 6 * S, NULL, NULL);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_ORDER], 2 * S);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_PEER], S);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_IDLE], S);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_BUSY], S);
+	ck_assert_int_eq(trainer.state, CLOCK_ORDER);
 }
 END_TEST
 
@@ -245,6 +262,7 @@ int main(void)
 	tcase_add_test(t, test_memory_is_not_the_limit_while_all_processors_work);
 	tcase_add_test(t, test_the_cost_of_recent_rows_counts);
 	tcase_add_test(t, test_a_trainer_that_lies_fills_its_own_time_only);
+	tcase_add_test(t, test_a_sampler_of_the_trainer_is_the_order);
 	tcase_add_test(t, test_a_trainer_that_has_not_told_is_idle);
 	tcase_add_test(t, test_a_producer_is_slow_only_while_it_is_asked);
 	suite_add_tcase(s, t);

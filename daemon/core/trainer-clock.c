@@ -134,6 +134,8 @@ void trainer_clock_add(struct trainer_clock *c, uint64_t now_ns, const struct po
 	uint64_t all = now_ns > since ? now_ns - since : 0;
 	uint64_t wait_ns = news(c->told.wait_ns, &c->counted.wait_ns, all);
 	ns[CLOCK_IDLE] = c->told.known ? news(c->told.idle_ns, &c->counted.idle_ns, all - wait_ns) : all;
+	uint64_t order_ns =
+		c->told.known ? news(c->told.order_ns, &c->counted.order_ns, all - wait_ns - ns[CLOCK_IDLE]) : 0;
 	switch (c->told.known ? c->shortage : SHORTAGE_NONE) {
 	case SHORTAGE_NONE: /* the hand-over */
 		break;
@@ -159,8 +161,9 @@ void trainer_clock_add(struct trainer_clock *c, uint64_t now_ns, const struct po
 		ns[CLOCK_MEMORY] = wait_ns;
 		break;
 	}
+	ns[CLOCK_ORDER] += order_ns;
 	state_clock_add(&c->states, now_ns, ns);
-	ns[CLOCK_BUSY] = all - least(all, wait_ns + ns[CLOCK_IDLE]);
+	ns[CLOCK_BUSY] = all - least(all, wait_ns + ns[CLOCK_IDLE] + order_ns);
 	for (int i = c->state = CLOCK_BUSY; i < CLOCK_N_STATES; i++)
 		c->state = ns[i] > ns[c->state] ? (enum clock_state)i : c->state;
 }

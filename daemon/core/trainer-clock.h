@@ -26,9 +26,9 @@ enum shortage {
 	SHORTAGE_MEMORY,   /* a slot, which no other trainer keeps */
 };
 
-/* How long the trainer has waited, and has asked for nothing, since it attached. */
+/* How long the trainer has waited, has asked for nothing, and has chosen indices of its own, since it attached. */
 struct trainer_waits {
-	uint64_t wait_ns, idle_ns;
+	uint64_t wait_ns, idle_ns, order_ns;
 	bool known; /* false: it has not told yet, which counts as idle */
 };
 

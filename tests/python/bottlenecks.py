@@ -173,6 +173,29 @@ def slow_producer(place, seconds=2.0):
         producer.stop()
 
 
+class Hesitant:
+    """A sampler that takes 0.05 s for each list of indices."""
+
+    def __len__(self):
+        return 200
+
+    def __iter__(self):
+        for i in range(200):
+            time.sleep(0.05)
+            yield list(range(16 * i, 16 * i + 16))
+
+
+def slow_order(place, seconds=2.0):
+    place.start()
+    options = {k: v for k, v in ROWS.items() if k not in ("shuffle", "batch_size")}
+    with batchd.DataLoader(**options, batch_size=16, batch_sampler=Hesitant()) as loader:
+        deadline = time.monotonic() + seconds
+        for _ in loader:
+            if time.monotonic() > deadline:
+                break
+        return loader.verdict("since_start")
+
+
 # How each is made, the cause to be named, and the least part of the trainer's time that has to be given to it.
 ALL = {
     "slow disk": (slow_disk, "read", 0.8),
@@ -183,6 +206,7 @@ ALL = {
     "stalled rank": (stalled_rank, "peer", 0.8),
     "small budget": (small_budget, "memory", 0.5),
     "slow producer": (slow_producer, "producer", 0.8),
+    "slow order": (slow_order, "order", 0.8),
 }
 
 

@@ -187,12 +187,11 @@ class OwnEpoch(Epoch):
         loader = self._loader
         while True:
             if self._held_back is None:
-                batch = next(self._batches, None)
-                if batch is None:
+                self._held_back = self._draw()
+                if self._held_back is None:
                     self._all_pushed = True
                     _lib.push_end(loader._handle)
                     return
-                self._held_back = self._indices(batch)
             buffer = self._held_back
             code = _lib.push(loader._handle, ctypes.addressof(buffer), len(buffer))
             if code == _lib.AGAIN:
@@ -200,6 +199,15 @@ class OwnEpoch(Epoch):
             if code < 0:
                 loader._raise(code)
             self._held_back = None
+
+    def _draw(self):
+        """The sampler's next indices; None: it has no more. The time counts as the order's, not as the trainer's."""
+        _lib.sampling(self._loader._handle, 1)
+        try:
+            batch = next(self._batches, None)
+            return None if batch is None else self._indices(batch)
+        finally:
+            _lib.sampling(self._loader._handle, 0)
 
     def _indices(self, batch):
         loader = self._loader

@@ -328,6 +328,7 @@ start = _function(
 )
 push = _function("push", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32)
 push_end = _function("push_end", ctypes.c_int, Loader)
+sampling = _function("sampling", None, Loader, ctypes.c_int)
 join = _function("join", ctypes.c_int, Loader, ctypes.c_int, ctypes.POINTER(Position), ctypes.c_int)
 next = _function("next", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int)
 release = _function(

@@ -51,7 +51,7 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-protot
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
-PKGS := libuv libprotobuf-c libjpeg libpng zlib libwebp libwebpdemux yaml-0.1 jansson libxxhash
+PKGS := libuv libprotobuf-c libjpeg libpng zlib libzstd libwebp libwebpdemux yaml-0.1 jansson libxxhash
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 # STATIC_DEPS=1 links everything but the C library from archives. What it then has in it is in the linker's maps (client/python/wheel/linked.py).
 # Of libgd only drawing and PNG are used, so what its other formats would need is left out.

@@ -19,7 +19,9 @@ int tar_open(const struct dataset_source *source, const char *rest, struct datas
 
 int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	static const struct packed_format format = { .kind = "mds", .ending = ".mds", .scan = mds_scan };
+	static const struct packed_format format = {
+		.kind = "mds", .ending = ".mds", .scan = mds_scan, .may_be_compressed = true
+	};
 
 	return packed_open(&format, source, rest, out, err);
 }

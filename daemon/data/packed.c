@@ -16,6 +16,7 @@
 #include "data/cache-dir.h"
 #include "data/class-folders.h"
 #include "data/column-fields.h"
+#include "data/compressed.h"
 #include "data/fingerprint.h"
 #include "data/member-spec.h"
 #include "data/shards.h"
@@ -328,7 +329,9 @@ static int scan_shard(struct opening *o, struct members *m, uint32_t i, const st
 static int packed_scan(struct opening *o, struct extents_builder *b, int fd, const char *name, uint32_t i,
 		       const struct shard_stamp *stamp)
 {
-	struct shard_reader reader = { .fd = fd,
+	const struct shard_content *content = shards_content(&o->packed->shards, i);
+	struct shard_reader reader = { .fd = content ? -1 : fd,
+				       .bytes = content ? content->bytes : NULL,
 				       .n_bytes = stamp->n_bytes,
 				       .name = name,
 				       .err = o->err,
@@ -357,14 +360,26 @@ static bool packed_is_racy(const struct opening *o, const struct shard_stamp *st
 	return stamp->ctime_ns + step > now;
 }
 
+static int add_shard(struct opening *o, struct extents_builder *b, uint32_t i, int fd, const struct shard_stamp *stamp)
+{
+	const char *name = shard_names_path(&o->packed->shards.names, i);
+	uint32_t old = find_old(o, b, i, name, stamp);
+	int r = extents_add_shard(b, name, stamp);
+	char path[400];
+
+	shards_path(&o->packed->shards, i, path, sizeof(path));
+	if (r) {
+		return packed_no_room(o, r);
+	}
+	return old != UINT32_MAX ? copy_old(o, b, old) : packed_scan(o, b, fd, path, i, stamp);
+}
+
 static int index_shard(struct opening *o, struct extents_builder *b, uint32_t i)
 {
 	struct shards *s = &o->packed->shards;
-	const char *name = shard_names_path(&s->names, i);
-	char path[400];
 	struct shard_stamp stamp;
 	struct stat st;
-	uint32_t old;
+	uint64_t n_bytes;
 	bool is_kept;
 	int fd = shards_open(s, i, &st, &is_kept, o->err), r;
 
@@ -374,11 +389,10 @@ static int index_shard(struct opening *o, struct extents_builder *b, uint32_t i)
 	shards_note(s, fd, &st);
 	stamp = shard_stamp_of(&st);
 	o->racy = o->racy || packed_is_racy(o, &stamp);
-	old = find_old(o, b, i, name, &stamp);
-	shards_path(s, i, path, sizeof(path));
-	r = extents_add_shard(b, name, &stamp);
-	r = r ? packed_no_room(o, r) : old != UINT32_MAX ? copy_old(o, b, old) : packed_scan(o, b, fd, path, i, &stamp);
-	o->n_done += stamp.n_bytes;
+	n_bytes = stamp.n_bytes;
+	r = o->format->may_be_compressed ? compressed_load(s, i, fd, &stamp, o->err) : 0;
+	r = r ? r : add_shard(o, b, i, fd, &stamp);
+	o->n_done += n_bytes;
 	packed_report(o, o->n_done, false);
 	if (!is_kept) {
 		close(fd);

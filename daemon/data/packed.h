@@ -11,6 +11,7 @@ struct packed_format {
 	bool is_archive;    /* of files in folders, stored or deflated: zip */
 	/* Gives the members of the shard in m->reader to `m`, to its end. 0 or negative errno with the reader's err. */
 	int (*scan)(struct members *m);
+	bool may_be_compressed; /* as a whole, by zstd: a shard is then kept in memory as it is unpacked */
 	/* An index in a file beside the shard, from which the same members come; NULL: the format has none. `fits` compares it
 	 * with the shard in `r`; false: `why` says what is wrong with it. */
 	const char *index_ending;

@@ -245,6 +245,15 @@ static int shard_names_add_matches(struct expansion *x, DIR *d, const char *fold
 	return r;
 }
 
+const char *const shard_names_compressed[] = { ".zstd", ".zst", ".gz", ".bz2", ".br", ".snappy", NULL };
+
+static bool is_mds(const char *pattern)
+{
+	size_t n = strlen(pattern);
+
+	return n >= 4 && strcmp(pattern + n - 4, ".mds") == 0;
+}
+
 static int add_wildcard(struct expansion *x, const char *path, const char *last)
 {
 	struct shard_names *names = x->names;
@@ -277,6 +286,13 @@ static int add_wildcard(struct expansion *x, const char *path, const char *last)
 		return r;
 	}
 	r = shard_names_add_matches(x, d, folder, last);
+	for (unsigned k = 0; !r && names->n == before && is_mds(last) && shard_names_compressed[k]; k++) {
+		char longer[PATH_BYTES];
+
+		snprintf(longer, sizeof(longer), "%.1000s%s", last, shard_names_compressed[k]);
+		rewinddir(d);
+		r = shard_names_add_matches(x, d, folder, longer);
+	}
 	closedir(d);
 	return r || names->n > before ? r
 				      : dataset_fail(x->err, DATASET_E_NOT_FOUND, -ENOENT,

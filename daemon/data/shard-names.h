@@ -35,6 +35,11 @@ struct shard_names {
  * the caller finishes *out in either case. */
 int shard_names_open(const struct dataset_source *source, const char *rest, const char *ending, struct shard_names *out,
 		     struct dataset_error *err);
+/* What streaming adds to the names of shards that it writes with a compression, NULL at the end. A pattern "*.mds" that
+ * matches no file matches these. The first are zstd's. */
+extern const char *const shard_names_compressed[];
+enum { SHARD_NAMES_N_ZSTD = 2 };
+
 void shard_names_finish(struct shard_names *names);
 
 static inline const char *shard_names_path(const struct shard_names *names, uint32_t i)

@@ -14,7 +14,7 @@
 #include "util/closing.h"
 #include "util/size.h"
 
-enum { TRAIT_BITS = 3, MAX_KEPT = 4096 };
+enum { TRAIT_BITS = 3, MAX_KEPT = 4096, PAD_BYTES = 64 };
 
 /* Descriptors kept by all packed data sets; the limit of open files is per process, and so is this count. */
 static atomic_int n_kept;
@@ -81,6 +81,10 @@ void shards_finish(struct shards *s)
 		}
 		atomic_fetch_sub(&n_kept, 1);
 	}
+	for (size_t i = 0; s->contents && i < s->names.n; i++) {
+		free(s->contents[i].bytes);
+	}
+	free(s->contents);
 	free(s->fds);
 	shard_names_finish(&s->names);
 	*s = (struct shards){ 0 };
@@ -88,7 +92,55 @@ void shards_finish(struct shards *s)
 
 uint64_t shards_memory_bytes(const struct shards *s)
 {
-	return s->names.n * sizeof(*s->fds) + s->names.capacity * sizeof(*s->names.list) + s->names.text.capacity;
+	uint64_t sum =
+		s->names.n * sizeof(*s->fds) + s->names.capacity * sizeof(*s->names.list) + s->names.text.capacity;
+
+	for (size_t i = 0; s->contents && i < s->names.n; i++) {
+		sum += sizeof(*s->contents) + s->contents[i].n_bytes;
+	}
+	return sum;
+}
+
+int shards_hold(struct shards *s, uint32_t i, uint8_t *bytes, size_t n_bytes)
+{
+	int r = s->contents ? 0 : meter_take(s->names.meter, s->names.n * sizeof(*s->contents));
+
+	if (r) {
+		return r;
+	}
+	s->contents = s->contents ? s->contents : calloc(s->names.n, sizeof(*s->contents));
+	if (!s->contents) {
+		return -ENOMEM;
+	}
+	s->contents[i] = (struct shard_content){ bytes, n_bytes };
+	return 0;
+}
+
+const struct shard_content *shards_content(const struct shards *s, uint32_t i)
+{
+	return s->contents && s->contents[i].bytes ? &s->contents[i] : NULL;
+}
+
+/* A content is what the file was when it was opened, whatever becomes of the file. */
+static int read_content(const struct shard_content *c, const struct shard_stamp *stamp, uint64_t at, size_t n,
+			struct file_bytes *out, struct dataset_error *err)
+{
+	if (at > c->n_bytes || n > c->n_bytes - at) {
+		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "a sample beyond its shard's end");
+	}
+	if (n > FILE_MAX_BYTES) {
+		return dataset_fail(err, DATASET_E_BAD_DATA, -EFBIG, "a sample of more than 256 MiB");
+	}
+	if (file_bytes_reserve(out, n)) {
+		return -ENOMEM;
+	}
+	memcpy(out->data, c->bytes + at, n);
+	memset(out->data + n, 0, PAD_BYTES);
+	out->n_bytes = n;
+	out->dev = stamp->dev;
+	out->ino = stamp->ino;
+	out->mtime_ns = stamp->mtime_ns;
+	return 0;
 }
 
 void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size)
@@ -261,10 +313,14 @@ int shards_read(struct shards *s, uint32_t i, const struct shard_stamp *stamp, e
 		struct file_bytes *out, struct dataset_error *err)
 {
 	int packed = atomic_load_explicit(&s->fds[i], memory_order_acquire), fd, r;
+	const struct shard_content *content = shards_content(s, i);
 	unsigned traits = 0;
 	struct stat st;
 	bool is_kept;
 
+	if (content) {
+		return read_content(content, stamp, at, n, out, err);
+	}
 	if (how == READ_NOWAIT) {
 		fd = packed ? shards_unpack(packed, &traits) : -1;
 		return traits & DIR_LOCAL ? read_and_check(s, i, fd, stamp, how, at, n, out, err) : -EAGAIN;
@@ -291,6 +347,9 @@ int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *st
 
 	if (b->ino != stamp->ino || b->dev != stamp->dev || b->mtime_ns != stamp->mtime_ns) {
 		return 0;
+	}
+	if (shards_content(s, i)) {
+		return 1;
 	}
 	if (packed) {
 		fd = shards_unpack(packed, &traits);

@@ -16,6 +16,11 @@ struct shards {
 	unsigned root_traits[SHARDS_MAX_ROOTS];
 	unsigned any_mount; /* DIR_ANY_MOUNT, as in a tree */
 	uint64_t server;    /* as dataset_server; see shards_note */
+	/* Of each shard that is compressed as a whole: its content, in memory. NULL: there are none. */
+	struct shard_content {
+		uint8_t *bytes;
+		size_t n_bytes;
+	} *contents;
 };
 
 /* Takes the names. 0 or -ENOMEM or the meter's error; the caller finishes *s in either case. */
@@ -37,6 +42,13 @@ int shards_open_beside(const struct shards *s, uint32_t i, const char *ending, s
 /* A descriptor of the shard for reading, and its state. is_kept: it stays the shard's; otherwise the caller closes it.
  * May wait. Negative errno with err, which names the shard. */
 int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, struct dataset_error *err);
+
+/* While the data set is opened: from now on the shard is read from these bytes, which are malloc'ed and become the
+ * shards'. 0 or -ENOMEM or the meter's error; the bytes stay the caller's then. */
+int shards_hold(struct shards *s, uint32_t i, uint8_t *bytes, size_t n_bytes);
+
+/* The bytes of a shard that is held so; NULL: it is a file. */
+const struct shard_content *shards_content(const struct shards *s, uint32_t i);
 
 /* While the data set is opened, for each shard: notes whether a server answers for it. */
 void shards_note(struct shards *s, int fd, const struct stat *st);

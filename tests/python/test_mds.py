@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -166,7 +167,7 @@ def test_pixels_are_those_of_the_files(daemon, samples, tmp_path):
     [
         (lambda b: b[:-3], "does not lie inside the shard: cut short?"),
         (lambda b: b[:3], "the shard ends in the middle"),
-        (lambda b: b"\x28\xb5\x2f\xfd" + b[4:], "compressed by zstd"),
+        (lambda b: b"\x28\xb5\x2f\xfd" + b[4:], "zstd finds no whole frame"),
         (lambda b: b"\xff\xff\xff\xff" + b[4:], "not an MDS shard"),
         (lambda b: b[:4] + b"\0\0\0\0" + b[8:], "not an MDS shard"),
         (lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "not an MDS shard"),
@@ -180,7 +181,7 @@ def test_damaged_shards_are_refused_by_name(tmp_path, change, words):
     shard(tmp_path / "a.mds", COLUMNS, some(3))
     (tmp_path / "a.mds").write_bytes(change((tmp_path / "a.mds").read_bytes()))
     text = refusal(f"mds:{tmp_path}/a.mds")
-    assert f"{tmp_path}/a.mds, byte" in text and words in text
+    assert re.search(rf"{tmp_path}/a.mds(, byte|:)", text) and words in text
 
 
 def test_pickled_columns_are_refused_by_name(tmp_path):

@@ -28,7 +28,7 @@ from daemons import REPO
 STRANGER = 54321  # no user of this number in any database
 EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
 # The libraries in it, by the names of Debian's sources; whatever else comes is a decision, made in linked.py.
-LINKED = {"jansson", "libgd2", "libjpeg-turbo", "libpng1.6", "libuv1", "libwebp", "libyaml", "protobuf-c"}
+LINKED = {"jansson", "libgd2", "libjpeg-turbo", "libpng1.6", "libuv1", "libwebp", "libyaml", "libzstd", "protobuf-c"}
 LINKED |= {"libmicrohttpd", "librandom123", "xxhash", "zlib"}
 
 FIRST_BATCH = """

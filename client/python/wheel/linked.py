@@ -27,6 +27,7 @@ LICENCES = {
     "libuv1": "MIT",
     "libwebp": "BSD-3-Clause",
     "libyaml": "MIT",
+    "libzstd": "BSD-3-Clause",
     "protobuf-c": "BSD-2-Clause",
     "librandom123": "BSD-3-Clause",
     "xxhash": "BSD-2-Clause",

@@ -111,6 +111,9 @@ enum batchd_event {
 	                           * was lost */
 };
 
+/* Added to the window in batchd_options.shuffle. */
+#define BATCHD_SHUFFLE_RESAMPLED (1 << 30)
+
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 struct batchd_options {
 	size_t size_bytes;
@@ -142,7 +145,8 @@ struct batchd_options {
 	uint64_t seed;
 	uint64_t incarnation; /* of the job; a higher one ends every session of a lower one */
 	int shuffle;          /* 0, 1, or from 2 on the size of a window: shards come in a random order, and samples at
-	                            * random from a window of so many that moves over them */
+	                            * random from a window of so many that moves over them. BATCHD_SHUFFLE_RESAMPLED
+	                            * and a window: shards are drawn with replacement */
 	int drop_last;        /* boolean */
 	int apply_exif;       /* turn images upright */
 	int own_batches;      /* the trainer sends its index batches with batchd_push. A sample that they name more

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/plan.h"
 #include "data/endings.h"
 #include "util/closing.h"
 #include "util/container.h"
@@ -76,10 +77,11 @@ static bool lacks_fields(struct opening *o, const struct loader_spec *spec)
 /* A window moves over samples in their order, which the list of a blend with weights does not have. */
 static bool cannot_order(struct opening *o, const struct loader_spec *spec)
 {
-	if (spec->shuffle <= 1 || !dataset_blend(o->recipe.dataset))
+	if (spec->shuffle <= 1 || plan_is_resampled(spec->shuffle) || !dataset_blend(o->recipe.dataset))
 		return false;
 	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "shuffle",
-		     "a window does not go with weights: shuffle a blend with weights as a whole (shuffle=True)");
+		     "a window does not go with weights: shuffle a blend with weights as a whole (shuffle=True), or "
+		     "draw its shards by weight (shuffle=\"resampled\")");
 	return true;
 }
 

@@ -13,6 +13,7 @@
 #include "clock-status.h"
 #include "core/device-slab.h"
 #include "core/loader.h"
+#include "core/plan.h"
 #include "data/sample-cache.h"
 #include "job.h"
 #include "pin-status.h"
@@ -307,7 +308,8 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	if (spec->share)
 		set_text(o, "policy", group_policy_name(spec->policy));
 	daemon_status_set(o, "shuffle", json_boolean(spec->shuffle));
-	daemon_status_set(o, "shuffle_window", json_integer(spec->shuffle > 1 ? spec->shuffle : 0));
+	daemon_status_set(o, "shuffle_window", json_integer(spec->shuffle > 1 ? spec->shuffle % PLAN_RESAMPLED : 0));
+	daemon_status_set(o, "resampled", json_boolean(plan_is_resampled(spec->shuffle)));
 	daemon_status_set(o, "drop_last", json_boolean(spec->drop_last));
 	if (spec->repeats > 1)
 		set_int(o, "repeats", spec->repeats);

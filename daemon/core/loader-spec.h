@@ -25,7 +25,7 @@ struct loader_spec {
 	uint64_t epoch_rows;      /* 0: all */
 	uint32_t repeats;         /* of each sample in an epoch, at least 1 */
 	enum group_policy policy; /* share: what happens to a trainer that is too slow */
-	uint32_t shuffle;         /* 0: no; 1: all samples; more: a window, see plan.h */
+	uint32_t shuffle;         /* 0: no; 1: all samples; more: a window, or PLAN_RESAMPLED and one: see plan.h */
 	bool drop_last, share, apply_exif, own_batches;
 	bool served; /* a producer makes the batches; then a share group is never async */
 	uid_t uid;

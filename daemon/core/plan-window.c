@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/mt19937.h"
+#include "core/plan-resample.h"
 #include "pipeline/random.h"
 
 struct order {
@@ -13,7 +14,7 @@ struct order {
 	uint64_t *order64;
 	uint64_t n, key;
 	uint64_t *window;
-	uint64_t n_window, most;
+	uint64_t n_window, most, n_taken;
 };
 
 static uint32_t n_shards_of(const struct plan_spec *spec)
@@ -23,7 +24,9 @@ static uint32_t n_shards_of(const struct plan_spec *spec)
 
 static uint64_t window_of(const struct plan_spec *spec)
 {
-	return spec->shuffle < spec->n_samples ? spec->shuffle : spec->n_samples;
+	uint64_t window = spec->shuffle & (PLAN_RESAMPLED - 1);
+
+	return window < spec->n_samples ? window : spec->n_samples;
 }
 
 uint64_t plan_window_bytes(const struct plan_spec *spec)
@@ -46,6 +49,7 @@ static void order_give(struct order *o, uint64_t next)
 
 static void order_take(struct order *o, uint64_t index)
 {
+	o->n_taken++;
 	if (o->n_window < o->most) {
 		o->window[o->n_window++] = index;
 	} else {
@@ -68,8 +72,20 @@ static void take_shard(struct order *o, const struct plan_spec *spec, uint32_t s
 	if (spec->shards) {
 		dataset_shard(spec->shards, shard, &first, &end);
 	}
-	for (uint64_t i = first; i < end; i++) {
+	for (uint64_t i = first; i < end && o->n_taken < spec->n_samples; i++) {
 		order_take(o, i);
+	}
+}
+
+/* As many samples as there are, some never, some several times. Empty shards take a turn each, so that on average a turn
+ * gives n_samples / n_shards. */
+static void take_resampled(struct order *o, const struct plan_spec *spec)
+{
+	struct resample r;
+
+	resample_init(&r, spec);
+	while (r.sum && o->n_taken < spec->n_samples) {
+		take_shard(o, spec, resample_next(&r));
 	}
 }
 
@@ -84,7 +100,11 @@ int plan_window(const struct plan_spec *spec, uint32_t *order32, uint64_t *order
 	int r = -ENOMEM;
 
 	o.window = malloc(o.most * sizeof(*o.window));
-	if (shards && o.window) {
+	if (plan_is_resampled(spec->shuffle) && o.window) {
+		take_resampled(&o, spec);
+		order_end(&o);
+		r = 0;
+	} else if (shards && o.window) {
 		mt19937_init(&mt, spec->seed + spec->epoch);
 		randperm_narrow(&mt, shards, n_shards);
 		for (uint32_t i = 0; i < n_shards; i++) {

@@ -14,6 +14,13 @@
 #include "data/dataset.h"
 #include "util/account.h"
 
+enum { PLAN_RESAMPLED = 1 << 30 };
+
+static inline bool plan_is_resampled(uint32_t shuffle)
+{
+	return shuffle >= PLAN_RESAMPLED;
+}
+
 struct plan_spec {
 	uint64_t n_samples;
 	uint64_t seed, epoch;
@@ -21,7 +28,9 @@ struct plan_spec {
 	uint64_t n_rows;  /* positions of an epoch; 0, or more than there are: all */
 	uint32_t repeats; /* a sample comes so often, each time in the next position; 0: once */
 	uint32_t world_size;
-	uint32_t shuffle; /* 0: no; 1: all samples; more: by shard, with a window of so many samples */
+	/* 0: no; 1: all samples; more: by shard, with a window of so many samples; PLAN_RESAMPLED + window: shards drawn with
+	 * replacement */
+	uint32_t shuffle;
 	bool drop_last;
 	const struct dataset *shards; /* borrowed while the plan is made: for a window. NULL: one shard */
 	const struct dataset_blend

@@ -78,7 +78,7 @@ static struct sample_key pool_source_key_of(const struct row *r, uint64_t index)
 	uint64_t seed = spec->seed;
 	if (spec->own_batches)
 		seed = random_seed_at(seed, global_position(r));
-	else if (dataset_blend(r->source->recipe->dataset))
+	else if (dataset_blend(r->source->recipe->dataset) || plan_is_resampled(spec->shuffle))
 		seed = random_seed_at(seed, plan_position(r) % length_of_plan(r));
 	else if (spec->repeats > 1)
 		seed = random_seed_again(seed, plan_repeat(plan_position(r), length_of_plan(r), spec->repeats));

@@ -137,9 +137,25 @@ static void blend_destroy(struct dataset *ds)
 
 static uint64_t blend_shard_end(const struct dataset *ds, uint32_t i)
 {
-	const struct dataset_part *part = &((const struct blend *)ds)->plan.part[i];
+	const struct blend *m = (const struct blend *)ds;
+	uint64_t first, end;
+	unsigned k = 0;
 
-	return part->first + part->n;
+	while (i >= dataset_n_shards(m->part[k])) {
+		i -= dataset_n_shards(m->part[k++]);
+	}
+	dataset_shard(m->part[k], i, &first, &end);
+	return m->plan.part[k].first + end;
+}
+
+static uint32_t count_shards(const struct blend *m)
+{
+	uint64_t n = 0;
+
+	for (unsigned k = 0; k < m->plan.n; k++) {
+		n += dataset_n_shards(m->part[k]);
+	}
+	return n < UINT32_MAX ? (uint32_t)n : 0;
 }
 
 static const struct dataset_ops blend_ops = {
@@ -360,7 +376,7 @@ int blend_open(const struct dataset_source *source, const char *rest, blend_open
 		dataset_destroy(&m->base);
 		return r;
 	}
-	m->base.n_shards = m->plan.n;
+	m->base.n_shards = count_shards(m);
 	m->base.blend = spec.has_weights ? &m->plan : NULL;
 	m->base.id = identify(m, OF_SAMPLES);
 	m->base.cache_id = identify(m, OF_CACHE);

@@ -71,13 +71,20 @@ def dataset(value):
     )
 
 
+_RESAMPLED = 1 << 30  # BATCHD_SHUFFLE_RESAMPLED
+
+
 def shuffle(value):
-    """As C has it: 0, 1, or the size of a window."""
+    """As C has it: 0, 1, or the size of a window, with BATCHD_SHUFFLE_RESAMPLED or without."""
     if isinstance(value, str):
         name, colon, size = value.partition(":")
-        if name == "window" and (not colon or size.isdigit() and 2 <= int(size) < 2**31):
-            return int(size) if colon else 10000
-        raise ValueError(f"shuffle must be True, False, 'window' or 'window:SAMPLES' from 2 on, not {value!r}")
+        least = {"window": 2, "resampled": 1}.get(name)
+        if least and (not colon or size.isdigit() and least <= int(size) < _RESAMPLED):
+            return (_RESAMPLED if name == "resampled" else 0) + (int(size) if colon else 10000)
+        raise ValueError(
+            "shuffle must be True, False, 'window', 'window:SAMPLES' from 2 on, 'resampled' or 'resampled:WINDOW', "
+            f"not {value!r}"
+        )
     return int(bool(value))
 
 

@@ -326,7 +326,8 @@ class DataLoader:
                   sampler's own)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
                   (shuffle="window" or "window:SAMPLES", by default 10000: shards in a random order, and samples at
-                  random from a window that moves over them, for data that is read best in sequence)
+                  random from a window that moves over them, for data that is read best in sequence;
+                  shuffle="resampled" or "resampled:WINDOW": the same, with shards drawn with replacement)
     sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of
                   drop_last as well. A sample that comes more than once is augmented anew each time, on every rank
     repeats       repeated augmentation: each sample comes so many times in an epoch, one behind the other in the epoch's

@@ -19,7 +19,7 @@ extern "C" {
 typedef struct batchd_inline batchd_inline;
 
 /* transform: "val224", "train224" or JSON text, as in batchd_options. dtype, layout: enum batchd_dtype (BATCHD_UINT8,
- * BATCHD_FLOAT16, BATCHD_FLOAT32) and enum batchd_layout. BATCHD_E_INVALID: err says which op or argument is wrong. */
+ * BATCHD_FLOAT16, BATCHD_FLOAT32; of images of one number a pixel also BATCHD_UINT16 and BATCHD_INT32) and enum batchd_layout. BATCHD_E_INVALID: err says which op or argument is wrong. */
 int batchd_inline_open(const char *transform, int dtype, int layout, batchd_inline **out, char *err, size_t err_size);
 /* When no thread is in a call. NULL: does nothing. */
 void batchd_inline_close(batchd_inline *p);

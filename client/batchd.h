@@ -64,7 +64,7 @@ enum batchd_dtype {
 	BATCHD_INT16,
 	BATCHD_BOOL,
 	BATCHD_BFLOAT16, /* on a GPU, and in producers' batches */
-	/* in arrays, and in producers' batches: */
+	/* in arrays, in producers' batches, and UINT16 of images: */
 	BATCHD_INT8,
 	BATCHD_UINT16,
 	BATCHD_UINT32,
@@ -134,6 +134,8 @@ struct batchd_options {
 	                            * is put behind that of the data set's first field. At most 64 views */
 	const char *job;    /* trainers with the same job share one loader; NULL: a name that fits this process
 	                            * (and torchrun) */
+	/* Of images: UINT8, FLOAT16, FLOAT32. Where the transform begins with ["Convert", mode], one number for each pixel
+	 * is read: UINT16 for mode "I;16", INT32 for "I", FLOAT32 for "F", or floats behind ["ToDtype", "float32", true] */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
 	enum batchd_mode mode;

@@ -93,10 +93,11 @@ int open_check(const struct batchd_options *o, struct fault *f)
 				 "share mode has one order for all: own batches do not go with it");
 	if (o->dtype == BATCHD_BFLOAT16 && (!o->device || !*o->device || strcmp(o->device, "cpu") == 0))
 		return fault_set(f, BATCHD_E_INVALID, "dtype: bfloat16 is made on a GPU only (option device)");
-	if ((unsigned)o->dtype > BATCHD_BFLOAT16)
+	if ((unsigned)o->dtype > BATCHD_BFLOAT16 && o->dtype != BATCHD_UINT16)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "dtype: images are made as uint8, float16, float32 or, on a GPU, bfloat16; "
-				 "arrays come as they are stored, whatever dtype says");
+				 "images of modes I;16 and I also as uint16 and int32; arrays come as they are "
+				 "stored, whatever dtype says");
 	if ((unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "layout or mode is none of batchd.h's");
 	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))

@@ -152,6 +152,12 @@ static int check_transform(const char *where, const char *text, struct config_er
 	const struct image_form unknown = { .n_channels = 3 };
 	int e = views_parse(text, &unknown, DTYPE_FLOAT32, LAYOUT_NCHW, &p, &why);
 
+	/* Images of one number a pixel may come as they are. */
+	for (size_t i = 0; e == -EINVAL && i < 2; i++) {
+		struct pipeline_error other = { .text = "" };
+
+		e = views_parse(text, &unknown, i ? DTYPE_INT32 : DTYPE_UINT16, LAYOUT_NCHW, &p, &other);
+	}
 	if (e == 0)
 		pipeline_destroy(p);
 	return e == -EINVAL ? config_fail(err, "%s: %s", where, why.text) : e;

@@ -168,8 +168,9 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 			      o->batch_size, o->own_batch_size);
 	if (!o->job[0])
 		return refuse(err, INVALID, "job", "job is empty; expected a name");
-	if (o->dtype > BATCHD__WIRE__DTYPE__FLOAT32)
-		return refuse(err, INVALID, "dtype", "dtype of images must be uint8, float16 or float32");
+	if (o->dtype > BATCHD__WIRE__DTYPE__INT32 && o->dtype != BATCHD__WIRE__DTYPE__UINT16)
+		return refuse(err, INVALID, "dtype",
+			      "dtype of images must be uint8, uint16, int32, float16 or float32");
 	return 0;
 }
 

@@ -86,7 +86,7 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	}
 	ck_assert(!cache_lookup(files, 42, &hit));
 	ck_assert_int_eq(cache_put_file(files, 42, &b), 0);
-	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image), 0);
+	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image, 3), 0);
 	ck_assert_int_eq(cache_put_index(indexes, 42, &b, "states", 6), 0);
 	ck_assert_int_eq(cache_put_file(files, 42, &b), CACHE_E_PRESENT);
 	ck_assert_int_eq(cache_put_file(files, 100, &b), CACHE_E_FULL);

@@ -104,9 +104,11 @@ int batchd_inline_open(const char *transform, int dtype, int layout, batchd_inli
 	int r;
 
 	*out = NULL;
-	if (dtype < DTYPE_UINT8 || dtype > DTYPE_FLOAT32 || layout < LAYOUT_NCHW || layout > LAYOUT_NHWC)
+	bool known = (dtype >= DTYPE_UINT8 && dtype <= DTYPE_INT32) || dtype == DTYPE_UINT16;
+
+	if (!known || layout < LAYOUT_NCHW || layout > LAYOUT_NHWC)
 		return inline_fail(err, err_size, BATCHD_E_INVALID,
-				   "an image is uint8, float16 or float32, in NCHW or NHWC");
+				   "an image is uint8, uint16, int32, float16 or float32, in NCHW or NHWC");
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return inline_fail(err, err_size, BATCHD_E_NOMEM, "out of memory");

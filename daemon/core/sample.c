@@ -165,6 +165,12 @@ static int read_ahead(const struct recipe *r, uint64_t index, struct sample_inpu
 	return result;
 }
 
+/* Of a pixel. */
+static size_t decoded_bytes(const struct recipe *r)
+{
+	return pixel_bytes(pipeline_pixel(r->pipeline));
+}
+
 static bool has_pixels(const struct recipe *r)
 {
 	return !dataset_is_image(r->dataset);
@@ -264,7 +270,7 @@ static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct 
 	int result = pipeline_prefix(r->pipeline, w->pipeline, w->decoder, info, &prefix, why);
 	if (result)
 		return result;
-	cache_put_image(r->decoded, key.index, file, &prefix);
+	cache_put_image(r->decoded, key.index, file, &prefix, decoded_bytes(r));
 	return views_resume(r->pipeline, w->pipeline, &prefix, key, rows, why);
 }
 
@@ -318,8 +324,8 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	note_read(w);
 	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
-		w->cost.decoded_bytes = (uint64_t)info.width * info.height * 3;
-		bool keep = r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * 3);
+		w->cost.decoded_bytes = (uint64_t)info.width * info.height * decoded_bytes(r);
+		bool keep = r->decoded && cache_has_room(r->decoded, w->cost.decoded_bytes);
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
 	decoder_close(w->decoder);
@@ -485,7 +491,7 @@ static uint64_t sample_probe(const struct recipe *r, struct sample_worker *w, ui
 	if (result == 0 &&
 	    decoder_open(w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) == 0 &&
 	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why) == 0)
-		bytes = (uint64_t)prefix.width * prefix.height * 3;
+		bytes = (uint64_t)prefix.width * prefix.height * decoded_bytes(r);
 	decoder_close(w->decoder);
 	sample_trim(w);
 	workspace_leave(&w->space);

@@ -81,7 +81,7 @@ static void fill_hit(struct entry *e, struct cache_hit *hit)
 	if (e->space->tier == CACHE_FILE) {
 		hit->file.data = e->data;
 	} else if (e->space->tier == CACHE_DECODED) {
-		hit->image = (struct image){ e->data, (size_t)e->width * 3, e->width, e->height };
+		hit->image = (struct image){ e->data, e->n_bytes / e->height, e->width, e->height };
 	} else {
 		hit->index = e->data;
 		hit->n_index_bytes = e->n_bytes;
@@ -283,9 +283,10 @@ int cache_put_file(struct cache_space *s, uint64_t index, const struct file_byte
 	return 0;
 }
 
-int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image)
+int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image,
+		    size_t pixel_bytes)
 {
-	size_t row_bytes = (size_t)image->width * 3;
+	size_t row_bytes = image->width * pixel_bytes;
 	struct entry *e;
 	int r = begin_put(s, index, file, row_bytes * image->height, &e);
 

@@ -69,7 +69,8 @@ void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit);
  * except that an index is replaced (it has grown); an entry made from another file is replaced. 0, or an outcome. */
 enum { CACHE_E_PRESENT = 1, CACHE_E_FULL = 2 };
 int cache_put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file);
-int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image);
+int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image,
+		    size_t pixel_bytes);
 int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
 		    size_t n_bytes);
 

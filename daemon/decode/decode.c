@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "decode/jpeg.h"
+#include "decode/numbers.h"
 #include "decode/png.h"
 #include "decode/pnm.h"
 #include "decode/raster.h"
@@ -34,7 +35,7 @@ struct decoder {
 	struct webp_reader *webp;
 	struct raster_reader *raster;
 	struct scratch pixels; /* as the file stores them */
-	struct scratch turned;
+	struct scratch turned, widened;
 	struct image_info stored; /* as the file stores it; format 0 while nothing is open */
 	int turn;                 /* orientation to undo, 1 for none */
 	bool timed;
@@ -66,6 +67,7 @@ void decoder_trim(struct decoder *d)
 	raster_reader_destroy(d->raster);
 	scratch_finish(&d->pixels);
 	scratch_finish(&d->turned);
+	scratch_finish(&d->widened);
 	d->jpeg = NULL;
 	d->png = NULL;
 	d->webp = NULL;
@@ -198,6 +200,7 @@ static int decode_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, 
 	decoder_close(d);
 	decode_trim(&d->pixels);
 	decode_trim(&d->turned);
+	decode_trim(&d->widened);
 	if (n_bytes > d->limits.max_bytes)
 		return image_fail(err, IMAGE_E_LIMIT, "file of %zu bytes; at most %llu are read", n_bytes,
 				  (unsigned long long)d->limits.max_bytes);
@@ -259,22 +262,29 @@ static struct region_px stored_region(const struct decoder *d, struct region_px 
 	return r;
 }
 
+/* Copies one row of the result: n pixels, `right` bytes apart. */
+static void turn_row(const uint8_t *from, ptrdiff_t right, uint32_t n, size_t bytes, uint8_t *to)
+{
+	for (uint32_t x = 0; x < n; x++, from += right, to += bytes)
+		memcpy(to, from, bytes);
+}
+
 /* Copies `from` into memory of the decoder, turned upright. */
-static int turn_upright(struct decoder *d, const struct image *from, struct image *to)
+static int turn_upright(struct decoder *d, size_t bytes, const struct image *from, struct image *to)
 {
 	bool swaps = turn_swaps(d->turn);
 	uint32_t width = swaps ? from->height : from->width, height = swaps ? from->width : from->height;
-	uint8_t *rgb = scratch_reserve(&d->turned, (size_t)width * height * 3);
+	uint8_t *rgb = scratch_reserve(&d->turned, (size_t)width * height * bytes);
 
 	if (!rgb)
 		return -ENOMEM;
-	*to = (struct image){ rgb, (size_t)width * 3, width, height };
+	*to = (struct image){ rgb, (size_t)width * bytes, width, height };
 
 	/* Steps in `from` for one pixel to the right and one down in `to`, and where `to` begins. */
-	ptrdiff_t step_x = 3, step_y = (ptrdiff_t)from->stride_bytes;
+	ptrdiff_t step_x = (ptrdiff_t)bytes, step_y = (ptrdiff_t)from->stride_bytes;
 	const uint8_t *start = from->rgb;
 	if (turn_mirrors_x(d->turn)) {
-		start += (size_t)(from->width - 1) * 3;
+		start += (size_t)(from->width - 1) * bytes;
 		step_x = -step_x;
 	}
 	if (turn_mirrors_y(d->turn)) {
@@ -283,39 +293,72 @@ static int turn_upright(struct decoder *d, const struct image *from, struct imag
 	}
 	ptrdiff_t right = swaps ? step_y : step_x, down = swaps ? step_x : step_y;
 
-	for (uint32_t y = 0; y < height; y++) {
-		const uint8_t *p = start + (ptrdiff_t)y * down;
+	for (uint32_t y = 0; y < height; y++, rgb += width * bytes) {
+		const uint8_t *row = start + (ptrdiff_t)y * down;
 
-		for (uint32_t x = 0; x < width; x++, p += right, rgb += 3) {
-			rgb[0] = p[0];
-			rgb[1] = p[1];
-			rgb[2] = p[2];
-		}
+		if (bytes == 3)
+			turn_row(row, right, width, 3, rgb);
+		else
+			turn_row(row, right, width, bytes, rgb);
 	}
 	return 0;
 }
 
-static int read_stored(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
+/* deep: numbers of more than 8 bits come as the file has them (image_info.numbers), not as RGB. */
+static int read_stored(struct decoder *d, bool deep, struct region_px want, struct image *out, struct image_error *err)
 {
 	switch (d->stored.format) {
 	case FORMAT_JPEG:
 		return jpeg_reader_region(d->jpeg, want, &d->pixels, out, err);
 	case FORMAT_PNG:
-		return png_reader_region(d->png, want, &d->pixels, out, err);
+		return png_reader_region(d->png, deep, want, &d->pixels, out, err);
 	case FORMAT_WEBP:
 		return webp_reader_region(d->webp, want, &d->pixels, out, err);
 	case FORMAT_BMP:
 	case FORMAT_PNM:
 	case FORMAT_GIF:
 	case FORMAT_TIFF:
-		return raster_reader_region(d->raster, want, &d->pixels, out, err);
+		return raster_reader_region(d->raster, deep, want, &d->pixels, out, err);
 	default:
 		break;
 	}
 	return -EINVAL; /* nothing is open */
 }
 
-static int decode_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
+static const char *numbers_text(enum image_numbers numbers)
+{
+	static const char *const texts[] = { "no image of one grey number for each pixel",
+					     "an image of 8 bits for each pixel (Pillow's mode L)",
+					     "an image of 16 bits for each pixel (Pillow's mode I;16)",
+					     "an image of 32-bit numbers (Pillow's mode I)",
+					     "an image of floats (Pillow's mode F)" };
+
+	return texts[numbers];
+}
+
+/* The file's numbers, as `as` has them. */
+static int read_numbers(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
+			struct image_error *err)
+{
+	enum image_numbers from = d->stored.numbers;
+	struct image stored;
+
+	if (!numbers_fit(from, as))
+		return image_fail(err, IMAGE_E_FORMAT, "%s, which Convert to \"%s\" does not read", numbers_text(from),
+				  pixel_mode(as));
+	int outcome = read_stored(d, from != NUMBERS_UINT8, want, &stored, err);
+
+	if (outcome)
+		return outcome;
+	if (numbers_are(from, as)) {
+		*out = stored;
+		return 0;
+	}
+	return numbers_widen(from, &stored, as, &d->widened, out);
+}
+
+static int decode_region(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
+			 struct image_error *err)
 {
 	struct image stored;
 	struct region_px r = stored_region(d, want);
@@ -324,11 +367,11 @@ static int decode_region(struct decoder *d, struct region_px want, struct image 
 	    r.height > d->stored.height || r.y > d->stored.height - r.height)
 		return -EINVAL; /* the caller's mistake, not the file's */
 
-	int outcome = read_stored(d, r, &stored, err);
+	int outcome = as == PIXEL_RGB ? read_stored(d, false, r, &stored, err) : read_numbers(d, as, r, &stored, err);
 	if (outcome)
 		return outcome;
 	if (d->turn != 1)
-		return turn_upright(d, &stored, out);
+		return turn_upright(d, pixel_bytes(as), &stored, out);
 	*out = stored;
 	return 0;
 }
@@ -358,8 +401,14 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
 
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
 {
+	return decoder_region_as(d, PIXEL_RGB, want, out, err);
+}
+
+int decoder_region_as(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
+		      struct image_error *err)
+{
 	uint64_t began = d->timed ? clock_now_ns() : 0;
-	int outcome = decode_region(d, want, out, err);
+	int outcome = decode_region(d, as, want, out, err);
 
 	d->spent_ns += d->timed ? clock_now_ns() - began : 0;
 	return outcome;

@@ -1,4 +1,5 @@
-/* Decodes compressed bytes to RGB pixels, byte for byte as Pillow's Image.open(f).convert("RGB").
+/* Decodes compressed bytes to RGB pixels, byte for byte as Pillow's Image.open(f).convert("RGB"), or to numbers of 16 or
+ * 32 bits, as convert("I;16"), convert("I") and convert("F") do.
  *
  * A decoder belongs to one thread, which uses it for every image. Order of calls for one image: decoder_open, then
  * decoder_region once. After the first images, decoding allocates nothing. */
@@ -8,6 +9,7 @@
 #include <stdbool.h>
 
 #include "image/image.h"
+#include "image/pixel.h"
 
 struct decoder;
 struct work_memory;
@@ -35,8 +37,12 @@ enum image_format {
 	N_FORMATS
 };
 
+/* What a file's pixels are, if it has one number each: Pillow's modes L, I;16, I and F. */
+enum image_numbers { NUMBERS_NONE, NUMBERS_UINT8, NUMBERS_UINT16, NUMBERS_INT32, NUMBERS_FLOAT32 };
+
 struct image_info {
 	enum image_format format;
+	enum image_numbers numbers;
 	uint32_t width, height; /* as decoder_region will see them: after EXIF orientation if that is applied */
 	int orientation; /* EXIF, 1..8; 1 when absent. A TIFF is turned upright in any case, as Pillow does it. */
 };
@@ -63,6 +69,10 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
  * valid until the next decoder_open. Decodes only the needed rows and columns where the format allows. The pixels equal
  * those of a full decode. Same returns. */
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
+/* The same as pixels of another kind, which lie where `rgb` says. Only of a file whose numbers they hold all: 8 bits go
+ * into any, 16 bits into 32 bits, whole numbers into floats; otherwise IMAGE_E_FORMAT. */
+int decoder_region_as(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
+		      struct image_error *err);
 
 /* Indexes into compressed data (jpeg/checkpoints.h: places where decoding can start; jpeg/block-pack.h: what decoding a
  * progressive picture's scans gave) make a later region of the same bytes cheaper. `known` is the earlier result of

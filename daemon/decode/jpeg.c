@@ -279,6 +279,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	info->width = r->header.width;
 	info->height = r->header.height;
 	info->orientation = r->header.orientation;
+	info->numbers = r->header.n_layers == 1 ? NUMBERS_UINT8 : NUMBERS_NONE;
 	return 0;
 }
 

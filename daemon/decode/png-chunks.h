@@ -21,6 +21,7 @@ struct png_layout {
 	size_t data_bytes;       /* compressed, in all chunks of that run */
 	bool complete;           /* another chunk follows the run: the data is not cut short */
 	int orientation;         /* 1..8 */
+	bool deep;               /* grey of 16 bits is wanted as uint16 */
 };
 
 /* Returns 0, IMAGE_E_CORRUPT, IMAGE_E_FORMAT, IMAGE_E_LIMIT or -ENOMEM. Takes working memory from `arena`. */

@@ -44,6 +44,20 @@ static void grey16_to_rgb(const uint8_t *in, uint32_t n, uint8_t *out)
 		out[0] = out[1] = out[2] = in[0] ? 255 : in[1];
 }
 
+static void grey16_to_numbers(const uint8_t *in, uint32_t n, uint8_t *out)
+{
+	for (uint32_t i = 0; i < n; i++, in += 2, out += 2) {
+		uint16_t v = (uint16_t)(in[0] << 8 | in[1]);
+
+		memcpy(out, &v, sizeof(v));
+	}
+}
+
+size_t png_result_bytes(const struct png_layout *l)
+{
+	return l->deep ? 2 : 3;
+}
+
 static void palette_to_rgb(const uint8_t *in, const uint8_t palette[256][3], uint32_t n, uint8_t *out)
 {
 	for (uint32_t i = 0; i < n; i++, out += 3)
@@ -57,7 +71,9 @@ void png_samples_to_rgb(const struct png_layout *l, const uint8_t *in, uint32_t 
 		palette_to_rgb(in, l->palette, n, out);
 		break;
 	case PNG_GREY:
-		if (l->bits == 16)
+		if (l->deep)
+			grey16_to_numbers(in, n, out);
+		else if (l->bits == 16)
 			grey16_to_rgb(in, n, out);
 		else
 			grey_to_rgb(in, 255u / ((1u << l->bits) - 1), n, out);
@@ -74,10 +90,11 @@ void png_fill_zero(const struct png_layout *l, struct image *out, uint32_t from_
 {
 	const uint8_t black[3] = { 0 };
 	const uint8_t *rgb = l->color == PNG_PALETTE ? l->palette[0] : black;
+	size_t bytes = png_result_bytes(l);
 
 	for (uint32_t y = from_row; y < out->height; y++)
 		for (uint32_t x = 0; x < out->width; x++)
-			memcpy(out->rgb + y * out->stride_bytes + (size_t)x * 3, rgb, 3);
+			memcpy(out->rgb + y * out->stride_bytes + x * bytes, rgb, bytes);
 }
 
 bool png_ends_on_row(const struct png_layout *l, uint64_t n)

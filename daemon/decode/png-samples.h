@@ -9,7 +9,9 @@ uint32_t png_channels(const struct png_layout *l);
 /* Bytes of a pixel as libpng delivers it: grey (two bytes if stored so), an index, or RGB. libpng drops alpha and the
  * low bytes of 16-bit colours. */
 size_t png_pixel_bytes(const struct png_layout *l);
-/* Converts n such pixels to RGB. */
+/* Bytes of a pixel of the result: 3 of RGB, or 2 of a uint16. */
+size_t png_result_bytes(const struct png_layout *l);
+/* Converts n such pixels to RGB, or where l->deep says so, to uint16. */
 void png_samples_to_rgb(const struct png_layout *l, const uint8_t *in, uint32_t n, uint8_t *out);
 /* Fills the rows from from_row on as Pillow's untouched canvas: black, or the palette's first colour. */
 void png_fill_zero(const struct png_layout *l, struct image *out, uint32_t from_row);

@@ -125,6 +125,8 @@ int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, 
 	info->width = r->layout.width;
 	info->height = r->layout.height;
 	info->orientation = r->layout.orientation;
+	if (r->layout.color == PNG_GREY && r->layout.bits > 1)
+		info->numbers = r->layout.bits == 16 ? NUMBERS_UINT16 : NUMBERS_UINT8;
 	return 0;
 }
 
@@ -403,11 +405,13 @@ static uint32_t png_reader_min32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-int png_reader_region(struct png_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+int png_reader_region(struct png_reader *r, bool deep, struct region_px want, struct scratch *pixels, struct image *out,
 		      struct image_error *err)
 {
+	r->layout.deep = deep && r->layout.color == PNG_GREY && r->layout.bits == 16;
+
 	const struct region_px f = r->layout.frame;
-	size_t stride = (size_t)want.width * 3;
+	size_t bytes = png_result_bytes(&r->layout), stride = want.width * bytes;
 	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
 
 	if (!rgb)
@@ -425,7 +429,7 @@ int png_reader_region(struct png_reader *r, struct region_px want, struct scratc
 
 		return png_reader_read_frame(r, (struct region_px){ 0, 0, 0, 0 }, &none, err);
 	}
-	struct image part = { rgb + (top - want.y) * stride + (size_t)(left - want.x) * 3, stride, right - left,
+	struct image part = { rgb + (top - want.y) * stride + (left - want.x) * bytes, stride, right - left,
 			      bottom - top };
 
 	return png_reader_read_frame(r, (struct region_px){ left - f.x, top - f.y, right - left, bottom - top }, &part,

@@ -77,7 +77,7 @@ static int raster_check_size(const struct raster_reader *r, const char *kind, ui
 			  (unsigned long long)r->limits->max_px);
 }
 
-static const struct raw_rows *raster_rows(const struct raster_reader *r)
+static struct raw_rows *raster_rows(struct raster_reader *r)
 {
 	switch (r->format) {
 	case FORMAT_BMP:
@@ -101,6 +101,32 @@ static int raster_read(struct raster_reader *r, struct image_error *err)
 	}
 }
 
+static struct raw_layout *raster_layout(struct raster_reader *r)
+{
+	return r->format == FORMAT_TIFF ? &r->tiff.layout : &raster_rows(r)->layout;
+}
+
+/* Grey of 8 bits, as Pillow's mode L: of two values it is mode 1, and BMP and GIF have palettes. */
+static bool raster_is_grey(const struct raster_reader *r, const struct raw_layout *l)
+{
+	if (r->format == FORMAT_PNM)
+		return (l->kind == RAW_SCALED && l->channels == 1) || (l->kind == RAW_BYTES && l->step == 1);
+	return r->format == FORMAT_TIFF && tiff_is_grey(&r->tiff);
+}
+
+static enum image_numbers raster_numbers(struct raster_reader *r)
+{
+	static const enum image_numbers numbers[] = {
+		[RAW_UINT16] = NUMBERS_UINT16, [RAW_INT32] = NUMBERS_INT32, [RAW_FLOAT32] = NUMBERS_FLOAT32
+	};
+	const struct raw_layout *l = raster_layout(r);
+	enum raw_number give;
+
+	if (raw_is_deep(l, &give))
+		return numbers[give];
+	return raster_is_grey(r, l) ? NUMBERS_UINT8 : NUMBERS_NONE;
+}
+
 int raster_reader_open(struct raster_reader *r, enum image_format format, const uint8_t *bytes, size_t n_bytes,
 		       struct image_info *info, struct image_error *err)
 {
@@ -116,6 +142,7 @@ int raster_reader_open(struct raster_reader *r, enum image_format format, const 
 	info->width = tiff ? r->tiff.width : raster_rows(r)->width;
 	info->height = tiff ? r->tiff.height : raster_rows(r)->height;
 	info->orientation = tiff ? r->tiff.orientation : 1;
+	info->numbers = raster_numbers(r);
 	outcome = raster_check_size(r, kinds[format], info->width, info->height, err);
 	if (!outcome && tiff)
 		outcome = tiff_check_chunks(&r->tiff, n_bytes, r->limits->max_px, err);
@@ -133,9 +160,13 @@ static int raster_unpack(struct raster_reader *r, struct image_error *err)
 	return 0;
 }
 
-int raster_reader_region(struct raster_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
-			 struct image_error *err)
+int raster_reader_region(struct raster_reader *r, bool deep, struct region_px want, struct scratch *pixels,
+			 struct image *out, struct image_error *err)
 {
+	enum raw_number give;
+	struct raw_layout *layout = raster_layout(r);
+
+	layout->deep = deep && raw_is_deep(layout, &give);
 	if (r->format == FORMAT_TIFF)
 		return tiff_region(&r->tiff, r->bytes, want, &r->tiff_memory, pixels, out, &r->budget, err);
 	int outcome = raster_unpack(r, err);

@@ -10,11 +10,12 @@ struct raster_reader;
 struct raster_reader *raster_reader_create(const struct decode_limits *limits);
 void raster_reader_destroy(struct raster_reader *r);
 
-/* As jpeg_reader_open, _region and _close; the format is that of the first bytes. */
+/* As jpeg_reader_open, _region and _close; the format is that of the first bytes. deep: numbers of more than 8 bits come
+ * as info->numbers says, not as RGB. */
 int raster_reader_open(struct raster_reader *r, enum image_format format, const uint8_t *bytes, size_t n_bytes,
 		       struct image_info *info, struct image_error *err);
-int raster_reader_region(struct raster_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
-			 struct image_error *err);
+int raster_reader_region(struct raster_reader *r, bool deep, struct region_px want, struct scratch *pixels,
+			 struct image *out, struct image_error *err);
 void raster_reader_close(struct raster_reader *r);
 
 #endif

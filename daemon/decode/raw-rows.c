@@ -188,10 +188,65 @@ static void scaled_span(const struct raw_layout *l, const uint8_t *p, uint32_t n
 		}
 }
 
+/* ---- numbers ---- */
+
+bool raw_is_deep(const struct raw_layout *l, enum raw_number *give)
+{
+	bool scaled = l->kind == RAW_SCALED && l->channels == 1 && l->number == RAW_UINT16;
+
+	*give = scaled || l->number == RAW_INT16 ? RAW_INT32 : l->number;
+	return scaled || (l->kind == RAW_GREY && l->number != RAW_UINT8);
+}
+
+size_t raw_result_bytes(const struct raw_layout *l)
+{
+	enum raw_number give;
+
+	if (!l->deep)
+		return 3;
+	(void)raw_is_deep(l, &give);
+	return number_bytes(give);
+}
+
+/* Pillow's mode I of a PGM. */
+static uint32_t scaled_number(const struct raw_layout *l, const uint8_t *p)
+{
+	double to = rint((double)stored16(l, p) / l->max_value * l->scale);
+
+	return to > l->scale ? l->scale : (uint32_t)to;
+}
+
+static uint32_t number32(const struct raw_layout *l, const uint8_t *p)
+{
+	if (l->kind == RAW_SCALED)
+		return scaled_number(l, p);
+	return l->number == RAW_INT16 ? (uint32_t)(int16_t)stored16(l, p) : stored32(l, p);
+}
+
+static void numbers_span(const struct raw_layout *l, const uint8_t *p, uint32_t n, uint8_t *out)
+{
+	uint32_t step = number_bytes(l->number);
+
+	for (uint32_t i = 0; i < n && raw_result_bytes(l) == 2; i++, p += step, out += 2) {
+		uint16_t v = (uint16_t)stored16(l, p);
+
+		memcpy(out, &v, sizeof(v));
+	}
+	for (uint32_t i = 0; i < n && raw_result_bytes(l) == 4; i++, p += step, out += 4) {
+		uint32_t v = number32(l, p);
+
+		memcpy(out, &v, sizeof(v));
+	}
+}
+
 static void raw_span(const struct raw_layout *l, const uint8_t *row, uint32_t x, uint32_t n, uint8_t *rgb)
 {
 	const uint8_t *p = row + (size_t)x * pixel_bits(l) / 8;
 
+	if (l->deep) {
+		numbers_span(l, p, n, rgb);
+		return;
+	}
 	switch (l->kind) {
 	case RAW_INDEX:
 		index_span(l, row, x, n, rgb);
@@ -231,7 +286,7 @@ void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct i
 int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct cpu_budget *budget,
 		    struct image *out)
 {
-	size_t stride = (size_t)want.width * 3;
+	size_t stride = want.width * raw_result_bytes(&r->layout);
 	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
 
 	if (!rgb)

@@ -24,6 +24,7 @@ struct raw_layout {
 	enum raw_kind kind;
 	enum raw_number number; /* of RAW_GREY and RAW_SCALED */
 	bool big_endian;        /* its bytes */
+	bool deep;              /* RAW_GREY, RAW_SCALED of one channel: give numbers instead of RGB */
 	bool multiplied;        /* RAW_BYTES: at[3] is the transparency by which the colours were multiplied */
 	uint8_t bits, step, at[4], channels;
 	uint32_t max_value, scale;
@@ -42,6 +43,10 @@ struct raw_rows {
 uint64_t raw_row_bytes(const struct raw_layout *l, uint32_t width);
 /* table[i] = i, i, i */
 void raw_grey_table(struct raw_layout *l);
+/* Whether its pixels are numbers of more than 8 bits; *give: what those are given as. Then `deep` may be set. */
+bool raw_is_deep(const struct raw_layout *l, enum raw_number *give);
+/* Bytes of a converted pixel: 3, or those of a number. */
+size_t raw_result_bytes(const struct raw_layout *l);
 /* The layout of `bits` a pixel with `table` black, and white where the bit is set. */
 void raw_bilevel(struct raw_layout *l, bool inverted);
 

@@ -187,6 +187,11 @@ int tiff_check_chunks(const struct tiff *t, size_t n_bytes, uint64_t max_px, str
 	return 0;
 }
 
+bool tiff_is_grey(const struct tiff *t)
+{
+	return tiff_number(&t->tags, TIFF_PHOTOMETRIC, 0) <= 1 && t->n_samples == 1 && t->bits > 1 && t->bits <= 8;
+}
+
 /* ---- pixels ---- */
 
 struct tiff_job {
@@ -297,7 +302,8 @@ static int convert_chunk(const struct tiff_job *j, uint64_t down, uint64_t acros
 	if (outcome)
 		return outcome;
 	rows.stride_bytes = chunk_row_bytes(t) * t->n_planes;
-	struct image part = { j->out->rgb + (top + y - w.y) * j->out->stride_bytes + (size_t)(left + x - w.x) * 3,
+	struct image part = { j->out->rgb + (top + y - w.y) * j->out->stride_bytes +
+				      (left + x - w.x) * raw_result_bytes(&t->layout),
 			      j->out->stride_bytes, right - x, bottom - y };
 
 	raw_rows_convert(&rows, x, y, &part);
@@ -307,7 +313,7 @@ static int convert_chunk(const struct tiff_job *j, uint64_t down, uint64_t acros
 int tiff_region(const struct tiff *t, const uint8_t *bytes, struct region_px want, struct tiff_memory *m,
 		struct scratch *pixels, struct image *out, struct cpu_budget *budget, struct image_error *err)
 {
-	size_t stride = (size_t)want.width * 3;
+	size_t stride = want.width * raw_result_bytes(&t->layout);
 	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
 	struct tiff_job j = { .t = t, .bytes = bytes, .m = m, .err = err, .want = want, .out = out };
 

@@ -31,7 +31,9 @@ struct tiff_memory {
 int tiff_read(const uint8_t *bytes, size_t n_bytes, struct tiff *t, struct image_error *err);
 /* Of an image within the limits: whether all its strips or tiles lie in the file. Returns 0 or an IMAGE_E_ outcome. */
 int tiff_check_chunks(const struct tiff *t, size_t n_bytes, uint64_t max_px, struct image_error *err);
-/* Unpacks what `want` needs. Returns 0, an IMAGE_E_ outcome or -ENOMEM. */
+/* Whether its pixels are grey of 2 to 8 bits, without transparency. */
+bool tiff_is_grey(const struct tiff *t);
+/* Unpacks what `want` needs, to RGB, or with layout.deep to numbers. Returns 0, an IMAGE_E_ outcome or -ENOMEM. */
 int tiff_region(const struct tiff *t, const uint8_t *bytes, struct region_px want, struct tiff_memory *m,
 		struct scratch *pixels, struct image *out, struct cpu_budget *budget, struct image_error *err);
 void tiff_memory_trim(struct tiff_memory *m, size_t keep_bytes);

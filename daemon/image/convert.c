@@ -107,6 +107,8 @@ void convert_init(struct convert *f, enum convert_type type, bool planar, uint32
 		  uint32_t height, const float mean[3], const float std[3])
 {
 	f->type = type;
+	f->pixel = PIXEL_RGB;
+	f->stored = false;
 	f->planar = planar;
 	f->n_channels = n_channels;
 	f->width = width;
@@ -148,19 +150,19 @@ int convert_set_path(struct convert *f, const char *name)
 	return -ENOENT;
 }
 
-static size_t number_bytes(enum convert_type type)
+static size_t number_bytes(const struct convert *f)
 {
-	return type == CONVERT_FLOAT32 ? 4 : type == CONVERT_FLOAT16 ? 2 : 1;
+	return f->stored ? pixel_bytes(f->pixel) : f->type == CONVERT_FLOAT32 ? 4 : f->type == CONVERT_FLOAT16 ? 2 : 1;
 }
 
 size_t convert_bytes(const struct convert *f)
 {
-	return (size_t)f->width * f->height * f->n_channels * number_bytes(f->type);
+	return (size_t)f->width * f->height * f->n_channels * number_bytes(f);
 }
 
 void convert_row(const struct convert *f, const uint8_t *rgb, uint32_t y, void *out)
 {
-	size_t row_bytes = f->width * number_bytes(f->type), plane_bytes = row_bytes * f->height;
+	size_t row_bytes = f->width * number_bytes(f), plane_bytes = row_bytes * f->height;
 	uint8_t *at = (uint8_t *)out + y * row_bytes;
 
 	void *const planes[3] = { at, at + plane_bytes, at + 2 * plane_bytes };

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "image/image.h"
+#include "image/pixel.h"
 
 enum convert_type { CONVERT_UINT8, CONVERT_FLOAT16, CONVERT_FLOAT32 };
 
@@ -18,6 +19,9 @@ struct convert_path;
 
 struct convert {
 	enum convert_type type;
+	enum pixel pixel;    /* what rows consist of */
+	bool stored;         /* other pixels than RGB come as they are, and `type` does not count */
+	bool unscaled;       /* floats of other pixels are as large as these */
 	bool planar;         /* NCHW; otherwise NHWC */
 	uint32_t n_channels; /* 3, or 1: the first of three equal ones */
 	uint32_t width, height;
@@ -34,6 +38,13 @@ struct convert {
 /* Fills f and chooses the fastest path that gives exactly the table. */
 void convert_init(struct convert *f, enum convert_type type, bool planar, uint32_t n_channels, uint32_t width,
 		  uint32_t height, const float mean[3], const float std[3]);
+
+/* The same for rows of one number a pixel: floats are ToDtype and Normalize. convert_numbers_row writes such
+ * rows, and the functions about paths are not for them. */
+void convert_init_numbers(struct convert *f, enum pixel pixel, uint32_t width, uint32_t height);
+/* Then, if they are not to come as they are: */
+void convert_numbers_to(struct convert *f, enum convert_type type, bool scaled, float mean, float std);
+void convert_numbers_row(const struct convert *f, const uint8_t *row, uint32_t y, void *out);
 
 /* Names of the paths that this processor can run, fastest first, NULL-terminated. */
 const char *const *convert_paths(void);

@@ -23,14 +23,34 @@ static int32_t padded_position(int32_t i, int32_t n, enum pad_mode mode)
 	return mode == PAD_REFLECT ? period - i : period - 1 - i;
 }
 
-static void window_row(const uint8_t *src, const int32_t *columns, uint32_t width, const uint8_t fill[3], uint8_t *dst)
+/* Inline, so that each size of a pixel has a loop of its own. */
+static inline __attribute__((always_inline)) void window_row_of(size_t bytes, const uint8_t *src,
+								const int32_t *columns, uint32_t width,
+								const uint8_t *fill, uint8_t *dst)
 {
-	for (uint32_t x = 0; x < width; x++, dst += 3)
-		memcpy(dst, columns[x] < 0 ? fill : src + (size_t)columns[x] * 3, 3);
+	for (uint32_t x = 0; x < width; x++, dst += bytes)
+		memcpy(dst, columns[x] < 0 ? fill : src + (size_t)columns[x] * bytes, bytes);
+}
+
+static void window_row(enum pixel pixel, const uint8_t *src, const int32_t *columns, uint32_t width,
+		       const uint8_t *fill, uint8_t *dst)
+{
+	if (pixel == PIXEL_RGB)
+		window_row_of(3, src, columns, width, fill, dst);
+	else if (pixel == PIXEL_UINT16)
+		window_row_of(2, src, columns, width, fill, dst);
+	else
+		window_row_of(4, src, columns, width, fill, dst);
 }
 
 int image_window(const struct image *src, int32_t left, int32_t top, enum pad_mode mode, const uint8_t fill[3],
 		 struct image *dst, struct scratch *memory)
+{
+	return image_window_as(PIXEL_RGB, src, left, top, mode, fill, dst, memory);
+}
+
+int image_window_as(enum pixel pixel, const struct image *src, int32_t left, int32_t top, enum pad_mode mode,
+		    const void *fill, struct image *dst, struct scratch *memory)
 {
 	int32_t *columns = (int32_t *)(void *)scratch_reserve(memory, dst->width * 2 * sizeof(int32_t));
 	int32_t *nothing;
@@ -45,7 +65,7 @@ int image_window(const struct image *src, int32_t left, int32_t top, enum pad_mo
 	for (uint32_t y = 0; y < dst->height; y++) {
 		int32_t from = padded_position(top + (int32_t)y, (int32_t)src->height, mode);
 
-		window_row(from < 0 ? src->rgb : src->rgb + (size_t)from * src->stride_bytes,
+		window_row(pixel, from < 0 ? src->rgb : src->rgb + (size_t)from * src->stride_bytes,
 			   from < 0 ? nothing : columns, dst->width, fill, dst->rgb + (size_t)y * dst->stride_bytes);
 	}
 	return 0;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "image/image.h"
+#include "image/pixel.h"
 
 /* The pixels outside the image. As torchvision's padding_mode, which is numpy.pad's: */
 enum pad_mode {
@@ -18,6 +19,10 @@ enum pad_mode {
  * than src. columns: room for index tables. dst and src must not overlap. Returns 0 or -ENOMEM. */
 int image_window(const struct image *src, int32_t left, int32_t top, enum pad_mode mode, const uint8_t fill[3],
 		 struct image *dst, struct scratch *columns);
+
+/* The same for pixels of another kind, and fill of one such pixel. */
+int image_window_as(enum pixel pixel, const struct image *src, int32_t left, int32_t top, enum pad_mode mode,
+		    const void *fill, struct image *dst, struct scratch *columns);
 
 /* dst = src, mirrored as asked. Same sizes, no overlap. */
 void image_copy(const struct image *src, bool flip_horizontal, bool flip_vertical, struct image *dst);

@@ -136,6 +136,11 @@ static enum pass_plan plan_of(const struct resample_request *q)
 	return PLAN_ROWS_FIRST;
 }
 
+bool resample_columns_first(const struct resample_request *q)
+{
+	return plan_of(q) == PLAN_COLUMNS_FIRST;
+}
+
 /* The part of src that this request may read, as the taps see it: relative to the box. */
 static int make_taps(struct resampler *r, struct region_px needs)
 {

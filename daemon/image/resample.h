@@ -49,6 +49,9 @@ struct resample_request {
 /* The part of the source that the request reads. For Resize followed by CenterCrop, only this part must be decoded. */
 struct region_px resample_needs(const struct resample_request *q);
 
+/* Whether the columns are resampled before the rows. */
+bool resample_columns_first(const struct resample_request *q);
+
 /* Row by row, for callers that use each row at once. src holds at least resample_needs; src_origin (x, y) is the place
  * of src in the full image. src and its pixels are borrowed until the last row. Returns 0 or -ENOMEM. */
 int resample_begin(struct resampler *r, const struct resample_request *q, const struct image *src,

@@ -215,6 +215,21 @@ static void weigh_by(enum filter f, const struct stretch *s, double center, uint
 	}
 }
 
+uint32_t taps_exact_width(enum filter f, uint32_t in, uint32_t out)
+{
+	return (uint32_t)ceil(stretch_of(f, in, out).support) * 2 + 1;
+}
+
+void taps_exact(enum filter f, uint32_t in, uint32_t out, uint32_t x, uint32_t *first, uint32_t *count, double *weights)
+{
+	struct stretch s = stretch_of(f, in, out);
+	struct window w = window_at(&s, in, x);
+
+	*first = w.first;
+	*count = w.end - w.first;
+	weigh_by(f, &s, center_of(&s, x), w.first, *count, weights);
+}
+
 static void taps_fill(struct taps *t, const struct taps_request *q, double *weight)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);

@@ -38,6 +38,13 @@ void taps_span(enum filter f, uint32_t in, uint32_t out, uint32_t from, uint32_t
 /* Fills t, unless it holds the same result already. *changed: whether t was made anew. avail must cover taps_span. 0 or
  * -ENOMEM. */
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed);
+
+/* One output position of an axis in double, as taps_make has it in fixed point: the source positions *first ..
+ * *first + *count - 1 of the whole source, and their weights. weights: room for taps_exact_width. Not for
+ * FILTER_NEAREST. */
+uint32_t taps_exact_width(enum filter f, uint32_t in, uint32_t out);
+void taps_exact(enum filter f, uint32_t in, uint32_t out, uint32_t x, uint32_t *first, uint32_t *count,
+		double *weights);
 void taps_finish(struct taps *t);
 
 #endif

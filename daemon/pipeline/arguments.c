@@ -248,6 +248,18 @@ int argument_fill(struct arguments *a, unsigned i, struct op_fill *out)
 	return rc;
 }
 
+int argument_fill_number(struct arguments *a, unsigned i, struct op_fill *out)
+{
+	double v = json_number_value(a->values[i]);
+	int rc = 0;
+
+	if (a->reader->numbers && json_is_number(a->values[i]))
+		*out = (struct op_fill){ .single = true, .number = v };
+	else
+		rc = argument_fill(a, i, out);
+	return rc;
+}
+
 static const char *const filter_names[] = { "nearest", "bilinear", "bicubic",       "lanczos",
 					    "box",     "hamming",  "nearest-exact", NULL };
 static const enum filter filters[] = { FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC, FILTER_LANCZOS,
@@ -279,6 +291,8 @@ json_t *json_size(const struct op_size *s)
 
 json_t *json_fill(const struct op_fill *f)
 {
+	if (f->single && f->number != 0.0)
+		return json_real(f->number);
 	return f->single ? json_integer(f->color[0]) : json_pack("[iii]", f->color[0], f->color[1], f->color[2]);
 }
 

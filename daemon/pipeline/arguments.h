@@ -25,7 +25,8 @@ struct op_padding {
 
 struct op_fill {
 	uint8_t color[3];
-	bool single; /* one number was given */
+	bool single;   /* one number was given */
+	double number; /* argument_fill_number: that one, and color is 0 */
 };
 
 struct arguments;
@@ -34,6 +35,7 @@ struct arguments;
 struct list_reader {
 	int (*read)(struct list_reader *r, struct arguments *a, unsigned i, struct op *op);
 	unsigned n_nested, depth;
+	bool numbers; /* the pipeline reads images of one number for each pixel */
 };
 
 struct arguments {
@@ -67,6 +69,8 @@ int argument_weights(struct arguments *a, unsigned i, unsigned n, double *out, b
 int argument_ops(struct arguments *a, unsigned i, struct op *op);
 /* A colour: one or three whole numbers in 0..255. */
 int argument_fill(struct arguments *a, unsigned i, struct op_fill *out);
+/* The same, but in a pipeline whose pixels are numbers, any one number. */
+int argument_fill_number(struct arguments *a, unsigned i, struct op_fill *out);
 /* Three arguments: the filter, whether to antialias, and the version of Pillow whose order of passes is meant. */
 int argument_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow,
 			struct op_resampling *out);

@@ -10,6 +10,12 @@ int op_list_follow(const struct op *ops, unsigned n, struct form *f, struct pipe
 	for (unsigned i = 0; rc == 0 && i < n; i++) {
 		if (f->to_tensor && !(ops[i].type->flags & OP_NUMBERS))
 			return op_wrong(&ops[i], err, "works on pixels: move it before ToTensor");
+		if (f->pixel != PIXEL_RGB && !(ops[i].type->flags & OP_ANY_PIXEL))
+			return op_wrong(
+				&ops[i], err,
+				"does not work on images of mode %s: crops, Resize, RandomResizedCrop, Pad, flips, "
+				"ToDtype, Normalize and RandomErasing do",
+				pixel_mode(f->pixel));
 		if (ops[i].type->follow)
 			rc = ops[i].type->follow(&ops[i], f, err);
 	}

@@ -31,6 +31,7 @@ enum op_flags {
 	OP_ALTERNATIVES = 1 << 2, /* of the ops inside, one runs */
 	OP_NOTHING = 1 << 3,      /* has no effect: left out of lists whose ops all run */
 	OP_EVERY_VIEW = 1 << 4,   /* the ops inside draw the same in every view */
+	OP_ANY_PIXEL = 1 << 5,    /* works on every kind of pixel, not on RGB only */
 };
 
 /* All functions but read may be NULL. */
@@ -68,6 +69,6 @@ int op_type_unknown(const char *position, const char *name, struct pipeline_erro
 extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[], erase_ops[], policy_ops[],
 	mixing_ops[], timm_ops[];
 extern const struct op_type levels_ops[], blur_ops[], warp_ops[], scale_ops[], photometric_ops[], place_ops[],
-	noise_ops[], elastic_ops[];
+	noise_ops[], elastic_ops[], convert_ops[];
 
 #endif

@@ -1,6 +1,7 @@
 /* Ops that move pixels: sizes, crops, padding, flips. */
 #include "pipeline/op-types.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -151,7 +152,7 @@ struct outside {
 static int read_outside(struct arguments *a, unsigned fill, unsigned mode, struct outside *out)
 {
 	unsigned choice = PAD_CONSTANT;
-	int rc = argument_fill(a, fill, &out->fill);
+	int rc = argument_fill_number(a, fill, &out->fill);
 
 	if (rc == 0)
 		rc = argument_choice(a, mode, pad_names, &choice);
@@ -159,11 +160,42 @@ static int read_outside(struct arguments *a, unsigned fill, unsigned mode, struc
 	return rc;
 }
 
+/* A rectangle that may begin outside the image. */
+struct region {
+	int32_t left, top;
+	uint32_t width, height;
+};
+
+static bool fill_fits(enum pixel pixel, double v)
+{
+	switch (pixel) {
+	case PIXEL_UINT16:
+		return v == floor(v) && v >= 0 && v <= UINT16_MAX;
+	case PIXEL_INT32:
+		return v == floor(v) && v >= INT32_MIN && v <= INT32_MAX;
+	default:
+		return fabs(v) <= (double)FLT_MAX;
+	}
+}
+
 static int check_fill(const struct op *op, const struct outside *x, const struct form *f, struct pipeline_error *err)
 {
 	if (f->n_channels == 1 && !x->fill.single)
 		return op_wrong(op, err, "gets a grey image, so fill must be one number");
+	if (f->pixel != PIXEL_RGB && !fill_fits(f->pixel, x->fill.number))
+		return op_wrong(op, err, "has a fill of %g, which is no pixel of mode %s", x->fill.number,
+				pixel_mode(f->pixel));
 	return 0;
+}
+
+static int outside_window(const struct outside *x, struct view *v, struct op_run *run, struct region window,
+			  struct image_error *err)
+{
+	if (v->pixel == PIXEL_RGB)
+		return view_window(v, run->worker, window.left, window.top, window.width, window.height, x->mode,
+				   x->fill.color, err);
+	return view_window_number(v, run->worker, window.left, window.top, window.width, window.height, x->mode,
+				  x->fill.number, err);
 }
 
 /* RandomCrop */
@@ -250,8 +282,10 @@ static int apply_random_crop(const struct op *op, const struct op_choice *choice
 {
 	const struct random_crop *x = op->args;
 
-	return view_window(v, run->worker, (int32_t)choice->drawn[CROP_LEFT], (int32_t)choice->drawn[CROP_TOP],
-			   x->size.width, x->size.height, x->outside.mode, x->outside.fill.color, err);
+	return outside_window(&x->outside, v, run,
+			      (struct region){ (int32_t)choice->drawn[CROP_LEFT], (int32_t)choice->drawn[CROP_TOP],
+					       x->size.width, x->size.height },
+			      err);
 }
 
 /* Pad */
@@ -295,8 +329,10 @@ static int apply_pad(const struct op *op, const struct op_choice *choice, struct
 	const struct op_padding *p = &x->padding;
 
 	(void)choice;
-	return view_window(v, run->worker, -(int32_t)p->left, -(int32_t)p->top, view_width(v) + p->left + p->right,
-			   view_height(v) + p->top + p->bottom, x->mode, x->fill.color, err);
+	return outside_window(x, v, run,
+			      (struct region){ -(int32_t)p->left, -(int32_t)p->top, view_width(v) + p->left + p->right,
+					       view_height(v) + p->top + p->bottom },
+			      err);
 }
 
 /* RandomResizedCrop */
@@ -492,6 +528,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "Resize",
 	  .args = resize_args,
 	  .args_bytes = sizeof(struct resize),
+	  .flags = OP_ANY_PIXEL,
 	  .read = read_resize,
 	  .write = write_resize,
 	  .follow = follow_resize,
@@ -499,6 +536,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "CenterCrop",
 	  .args = center_crop_args,
 	  .args_bytes = sizeof(struct op_size),
+	  .flags = OP_ANY_PIXEL,
 	  .read = read_center_crop,
 	  .write = write_center_crop,
 	  .follow = follow_center_crop,
@@ -506,7 +544,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "RandomCrop",
 	  .args = random_crop_args,
 	  .args_bytes = sizeof(struct random_crop),
-	  .flags = OP_RANDOM,
+	  .flags = OP_RANDOM | OP_ANY_PIXEL,
 	  .read = read_random_crop,
 	  .write = write_random_crop,
 	  .follow = follow_random_crop,
@@ -515,7 +553,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "RandomResizedCrop",
 	  .args = resized_crop_args,
 	  .args_bytes = sizeof(struct resized_crop),
-	  .flags = OP_RANDOM,
+	  .flags = OP_RANDOM | OP_ANY_PIXEL,
 	  .read = read_resized_crop,
 	  .write = write_resized_crop,
 	  .follow = follow_resized_crop,
@@ -524,7 +562,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "RandomHorizontalFlip",
 	  .args = p_args,
 	  .args_bytes = sizeof(double),
-	  .flags = OP_RANDOM,
+	  .flags = OP_RANDOM | OP_ANY_PIXEL,
 	  .read = read_flip,
 	  .write = write_flip,
 	  .choose = choose_flip,
@@ -532,7 +570,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "RandomVerticalFlip",
 	  .args = p_args,
 	  .args_bytes = sizeof(double),
-	  .flags = OP_RANDOM,
+	  .flags = OP_RANDOM | OP_ANY_PIXEL,
 	  .read = read_flip,
 	  .write = write_flip,
 	  .choose = choose_flip,
@@ -540,6 +578,7 @@ const struct op_type geometry_ops[] = {
 	{ .name = "Pad",
 	  .args = pad_args,
 	  .args_bytes = sizeof(struct outside),
+	  .flags = OP_ANY_PIXEL,
 	  .read = read_pad,
 	  .write = write_pad,
 	  .follow = follow_pad,

@@ -12,9 +12,38 @@ static int ops_tensor_read_nothing(struct arguments *a, struct op *op)
 
 /* torchvision's names for ToTensor, and for conversions between kinds of images, of which the daemon has one */
 
-static const struct op_type nothing = { .name = "ToPureTensor", .flags = OP_NOTHING, .read = ops_tensor_read_nothing };
+static const struct op_type nothing = { .name = "ToPureTensor",
+					.flags = OP_NOTHING | OP_ANY_PIXEL,
+					.read = ops_tensor_read_nothing };
 static const char *const to_dtype_args[] = { "dtype", "scale", NULL };
 static const char *const convert_dtype_args[] = { "dtype", NULL };
+
+/* ToDtype of pixels that are numbers; of RGB it is ToTensor. */
+
+static json_t *write_to_float(const struct op *op)
+{
+	const bool *scale = op->args;
+
+	return json_pack("{s:s, s:b}", "dtype", "float32", "scale", *scale);
+}
+
+static int follow_to_float(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	const bool *scale = op->args;
+
+	if (f->to_tensor)
+		return op_wrong(op, err, "is there twice");
+	f->to_tensor = true;
+	f->unscaled = !*scale;
+	return 0;
+}
+
+static const struct op_type to_float = { .name = "ToDtype",
+					 .args = to_dtype_args,
+					 .args_bytes = sizeof(bool),
+					 .flags = OP_NUMBERS | OP_ANY_PIXEL,
+					 .write = write_to_float,
+					 .follow = follow_to_float };
 
 static int read_dtype(struct arguments *a, bool scale, struct op *op)
 {
@@ -28,6 +57,11 @@ static int read_dtype(struct arguments *a, bool scale, struct op *op)
 	}
 	if (!dtype || strcmp(dtype, "float32") != 0)
 		return argument_wrong(a, 0, "\"float32\" (or \"uint8\"); for half precision give the loader's dtype");
+	if (a->reader->numbers) {
+		*(bool *)op->args = scale;
+		op->type = &to_float;
+		return 0;
+	}
 	if (!scale)
 		return argument_wrong(a, 1, "true: numbers of pixels are 0 to 1. For 0 to 255 ask for dtype uint8");
 	op->type = &tensor_ops[0];
@@ -51,6 +85,11 @@ static int follow_to_tensor(const struct op *op, struct form *f, struct pipeline
 {
 	if (f->to_tensor)
 		return op_wrong(op, err, "is there twice");
+	if (f->pixel == PIXEL_UINT16 || f->pixel == PIXEL_INT32)
+		return op_wrong(op, err,
+				"does not make floats of images of mode %s, not even in torchvision: use [\"ToDtype\", "
+				"\"float32\", true], which scales them to 0..1",
+				pixel_mode(f->pixel));
 	f->to_tensor = true;
 	return 0;
 }
@@ -108,18 +147,29 @@ static int follow_normalize(const struct op *op, struct form *f, struct pipeline
 }
 
 const struct op_type tensor_ops[] = {
-	{ .name = "ToTensor", .flags = OP_NUMBERS, .read = ops_tensor_read_nothing, .follow = follow_to_tensor },
+	{ .name = "ToTensor",
+	  .flags = OP_NUMBERS | OP_ANY_PIXEL,
+	  .read = ops_tensor_read_nothing,
+	  .follow = follow_to_tensor },
 	{ .name = "Normalize",
 	  .args = normalize_args,
 	  .args_bytes = sizeof(struct normalize),
-	  .flags = OP_NUMBERS,
+	  .flags = OP_NUMBERS | OP_ANY_PIXEL,
 	  .read = read_normalize,
 	  .write = write_normalize,
 	  .follow = follow_normalize },
-	{ .name = "ToDtype", .args = to_dtype_args, .flags = OP_NUMBERS, .read = read_to_dtype },
-	{ .name = "ConvertImageDtype", .args = convert_dtype_args, .flags = OP_NUMBERS, .read = read_convert_dtype },
-	{ .name = "ToImage", .flags = OP_NOTHING, .read = ops_tensor_read_nothing },
-	{ .name = "PILToTensor", .flags = OP_NOTHING, .read = ops_tensor_read_nothing },
-	{ .name = "ToPureTensor", .flags = OP_NOTHING, .read = ops_tensor_read_nothing },
+	{ .name = "ToDtype",
+	  .args = to_dtype_args,
+	  .args_bytes = sizeof(bool),
+	  .flags = OP_NUMBERS | OP_ANY_PIXEL,
+	  .read = read_to_dtype },
+	{ .name = "ConvertImageDtype",
+	  .args = convert_dtype_args,
+	  .args_bytes = sizeof(bool),
+	  .flags = OP_NUMBERS | OP_ANY_PIXEL,
+	  .read = read_convert_dtype },
+	{ .name = "ToImage", .flags = OP_NOTHING | OP_ANY_PIXEL, .read = ops_tensor_read_nothing },
+	{ .name = "PILToTensor", .flags = OP_NOTHING | OP_ANY_PIXEL, .read = ops_tensor_read_nothing },
+	{ .name = "ToPureTensor", .flags = OP_NOTHING | OP_ANY_PIXEL, .read = ops_tensor_read_nothing },
 	{ .name = NULL },
 };

@@ -33,8 +33,37 @@ const char *dtype_name(enum dtype t)
 	return dtypes[t].name;
 }
 
+enum dtype dtype_of_pixel(enum pixel p)
+{
+	static const enum dtype of[] = { DTYPE_UINT8, DTYPE_UINT16, DTYPE_INT32, DTYPE_FLOAT32 };
+
+	return of[p];
+}
+
+static int check_numbers(const struct form *f, enum dtype dtype, struct pipeline_error *err)
+{
+	enum dtype stored = dtype_of_pixel(f->pixel);
+
+	if (f->to_tensor ? dtype == DTYPE_FLOAT32 || dtype == DTYPE_FLOAT16 : dtype == stored)
+		return 0;
+	if (f->to_tensor)
+		snprintf(err->text, sizeof(err->text),
+			 "dtype is %s, and the pipeline makes floats of images of mode %s: ask for dtype float32 or "
+			 "float16, or leave ToDtype out",
+			 dtype_name(dtype), pixel_mode(f->pixel));
+	else
+		snprintf(
+			err->text, sizeof(err->text),
+			"dtype is %s, and images of mode %s are %s: ask for that, or put [\"ToDtype\", \"float32\", true] "
+			"into the pipeline for floats",
+			dtype_name(dtype), pixel_mode(f->pixel), dtype_name(stored));
+	return -EINVAL;
+}
+
 static int check_output(const struct spec *s, enum dtype dtype, enum layout layout, struct pipeline_error *err)
 {
+	if (s->form.pixel != PIXEL_RGB && (layout == LAYOUT_NCHW || layout == LAYOUT_NHWC))
+		return check_numbers(&s->form, dtype, err);
 	if (dtype != DTYPE_UINT8 && dtype != DTYPE_FLOAT16 && dtype != DTYPE_FLOAT32) {
 		snprintf(err->text, sizeof(err->text),
 			 "images cannot be made as %s; expected uint8, float16 or float32",
@@ -58,6 +87,13 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 static void init_finish(struct pipeline *p)
 {
 	const struct form *form = &p->spec.form;
+	if (form->pixel != PIXEL_RGB) {
+		convert_init_numbers(&p->finish, form->pixel, form->width, form->height);
+		if (form->to_tensor)
+			convert_numbers_to(&p->finish, p->dtype == DTYPE_FLOAT16 ? CONVERT_FLOAT16 : CONVERT_FLOAT32,
+					   !form->unscaled, form->mean[0], form->std[0]);
+		return;
+	}
 	enum convert_type type = p->dtype == DTYPE_UINT8     ? CONVERT_UINT8
 				 : p->dtype == DTYPE_FLOAT16 ? CONVERT_FLOAT16
 							     : CONVERT_FLOAT32;
@@ -157,6 +193,11 @@ size_t pipeline_row_bytes(const struct pipeline *p)
 	return convert_bytes(&p->finish);
 }
 
+enum pixel pipeline_pixel(const struct pipeline *p)
+{
+	return p->spec.form.pixel;
+}
+
 bool pipeline_to_tensor(const struct pipeline *p)
 {
 	return p->spec.form.to_tensor;
@@ -178,12 +219,45 @@ static uint8_t pipeline_pixel_of(const struct convert *f, uint32_t channel, floa
 	return (uint8_t)lrint(v < 0.0 ? 0.0 : v > 255.0 ? 255.0 : v);
 }
 
+static double stored_number(enum dtype dtype, const void *row, size_t i)
+{
+	return dtype == DTYPE_UINT16  ? ((const uint16_t *)row)[i]
+	       : dtype == DTYPE_INT32 ? ((const int32_t *)row)[i]
+				      : (double)((const float *)row)[i];
+}
+
+/* From the least number, black, to the greatest, white; what is no number is black. */
+static void picture_of_numbers(const struct pipeline *p, const void *row, uint8_t *rgb)
+{
+	size_t n = (size_t)p->finish.width * p->finish.height;
+	double least = INFINITY, greatest = -INFINITY;
+
+	for (size_t i = 0; i < n; i++) {
+		double v = stored_number(p->dtype, row, i);
+
+		if (isfinite(v)) {
+			least = v < least ? v : least;
+			greatest = v > greatest ? v : greatest;
+		}
+	}
+	for (size_t i = 0; i < n; i++, rgb += 3) {
+		double v = stored_number(p->dtype, row, i), of = greatest - least;
+		double at = of > 0 ? (v - least) / of * 255.0 : 0.0;
+
+		rgb[0] = rgb[1] = rgb[2] = (uint8_t)lrint(at > 0.0 ? at < 255.0 ? at : 255.0 : 0.0);
+	}
+}
+
 void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb)
 {
 	const struct convert *f = &p->finish;
 	const uint8_t *bytes = row;
 	const float *numbers = row;
 
+	if (f->pixel != PIXEL_RGB) {
+		picture_of_numbers(p, row, rgb);
+		return;
+	}
 	for (size_t i = 0; i < (size_t)f->width * f->height; i++) {
 		for (uint32_t c = 0; c < 3; c++) {
 			uint32_t channel = c % f->n_channels;
@@ -232,12 +306,15 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->chains[0]);
 	scratch_finish(&w->chains[1]);
 	scratch_finish(&w->source);
+	scratch_finish(&w->numbers[0]);
+	scratch_finish(&w->numbers[1]);
 }
 
 int pipeline_make(const struct pipeline *p, struct op_run *run, struct view *v, unsigned first, void *row,
 		  struct image_error *err)
 {
 	const struct spec *s = &p->spec;
+	v->pixel = s->form.pixel;
 	int rc = ops_run(run, s->ops + first, s->n_pixel_ops - first, v, err);
 
 	if (rc == 0)
@@ -277,6 +354,7 @@ int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct 
 
 	op_run_init(&run, w, unused);
 	view_of_decoder(&v, d, info->width, info->height);
+	v.pixel = p->spec.form.pixel;
 	rc = ops_run(&run, p->spec.ops, p->spec.n_prefix, &v, err);
 	if (rc == 0)
 		rc = view_settle(&v, w, false, err);

@@ -20,7 +20,7 @@ enum dtype {
 	DTYPE_FLOAT64,
 	DTYPE_INT16,
 	DTYPE_BOOL8,
-	/* of arrays only */
+	/* of arrays only, but for uint16 */
 	DTYPE_INT8 = 9,
 	DTYPE_UINT16,
 	DTYPE_UINT32,
@@ -32,6 +32,8 @@ enum layout { LAYOUT_NCHW, LAYOUT_NHWC, LAYOUT_AS_STORED }; /* numbers as in pro
 
 size_t dtype_bytes(enum dtype t);
 const char *dtype_name(enum dtype t);
+/* What pixels are in memory. */
+enum dtype dtype_of_pixel(enum pixel p);
 
 struct pipeline;
 
@@ -50,6 +52,8 @@ struct pipeline_error {
  *
  * dtype: uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize are left to the trainer
  * (pipeline_normalize tells them), floats need a ToTensor. The output size must be the same for every image.
+ * ["Convert", mode] as the first op reads images of one number a pixel in Pillow's mode I;16, I or F: their dtype is uint16,
+ * int32 or float32 as they are, or a float behind ["ToDtype", "float32", true].
  *
  * 0, -EINVAL with one line in err->text, -ENOMEM. The caller destroys *out. */
 int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
@@ -59,6 +63,7 @@ int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struc
  * more. */
 struct image_form {
 	uint32_t width, height, n_channels;
+	enum pixel pixel;
 };
 /* The same for such a data set: its images may keep their size. */
 int pipeline_parse_for(const char *text, const struct image_form *source, enum dtype dtype, enum layout layout,
@@ -73,11 +78,14 @@ const char *pipeline_prefix_text(const struct pipeline *p);
 
 void pipeline_shape(const struct pipeline *p, uint32_t shape[3]); /* in memory order, e.g. {3, 224, 224} */
 size_t pipeline_row_bytes(const struct pipeline *p);
+/* What images are between ops, and in the caches. */
+enum pixel pipeline_pixel(const struct pipeline *p);
 bool pipeline_to_tensor(const struct pipeline *p); /* whether the text has a ToTensor, which floats require */
 /* True when dtype is uint8 and the text had a Normalize; mean and std in units of ToTensor's 0..1. */
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
 
-/* A row as pixels, RGB, without ToTensor and Normalize, to look at. For uint8 and float32 in NHWC. */
+/* A row as pixels, RGB, without ToTensor and Normalize, to look at. For uint8 and float32 in NHWC, and for images of one
+ * number a pixel but float16: their numbers from the least to the greatest become 0 to 255. */
 void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb);
 
 struct sample_key {

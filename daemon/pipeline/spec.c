@@ -123,6 +123,7 @@ static int check_sizes(struct spec *s, const struct image_form *source, struct p
 	*f = (struct form){ .width = source->width,
 			    .height = source->height,
 			    .n_channels = source->n_channels,
+			    .pixel = source->pixel,
 			    .std = { 1.0f, 1.0f, 1.0f } };
 	rc = op_list_follow(s->ops, s->n_ops, f, err);
 	if (rc != 0)

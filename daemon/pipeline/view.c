@@ -6,6 +6,12 @@
 #include <errno.h>
 #include <string.h>
 
+/* Bytes of a pixel. */
+static size_t view_px(const struct view *v)
+{
+	return pixel_bytes(v->pixel);
+}
+
 static void note_nothing(struct view *v, uint32_t width, uint32_t height)
 {
 	v->box = (struct region_px){ 0, 0, width, height };
@@ -16,6 +22,7 @@ static void note_nothing(struct view *v, uint32_t width, uint32_t height)
 
 void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height)
 {
+	v->pixel = PIXEL_RGB;
 	v->decoder = d;
 	v->part = NULL;
 	v->held_in = -1;
@@ -36,6 +43,7 @@ static bool view_holds(const struct scratch *s, const uint8_t *at)
 
 void view_of_image(struct view *v, const struct pipeline_worker *w, const struct image *i)
 {
+	v->pixel = PIXEL_RGB;
 	v->decoder = NULL;
 	v->part = NULL;
 	v->image = *i;
@@ -104,9 +112,14 @@ static struct region_px view_union(struct region_px a, struct region_px b)
 	return a.width ? (struct region_px){ x, y, right - x, bottom - y } : b;
 }
 
+static struct region_px view_needs(const struct view *v, const struct resample_request *q)
+{
+	return v->pixel == PIXEL_RGB ? resample_needs(q) : numbers_needs(q, v->pixel);
+}
+
 static void note_request(const struct view *v, const struct resample_request *q)
 {
-	v->part->region = view_union(v->part->region, resample_needs(q));
+	v->part->region = view_union(v->part->region, view_needs(v, q));
 }
 
 void view_note(const struct view *v)
@@ -140,13 +153,14 @@ static int view_fetch(struct view *v, const struct resample_request *q, struct i
 		*origin = (struct region_px){ 0, 0, v->image.width, v->image.height };
 		return 0;
 	}
-	*origin = resample_needs(q);
-	return decoder_region(v->decoder, *origin, source, err);
+	*origin = view_needs(v, q);
+	return decoder_region_as(v->decoder, v->pixel, *origin, source, err);
 }
 
-static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, struct image *i, struct image_error *err)
+static int reserve_image(struct scratch *s, size_t px_bytes, uint32_t width, uint32_t height, struct image *i,
+			 struct image_error *err)
 {
-	size_t stride = ((size_t)width * 3 + 63) / 64 * 64;
+	size_t stride = (width * px_bytes + 63) / 64 * 64;
 
 	if ((uint64_t)width * height > VIEW_MAX_PIXELS) {
 		return image_fail(err, IMAGE_E_LIMIT,
@@ -160,6 +174,33 @@ static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, str
 	return i->rgb ? 0 : -ENOMEM;
 }
 
+static int compute_numbers(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
+			   const struct image *source, struct region_px origin, struct image *made,
+			   struct image_error *err)
+{
+	int rc = numbers_resample(q, v->pixel, source, origin, v->flip_vertical, w->numbers, made);
+
+	if (rc == IMAGE_E_LIMIT)
+		return image_fail(
+			err, rc,
+			"a resize from %u x %u to %u x %u pixels needs more than %d numbers between its passes",
+			q->box.width, q->box.height, q->out_width, q->out_height, NUMBERS_MAX_BETWEEN);
+	return rc;
+}
+
+static int compute_rgb(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
+		       const struct image *source, struct region_px origin, struct image *made)
+{
+	int rc = resample_begin(w->resampler, q, source, origin);
+
+	for (uint32_t y = 0; rc == 0 && y < made->height; y++) {
+		uint32_t at = v->flip_vertical ? made->height - 1 - y : y;
+
+		memcpy(made->rgb + at * made->stride_bytes, resample_next_row(w->resampler), (size_t)made->width * 3);
+	}
+	return rc;
+}
+
 /* Copies or resamples source into other memory than its own. */
 static int view_compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
 			const struct image *source, struct region_px origin, struct image_error *err)
@@ -167,16 +208,12 @@ static int view_compute(struct view *v, struct pipeline_worker *w, const struct 
 	int to = v->held_in == 0 ? 1 : 0, rc;
 	struct image made;
 
-	rc = reserve_image(&w->pixels[to], q->keep.width, q->keep.height, &made, err);
+	rc = reserve_image(&w->pixels[to], view_px(v), q->keep.width, q->keep.height, &made, err);
 	if (rc == 0)
-		rc = resample_begin(w->resampler, q, source, origin);
+		rc = v->pixel == PIXEL_RGB ? compute_rgb(v, w, q, source, origin, &made)
+					   : compute_numbers(v, w, q, source, origin, &made, err);
 	if (rc != 0)
 		return rc;
-	for (uint32_t y = 0; y < made.height; y++) {
-		uint32_t at = v->flip_vertical ? made.height - 1 - y : y;
-
-		memcpy(made.rgb + at * made.stride_bytes, resample_next_row(w->resampler), (size_t)made.width * 3);
-	}
 	/* The next check of the time notices the time for these pixels. */
 	(void)cpu_budget_spend(&w->budget, (uint64_t)source->width * source->height);
 	v->image = made;
@@ -189,7 +226,7 @@ static int view_compute(struct view *v, struct pipeline_worker *w, const struct 
 static void view_narrow(struct view *v, const struct image *source, struct region_px origin)
 {
 	v->image.rgb =
-		source->rgb + (size_t)(v->box.y - origin.y) * source->stride_bytes + (size_t)(v->box.x - origin.x) * 3;
+		source->rgb + (size_t)(v->box.y - origin.y) * source->stride_bytes + (v->box.x - origin.x) * view_px(v);
 	v->image.stride_bytes = source->stride_bytes;
 	v->image.width = v->box.width;
 	v->image.height = v->box.height;
@@ -228,7 +265,7 @@ int view_make(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_
 {
 	int rc = view_settle(v, w, false, err);
 
-	return rc == 0 ? reserve_image(&w->pixels[view_other(v)], width, height, made, err) : rc;
+	return rc == 0 ? reserve_image(&w->pixels[view_other(v)], view_px(v), width, height, made, err) : rc;
 }
 
 void view_take(struct view *v, const struct image *made)
@@ -264,8 +301,9 @@ int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint3
 	return 0;
 }
 
-int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width, uint32_t height,
-		enum pad_mode mode, const uint8_t fill[3], struct image_error *err)
+/* fill: one pixel of the view's. */
+static int window_as(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width,
+		     uint32_t height, enum pad_mode mode, const void *fill, struct image_error *err)
 {
 	bool inside = left >= 0 && top >= 0 && (uint64_t)left + width <= view_width(v) &&
 		      (uint64_t)top + height <= view_height(v);
@@ -278,9 +316,39 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
 	}
 	rc = view_make(v, w, width, height, &made, err);
 	if (rc == 0)
-		rc = image_window(&v->image, left, top, mode, fill, &made, &w->columns);
+		rc = image_window_as(v->pixel, &v->image, left, top, mode, fill, &made, &w->columns);
 	if (rc == 0)
 		view_take(v, &made);
+	return rc;
+}
+
+int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width, uint32_t height,
+		enum pad_mode mode, const uint8_t fill[3], struct image_error *err)
+{
+	return v->pixel == PIXEL_RGB ? window_as(v, w, left, top, width, height, mode, fill, err)
+				     : view_window_number(v, w, left, top, width, height, mode, fill[0], err);
+}
+
+int view_window_number(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width,
+		       uint32_t height, enum pad_mode mode, double fill, struct image_error *err)
+{
+	int32_t whole = (int32_t)(v->pixel == PIXEL_FLOAT32 ? 0 : fill);
+	uint16_t low = (uint16_t)whole;
+	float number = (float)fill;
+	const void *pixel = v->pixel == PIXEL_UINT16  ? (const void *)&low
+			    : v->pixel == PIXEL_INT32 ? (const void *)&whole
+						      : (const void *)&number;
+
+	return window_as(v, w, left, top, width, height, mode, pixel, err);
+}
+
+static int finish_numbers(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row,
+			  struct image_error *err)
+{
+	int rc = view_settle(v, w, false, err);
+
+	for (uint32_t y = 0; rc == 0 && y < f->height; y++)
+		convert_numbers_row(f, v->image.rgb + y * v->image.stride_bytes, y, row);
 	return rc;
 }
 
@@ -294,6 +362,8 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct convert 
 	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of another pipeline */
 		return image_fail(err, IMAGE_E_CORRUPT, "the pipeline made %u x %u pixels instead of %u x %u",
 				  view_width(v), view_height(v), f->width, f->height);
+	if (v->pixel != PIXEL_RGB)
+		return finish_numbers(v, w, f, row, err);
 	rc = view_fetch(v, &q, &source, &origin, err);
 	if (rc == 0)
 		rc = resample_begin(w->resampler, &q, &source, origin);

@@ -11,6 +11,7 @@
 #include "decode/decode.h"
 #include "image/convert.h"
 #include "image/geometry.h"
+#include "image/numbers.h"
 #include "image/resample.h"
 #include "pipeline/pipeline.h"
 #include "util/cpu-budget.h"
@@ -23,13 +24,14 @@ enum {
 /* One thread's memory. */
 struct pipeline_worker {
 	struct resampler *resampler;
-	struct scratch pixels[2]; /* images between ops, in turn */
-	struct scratch columns;   /* image_window's */
-	struct scratch room;      /* of one op, while it works */
-	struct scratch chains[2]; /* AugMix: the image before, the sum of its chains */
-	struct scratch source;    /* what several views are made of */
-	uint64_t max_ns;          /* for each sample */
-	struct cpu_budget budget; /* of the present sample */
+	struct scratch pixels[2];  /* images between ops, in turn */
+	struct scratch columns;    /* image_window's */
+	struct scratch room;       /* of one op, while it works */
+	struct scratch chains[2];  /* AugMix: the image before, the sum of its chains */
+	struct scratch source;     /* what several views are made of */
+	struct scratch numbers[2]; /* numbers_resample's */
+	uint64_t max_ns;           /* for each sample */
+	struct cpu_budget budget;  /* of the present sample */
 };
 
 /* The part of a source that several views need. Until it is there, a view that needs pixels adds to `region` what it
@@ -43,6 +45,7 @@ struct view_part {
 enum { VIEW_E_LATER = 100 }; /* beside the IMAGE_E_ outcomes */
 
 struct view {
+	enum pixel pixel;        /* what it consists of. Anything but RGB is for ops with OP_ANY_PIXEL only */
 	struct decoder *decoder; /* the source of pixels; NULL: they are in part or image */
 	struct view_part *part;  /* the source of pixels; NULL: they are in image, unless there is a decoder */
 	struct image image;
@@ -57,6 +60,7 @@ struct view {
 	bool flip_horizontal, flip_vertical; /* applied last */
 };
 
+/* These begin with RGB; for other pixels set v->pixel behind them. */
 void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height);
 void view_of_part(struct view *v, struct view_part *part, uint32_t width, uint32_t height);
 /* Adds what the view needs to a part that is not there yet. */
@@ -78,6 +82,9 @@ int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint3
 /* A window of width x height with its upper left corner at (left, top), which may be outside. */
 int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width, uint32_t height,
 		enum pad_mode mode, const uint8_t fill[3], struct image_error *err);
+/* The same for pixels of one number, where the fill is such a number. */
+int view_window_number(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width,
+		       uint32_t height, enum pad_mode mode, double fill, struct image_error *err);
 /* Computes everything noted. v->image then holds the view's pixels: with `writable`, in w's memory and free to change;
  * otherwise possibly still in their source. */
 int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct image_error *err);

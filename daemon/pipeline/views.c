@@ -122,6 +122,16 @@ static int add_list(struct views_reader *r, const char *name, json_t *given)
 	return rc;
 }
 
+/* They are made of one image, which is decoded once. */
+static int check_modes(struct views_reader *r)
+{
+	for (unsigned k = 1; k < r->n; k++)
+		if (r->at[k]->spec.form.pixel != r->at[0]->spec.form.pixel)
+			return views_fail(r, "all views must convert to the same mode: the views '%s' and '%s' do not",
+					  r->at[0]->name, r->at[k]->name);
+	return 0;
+}
+
 static int check_pixels(struct views_reader *r)
 {
 	uint64_t n = 0;
@@ -196,6 +206,8 @@ static int views_read(struct views_reader *r, json_t *given, struct pipeline **o
 	if (rc == 0 && r->n == 0)
 		rc = views_fail(r, "the views are an empty object: name at least one");
 	if (rc == 0)
+		rc = check_modes(r);
+	if (rc == 0)
 		rc = check_pixels(r);
 	if (rc == 0)
 		rc = join(r, out);
@@ -257,6 +269,7 @@ static int note_needs(const struct pipeline *p, struct op_run *run, struct view_
 		int rc;
 
 		view_of_part(&v, part, width, height);
+		v.pixel = s->form.pixel;
 		rc = ops_run(run, s->ops, s->n_pixel_ops, &v, err);
 		if (rc == 0)
 			view_note(&v);
@@ -278,7 +291,7 @@ int views_run(const struct pipeline *p, struct pipeline_worker *w, struct decode
 	op_run_init(&run, w, key);
 	rc = note_needs(p, &run, &part, info->width, info->height, err);
 	if (rc == 0)
-		rc = decoder_region(d, part.region, &part.image, err);
+		rc = decoder_region_as(d, pipeline_pixel(p), part.region, &part.image, err);
 	part.is_there = true;
 	for (unsigned k = 0; rc == 0 && k < views_n(p); k++) {
 		struct view v;

@@ -14,14 +14,15 @@ enum { WIDTH = 19, HEIGHT = 13, MOST_ROW_BYTES = 1 << 16 };
 static void run_once(const struct pipeline *p)
 {
 	static struct pipeline_worker *worker; /* kept: the target is one thread */
-	uint8_t *pixels = malloc(WIDTH * HEIGHT * 3);
+	size_t px = pixel_bytes(pipeline_pixel(p));
+	uint8_t *pixels = malloc(WIDTH * HEIGHT * px);
 	void *rows[VIEWS_MAX];
-	struct image image = { pixels, WIDTH * 3, WIDTH, HEIGHT };
+	struct image image = { pixels, WIDTH * px, WIDTH, HEIGHT };
 	struct image_error err = { "" };
 
 	if (!worker)
 		worker = pipeline_worker_create();
-	for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
+	for (size_t i = 0; i < WIDTH * HEIGHT * px; i++)
 		pixels[i] = (uint8_t)(i * 37);
 	for (unsigned k = 0; k < views_n(p); k++)
 		rows[k] = malloc(pipeline_row_bytes(views_at(p, k)));
@@ -65,11 +66,17 @@ static void check_text(const struct pipeline *p, enum dtype dtype)
 	pipeline_destroy(again);
 }
 
+/* White space may come before a text. */
+static enum dtype dtype_of(uint8_t first)
+{
+	return first == '\n' ? DTYPE_UINT16 : first == '\t' ? DTYPE_INT32 : first & 1 ? DTYPE_FLOAT32 : DTYPE_UINT8;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	enum dtype dtype = n && data[0] & 1 ? DTYPE_FLOAT32 : DTYPE_UINT8;
+	enum dtype dtype = dtype_of(n ? data[0] : 0);
 	struct pipeline_error err = { "" };
 	struct pipeline *p = NULL;
 	char *text = malloc(n + 1);

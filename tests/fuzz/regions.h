@@ -43,6 +43,33 @@ static void regions_compare(const uint8_t *whole, uint32_t whole_width, struct r
 			abort();
 }
 
+/* The same of the file's numbers, as every kind of pixel that holds them. A kind that does not is refused. */
+static void regions_of_numbers(struct decoder *d, const uint8_t *bytes, size_t n, bool apply_exif, enum pixel as)
+{
+	struct image_info info;
+	struct image_error err = { "" };
+	struct image out;
+
+	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
+		abort();
+	struct region_px r = regions_pick(bytes, n, &info), all = { 0, 0, info.width, info.height };
+	size_t px = pixel_bytes(as), row = info.width * px;
+
+	if (decoder_region_as(d, as, all, &out, &err) != 0)
+		return;
+	uint8_t *whole = malloc(row * info.height);
+
+	for (uint32_t y = 0; whole && y < info.height; y++)
+		memcpy(whole + y * row, out.rgb + y * out.stride_bytes, row);
+	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
+		abort();
+	if (decoder_region_as(d, as, r, &out, &err) == 0)
+		for (uint32_t y = 0; whole && y < r.height; y++)
+			if (memcmp(whole + (r.y + y) * row + r.x * px, out.rgb + y * out.stride_bytes, r.width * px))
+				abort();
+	free(whole);
+}
+
 static int regions_agree(const uint8_t *bytes, size_t n)
 {
 	static struct decoder *d; /* kept, as a worker keeps it: leftovers of one image must not affect the next */
@@ -62,6 +89,9 @@ static int regions_agree(const uint8_t *bytes, size_t n)
 		abort();
 	if (decoder_region(d, r, &out, &err) == 0 && whole)
 		regions_compare(whole, info.width, r, &out);
+	if (info.numbers != NUMBERS_NONE)
+		for (enum pixel as = PIXEL_UINT16; as <= PIXEL_FLOAT32; as++)
+			regions_of_numbers(d, bytes, n, apply_exif, as);
 	decoder_close(d);
 	free(whole);
 	return 0;

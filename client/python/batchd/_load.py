@@ -8,12 +8,12 @@ import pathlib
 
 import numpy
 
-from . import _arrays, _check, _lib, _views, errors
+from . import _arrays, _check, _image_mode, _lib, _views, errors
 
 _TEXT_BYTES = 1024
 _MOST_BYTES = 256 << 20  # of a file: the daemon's limit
 _SONAME = "libbatchd-inline.so.0"
-_NUMPY = {"uint8": numpy.uint8, "float16": numpy.float16, "float32": numpy.float32}
+_NUMPY = ("uint8", "float16", "float32", "int32", "uint16")
 
 
 @functools.lru_cache(maxsize=None)
@@ -110,6 +110,7 @@ def load(
     source,
     transform="val224",
     *,
+    image_mode=None,
     dtype="float32",
     layout="NCHW",
     device=None,
@@ -124,7 +125,7 @@ def load(
     source        a path or the bytes of a compressed image (bytes, a buffer, a uint8 array); a list of them gives one
                   array with a row for each
     transform     as for DataLoader. A text is found again faster than objects, which are read anew at each call
-    dtype, layout as for DataLoader
+    image_mode, dtype, layout  as for DataLoader
     device        where torch is to have the result, "cuda:0"; None: host memory
     apply_exif    turn the image upright by its EXIF orientation
     seed, epoch, index  what random ops are drawn by, as of a loader's sample; the images of a list count up from index
@@ -139,12 +140,11 @@ def load(
     words, form = _views.read(transform)
     if form is not None:
         raise TypeError("load makes one result of an image, and transform has several views: call it for each of them")
-    text = _check.text("transform", words) or b"val224"
-    pipeline = _pipeline(
-        text, _check.choice("dtype", name, tuple(_NUMPY)), _check.choice("layout", layout, _lib.LAYOUTS[:2])
-    )
+    text = _check.text("transform", _image_mode.into(words, image_mode)) or b"val224"
+    name = _NUMPY[_check.choice("dtype", name, _NUMPY)]
+    pipeline = _pipeline(text, _lib.DTYPES.index(name), _check.choice("layout", layout, _lib.LAYOUTS[:2]))
     sources = [source] if one else source
-    rows = numpy.empty((len(sources), *pipeline.shape), _NUMPY[name.lower()])
+    rows = numpy.empty((len(sources), *pipeline.shape), name)
     step, at = rows.nbytes // max(len(sources), 1), rows.ctypes.data
     for i, each in enumerate(sources):
         try:

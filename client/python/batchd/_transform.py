@@ -180,8 +180,6 @@ def _dtype(entry):
     scale = bool(getattr(entry, "scale", True))
     if str(dtype) == "torch.uint8":
         return []
-    if str(dtype) == "torch.float32" and scale:
-        return ["ToTensor"]
     return [["ToDtype", {"dtype": str(dtype), "scale": scale}]]
 
 

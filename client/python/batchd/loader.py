@@ -29,6 +29,7 @@ from . import (
     _epoch,
     _fields,
     _hf,
+    _image_mode,
     _into,
     _lib,
     _memory,
@@ -289,6 +290,7 @@ class _Options:
     shuffle: typing.Any
     seed: typing.Any
     transform: typing.Any
+    image_mode: typing.Any
     dtype: typing.Any
     layout: typing.Any
     rank: typing.Any
@@ -337,8 +339,12 @@ class DataLoader:
     transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects,
                   Compose included; None: the data set's default (train224 for images). A list of such pipelines,
                   batchd.views or a dictionary makes several views of each image: images is a list or dictionary of them
+    image_mode    how image files are read, by Pillow's modes: "RGB" (default); "L": one channel of 8 bits; "I;16", "I"
+                  or "F": one channel of 16-bit numbers, 32-bit numbers or floats, from 16-bit and float PNG, TIFF and
+                  PNM files. These three need transform; it is the same as ["Convert", mode] as its first op
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
-                  the caller normalises: `normalize` has (mean, std)
+                  the caller normalises: `normalize` has (mean, std). Images of mode I;16, I or F are "uint16", "int32" or
+                  "float32", and floats behind ToDtype
     rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else (mode "shard")
                   what srun, Open MPI or MPICH set, else alone. For
                   a served data set ("serve:NAME"), whose producer serves one machine: among the job's trainers on this
@@ -427,6 +433,7 @@ class DataLoader:
         sampler=None,
         batch_sampler=None,
         transform=None,
+        image_mode=None,
         dtype="float32",
         layout="NCHW",
         rank=None,
@@ -480,6 +487,7 @@ class DataLoader:
             "drop_last": drop_last,
             "batch_sampler": batch_sampler is not None,
             "transform": transform is not None,
+            "image_mode": image_mode is not None,
             "dtype": _check.dtype_name(dtype) != "float32",
             "layout": str(layout).upper() != "NCHW",
             "seed": seed != 0,
@@ -597,7 +605,7 @@ class DataLoader:
         o.node_rank, o.node_world_size = _node_ranks(1 if told else world_size)
         o.dataset = _check.text("dataset", self._spec)
         text, self._form = _views.read(asked.transform)
-        o.transform = _check.text("transform", text)
+        o.transform = _check.text("transform", _image_mode.into(text, asked.image_mode))
         o.mix = _check.text("mix", asked.mix)
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))
         o.socket = _check.text("socket", asked.socket)

@@ -1,0 +1,33 @@
+"""The option image_mode: Pillow's mode in which images are read, as the pipeline's first op."""
+
+import json
+
+_MODES = ("L", "RGB", "I;16", "I", "F")
+
+
+def into(text, mode):
+    """The option transform's text for the C library, with the mode in it."""
+    if mode is None:
+        return text
+    if mode not in _MODES:
+        raise ValueError(f"image_mode must be {', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}, not {mode!r}")
+    form = (text or "").lstrip()[:1]
+    if form not in ("[", "{"):
+        if mode == "RGB":
+            return text
+        raise ValueError(
+            f"image_mode={mode!r} needs a transform in words or objects: {text or 'the default, train224,'} is for RGB"
+        )
+    return json.dumps(_with(json.loads(text), ["Convert", mode]))
+
+
+def _with(pipeline, op):
+    """A pipeline, or views of an image, each with op before the others."""
+    if isinstance(pipeline, list):
+        return [op, *pipeline]
+    if isinstance(pipeline, str):
+        raise ValueError(f"image_mode={op[1]!r} needs views in words or objects: {pipeline} is for RGB")
+    views = pipeline.get("views")
+    if isinstance(views, list):
+        return {**pipeline, "views": [_with(view, op) for view in views]}
+    return {name: _with(view, op) for name, view in pipeline.items()}

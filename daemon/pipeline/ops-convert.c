@@ -1,0 +1,70 @@
+/* Convert: the mode, as Pillow names it, in which images are read. */
+#include "pipeline/op-types.h"
+
+#include <string.h>
+
+static const char *const convert_args[] = { "mode", NULL };
+static const char *const modes[] = { "RGB", "I;16", "I", "F", "L", NULL }; /* by enum pixel, then grey of 8 bits */
+enum { MODE_L = 4 };
+
+static const struct op_type *color_op(const char *name)
+{
+	const struct op_type *t = color_ops;
+
+	while (strcmp(t->name, name) != 0)
+		t++;
+	return t;
+}
+
+/* L and RGB are ops of their own, which work anywhere. */
+static int read_convert(struct arguments *a, struct op *op)
+{
+	unsigned mode = 0;
+	uint32_t *n_channels = op->args;
+
+	if (!a->values[0] || argument_choice(a, 0, modes, &mode) < 0)
+		return argument_wrong(a, 0, "\"L\", \"RGB\", \"I;16\", \"I\" or \"F\"");
+	if (mode == MODE_L || mode == PIXEL_RGB) {
+		op->type = color_op(mode == MODE_L ? "Grayscale" : "RGB");
+		*n_channels = 1; /* Grayscale's argument */
+		return 0;
+	}
+	*(enum pixel *)op->args = (enum pixel)mode;
+	a->reader->numbers = true;
+	return 0;
+}
+
+static json_t *write_convert(const struct op *op)
+{
+	const enum pixel *pixel = op->args;
+
+	return json_pack("{s:s}", "mode", modes[*pixel]);
+}
+
+static int follow_convert(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	const enum pixel *pixel = op->args;
+
+	if (op->place != 0)
+		return op_wrong(op, err, "to \"%s\" must be the first op: it says how files are read", modes[*pixel]);
+	if (f->pixel == PIXEL_RGB && f->width)
+		return op_wrong(op, err, "to \"%s\" reads image files, and the samples are arrays of 8-bit pixels",
+				modes[*pixel]);
+	if (f->pixel != PIXEL_RGB && f->pixel != *pixel)
+		return op_wrong(op, err, "to \"%s\" does not suit the samples, which are arrays of mode %s",
+				modes[*pixel], pixel_mode(f->pixel));
+	f->pixel = *pixel;
+	f->n_channels = 1;
+	return 0;
+}
+
+const struct op_type convert_ops[] = {
+	{ .name = "Convert",
+	  .args = convert_args,
+	  .args_bytes = sizeof(enum pixel),
+	  .flags = OP_ANY_PIXEL,
+	  .read = read_convert,
+	  .write = write_convert,
+	  .follow = follow_convert },
+	{ .name = NULL },
+};

@@ -257,6 +257,7 @@ $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -
 $(BUILD)/tests/test_convert_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
 $(BUILD)/tests/test_content: $(BUILD)/client/names.o # not in the library by name
+$(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
 MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o cuda/convert-plan.o cuda/mix-plan.o)
 $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/test_mixing $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a

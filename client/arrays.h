@@ -3,7 +3,8 @@
  *
  *     head | n_arrays entries | n_text bytes | array 0 | array 1 | ...
  *
- * Each array begins at a multiple of 64 bytes from the start of the slot. Numbers are in the machine's own byte order,
+ * Each array begins at a multiple of 64 bytes from the start of the slot, and they lie one behind the other in their
+ * order. In front of the values of a ragged array lie its n_rows + 1 offsets, int64, which rise from 0. Numbers are in the machine's own byte order,
  * as both sides run on it. A consumer checks all of it before use. */
 #ifndef BATCHD_CLIENT_ARRAYS_H
 #define BATCHD_CLIENT_ARRAYS_H
@@ -11,10 +12,10 @@
 #include "batchd.h"
 #include "error.h"
 
-/* Bytes that a batch takes in a slot, given each array's dtype, n_dims and shape. 0: more than a size_t holds, or an
+/* Bytes that a batch takes in a slot, given each array's dtype, n_dims and shape, and n_rows of one with offsets. 0: more than a size_t holds, or an
  * array is invalid. */
 size_t arrays_size(const struct batchd_array *a, uint32_t n, size_t n_text);
-/* Writes head, table and text; sets each array's n_bytes, and its data to where the array must be written. 0, or a code
+/* Writes head, table, text and offsets; sets each array's n_bytes, and its data to where the array must be written. 0, or a code
  * with f. */
 int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n, const char *text, size_t n_text,
 	       struct fault *f);

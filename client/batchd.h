@@ -262,7 +262,7 @@ struct batchd_info {
 	                             * base 0 */
 	const char *finish_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
-	uint32_t n_fields;         /* served: 0, as each batch says what it has */
+	uint32_t n_fields;         /* served: 0, as each batch says what it has (batchd_get_field) */
 	const struct batchd_field *fields; /* what batches consist of, in the data set's order: see batchd_get_field */
 	uint64_t content_id; /* of the samples: names, labels and classes, or shape and type, not their location. Equal
 	                      * on machines with the same data */
@@ -519,7 +519,9 @@ struct batchd_array {
 	void *data;
 	const int64_t *offsets; /* ragged; else NULL */
 	int text;               /* ragged BATCHD_UINT8: UTF-8 */
-	void *device_data; /* on the GPU; NULL: only in host memory, as ragged fields are. The CPU cannot read it */
+	void *device_data; /* on the GPU; NULL: only in host memory, as ragged fields are, but for a producer's. The
+	                    * CPU cannot read it */
+	uint64_t n_rows;   /* shape[0], or how many rows a ragged field has */
 };
 
 /* A field of a batch on loan, by its name or by its number in info.fields. Of a producer's batch: one of the arrays of
@@ -569,7 +571,9 @@ int batchd_next_into(struct batchd_loader *l, struct batchd_batch *b, const stru
 
 #define BATCHD_MAX_ARRAYS 256
 
-/* The arrays of a producer's batch on loan, each at a multiple of 64 bytes. Returns how many there are (the first `max` of them are filled in), or a negative
+/* The arrays of a producer's batch on loan, each at a multiple of 64 bytes. Ragged ones have offsets, which are checked
+ * here; a reader that does not trust the producer, which can still write over them, checks a copy of its own
+ * (batchd_into does). Returns how many there are (the first `max` of them are filled in), or a negative
  * code. text: how they belong together, in the producer's words; n_text bytes, not terminated; valid as long as the
  * batch. */
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
@@ -621,7 +625,8 @@ struct batchd_fill {
 /* Returns BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Answer each BATCHD_OK with
  * batchd_produce_filled or batchd_produce_end_epoch. */
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int timeout_ms);
-/* Lays the batch out. Give dtype, n_dims and shape of each array; the call sets n_bytes and data. Write each array to
+/* Lays the batch out. Give dtype, n_dims and shape of each array; the call sets n_bytes and data. A ragged array also
+ * has n_rows and n_rows + 1 offsets, which are copied, and shape[0] values; `text` says that it is UTF-8. Write each array to
  * its data: this is in the slot or, where the slot is too small, in memory of the library, which moves the batch into a
  * larger slot as soon as there is one. A batch of more than the daemon's limits.batch_bytes is an error
  * (BATCHD_E_LIMIT) of the next call. text: how the arrays belong together; consumers get it unchanged. */

@@ -132,7 +132,9 @@ static bool read_ragged(const struct link_field *f, const char *slot, uint32_t r
 
 bool field_read(const struct link_field *f, const char *slot, uint32_t row, uint32_t n_rows, struct batchd_array *out)
 {
-	*out = (struct batchd_array){ .dtype = f->is.dtype, .n_dims = f->is.n_dims + 1, .text = f->is.text };
+	*out = (struct batchd_array){
+		.dtype = f->is.dtype, .n_dims = f->is.n_dims + 1, .text = f->is.text, .n_rows = n_rows
+	};
 	for (uint32_t i = 0; i < f->is.n_dims; i++)
 		out->shape[i + 1] = f->is.shape[i];
 	if (f->is.ragged) {

@@ -96,9 +96,10 @@ static int into_fail(struct batchd_loader *l, int code, const struct fault *f)
 /* ---- writing ---- */
 
 /* The offsets are checked as copied: a producer's process could write over its own. */
-static int write_ragged(const struct batchd_array *a, const struct batchd_target *t, uint64_t n_rows, struct fault *f)
+static int write_ragged(const struct batchd_array *a, const struct batchd_target *t, struct fault *f)
 {
 	int64_t first = a->offsets[0];
+	uint64_t n_rows = a->n_rows;
 	bool ok = true;
 
 	t->offsets[0] = 0;
@@ -130,7 +131,7 @@ static int write_field(struct batchd_loader *l, const struct batchd_batch *b, co
 	if (r < 0)
 		return r;
 	if (w->ragged)
-		return write_ragged(&a, t, b->n_rows, f);
+		return write_ragged(&a, t, f);
 	if (on_gpu)
 		return batchd_cuda_array(l, b, &a, t->data, stream);
 	memcpy(t->data, a.data, a.n_bytes);
@@ -153,10 +154,13 @@ static int write_served(struct batchd_loader *l, const struct batchd_batch *b, c
 		return fault_set(f, BATCHD_E_INVALID, "field '%s' has a type that only batchd_get_field gives",
 				 t->field);
 	r = check_target(t, &w, f);
+	if (r == 0 && w.ragged && a.n_rows != b->n_rows)
+		r = fault_set(f, BATCHD_E_INVALID, "field '%s' has %llu rows in a batch of %u", t->field,
+			      (unsigned long long)a.n_rows, b->n_rows);
 	if (r < 0)
 		return r;
 	if (w.ragged)
-		return write_ragged(&a, t, b->n_rows, f);
+		return write_ragged(&a, t, f);
 	if (on_gpu)
 		return batchd_cuda_array(l, b, &a, t->data, stream);
 	memcpy(t->data, a.data, a.n_bytes);

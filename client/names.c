@@ -51,12 +51,17 @@ static bool names_skip_value(struct scan *s)
 	return false;
 }
 
-/* {"a":12} of torch or {"n":12} of numpy. -1: something else. */
+/* {"a":12}, or another kind of array (python/batchd/_tree.py has the list). -1: something else. */
 static int array_number(struct scan s)
 {
+	static const char *const kinds[] = { "{\"a\":",  "{\"n\":",  "{\"s\":",  "{\"y\":",
+					     "{\"ra\":", "{\"rn\":", "{\"ga\":", "{\"gn\":" };
+	unsigned kind = 0;
 	int number = 0, digits = 0;
 
-	if (!skip_text(&s, "{\"a\":") && !skip_text(&s, "{\"n\":"))
+	while (kind < sizeof kinds / sizeof *kinds && !skip_text(&s, kinds[kind]))
+		kind++;
+	if (kind == sizeof kinds / sizeof *kinds)
 		return -1;
 	for (; s.at < s.end && *s.at >= '0' && *s.at <= '9' && digits < 6; s.at++, digits++)
 		number = number * 10 + (*s.at - '0');

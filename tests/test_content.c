@@ -183,10 +183,10 @@ static void write_table(char *slot)
 		struct {
 			uint64_t offset, n_bytes;
 			uint32_t dtype, n_dims;
-			uint64_t shape[8];
+			uint64_t shape[8], offsets, n_rows, text;
 		} entry[2];
 		char text[sizeof dictionary - 1];
-	} table = { .magic = "batchd1",
+	} table = { .magic = "batchd2",
 		    .n_arrays = 2,
 		    .n_text = sizeof dictionary - 1,
 		    .entry = { { 512, 12, BATCHD_FLOAT32, 1, { 3 } }, { 576, 16, BATCHD_INT64, 1, { 2 } } } };

@@ -217,8 +217,8 @@ static void write_table_beyond(char *slot)
 		uint32_t n_arrays, n_text;
 		uint64_t offset, n_bytes;
 		uint32_t dtype, n_dims;
-		uint64_t shape[8];
-	} table = { "batchd1", 1, 0, ARRAY_AT, ARRAY_BYTES, BATCHD_UINT8, 1, { ARRAY_BYTES } };
+		uint64_t shape[8], offsets, n_rows, text;
+	} table = { "batchd2", 1, 0, ARRAY_AT, ARRAY_BYTES, BATCHD_UINT8, 1, { ARRAY_BYTES }, 0, 0, 0 };
 
 	memcpy(slot, &table, sizeof table);
 }

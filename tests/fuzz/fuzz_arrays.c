@@ -8,7 +8,7 @@
 #include "arrays.h"
 #include "names.h"
 
-enum { ROOM = 1 << 14, ALIGN = 64, HEAD_BYTES = 16, ENTRY_BYTES = 88, SOME = 3 };
+enum { ROOM = 1 << 14, ALIGN = 64, HEAD_BYTES = 16, SOME = 3 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,6 +41,13 @@ static void check_array(const struct batchd_array *a, const uint8_t *slot, size_
 		require(!__builtin_mul_overflow(n, a->shape[i], &n));
 	require(n ? a->n_bytes % n == 0 && a->n_bytes / n >= 1 && a->n_bytes / n <= 16 : !a->n_bytes);
 	(void)sum(at, a->n_bytes);
+	if (a->offsets) {
+		require((const uint8_t *)a->offsets >= (const uint8_t *)text_end && a->n_dims >= 1 &&
+			(const uint8_t *)(a->offsets + a->n_rows + 1) <= at);
+		for (uint64_t i = 0; i < a->n_rows; i++)
+			require(a->offsets[i] <= a->offsets[i + 1]);
+		require((uint64_t)(a->offsets[a->n_rows] - a->offsets[0]) == a->shape[0]);
+	}
 }
 
 /* The first `size` bytes are the input's, the rest of the slot is zero. */
@@ -76,12 +83,18 @@ static void read_slot(const uint8_t *data, size_t size, size_t room, uint32_t ma
 /* Arrays described by the input, mostly with small dimensions; written and read back. */
 static uint32_t describe(const uint8_t *data, size_t size, struct batchd_array *a)
 {
+	static const int64_t rising[] = { 7, 8, 8, 10, 11 };
 	uint32_t n = 0;
 
 	while (size >= 10 && n < SOME) {
 		a[n] = (struct batchd_array){ .dtype = (enum batchd_dtype)(data[0] % 20), .n_dims = data[1] % 10 };
 		for (uint32_t i = 0; i < 8; i++)
 			a[n].shape[i] = data[1] & 0x80 ? (uint64_t)data[2 + i] << (data[0] & 0x38) : data[2 + i] % 5;
+		if (data[1] & 0x40 && a[n].n_dims) {
+			a[n].offsets = rising;
+			a[n].n_rows = 4;
+			a[n].shape[0] = 4;
+		}
 		data += 10;
 		size -= 10;
 		n++;
@@ -108,7 +121,8 @@ static void lay_and_read(const uint8_t *data, size_t size)
 			!memcmp(got_text, text, n_text));
 		for (uint32_t i = 0; i < n; i++)
 			require(got[i].data == laid[i].data && got[i].n_bytes == laid[i].n_bytes &&
-				got[i].dtype == laid[i].dtype &&
+				got[i].dtype == laid[i].dtype && !got[i].offsets == !laid[i].offsets &&
+				(!got[i].offsets || (got[i].offsets[0] == 0 && got[i].offsets[4] == 4)) &&
 				!memcmp(got[i].shape, laid[i].shape, got[i].n_dims * sizeof(got[i].shape[0])));
 	}
 	free(slot);
@@ -117,15 +131,18 @@ static void lay_and_read(const uint8_t *data, size_t size)
 /* A valid slot of two arrays, changed by the input in records of three bytes: position (two), and value. */
 static void read_changed(const uint8_t *data, size_t size)
 {
-	struct batchd_array a[2] = { { .dtype = BATCHD_FLOAT32, .n_dims = 2, .shape = { 4, 6 } },
-				     { .dtype = BATCHD_INT64, .n_dims = 1, .shape = { 4 } } };
+	static const int64_t offsets[] = { 0, 1, 1, 4 };
+	struct batchd_array a[2] = {
+		{ .dtype = BATCHD_FLOAT32, .n_dims = 2, .shape = { 4, 6 } },
+		{ .dtype = BATCHD_UINT8, .n_dims = 1, .shape = { 4 }, .offsets = offsets, .n_rows = 3, .text = 1 }
+	};
 	uint8_t *slot = aligned_alloc(ALIGN, 1024);
 	struct fault f = { .code = 0 };
 
 	memset(slot, 0, 1024);
 	require(arrays_lay(slot, 1024, a, 2, "[]", 2, &f) == 0);
 	for (size_t i = 0; i + 2 < size; i += 3)
-		slot[(data[i] | (size_t)data[i + 1] << 8) % (HEAD_BYTES + 2 * ENTRY_BYTES)] ^= data[i + 2];
+		slot[(data[i] | (size_t)data[i + 1] << 8) % 1024] ^= data[i + 2];
 	read_slot(slot, 1024, 1024, BATCHD_MAX_ARRAYS);
 	read_slot(slot, 1024, 1024, 1);
 	free(slot);

@@ -11,6 +11,7 @@ import typing
 import numpy
 
 from . import _arrays, _into, _lib, _mix
+from ._tree import Ragged
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of them hold no slots
 
@@ -24,13 +25,6 @@ class Field(typing.NamedTuple):
     ragged: bool
     text: bool
     most_values: int = 0
-
-
-class Ragged(typing.NamedTuple):
-    """A ragged field in two arrays: row i consists of values[offsets[i]:offsets[i + 1]]."""
-
-    values: typing.Any
-    offsets: typing.Any
 
 
 class Wish:

@@ -212,6 +212,7 @@ class Array(ctypes.Structure):
         ("offsets", ctypes.c_void_p),
         ("text", ctypes.c_int),
         ("device_data", ctypes.c_void_p),
+        ("n_rows", ctypes.c_uint64),
     ]
 
 

@@ -1,11 +1,13 @@
 """The trainer's side of a served data set: batches of any structure as views of a slot."""
 
 import ctypes
+import json
 import sys
+import typing
 
 import numpy
 
-from . import _arrays, _into, _lib, _tree
+from . import _arrays, _fields, _into, _lib, _tree, errors
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of labels hold no slots
 _KEPT = 64  # layouts remembered
@@ -21,7 +23,7 @@ class Reader:
         self._slot_class = _arrays.slot_class(self._n_bytes)
         self._table = (_lib.Array * _lib.MAX_ARRAYS)()
         self._text, self._n_text = ctypes.c_void_p(), ctypes.c_size_t()
-        self._layouts = {}
+        self._layouts, self._builders, self._last = {}, {}, None
 
     def give(self, loader):
         """The batch in the loader's struct."""
@@ -31,8 +33,12 @@ class Reader:
             return self._give_on_gpu(loader, s, build, leaves)
         memory = self._slot_class.from_address(s.data)
         _arrays.lend(memory, s.handle, s)
-        held = loader._must_copy(any(size > _COPIED for _, _, _, size, _ in leaves))
-        return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
+        held = loader._must_copy(any(leaf.size > _COPIED for leaf in leaves))
+
+        def one(leaf, number, kind):
+            return self._make(memory, leaf, kind, held)
+
+        return build(lambda number, kind: self._ragged(leaves[number], number, kind, one, s.data))
 
     def write(self, loader, targets):
         """Writes the batch in the loader's struct into targets (Targets) after all of them have been checked; the batch
@@ -43,6 +49,8 @@ class Reader:
         jobs = []
 
         def add(path, target, value):
+            if not isinstance(value, (list, _Leaf)) and hasattr(value, "shape"):
+                value = _Offsets(numpy.asarray(value))
             jobs.append((target, value))
             if isinstance(value, list):
                 return
@@ -50,10 +58,17 @@ class Reader:
             device = cuda.device if cuda is not None and on_gpu else None
             _into.check(path, target, shape[0] if shape else 1, shape[1:], dtype, device, host=not on_gpu)
 
-        targets.put(build(lambda number, kind: _Leaf(memory, leaves[number], number, kind)), add)
+        def one(leaf, number, kind):
+            return _Leaf(memory, leaf, number, kind)
+
+        def make(number, kind):
+            made = self._ragged(leaves[number], number, kind, one, s.data)
+            return _Rows(made) if isinstance(made, list) else made
+
+        targets.put(build(make), add)
         for target, value in jobs:
             if isinstance(value, list):
-                target[:] = [v.array() if isinstance(v, _Leaf) else v for v in value]
+                target[:] = value
             elif cuda is not None and value.kind == "a":
                 cuda.write_array(s, self._table[value.number], target)
             else:
@@ -82,11 +97,13 @@ class Reader:
         """Tensors on the GPU; arrays that the producer gave as numpy's are copied to numpy arrays."""
         at, numpy_memory = s.data, ctypes.c_char * self._n_bytes
 
-        def make(number, kind):
-            dtype, shape, offset, size, name = leaves[number]
+        def one(leaf, number, kind):
             if kind == "n":
-                return numpy.ndarray(shape, dtype, numpy_memory.from_address(at), offset).copy()
-            return give(self._table[number], shape, offset, name)
+                return numpy.ndarray(leaf.shape, leaf.dtype, numpy_memory.from_address(at), leaf.offset).copy()
+            return give(self._table[number], leaf.shape, leaf.offset, leaf.name)
+
+        def make(number, kind):
+            return self._ragged(leaves[number], number, kind, one, at)
 
         try:
             with loader._cuda.arrays(s, loader._copy) as give:
@@ -95,39 +112,102 @@ class Reader:
             s.generation = 0
 
     def _layout(self, at, n):
-        """The layout of a batch with this head; most batches of a producer have the same."""
+        """(builder, leaves) of a batch with this head; most batches of a producer have the same."""
         head = ctypes.string_at(at, self._text.value - at + self._n_text.value)
+        self._last = head
         layout = self._layouts.get(head)
         if layout is None:
-            leaves = []
-            for a in self._table[:n]:
-                name = _tree.DTYPES[a.dtype]
-                leaves.append(
-                    (
-                        numpy.dtype(_tree.CARRIERS.get(name, name)),
-                        tuple(a.shape[: a.n_dims]),
-                        (a.data or at) - at,
-                        a.n_bytes,
-                        name,
-                    )
-                )
-            layout = _tree.builder(head[len(head) - self._n_text.value :]), leaves
+            leaves = [_describe(a, at) for a in self._table[:n]]
+            layout = self._builder(head[len(head) - self._n_text.value :]), leaves
+            if any(leaf.rows is not None for leaf in leaves):
+                return layout  # of this batch alone
             if len(self._layouts) >= _KEPT:
                 self._layouts.clear()
             self._layouts[head] = layout
         return layout
 
+    def fields(self):
+        """{key: Field} of the last batch, if it was a dictionary."""
+        if self._last is None:
+            return {}
+        tree = json.loads(self._last[len(self._last) - self._n_text.value :])
+        found = {}
+        for key, node in tree.get("d", ()):
+            ((kind, number),) = node.items()
+            if kind in _tree.ARRAYS:
+                a = self._table[number]
+                ragged = bool(a.offsets)
+                shape = tuple(a.shape[1 : a.n_dims])
+                found[key] = _fields.Field(_tree.DTYPES[a.dtype], shape, ragged, kind == "s")
+        return found
+
+    def _builder(self, text):
+        if text not in self._builders:
+            if len(self._builders) >= _KEPT:
+                self._builders.clear()
+            self._builders[text] = _tree.builder(text)
+        return self._builders[text]
+
+    def _ragged(self, leaf, number, kind, one, at):
+        """What a batch has of a leaf: an array that `one` makes, or what offsets make of it. Offsets are checked as
+        copied: the producer could write over its own."""
+        if leaf.rows is None:
+            if kind not in ("a", "n"):
+                raise errors.make("PROTOCOL", f"array {number} of the producer's batch has no offsets")
+            return one(leaf, number, kind)
+        offsets = numpy.frombuffer(ctypes.string_at(leaf.offsets, 8 * (leaf.rows + 1)), "int64").copy()
+        n = leaf.shape[0]
+        if offsets[0] != 0 or offsets[-1] != n or (numpy.diff(offsets) < 0).any():
+            raise errors.make("PROTOCOL", f"the offsets of array {number} have been overwritten")
+        if kind in ("s", "y"):
+            if leaf.name != "uint8" or len(leaf.shape) != 1:
+                raise errors.make("PROTOCOL", f"array {number} of the producer's batch is no text")
+            whole, at_row = ctypes.string_at(at + leaf.offset, n), offsets.tolist()
+            rows = [whole[i:j] for i, j in zip(at_row, at_row[1:])]
+            return [row.decode("utf-8", "replace") for row in rows] if kind == "s" else rows
+        array = one(leaf, number, kind[-1])
+        if kind[0] == "g":
+            at_row = offsets.tolist()
+            return [array[i:j] for i, j in zip(at_row, at_row[1:])]
+        wrap = self._torch.from_numpy if kind == "ra" and self._torch is not None else numpy.asarray
+        return _tree.Ragged(array, wrap(offsets))
+
     def _make(self, memory, leaf, kind, held):
-        dtype, shape, offset, size, name = leaf
-        array = numpy.ndarray(shape, dtype, memory, offset)
-        if held or size <= _COPIED:
+        array = numpy.ndarray(leaf.shape, leaf.dtype, memory, leaf.offset)
+        if held or leaf.size <= _COPIED:
             array = array.copy()
         if self._torch is None or kind == "n":
-            if name in _tree.CARRIERS and kind == "a":
-                raise TypeError(f"a batch holds {name}, which numpy does not know: use arrays='torch'")
+            if leaf.name in _tree.CARRIERS and kind == "a":
+                raise TypeError(f"a batch holds {leaf.name}, which numpy does not know: use arrays='torch'")
             return array
         tensor = self._torch.from_numpy(array)
-        return tensor.view(getattr(self._torch, name)) if name in _tree.CARRIERS else tensor
+        return tensor.view(getattr(self._torch, leaf.name)) if leaf.name in _tree.CARRIERS else tensor
+
+
+class _Array(typing.NamedTuple):
+    """One array of a batch. `dtype`: numpy's; `offset`: in the slot; `size`: bytes; `offsets`: their address, and
+    `rows`, of a ragged one, else None."""
+
+    dtype: typing.Any
+    shape: tuple
+    offset: int
+    size: int
+    name: str
+    offsets: typing.Any
+    rows: typing.Any
+
+
+def _describe(a, at):
+    name = _tree.DTYPES[a.dtype]
+    return _Array(
+        numpy.dtype(_tree.CARRIERS.get(name, name)),
+        tuple(a.shape[: a.n_dims]),
+        (a.data or at) - at,
+        a.n_bytes,
+        name,
+        a.offsets,
+        a.n_rows if a.offsets else None,
+    )
 
 
 class _Leaf:
@@ -135,18 +215,37 @@ class _Leaf:
 
     def __init__(self, memory, leaf, number, kind):
         self._memory, self.number, self.kind = memory, number, kind
-        self.dtype, self.shape, self._offset, _, self.name = leaf
+        self.dtype, self.shape, self._offset, self.name = leaf.dtype, leaf.shape, leaf.offset, leaf.name
 
     def array(self):
         return numpy.ndarray(self.shape, self.dtype, self._memory, self._offset)
+
+    def __getitem__(self, rows):
+        """Rows of a ragged array, for a list."""
+        return self.array()[rows].copy()
 
     def tobytes(self):
         return self.array().tobytes()
 
 
+class _Offsets(typing.NamedTuple):
+    """Offsets of a ragged array, a copy, as a _Leaf is written."""
+
+    values: numpy.ndarray
+    name: str = "int64"
+    kind: str = "n"
+
+    @property
+    def shape(self):
+        return self.values.shape
+
+    def array(self):
+        return self.values
+
+
 def _kind(path, value):
     """(shape, dtype, whether it comes on the loader's GPU) of what a target is to take."""
-    if not isinstance(value, _Leaf):
+    if not isinstance(value, (_Leaf, _Offsets)):
         raise TypeError(
             f"{path} is a {type(value).__name__} in this batch, which next_into cannot write: leave it out, or give None"
         )
@@ -190,10 +289,14 @@ class Targets:
             put(path, target, value)
 
 
+class _Rows(list):
+    """The rows of a ragged array, which a list takes as they are."""
+
+
 def _is_rows(target, value):
-    """Whether a list takes a list's content: texts, bytes and numbers."""
-    return isinstance(target, list) and not any(
-        hasattr(v, "shape") or isinstance(v, (dict, list, tuple)) for v in value
+    """Whether a list takes a list's content: texts, bytes, numbers, rows of a ragged array."""
+    return isinstance(target, list) and (
+        isinstance(value, _Rows) or not any(isinstance(v, (_Leaf, dict, list, tuple)) for v in value)
     )
 
 

@@ -1386,8 +1386,9 @@ class DataLoader:
 
     @property
     def fields(self):
-        """{name: batchd.Field} of what batches consist of; empty for a served data set."""
-        return dict(self._known)
+        """{name: batchd.Field} of what batches consist of. For a served data set: of the last batch, if its producer
+        makes dictionaries."""
+        return dict(self._known) if self._served is None else self._served.fields()
 
     def record_stream(self, images, stream):
         """raw: work on another torch stream reads `images` too; their memory goes back only after the work that the

@@ -64,7 +64,9 @@ def serve(
     data          the source, iterated once per epoch, of ready batches: a torch DataLoader, any other iterable, or a
                   function that takes the epoch and returns one. Before each epoch, set_epoch(epoch) is called on it,
                   its dataset, its sampler and its batch_sampler where they have it. A batch may be any nesting of
-                  dicts, lists and tuples of tensors, arrays, numbers, texts and bytes
+                  dicts, lists and tuples of tensors, arrays, numbers, texts and bytes. A list of texts, of bytes, or of
+                  arrays of different length, and a batchd.Ragged, travel as one ragged array each, which a trainer in C
+                  finds by its key; a trainer in Python gets what was given
     name          the name that trainers use; a newer producer of the same name (of the same user) takes over
     epochs        number of epochs; None: for ever (an iterator, which can be iterated only once, has one)
     seed          makes epochs reproducible: torch, numpy and random are seeded with seed + epoch before each. None:
@@ -476,6 +478,9 @@ class _Feeder:
         for entry, leaf in zip(self._table, leaves):
             entry.dtype, entry.n_dims = leaf.code, len(leaf.shape)
             entry.shape[: len(leaf.shape)] = leaf.shape
+            entry.offsets = None if leaf.offsets is None else leaf.offsets.ctypes.data
+            entry.n_rows = 0 if leaf.offsets is None else len(leaf.offsets) - 1
+            entry.text = leaf.text
 
     def _put(self, batch):
         text, leaves, rows = _tree.flatten(batch)
@@ -491,19 +496,33 @@ class _Feeder:
         """The text for the error if the daemon refuses the batch."""
         size = _lib.produce_size(self._table, len(leaves), len(text))
         if size > self._fill.room_bytes and leaves:
-            largest = max(leaves, key=lambda leaf: leaf.value.nbytes)
-            self._large = f"batch {self._fill.step} of epoch {self._fill.epoch}, whose largest part is {largest}, {largest.value.nbytes} bytes"
+            largest = max(leaves, key=lambda leaf: leaf.n_bytes)
+            self._large = f"batch {self._fill.step} of epoch {self._fill.epoch}, whose largest part is {largest}, {largest.n_bytes} bytes"
 
 
 def _write(entry, leaf):
-    """Copies one array to its place."""
+    """Copies one array, or the pieces of a ragged one, to its place."""
     memory = (ctypes.c_char * entry.n_bytes).from_address(entry.data)
     name = _tree.DTYPES[leaf.code]
-    if isinstance(leaf.value, numpy.ndarray):
-        numpy.copyto(numpy.ndarray(leaf.shape, leaf.value.dtype.newbyteorder("="), memory), leaf.value)
+    pieces = leaf.value if isinstance(leaf.value, list) else [leaf.value]
+    if isinstance(pieces[0], numpy.ndarray):
+        whole = numpy.ndarray(leaf.shape, pieces[0].dtype.newbyteorder("="), memory)
     else:
         torch = sys.modules["torch"]
-        torch.frombuffer(memory, dtype=getattr(torch, name)).view(leaf.shape).copy_(leaf.value)
+        whole = torch.frombuffer(memory, dtype=getattr(torch, name)).view(leaf.shape)
+    if not isinstance(leaf.value, list):
+        _copy(whole, leaf.value)
+        return
+    at = leaf.offsets.tolist()
+    for i, piece in enumerate(pieces):
+        _copy(whole[at[i] : at[i + 1]], piece)
+
+
+def _copy(to, array):
+    if isinstance(array, numpy.ndarray):
+        numpy.copyto(to, array)
+    else:
+        to.copy_(array)
 
 
 # ---- in the background ----

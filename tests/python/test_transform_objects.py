@@ -236,3 +236,7 @@ def test_open_clips_image_transform(daemon, samples):
         assert accepted(samples, transform).shape == (4, 3, 32, 32)
     with pytest.raises(TypeError, match="is Python"):
         ops(fake("MaybeConvertMode", "open_clip.transform", mode="L"))
+    jitter = fake("color_jitter", "open_clip.transform", p=0.7, transf=v1.ColorJitter(brightness=0.4))
+    assert ops(jitter)[0][0] == "RandomApply" and ops(jitter)[0][2] == 0.7
+    assert ops(jitter)[0][1][0][0] == "ColorJitter"
+    assert ops(fake("gray_scale", "open_clip.transform", p=0.3)) == [["RandomGrayscale", 0.3]]

@@ -108,6 +108,10 @@ def _from_open_clip(entry):
         return []  # pixels are RGB
     if name == "MaybeToTensor":
         return ["ToTensor"]
+    if name == "color_jitter":
+        return [["RandomApply", _sequence([entry.transf]), entry.p]]
+    if name == "gray_scale":
+        return [["RandomGrayscale", entry.p]]
     if name == "CenterCropOrPad":
         fill = list(entry.fill) if isinstance(entry.fill, (list, tuple)) else entry.fill
         return [["CenterCropOrPad", {"size": list(entry.size), "fill": fill}]]

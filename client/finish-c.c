@@ -88,20 +88,6 @@ static void c_pair(const struct finish *f, const struct batchd_mix_row *const ro
 		}
 }
 
-static float from_float16(uint16_t half)
-{
-	uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
-	union {
-		uint32_t u;
-		float f;
-	} v = { .u = exponent == 31 ? 0x7f800000 | fraction << 13 : (exponent + 112) << 23 | fraction << 13 };
-
-	if (!exponent)
-		v.f = (float)fraction * 0x1p-24f;
-	v.u |= (uint32_t)(half & 0x8000) << 16;
-	return v.f;
-}
-
 static void c_blend_numbers(const struct finish *f, const struct batchd_mix_row *row, const void *own,
 			    const void *partner, size_t n, void *to)
 {
@@ -110,8 +96,8 @@ static void c_blend_numbers(const struct finish *f, const struct batchd_mix_row 
 	int single = f->plan.number == CONVERT_TO_FLOAT32;
 
 	for (size_t i = 0; i < n; i++) {
-		float a = (single ? a32[i] : from_float16(a16[i])) * row->weight,
-		      b = (single ? b32[i] : from_float16(b16[i])) * row->partner_weight, v = a + b;
+		float a = (single ? a32[i] : convert_from_float16(a16[i])) * row->weight,
+		      b = (single ? b32[i] : convert_from_float16(b16[i])) * row->partner_weight, v = a + b;
 
 		if (single)
 			((float *)to)[i] = v;

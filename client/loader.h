@@ -51,7 +51,7 @@ struct batchd_loader {
 	uint64_t repeats, epoch_rows; /* of an epoch's order; repeats is at least 1, epoch_rows 0: all */
 	uint32_t group_rows;          /* of the batches that come; info.batch_size, the trainer's own, divides it */
 	struct mix *mix;              /* NULL: rows are not mixed */
-	bool mixes_floats;            /* slots have finished floats, as the pipeline writes numbers that no pixel has */
+	bool floats_in_slots;         /* slots have finished floats, as the pipeline writes numbers that no pixel has */
 	struct job job;
 
 	/* The thread that the loader belongs to. */

@@ -15,7 +15,7 @@ static inline bool mixing_finishes(const struct batchd_options *o)
 /* Whether it makes them of bytes. Trainers of a share group that do not mix want floats in the slots. */
 static inline bool mixing_wants_bytes(const struct batchd_loader *l, const struct batchd_options *o)
 {
-	return mixing_finishes(o) && !l->share && !l->mixes_floats;
+	return mixing_finishes(o) && !l->share && !l->floats_in_slots;
 }
 /* The daemon's offer has been taken: checks that the mix fits it, and prepares the finishing pass. 0 or a code with
  * f. */

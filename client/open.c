@@ -352,11 +352,12 @@ static struct batchd_options link_options(const struct batchd_loader *l, const s
 {
 	struct batchd_options o = *wanted;
 
-	if (k->gpu ||
-	    mixing_wants_bytes(
-		    l, wanted)) { /* trainers that convert the daemon's uint8 differently can share one loader */
+	/* Trainers that convert the daemon's uint8 differently can share one loader. */
+	if (k->gpu ? !l->floats_in_slots : mixing_wants_bytes(l, wanted)) {
 		o.dtype = BATCHD_UINT8;
 		o.layout = BATCHD_NHWC;
+	} else if (k->gpu) {
+		o.dtype = delivery_numbers(o.dtype);
 	}
 	return o;
 }
@@ -454,13 +455,21 @@ static int open_once(struct batchd_loader *l, const struct batchd_options *o, bo
 	return 0;
 }
 
+/* Whether the link asked for bytes of which floats are made. */
+static bool asked_for_bytes(const struct batchd_loader *l, const struct batchd_options *o)
+{
+	bool on_gpu = o->device && *o->device && strcmp(o->device, "cpu") != 0;
+
+	return on_gpu ? o->dtype != BATCHD_UINT8 && !l->floats_in_slots : mixing_wants_bytes(l, o);
+}
+
 int open_link(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address, struct link **out,
 	      struct fault *f)
 {
 	int r = open_once(l, o, again, address, out, f);
 
-	if (r == BATCHD_E_INVALID && f->told && mixing_wants_bytes(l, o)) {
-		l->mixes_floats = true; /* some pipelines make floats only */
+	if (r == BATCHD_E_INVALID && f->told && asked_for_bytes(l, o)) {
+		l->floats_in_slots = true; /* some pipelines make floats only */
 		r = open_once(l, o, again, address, out, f);
 	}
 	return r == DELIVERY_E_OTHER_WAY ? open_once(l, o, again, address, out, f) : r;

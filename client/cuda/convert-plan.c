@@ -69,6 +69,20 @@ uint16_t convert_to_float16(float value)
 	return (uint16_t)(sign | (bits + ((uint32_t)(15 - 127) << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
 }
 
+float convert_from_float16(uint16_t half)
+{
+	uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
+	union {
+		uint32_t u;
+		float f;
+	} v = { .u = exponent == 31 ? 0x7f800000 | fraction << 13 : (exponent + 112) << 23 | fraction << 13 };
+
+	if (!exponent)
+		v.f = (float)fraction * 0x1p-24f;
+	v.u |= (uint32_t)(half & 0x8000) << 16;
+	return v.f;
+}
+
 uint16_t convert_to_bfloat16(float value)
 {
 	union {

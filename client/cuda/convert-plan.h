@@ -135,6 +135,7 @@ void convert_plan_init(struct convert_plan *p, enum convert_number number, int p
 /* Nearest even, as the GPU's own conversions round. */
 uint16_t convert_to_float16(float value);
 uint16_t convert_to_bfloat16(float value);
+float convert_from_float16(uint16_t half);
 size_t convert_number_bytes(enum convert_number number);
 /* Does on the CPU what the kernel does: in and out are host memory and replace the plan's addresses. */
 void convert_plan_run(const struct convert_plan *p, const uint8_t *in, void *out);

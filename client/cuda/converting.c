@@ -159,7 +159,7 @@ static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, st
 	uint32_t here;
 	int r = CUDA_OK;
 
-	if (rows->table)
+	if (rows->table || (of->is_image && of->has_numbers))
 		return mixing_queue_images(d, of, rows->table, rows->n, from, to, stream);
 	if (!of->is_image)
 		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * field->item_bytes, stream);

@@ -72,6 +72,11 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 }
 
+enum batchd_dtype delivery_numbers(enum batchd_dtype dtype)
+{
+	return dtype == BATCHD_BFLOAT16 ? BATCHD_FLOAT32 : dtype;
+}
+
 static enum convert_number number_of(enum batchd_dtype dtype)
 {
 	return dtype == BATCHD_UINT8      ? CONVERT_TO_UINT8
@@ -80,11 +85,33 @@ static enum convert_number number_of(enum batchd_dtype dtype)
 					  : CONVERT_TO_FLOAT32;
 }
 
+/* A pipeline that writes numbers that no pixel has (RandomErasing behind Normalize) has finished images in the slot. */
+static int plan_numbers(struct link *k, const struct link_field *view, struct finishing *to, struct fault *f)
+{
+	struct delivery *d = delivery_of(k);
+	unsigned first = d->layout == BATCHD_NCHW ? 1 : 0;
+	uint32_t h = view->is.shape[first], w = view->is.shape[first + 1],
+		 c = view->is.shape[d->layout == BATCHD_NCHW ? 0 : 2];
+
+	if (k->info.stored_layout != d->layout || view->is.dtype != delivery_numbers(d->dtype) ||
+	    view->is.n_dims != 3 || c < 1 || c > 3 || !h || !w || (uint64_t)h * w > UINT32_MAX / 8)
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images of another kind than asked for",
+				 k->connection.address);
+	convert_plan_init(&to->plan, number_of(d->dtype), d->layout == BATCHD_NCHW, c, h * w, NULL, NULL);
+	to->width = w;
+	to->has_numbers = true;
+	to->is_image = d->mixes || d->dtype == BATCHD_BFLOAT16;
+	d->any_image |= to->is_image;
+	return 0;
+}
+
 static int plan_view(struct link *k, const struct link_field *view, struct finishing *to, struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
 	uint32_t h = view->is.shape[0], w = view->is.shape[1], c = view->is.shape[2];
 
+	if (view->is.dtype != BATCHD_UINT8)
+		return plan_numbers(k, view, to, f);
 	if (k->info.stored_layout != BATCHD_NHWC || view->is.dtype != BATCHD_UINT8 || view->is.n_dims != 3 || c < 1 ||
 	    c > 3 || !h || !w || (uint64_t)h * w > UINT32_MAX / 8)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU",
@@ -105,12 +132,13 @@ static int plan_view(struct link *k, const struct link_field *view, struct finis
 static void describe_first(const struct delivery *d, struct batchd_info *i)
 {
 	uint32_t h = i->shape[0], w = i->shape[1], c = i->shape[2];
+	bool has_numbers = i->dtype != BATCHD_UINT8;
 
 	i->dtype = d->dtype;
 	i->layout = d->layout;
 	if (d->dtype != BATCHD_UINT8)
 		i->has_normalize = 0; /* finishing will do it */
-	if (d->layout == BATCHD_NCHW)
+	if (d->layout == BATCHD_NCHW && !has_numbers)
 		i->shape[0] = c, i->shape[1] = h, i->shape[2] = w;
 }
 
@@ -145,9 +173,9 @@ static void kernel_name(const struct delivery *d, const struct finishing *to, ch
 {
 	struct mix_plan mix;
 
-	if (d->mixes) {
+	if (d->mixes || to->has_numbers) {
 		mix_plan_init(&mix, &to->plan, to->width);
-		mix_plan_kernel(&mix, name);
+		(to->has_numbers ? mix_plan_numbers_kernel : mix_plan_kernel)(&mix, name);
 	} else {
 		convert_plan_kernel(&to->plan, name);
 	}

@@ -64,6 +64,7 @@ struct delivery {
 	bool refused;     /* this process could not open what the daemon offers */
 	struct finishing {
 		bool is_image;            /* finishing makes another tensor of the slot's content */
+		bool has_numbers;         /* that content is finished numbers, of the tensor's layout */
 		struct convert_plan plan; /* n_px, in and out are set for each launch */
 		uint32_t width;           /* of an image */
 		struct cuda_function *kernel;
@@ -96,6 +97,8 @@ static inline struct delivery *delivery_of(const struct link *k)
 
 /* Whether o asks for a GPU; if so finds it and creates k->gpu. 0 or a batchd code with f. */
 int delivery_create(struct link *k, const struct batchd_options *o, struct fault *f);
+/* What the daemon makes of images whose numbers no pixel has, for a result of this dtype. */
+enum batchd_dtype delivery_numbers(enum batchd_dtype dtype);
 /* Writes into Open on which GPU batches are wanted; Open refers to *d until it is sent. */
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
 /* Takes the daemon's offer and puts into k->info what this trainer will get. slab_fd: the host slab's; device_fd: that

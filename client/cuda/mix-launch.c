@@ -24,7 +24,10 @@ int mixing_queue_images(const struct delivery *d, const struct finishing *of, co
 	p.convert.out = to;
 	for (; p.first < n_rows && r == CUDA_OK; p.first += p.n_rows) {
 		p.n_rows = rows_at_once(n_rows - p.first, INT32_MAX / p.n_tiles);
-		memcpy(p.row, rows + p.first, p.n_rows * sizeof *rows);
+		if (rows)
+			memcpy(p.row, rows + p.first, p.n_rows * sizeof *rows);
+		for (uint32_t i = 0; i < p.n_rows && !rows; i++) /* kind BATCHD_MIX_NONE */
+			p.row[i].partner = p.first + i;
 		r = d->gpu.driver->launch_kernel(of->kernel, p.n_rows * p.n_tiles, 1, 1, CONVERT_THREADS, 1, 1, 0,
 						 stream, parameters, NULL);
 	}

@@ -66,6 +66,43 @@ void mix_plan_run(const struct mix_plan *p, const uint8_t *in, void *out)
 		run_row(p, &p->row[i], in + (p->first + i) * n, in + p->row[i].partner * n, (p->first + i) * n, out);
 }
 
+void mix_plan_numbers_kernel(const struct mix_plan *p, char name[32])
+{
+	static const char *const numbers[] = { "uint8", "float16", "bfloat16", "float32" };
+
+	snprintf(name, 32, "mix_numbers_%s", numbers[p->convert.number]);
+}
+
+static float number_at(const struct convert_plan *p, const void *numbers, size_t at)
+{
+	return p->number == CONVERT_TO_FLOAT16 ? convert_from_float16(((const uint16_t *)numbers)[at])
+					       : ((const float *)numbers)[at];
+}
+
+static void run_numbers(const struct mix_plan *m, const struct batchd_mix_row *r, size_t own, const void *in, void *out)
+{
+	const struct convert_plan *p = &m->convert;
+	size_t n = (size_t)p->plane * p->n_channels, partner = r->partner * n;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t px = (uint32_t)(p->planar ? i % p->plane : i / p->n_channels);
+		int takes = r->kind == BATCHD_MIX_BOX && mix_is_inside(m, r, px);
+		float v = number_at(p, in, (takes ? partner : own) + i);
+
+		if (r->kind == BATCHD_MIX_BLEND)
+			v = mix_blend(v, number_at(p, in, partner + i), r->weight, r->partner_weight);
+		put(p, out, own + i, v);
+	}
+}
+
+void mix_plan_run_numbers(const struct mix_plan *p, const void *in, void *out)
+{
+	size_t n = (size_t)p->convert.plane * p->convert.n_channels;
+
+	for (uint32_t i = 0; i < p->n_rows; i++)
+		run_numbers(p, &p->row[i], (p->first + i) * n, in, out);
+}
+
 void mix_target_plan_run(const struct mix_target_plan *p, const int64_t *labels, float *out)
 {
 	for (uint32_t i = 0; i < p->n_rows; i++)

@@ -61,6 +61,9 @@ void mix_plan_run(const struct mix_plan *p, const uint8_t *in, void *out);
 void mix_target_plan_run(const struct mix_target_plan *p, const int64_t *labels, float *out);
 /* Name of the kernel for this plan; that for targets is "mix_targets". */
 void mix_plan_kernel(const struct mix_plan *p, char name[32]);
+/* The same for slots that have numbers, in the plan's layout: float16 for a float16 result, otherwise float32. */
+void mix_plan_run_numbers(const struct mix_plan *p, const void *in, void *out);
+void mix_plan_numbers_kernel(const struct mix_plan *p, char name[32]);
 #endif
 
 #endif

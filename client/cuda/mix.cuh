@@ -113,6 +113,57 @@ MIX_ALL(float16)
 MIX_ALL(bfloat16)
 MIX_ALL(float32)
 
+/* Slots that have numbers already, in the layout of the result. A pipeline that erases writes some that no pixel has. */
+
+static __device__ __forceinline__ float taken(to_float16, uint16_t v)
+{
+	return __half2float(__ushort_as_half(v));
+}
+static __device__ __forceinline__ float taken(to_float32, float v)
+{
+	return v;
+}
+
+template <class From, class To> static __device__ __forceinline__ void mix_numbers(const mix_plan &m)
+{
+	constexpr uint32_t TILE = CONVERT_THREADS * (16 / sizeof(typename To::type));
+	const convert_plan &p = m.convert;
+	const typename From::type *in = reinterpret_cast<const typename From::type *>(p.in);
+	typename To::type *out = reinterpret_cast<typename To::type *>(p.out);
+	size_t n = (size_t)p.plane * p.n_channels, step = p.planar ? p.plane : 1, pitch = p.planar ? 1 : p.n_channels;
+
+	for (uint32_t work = blockIdx.x; work < m.n_rows * m.n_tiles; work += gridDim.x) {
+		uint32_t i = work / m.n_tiles, from = (work - i * m.n_tiles) * TILE;
+		const batchd_mix_row &r = m.row[i];
+		const typename From::type *own = in + (m.first + i) * n, *partner = in + r.partner * n;
+		typename To::type *image = out + (m.first + i) * n;
+
+		for (uint32_t px = from + threadIdx.x; px < p.plane && px < from + TILE; px += CONVERT_THREADS) {
+			bool inside = r.kind == BATCHD_MIX_BOX && mix_is_inside(&m, &r, px);
+			size_t at = px * pitch;
+
+#pragma unroll 1
+			for (uint32_t c = 0; c < p.n_channels; c++, at += step) {
+				float v = taken(From(), inside ? partner[at] : own[at]);
+
+				if (r.kind == BATCHD_MIX_BLEND)
+					v = mix_blend(v, taken(From(), partner[at]), r.weight, r.partner_weight);
+				image[at] = rounded(To(), v);
+			}
+		}
+	}
+}
+
+#define MIX_NUMBERS(From, To) \
+	extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) \
+		mix_numbers_##To(const __grid_constant__ mix_plan m) \
+	{ \
+		mix_numbers<to_##From, to_##To>(m); \
+	}
+MIX_NUMBERS(float16, float16)
+MIX_NUMBERS(float32, bfloat16)
+MIX_NUMBERS(float32, float32)
+
 extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) mix_targets(const __grid_constant__ mix_target_plan p)
 {
 	const int64_t *labels = reinterpret_cast<const int64_t *>(p.labels);

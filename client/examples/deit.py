@@ -2,7 +2,7 @@
 
 RandAugment rand-m9-mstd0.5-inc1, RandomErasing of noise, Mixup 0.8 or CutMix 1.0, smoothed soft targets, as
 facebookresearch/deit trains with timm. Its repeated augmentation is an order of its own.
-RandomErasing behind Normalize writes numbers that no pixel has, so images come to host memory.
+RandomErasing behind Normalize writes numbers that no pixel has, so floats and not bytes are copied for device="cuda".
 """
 
 import argparse

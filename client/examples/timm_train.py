@@ -8,7 +8,7 @@ FOLDER has train/ and val/ with class folders. In timm's train.py these lines go
 
 create_transform, which create_loader calls with the same names, makes the transforms here. They are read as they are:
 random interpolation, ColorJitter, policies by their texts, and RandomErasing behind Normalize. On a GPU, device='cuda' is
-what timm's prefetcher does, and Normalize runs there; RandomErasing works on the floats of the CPU's path only.
+what timm's prefetcher does, and Normalize runs there. With RandomErasing, whose numbers no pixel has, floats go to the GPU.
 """
 
 import argparse

@@ -129,9 +129,8 @@ static int ops_erase_check_bytes(const struct op *op, const struct convert *f, s
 		return 0;
 	return op_wrong(
 		op, err,
-		"writes numbers that no pixel has, and these batches are made of pixels (dtype uint8, as for a GPU, "
-		"which normalises them itself): leave it out and erase on the batch in the training loop, or ask for "
-		"float32 or float16 in host memory");
+		"writes numbers that no pixel has, and these batches are made of pixels (dtype uint8, or raw batches on "
+		"a GPU): ask for float32 or float16, or leave it out and erase on the batch in the training loop");
 }
 
 /* A box of this part of the area; after ten attempts none. */

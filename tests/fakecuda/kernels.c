@@ -107,10 +107,15 @@ static void run_finish(void **params, const struct fakecuda_grid *grid)
 }
 
 /* The client's mixing kernels. */
-static void run_mix(void **params, const struct fakecuda_grid *grid)
+static void run_bytes(const struct mix_plan *p, const void *in, void *out)
+{
+	mix_plan_run(p, in, out);
+}
+
+static void run_mix_of(void **params, const struct fakecuda_grid *grid, bool numbers)
 {
 	struct mix_plan p;
-	size_t n, n_out, n_images = 0;
+	size_t n, n_out, n_in, n_images = 0;
 	char name[32];
 
 	memcpy(&p, params[0], sizeof p);
@@ -120,7 +125,10 @@ static void run_mix(void **params, const struct fakecuda_grid *grid)
 		fakecuda_misuse("a mixing kernel was given a plan that makes no sense");
 		return;
 	}
-	mix_plan_kernel(&p, name);
+	if (numbers)
+		mix_plan_numbers_kernel(&p, name);
+	else
+		mix_plan_kernel(&p, name);
 	if (strcmp(name, grid->kernel))
 		fakecuda_misuse("%s was launched with a plan for %s", grid->kernel, name);
 	if (grid->block[0] != CONVERT_THREADS || grid->grid[0] != p.n_rows * p.n_tiles)
@@ -132,8 +140,21 @@ static void run_mix(void **params, const struct fakecuda_grid *grid)
 		n_images = p.row[i].partner >= n_images ? p.row[i].partner + 1 : n_images;
 		n_images = p.first + i >= n_images ? p.first + i + 1 : n_images;
 	}
-	mix_plan_run(&p, fakecuda_memory(p.convert.in, n * n_images),
-		     fakecuda_memory(p.convert.out, (p.first + p.n_rows) * n * n_out));
+	n_in = !numbers ? 1 : p.convert.number == CONVERT_TO_FLOAT16 ? 2 : 4;
+	if (p.convert.in % n_in)
+		fakecuda_misuse("%s: numbers at 0x%llx", grid->kernel, (unsigned long long)p.convert.in);
+	(numbers ? mix_plan_run_numbers : run_bytes)(&p, fakecuda_memory(p.convert.in, n * n_images * n_in),
+						     fakecuda_memory(p.convert.out, (p.first + p.n_rows) * n * n_out));
+}
+
+static void run_mix(void **params, const struct fakecuda_grid *grid)
+{
+	run_mix_of(params, grid, false);
+}
+
+static void run_mix_numbers(void **params, const struct fakecuda_grid *grid)
+{
+	run_mix_of(params, grid, true);
 }
 
 static void run_targets(void **params, const struct fakecuda_grid *grid)
@@ -176,6 +197,9 @@ static const struct fakecuda_kernel kernels[] = {
 	MIX_OF("float16"),
 	MIX_OF("bfloat16"),
 	MIX_OF("float32"),
+	{ "mix_numbers_float16", 1, { sizeof(struct mix_plan) }, run_mix_numbers },
+	{ "mix_numbers_bfloat16", 1, { sizeof(struct mix_plan) }, run_mix_numbers },
+	{ "mix_numbers_float32", 1, { sizeof(struct mix_plan) }, run_mix_numbers },
 	{ "mix_targets", 1, { sizeof(struct mix_target_plan) }, run_targets },
 };
 

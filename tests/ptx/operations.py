@@ -301,7 +301,11 @@ HALVES = {"f16": arithmetic.to_float16, "bf16": arithmetic.to_bfloat16}
 
 @operation("cvt")
 def convert(o):
-    source = o.type("u", "s", "f32")
+    source = o.type("u", "s", "f32", "f16")
+    if source == "f16":  # every half is a float32
+        if o.type("f32") != "f32":
+            raise o.unsupported("unknown conversion")
+        return o.function([source], "f32", lambda v: v.view(np.float16).astype(np.float32))
     to = o.type("u", "s", *(["f16", "bf16", "f16x2", "bf16x2"] if source == "f32" else ["f32"]))
     if to in HALVES:
         o.nearest()

@@ -98,6 +98,45 @@ def test_every_row_is_torchs(generation, kernel):
     finish(generation, kernel, 4, 16, 24, norm=TINY)  # true divisions
 
 
+def finish_numbers(generation, number, planar, channels, n, height, width, n_blocks=None, first=0, clean=False):
+    """Slots with numbers that no pixel has: noise, in the layout of the result."""
+    source_type = {"float16": np.float16}.get(number, np.float32)
+    shape = (n, channels, height, width) if planar else (n, height, width, channels)
+    numbers = np.random.default_rng(n * width).normal(0, 2, shape).astype(source_type)
+    rows = records(n, height, width, width)
+    if clean:
+        rows["kind"], rows["partner"] = NONE, np.arange(n)
+    memory = ptx.Global()
+    source = memory.buffer(numbers.tobytes())
+    target = memory.buffer(numbers.size * NUMBERS[number].itemsize, writable=True)
+    args = [source.address, target.address, width, height * width, channels, list(NUMBERS).index(number), int(planar)]
+    args += ["auto", first, n - first, *["0"] * channels, *["1"] * channels]
+    said = subprocess.run(
+        [TOOL, *map(str, args)], input=rows[first:].tobytes(), stdout=subprocess.PIPE, check=True
+    ).stdout
+    plan, (_, blocks) = said[:-36], struct.unpack("32sI", said[-36:])
+    program(generation, f"mix_numbers_{number}").launch(memory, n_blocks or blocks, THREADS, plan)
+
+    x = torch.from_numpy(numbers.astype(np.float32))
+    x = mixed(x.permute(0, 2, 3, 1) if planar else x, rows).to(NUMBERS[number])
+    wanted = (x.permute(0, 3, 1, 2) if planar else x).contiguous().view(-1).view(torch.uint8).numpy()
+    begin = first * len(wanted) // n
+    assert (target.bytes[begin:] == wanted[begin:]).all()
+    assert (target.writes()[begin:] == 1).all() and not target.writes()[:begin].any()
+
+
+@pytest.mark.skipif(not TOOL.exists(), reason="needs `make tests`: tests/tools/mix-plan")
+@every_generation
+@pytest.mark.parametrize("number", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("planar, channels", [(True, 3), (False, 3), (True, 1)])
+def test_rows_that_are_numbers_already(generation, number, planar, channels):
+    """The same rows of the same kinds; bfloat16 is rounded once, from float32."""
+    finish_numbers(generation, number, planar, channels, 4, 16, 24)
+    finish_numbers(generation, number, planar, channels, 3, 70, 40, n_blocks=2)
+    finish_numbers(generation, number, planar, channels, 7, 11, 13, first=2)
+    finish_numbers(generation, number, planar, channels, 2, 5, 7, clean=True)
+
+
 @every_generation
 def test_soft_targets_are_torchs(generation):
     """Labels of both rows, the same one too, with smoothing."""

@@ -65,7 +65,23 @@ class Delivery:
 
     def _finish(self, struct, mix):
         """The images by torch's own operations; they own the loan meanwhile."""
+        if self._has_numbers():
+            stream = self._torch.cuda.current_stream(self.device).cuda_stream
+            images = self._finish_numbers(ctypes.addressof(struct), 0, stream, mix)
+            self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
+            return images
         return finish(self._torch, self._share(struct), self._dtype, self._planar(), self._normalize(), mix)
+
+    def _finish_numbers(self, at, number, stream, mix):
+        """A view of a slot that has numbers; they need only be mixed, or rounded to bfloat16."""
+        torch, array = self._torch, _lib.Array()
+        self._check(_lib.get_field_at(self._handle, at, number, ctypes.byref(array)))
+        stored = getattr(torch, _lib.DTYPES[array.dtype])
+        images = torch.empty(tuple(array.shape[: array.n_dims]), dtype=stored, device=self.device)
+        self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), images.data_ptr(), stream))
+        if mix is not None:
+            images = mixed(torch, images.to(torch.float32), self._planar(), mix)
+        return images.to(self._dtype)
 
     def _labels(self, at, rows, stream, mix):
         """Labels; with a mix soft targets, or labels, partners' labels and weights."""
@@ -183,7 +199,8 @@ class Delivery:
         shape = tuple(array.shape[: array.n_dims])
         if not self._info.fields[number].view or self.raw:
             return getattr(self._torch, _lib.DTYPES[array.dtype]), shape
-        return self._dtype, (shape[0], shape[3], shape[1], shape[2]) if self._planar() else shape
+        from_nhwc = self._planar() and self._info.stored_layout != self._info.layout
+        return self._dtype, (shape[0], shape[3], shape[1], shape[2]) if from_nhwc else shape
 
     def _write_other(self, at, number, array, to, stream):
         """Queues the work that writes a field to an address on the GPU."""
@@ -194,6 +211,8 @@ class Delivery:
 
     def _finished_here(self, at, number, array, stream, mix):
         """A view where the library has no kernel."""
+        if self._has_numbers():
+            return self._finish_numbers(at, number, stream, mix)
         torch, f = self._torch, self._info.fields[number]
         raw = torch.empty(tuple(array.shape[: array.n_dims]), dtype=torch.uint8, device=self.device)
         self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), raw.data_ptr(), stream))
@@ -279,6 +298,10 @@ class Delivery:
         images = self._torch.from_dlpack(_dlpack.Export(self._handle, struct, self.ordinal))
         self._exported[struct.device_data] = struct.slot, struct.generation
         return images
+
+    def _has_numbers(self):
+        """Whether slots have numbers in place of pixels, as the pipeline erases."""
+        return self._info.stored_dtype != _lib.DTYPES.index("uint8")
 
     def _planar(self):
         return _lib.LAYOUTS[self._info.layout] == "NCHW"

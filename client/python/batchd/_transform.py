@@ -7,7 +7,7 @@ import inspect
 import json
 import numbers
 
-from . import _instead, _timm
+from . import _instead, _timm, _upstream
 
 # The daemon's data is pixels until ToTensor.
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity", "ToPILImage")
@@ -148,6 +148,9 @@ def _is_torchvisions(method):
 def _from_torchvision(entry):
     kind = _base(type(entry))
     if kind is None:
+        found = _upstream.ops(entry, _sequence)
+        if found is not None:
+            return found
         words = _IN_WORDS.get(type(entry).__name__)
         instead = f"write {words}" if words else "use torchvision's own transforms or their names"
         raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: {instead}, {_OUTLET}")

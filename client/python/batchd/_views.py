@@ -164,11 +164,21 @@ def _unwrap(transform):
     makes in parts."""
     if isinstance(transform, list) and len(transform) > 1 and all(map(_is_whole, transform)):
         return Views(list(transform), 1, False)
-    kind = type(transform).__name__
-    if kind in _OBJECTS and not type(transform).__module__.startswith("torchvision."):
+    kind = _kind(type(transform))
+    if kind:
         found = _OBJECTS[kind](transform)
         return transform if found is None else found
     return transform
+
+
+def _kind(cls):
+    """The name in _OBJECTS of a class, or of the base whose __call__ it has."""
+    for base in cls.__mro__:
+        if base.__name__ in _OBJECTS and not base.__module__.startswith("torchvision."):
+            return base.__name__
+        if "__call__" in vars(base):
+            return None
+    return None
 
 
 def _is_whole(entry):
@@ -205,7 +215,19 @@ def _dino(entry):
     return Views([first, second] + [local] * n, 1, False)
 
 
+def _multi_view(entry):
+    """lightly's MultiViewTransform, and solo-learn's FullTransformPipeline of crops."""
+    inner = getattr(entry, "transforms", None)
+    if not isinstance(inner, (list, tuple)) or not inner:
+        return None
+    counts = [(t.transform, t.num_crops) if type(t).__name__ == "NCropAugmentation" else (t, 1) for t in inner]
+    found = [p for p, n in counts for _ in range(n)]
+    return Views(found, 1, False) if len(found) <= MOST else None
+
+
 _OBJECTS = {
+    "MultiViewTransform": _multi_view,
+    "FullTransformPipeline": _multi_view,
     "TwoCropsTransform": _two_crops,
     "TwoCropTransform": _two_crops,
     "ContrastiveLearningViewGenerator": _contrastive,

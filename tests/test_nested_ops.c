@@ -245,7 +245,7 @@ START_TEST(test_noise_is_a_forks_normal_numbers)
 {
 	/* 2^20 numbers made in blocks, with and without SIMD, are those of random_fork and random_normal, bit for bit. */
 	normal_prepare();
-	for (int path = PROCESSOR_PLAIN; path <= PROCESSOR_AVX2; path++) {
+	for (int path = PROCESSOR_PLAIN; path <= PROCESSOR_AVX512; path++) {
 		struct random r, fork;
 		struct noise noise;
 		double sum = 0.0, squares = 0.0;
@@ -265,7 +265,7 @@ START_TEST(test_noise_is_a_forks_normal_numbers)
 		ck_assert_double_eq_tol(sum / (1 << 20), 0.0, 0.005);
 		ck_assert_double_eq_tol(squares / (1 << 20), 1.0, 0.007);
 	}
-	processor_limit(PROCESSOR_AVX2);
+	processor_limit(PROCESSOR_AVX512);
 }
 END_TEST
 

@@ -73,7 +73,7 @@ void blend_bytes(const uint8_t *from, uint8_t *to, size_t n, float factor)
 	size_t done = 0;
 
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		done = bytes_avx2(from, to, n, factor);
 #endif
 	for (; done < n; done++)
@@ -85,7 +85,7 @@ void blend_constant(uint8_t from, uint8_t *to, size_t n, float factor)
 	size_t done = 0;
 
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		done = constant_avx2(from, to, n, factor);
 #endif
 	for (; done < n; done++)

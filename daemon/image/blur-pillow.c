@@ -232,7 +232,7 @@ int blur_pillow(struct image *i, float x_radius, float y_radius, struct scratch 
 	size_t tile_bytes = (size_t)(i->width > i->height ? i->width : i->height) * LANES;
 
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		b.pass = box_pass_avx2;
 #endif
 	b.tile = scratch_reserve(room, 2 * tile_bytes);

@@ -14,12 +14,24 @@
 #include "image/blend.h"
 #include "image/gray.h"
 #include "image/hue-paths.h"
+#include "image/lookup.h"
 #include "image/processor.h"
 
 static void blend_with_constant(struct image *i, uint8_t degenerate, float factor)
 {
+	size_t n = (size_t)i->width * 3;
+	uint8_t table[256];
+
+	if (processor_path() == PROCESSOR_AVX2) { /* has no fast lookup */
+		for (uint32_t y = 0; y < i->height; y++)
+			blend_constant(degenerate, i->rgb + (size_t)y * i->stride_bytes, n, factor);
+		return;
+	}
+	for (int v = 0; v < 256; v++)
+		table[v] = (uint8_t)v;
+	blend_constant(degenerate, table, sizeof(table), factor);
 	for (uint32_t y = 0; y < i->height; y++)
-		blend_constant(degenerate, i->rgb + (size_t)y * i->stride_bytes, (size_t)i->width * 3, factor);
+		lookup_bytes(table, i->rgb + (size_t)y * i->stride_bytes, n);
 }
 
 void color_brightness(struct image *i, float factor)
@@ -164,7 +176,7 @@ static void turn_plain(struct image *i, uint8_t steps)
 void color_hue(struct image *i, uint8_t steps)
 {
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2) {
+	if (processor_path() >= PROCESSOR_AVX2) {
 		for (uint32_t y = 0; y < i->height; y++)
 			hue_turn_avx2(steps, i->rgb + (size_t)y * i->stride_bytes, i->width);
 		return;

@@ -47,7 +47,7 @@ void kernel_init(struct kernel *k, uint32_t size, double sigma)
 	k->size = size;
 	k->convolve = convolve_plain;
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		k->convolve = convolve_avx2;
 #endif
 	for (uint32_t i = 0; i < size; i++) {

@@ -75,7 +75,7 @@ void gray_triples(const uint8_t *rgb, uint32_t n_px, uint8_t *out)
 	uint32_t x = 0;
 
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		x = triples_avx2(rgb, n_px, out);
 #endif
 	for (; x < n_px; x++) {
@@ -90,7 +90,7 @@ uint32_t gray_sum(const uint8_t *rgb, uint32_t n_px)
 	uint32_t x = 0, sum = 0;
 
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		x = sum_avx2(rgb, n_px, &sum);
 #endif
 	for (; x < n_px; x++)

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "image/lookup.h"
+
 struct tables {
 	uint8_t channel[3][256];
 };
@@ -60,13 +62,8 @@ void levels_solarize(struct image *i, double threshold)
 
 static void levels_apply(struct image *i, const struct tables *t)
 {
-	for (uint32_t y = 0; y < i->height; y++) {
-		uint8_t *p = row_at(i, y);
-
-		for (uint32_t x = 0; x < i->width; x++, p += 3)
-			for (int c = 0; c < 3; c++)
-				p[c] = t->channel[c][p[c]];
-	}
+	for (uint32_t y = 0; y < i->height; y++)
+		lookup_pixels(t->channel, row_at(i, y), i->width);
 }
 
 static uint8_t levels_clip(int v)

@@ -50,7 +50,7 @@ int sharpen(struct image *i, float factor, struct scratch *rows)
 	if (i->width < 3 || i->height < 3)
 		return 0;
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		smooth = smooth_avx2;
 #endif
 	above = scratch_reserve(rows, 3 * n);

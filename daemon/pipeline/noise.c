@@ -81,7 +81,7 @@ void noise_of_key(struct noise *n, uint32_t first, uint32_t second)
 void noise_refill(struct noise *n)
 {
 #if defined(__x86_64__)
-	if (processor_path() == PROCESSOR_AVX2)
+	if (processor_path() >= PROCESSOR_AVX2)
 		numbers_avx2(n->key, n->block, n->numbers);
 	else
 #endif

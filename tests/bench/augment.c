@@ -222,7 +222,7 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
 		printf("%s", ops[i].name);
-		for (int path = PROCESSOR_PLAIN; path <= PROCESSOR_AVX2; path++) {
+		for (int path = PROCESSOR_PLAIN; path <= PROCESSOR_AVX512; path++) {
 			processor_limit((enum processor_path)path);
 			printf("\t%.1f", least_us(ops[i].run, seconds));
 		}

@@ -82,11 +82,11 @@ def main():
     done = subprocess.run(
         [build / "tests" / "bench" / "augment", str(seconds)], input=image.tobytes(), capture_output=True, check=True
     )
-    print(f"{'':24}{'plain us':>10}{'avx2 us':>10}{'Pillow us':>11}{'ratio':>8}")
+    print(f"{'':24}{'plain us':>10}{'avx2 us':>10}{'avx512 us':>11}{'Pillow us':>11}{'ratio':>8}")
     for line in done.stdout.decode().splitlines():
-        name, plain, avx2 = line.split("\t")
+        name, plain, avx2, avx512 = line.split("\t")
         theirs = microseconds(THEIRS[name], image, seconds)
-        print(f"{name:24}{float(plain):10.1f}{float(avx2):10.1f}{theirs:11.1f}{theirs / float(avx2):8.1f}")
+        print(f"{name:24}{float(plain):10.1f}{float(avx2):10.1f}{float(avx512):11.1f}{theirs:11.1f}{theirs / float(avx512):8.1f}")
 
 
 main()

@@ -218,7 +218,9 @@ int main(void)
 				die("an argument is missing");
 		if (getchar() != '\n' || fread(i.rgb, 1, i.stride_bytes * height, stdin) != i.stride_bytes * height)
 			die("pixels are missing");
-		processor_limit(strcmp(path, "avx2") == 0 ? PROCESSOR_AVX2 : PROCESSOR_PLAIN);
+		processor_limit(strcmp(path, "avx512") == 0 ? PROCESSOR_AVX512
+				: strcmp(path, "avx2") == 0 ? PROCESSOR_AVX2
+							    : PROCESSOR_PLAIN);
 		run(name, &i);
 		printf("%u %u\n", i.width, i.height);
 		fwrite(i.rgb, 1, i.stride_bytes * i.height, stdout);

@@ -269,6 +269,37 @@ START_TEST(test_noise_is_a_forks_normal_numbers)
 }
 END_TEST
 
+START_TEST(test_noise_is_filled_in_as_it_comes_one_by_one)
+{
+	/* Runs of any length, one after the other, are the numbers that come one by one, the rare ones included. */
+	enum { MOST = 300 };
+
+	normal_prepare();
+	for (int path = PROCESSOR_PLAIN; path <= PROCESSOR_AVX512; path++) {
+		struct random r;
+		struct noise one, many;
+		float run[MOST];
+
+		processor_limit((enum processor_path)path);
+		random_init(&r, (struct sample_key){ 8, 2, 3 }, 4);
+		noise_init(&one, &r);
+		random_init(&r, (struct sample_key){ 8, 2, 3 }, 4);
+		noise_init(&many, &r);
+		for (int i = 0; i < 3000; i++) {
+			size_t n = (size_t)(i * 7 % MOST);
+
+			noise_fill(&many, run, n);
+			for (size_t k = 0; k < n; k++) {
+				float expected = noise_normal(&one);
+
+				ck_assert_mem_eq(&run[k], &expected, sizeof(expected));
+			}
+		}
+	}
+	processor_limit(PROCESSOR_AVX512);
+}
+END_TEST
+
 START_TEST(test_units_are_uniform)
 {
 	struct random r;
@@ -358,6 +389,7 @@ int main(void)
 	tcase_add_test(c, test_a_fork_does_not_end);
 	tcase_add_test(c, test_units_are_uniform);
 	tcase_add_test(c, test_noise_is_a_forks_normal_numbers);
+	tcase_add_test(c, test_noise_is_filled_in_as_it_comes_one_by_one);
 	tcase_add_test(c, test_a_policy_ends_when_its_time_is_over);
 	tcase_add_test(c, test_ops_on_numbers_end_when_their_time_is_over);
 	suite_add_tcase(s, c);

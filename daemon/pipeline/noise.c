@@ -121,3 +121,47 @@ float noise_unusual(struct noise *n, uint32_t bits)
 	    noise_unit(n) * ((double)normal_curve[layer + 1] - (double)normal_curve[layer]);
 	return y < exp(-0.5 * (double)x * (double)x) ? sign * x : noise_normal(n);
 }
+
+#if defined(__x86_64__)
+enum { NORMALS_AT_ONCE = 8, SIGN_SHIFT = 24 };
+_Static_assert((uint32_t)NORMAL_LAYERS << SIGN_SHIFT == 0x80000000, "the bit above the layer becomes the sign");
+
+/* Normals from the numbers that are left, up to the first that takes more than one of them. Returns how many. */
+AVX2 static size_t normals_avx2(struct noise *n, float *to, size_t count)
+{
+	size_t done = 0;
+
+	while (count - done >= NORMALS_AT_ONCE && n->n_left >= NORMALS_AT_ONCE) {
+		const uint32_t *numbers = n->numbers + NOISE_NUMBERS - n->n_left;
+		__m256i bits = _mm256_loadu_si256((const void *)numbers);
+		__m256i layer = _mm256_and_si256(bits, _mm256_set1_epi32(NORMAL_LAYERS - 1));
+		__m256i sign = _mm256_slli_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(NORMAL_LAYERS)), SIGN_SHIFT);
+		__m256 share = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(bits, 8)), _mm256_set1_ps(0x1p-24f));
+		__m256 x = _mm256_mul_ps(share, _mm256_i32gather_ps(normal_edge, layer, 4));
+		__m256 edge = _mm256_i32gather_ps(normal_edge + 1, layer, 4);
+		int unusual = _mm256_movemask_ps(_mm256_cmp_ps(x, edge, _CMP_GE_OQ));
+		unsigned usual = unusual ? (unsigned)__builtin_ctz((unsigned)unusual) : NORMALS_AT_ONCE;
+
+		_mm256_storeu_ps(to + done, _mm256_xor_ps(x, _mm256_castsi256_ps(sign)));
+		n->n_left -= usual;
+		done += usual;
+		if (unusual)
+			break;
+	}
+	return done;
+}
+#endif
+
+void noise_fill(struct noise *n, float *to, size_t count)
+{
+	size_t done = 0;
+
+	while (done < count) {
+#if defined(__x86_64__)
+		if (processor_path() >= PROCESSOR_AVX2)
+			done += normals_avx2(n, to + done, count - done);
+#endif
+		if (done < count)
+			to[done++] = noise_normal(n);
+	}
+}

@@ -41,4 +41,7 @@ static inline float noise_normal(struct noise *n)
 	return bits & NORMAL_LAYERS ? -x : x;
 }
 
+/* The next `count` of noise_normal. */
+void noise_fill(struct noise *n, float *to, size_t count);
+
 #endif

@@ -194,7 +194,11 @@ static void erase_channel(const struct erasing *x, struct noise *noise, const st
 	for (uint32_t y = 0; y < (uint32_t)box[BOX_HEIGHT]; y++) {
 		size_t at = from + (((uint32_t)box[BOX_Y] + y) * (size_t)f->width + (uint32_t)box[BOX_X]) * step;
 
-		if (x->mode == ERASE_RANDOM && f->type == CONVERT_FLOAT32) { /* most of an op's time */
+		if (x->mode == ERASE_RANDOM && f->type == CONVERT_FLOAT32 && step == 1) { /* most of an op's time */
+			noise_fill(noise, (float *)row + at, (uint32_t)box[BOX_WIDTH]);
+			continue;
+		}
+		if (x->mode == ERASE_RANDOM && f->type == CONVERT_FLOAT32) {
 			for (uint32_t i = 0; i < (uint32_t)box[BOX_WIDTH]; i++, at += step)
 				((float *)row)[at] = noise_normal(noise);
 			continue;

@@ -17,14 +17,10 @@
 #include <immintrin.h>
 #endif
 
+#include "image/box-paths.h"
 #include "image/processor.h"
 
-enum { LANES = 48, TILE_PX = 16, N_PASSES = 3, HALF = 1 << 23 };
-
-struct box {
-	uint32_t radius; /* whole pixels */
-	uint32_t ww, fw;
-};
+enum { LANES = BOX_LANES, TILE_PX = 16, N_PASSES = 3, HALF = BOX_HALF };
 
 /* Types and casts are Pillow's: they decide the rounding. */
 static struct box box_of(float sigma)
@@ -43,22 +39,7 @@ static struct box box_of(float sigma)
 	return b;
 }
 
-/* The steps that leave the box, enter it, and lie behind it when it moves to step x. */
-struct edges {
-	const uint8_t *leaves, *enters, *next;
-};
-
-static inline struct edges edges_at(const uint8_t *in, uint32_t x, uint32_t r, uint32_t last)
-{
-	return (struct edges){
-		.leaves = in + (size_t)(x > r ? x - r - 1 : 0) * LANES,
-		.enters = in + (size_t)(x + r < last ? x + r : last) * LANES,
-		.next = in + (size_t)(x + r + 1 < last ? x + r + 1 : last) * LANES,
-	};
-}
-
-/* The sums of the box around the position before the first. */
-static void first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[LANES])
+void box_first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[LANES])
 {
 	for (int i = 0; i < LANES; i++)
 		sum[i] = in[i] * (r + 1);
@@ -75,7 +56,7 @@ static void box_pass_plain(const struct box *b, const uint8_t *in, uint8_t *out,
 {
 	uint32_t ww = b->ww, fw = b->fw, sum[LANES];
 
-	first_sums(in, b->radius, n - 1, sum);
+	box_first_sums(in, b->radius, n - 1, sum);
 	for (uint32_t x = 0; x < n; x++, out += LANES) {
 		struct edges e = edges_at(in, x, b->radius, n - 1);
 
@@ -118,7 +99,7 @@ AVX2 static void box_pass_avx2(const struct box *b, const uint8_t *in, uint8_t *
 	__m256i ww = _mm256_set1_epi32((int)b->ww), fw = _mm256_set1_epi32((int)b->fw), sum[LANES / 8];
 	uint32_t first[LANES];
 
-	first_sums(in, b->radius, n - 1, first);
+	box_first_sums(in, b->radius, n - 1, first);
 	for (int i = 0; i < LANES / 8; i++)
 		sum[i] = _mm256_loadu_si256((const void *)(first + 8 * i));
 	for (uint32_t x = 0; x < n; x++, out += LANES) {
@@ -135,8 +116,20 @@ struct blur {
 	struct image *image;
 	struct box box;
 	uint8_t *tile, *other; /* n steps of LANES bytes each */
-	void (*pass)(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n);
+	box_pass *pass;
 };
+
+static void set_box(struct blur *b, float sigma)
+{
+	b->box = box_of(sigma);
+	b->pass = box_pass_plain;
+#if defined(__x86_64__)
+	if (processor_path() >= PROCESSOR_AVX2)
+		b->pass = box_pass_avx2;
+	if (processor_path() >= PROCESSOR_AVX512 && b->box.radius <= BOX_AVX512_MAX_RADIUS)
+		b->pass = box_pass_avx512;
+#endif
+}
 
 /* Three passes over n steps in b->tile. Returns the tile with the result. */
 static uint8_t *blur_tile(struct blur *b, uint32_t n)
@@ -228,23 +221,19 @@ static void blur_rows(struct blur *b)
 
 int blur_pillow(struct image *i, float x_radius, float y_radius, struct scratch *room)
 {
-	struct blur b = { .image = i, .pass = box_pass_plain };
+	struct blur b = { .image = i };
 	size_t tile_bytes = (size_t)(i->width > i->height ? i->width : i->height) * LANES;
 
-#if defined(__x86_64__)
-	if (processor_path() >= PROCESSOR_AVX2)
-		b.pass = box_pass_avx2;
-#endif
 	b.tile = scratch_reserve(room, 2 * tile_bytes);
 	if (!b.tile)
 		return -ENOMEM;
 	b.other = b.tile + tile_bytes;
 	if (x_radius != 0) {
-		b.box = box_of(x_radius);
+		set_box(&b, x_radius);
 		blur_rows(&b);
 	}
 	if (y_radius != 0) {
-		b.box = box_of(y_radius);
+		set_box(&b, y_radius);
 		blur_columns(&b);
 	}
 	return 0;

@@ -9,7 +9,8 @@ enum processor_path processor_path(void)
 	if (limit < PROCESSOR_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
 		return PROCESSOR_PLAIN;
 	if (limit < PROCESSOR_AVX512 || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-	    !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vbmi"))
+	    !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vbmi") ||
+	    !__builtin_cpu_supports("avx512vnni"))
 		return PROCESSOR_AVX2;
 	return PROCESSOR_AVX512;
 #else

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum processor_path { PROCESSOR_PLAIN, PROCESSOR_AVX2 /* with FMA */, PROCESSOR_AVX512 /* with VBMI */ };
+enum processor_path { PROCESSOR_PLAIN, PROCESSOR_AVX2 /* with FMA */, PROCESSOR_AVX512 /* with VBMI and VNNI */ };
 
 /* The widest that this processor can run. */
 enum processor_path processor_path(void);

@@ -10,7 +10,7 @@ typedef uint32_t warp_run(const struct warp *w, const struct image *src, uint32_
 			  uint8_t *to);
 
 #if defined(__x86_64__)
-extern warp_run warp_bilinear_avx2, warp_bicubic_avx2;
+extern warp_run warp_bilinear_avx2, warp_bicubic_avx2, warp_bicubic_avx512;
 #endif
 
 #endif

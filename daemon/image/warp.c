@@ -224,6 +224,8 @@ enum { ALONE_PX = 4 }; /* made one by one before the path is asked again */
 static warp_run *path_of(enum filter f)
 {
 #if defined(__x86_64__)
+	if (processor_path() >= PROCESSOR_AVX512 && f == FILTER_BICUBIC)
+		return warp_bicubic_avx512;
 	if (processor_path() >= PROCESSOR_AVX2)
 		return f == FILTER_BILINEAR ? warp_bilinear_avx2 : warp_bicubic_avx2;
 #endif

@@ -18,6 +18,7 @@ enum { PX_AT_ONCE = 8, ALL = (1 << PX_AT_ONCE) - 1 };
 
 /* Where eight pixels of the result are in the source. */
 struct places {
+	__m512d x, y;
 	__m512d left, top; /* of the pixels whose middles are next to them */
 	__m512d dx, dy;
 };
@@ -43,6 +44,8 @@ INLINE struct places places_of(const struct warp *w, uint32_t x, uint32_t y)
 		at_x = _mm512_div_pd(at_x, depth);
 		at_y = _mm512_div_pd(at_y, depth);
 	}
+	p.x = at_x;
+	p.y = at_y;
 	at_x = _mm512_sub_pd(at_x, half);
 	at_y = _mm512_sub_pd(at_y, half);
 	p.left = _mm512_roundscale_pd(at_x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -58,6 +61,18 @@ INLINE bool within(__m512d v, double to)
 	__mmask8 above = _mm512_cmp_pd_mask(v, _mm512_set1_pd(1.0), _CMP_GE_OQ);
 
 	return _mm512_mask_cmp_pd_mask(above, v, _mm512_set1_pd(to), _CMP_LE_OQ) == ALL;
+}
+
+/* Whether all pixels are beside the source. */
+INLINE bool are_outside(const struct image *src, const struct places *p)
+{
+	const __m512d zero = _mm512_setzero_pd();
+	__mmask8 x = _mm512_cmp_pd_mask(p->x, zero, _CMP_LT_OQ) |
+		     _mm512_cmp_pd_mask(p->x, _mm512_set1_pd(src->width), _CMP_GE_OQ);
+	__mmask8 y = _mm512_cmp_pd_mask(p->y, zero, _CMP_LT_OQ) |
+		     _mm512_cmp_pd_mask(p->y, _mm512_set1_pd(src->height), _CMP_GE_OQ);
+
+	return (x | y) == ALL;
 }
 
 /* The places of pixels (left - 1, top - 1), in bytes. The largest images have less than 2^31 bytes. */
@@ -155,6 +170,8 @@ AVX512 uint32_t warp_bicubic_avx512(const struct warp *w, const struct image *sr
 {
 	double right = (double)src->width - 3, low = (double)src->height - 3;
 	__m256i stride = _mm256_set1_epi32((int)src->stride_bytes);
+	const __m256i fill[3] = { _mm256_set1_epi32(w->fill[0]), _mm256_set1_epi32(w->fill[1]),
+				  _mm256_set1_epi32(w->fill[2]) };
 	uint32_t done = 0;
 
 	for (; n - done >= PX_AT_ONCE; done += PX_AT_ONCE, to += PX_AT_ONCE * 3) {
@@ -163,6 +180,10 @@ AVX512 uint32_t warp_bicubic_avx512(const struct warp *w, const struct image *sr
 		struct row8 rows[4];
 		__m256i out[3], at;
 
+		if (are_outside(src, &p)) {
+			store(fill, to);
+			continue;
+		}
 		if (!within(p.left, right) || !within(p.top, low))
 			break;
 		at = offsets(src, &p);

@@ -76,9 +76,12 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 		r = connection_recv(&k->connection, flags, m, NULL, f);
 		if (r == BATCHD_AGAIN && atomic_load(k->host.closed))
 			return BATCHD_E_CLOSED;
-		if (r != 0 || !is_about_others(*m))
+		if (r == 0 && (*m)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_REPLAY)
+			k->host.on_replay(k->host.arg, (*m)->replay);
+		else if (r != 0 || !is_about_others(*m))
 			return r;
-		r = k->host.on_notice(k->host.arg, (*m)->notice, f);
+		else
+			r = k->host.on_notice(k->host.arg, (*m)->notice, f);
 		if (r < 0)
 			return r;
 		if (!(flags & MSG_DONTWAIT))
@@ -112,6 +115,20 @@ static int take_aside(struct link *k, const Batchd__Wire__ServerMessage *m, stru
 		return 0;
 	ready = link_ready_from(m->batch);
 	return link_keep(k, &ready, f) < 0 ? f->code : BATCHD_AGAIN;
+}
+
+int link_listen(struct link *k, int flags, struct fault *f)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int r = link_recv(k, flags, &m, f);
+
+	if (r != 0)
+		return r;
+	r = take_aside(k, m, f);
+	return r == BATCHD_AGAIN ? 0
+	       : r == 0          ? fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where nothing was asked",
+					     k->connection.address, wire_server_name(m))
+				 : r;
 }
 
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
@@ -162,7 +179,10 @@ struct ready link_ready_from(const Batchd__Wire__Batch *b)
 			       .n_replaced = b->n_replaced,
 			       .n_skipped = b->n_skipped,
 			       .last = b->last,
-			       .apart = b->apart };
+			       .apart = b->apart,
+			       .replay = b->replay,
+			       .replay_before = b->replay_before,
+			       .replay_steps = b->replay_steps };
 }
 
 int link_keep(struct link *k, const struct ready *b, struct fault *f)

@@ -22,6 +22,8 @@ struct ready {
 	uint32_t slot, n_rows, n_padding, n_replaced;
 	uint64_t n_skipped;
 	bool last, apart;
+	uint64_t replay; /* not 0: with this batch a measurement with replays begins; see headroom.h */
+	uint32_t replay_before, replay_steps;
 };
 
 /* A batch on loan. */
@@ -39,6 +41,8 @@ struct link_host {
 	const atomic_bool *closed; /* every wait ends soon after it becomes true */
 	/* Takes a Notice about other trainers of the job. 0, or a code with f that ends the call. */
 	int (*on_notice)(void *arg, const Batchd__Wire__Notice *n, struct fault *f);
+	/* Takes a Replay. */
+	void (*on_replay)(void *arg, const Batchd__Wire__Replay *m);
 	void *arg;
 };
 
@@ -144,6 +148,8 @@ int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f);
 /* connection_recv for a link that is open: notices about other trainers go to the host, the caller gets all other
  * messages. */
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f);
+/* Receives one message that nothing waits for, and handles it. 0; BATCHD_AGAIN as connection_recv; or a code with f. */
+int link_listen(struct link *k, int flags, struct fault *f);
 /* Sends a request and waits for the message that answers it; batches that come first are kept. what: "a join", for the
  * text of an error. answer is valid until the next message. 0 or a code with f. */
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,

@@ -32,16 +32,21 @@ static void links_forget(struct batchd_loader *l, struct link *over)
 	*at = over->next;
 }
 
+void links_end(struct batchd_loader *l, struct link *k)
+{
+	if (k == l->link || k->n_leased)
+		return;
+	links_forget(l, k);
+	link_destroy(k);
+}
+
 bool links_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
 	struct link *k = links_find(l, generation);
 
 	if (!k || !link_release(k, slot, generation & LINK_GENERATIONS))
 		return false;
-	if (k != l->link && !k->n_leased) {
-		links_forget(l, k);
-		link_destroy(k);
-	}
+	links_end(l, k);
 	return true;
 }
 

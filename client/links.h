@@ -13,6 +13,8 @@ struct link *links_retire(struct batchd_loader *l, struct link *old);
 /* The trainer gives back a slice, or a whole batch; a retired link ends with its last batch. False: the trainer does
  * not have it. Under the lock. */
 bool links_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
+/* Destroys the link if it is retired and has no batch on loan any more. Under the lock. */
+void links_end(struct batchd_loader *l, struct link *k);
 /* With a GPU: gives back slots that its work no longer reads, and destroys retired links that are idle. more and the
  * result as of link_gpu_ops.collect, for the present link. The loader's thread. */
 int links_collect(struct batchd_loader *l, bool *more, struct fault *f);

@@ -14,6 +14,7 @@
 
 #include "clock.h"
 #include "difference.h"
+#include "headroom.h"
 #include "links.h"
 #include "open.h"
 #include "position.h"
@@ -103,6 +104,8 @@ static bool switch_link(struct batchd_loader *l, struct link *fresh)
 	}
 	pthread_mutex_unlock(&l->lock);
 	link_destroy(over);
+	if (over != fresh)
+		headroom_lose(l);
 	return over != fresh;
 }
 

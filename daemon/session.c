@@ -14,6 +14,7 @@
 #include "compare.h"
 #include "core/device-slab.h"
 #include "device.h"
+#include "headroom.h"
 #include "ipc/server.h"
 #include "job-join.h"
 #include "producer.h"
@@ -137,6 +138,7 @@ static bool become_orphan(struct session *s, struct peer *p)
 /* The session gets no more batches. */
 static void session_end_delivery(struct session *s)
 {
+	headroom_leave(s);
 	if (s->records)
 		trace_stop();
 	s->records = false;
@@ -503,8 +505,14 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
-	if (s->ring.page)
-		return session_ring_put(s, &m);
+	headroom_mark(s, slot, &b);
+	if (s->ring.page) {
+		int r = session_ring_put(s, &m);
+		if (r == 0)
+			headroom_note_marked(s, &b);
+		return r;
+	}
+	headroom_note_marked(s, &b);
 	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
 	peer_send(p, &m, NULL, 0);
 	return p->failing || p->closing ? -EPIPE : 0;
@@ -588,6 +596,9 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	session_note(s, refused, &why);
 	if (refused)
 		return;
+	/* A producer's trainers on other machines have jobs of their own. */
+	s->headroom.allowed = open->headroom &&
+			      !(s->job->served && open->node_world_size && open->node_world_size < open->world_size);
 	session_move(s, SESSION_OPENING);
 	if (s->job->served && s->job->state == JOB_OPENING)
 		served_job_await(s->job);
@@ -612,6 +623,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	job_note_moved(s->job);
+	headroom_note_moved(s);
 	int r = loader_seek(&s->consumer, m->seek, &to);
 	char text[400];
 	const struct stream *stream = s->consumer.stream;
@@ -656,6 +668,7 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 		return;
 	}
 	struct position at;
+	headroom_note_moved(s);
 	group_join(&s->consumer, m->seek, (enum group_start)m->start, &at);
 	Batchd__Wire__Joined j = BATCHD__WIRE__JOINED__INIT;
 	j.seek = m->seek;
@@ -761,6 +774,12 @@ static void on_trace(struct session *s)
 	peer_send(s->peer, WIRE_SERVER(TRACED, traced, &traced), &fd, 1);
 }
 
+static void on_headroom(struct session *s, const Batchd__Wire__Headroom *m)
+{
+	struct refusal why;
+	session_note(s, headroom_on_request(s, m, &why), &why);
+}
+
 static void session_on_close(struct session *s)
 {
 	struct peer *p = s->peer;
@@ -844,6 +863,8 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		on_status(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE)
 		on_trace(s);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM)
+		on_headroom(s, m->headroom);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
 		session_on_close(s);
 	else if (!attached)
@@ -860,6 +881,8 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		stream_wait(&s->consumer);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE)
 		stream_wake(&s->consumer);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED)
+		headroom_on_stepped(s, m->stepped);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
 		on_compare(s, m->compare);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)

@@ -92,6 +92,7 @@ class Options(ctypes.Structure):
         ("repeats", ctypes.c_uint32),
         ("epoch_rows", ctypes.c_uint64),
         ("mix", ctypes.c_char_p),
+        ("headroom", ctypes.c_int),
     ]
 
 
@@ -184,6 +185,7 @@ class BatchStruct(ctypes.Structure):
         ("row", ctypes.c_uint32),
         ("n_skipped", ctypes.c_uint64),
         ("apart", ctypes.c_int),
+        ("replayed", ctypes.c_int),
     ]
 
 

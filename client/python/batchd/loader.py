@@ -86,7 +86,8 @@ class Batch:
     """Facts about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: number of rows at
     the end that only repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an
     undecodable sample; `n_skipped`: share, batches that this trainer has missed just before this one (policy "skip");
-    `apart`: share, made for this trainer while most of its group is somewhere else; `mix`: with mix=, how each row was
+    `apart`: share, made for this trainer while most of its group is somewhere else; `replayed`: one of the last
+    batches again, for `batchctl headroom` (it stands where the last new one did); `mix`: with mix=, how each row was
     made, a structured array as batchd.h describes it, else None; `token`: for a checkpoint, as in
     DataLoader.state_dict()."""
 
@@ -100,6 +101,7 @@ class Batch:
         "n_replaced",
         "n_skipped",
         "apart",
+        "replayed",
         "last",
         "wait_s",
         "indices",
@@ -309,6 +311,7 @@ class _Options:
     repeats: typing.Any
     epoch_rows: typing.Any
     mix: typing.Any
+    headroom: typing.Any
 
     @classmethod
     def among(cls, arguments):
@@ -408,6 +411,9 @@ class DataLoader:
                   labels clean. last_batch.mix has what was drawn; it depends on seed, epoch and position only
     mixup_off_epoch  from this epoch on rows are not mixed; 0: never
     length        of a "tokens:" data set: the tokens of x, and of y, which is one token ahead
+    headroom      True allows `batchctl headroom` to measure this training: between two batches the loop gets some of
+                  its last ones again, which last_batch.replayed tells, and then goes on where it was. They are extra
+                  steps, unless the loop leaves its model as it is then. $BATCHD_HEADROOM=1 allows it, too
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
     An iterator that was asked for no batch does not count. A new iteration ends the one before: two at a time need two
@@ -464,6 +470,7 @@ class DataLoader:
         mix=None,
         mixup_off_epoch=0,
         length=None,
+        headroom=False,
         **others,
     ):
         self._handle = None
@@ -607,6 +614,7 @@ class DataLoader:
         text, self._form = _views.read(asked.transform)
         o.transform = _check.text("transform", _image_mode.into(text, asked.image_mode))
         o.mix = _check.text("mix", asked.mix)
+        o.headroom = bool(asked.headroom)
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))
         o.socket = _check.text("socket", asked.socket)
         o.dtype = _check.choice("dtype", _check.dtype_name(asked.dtype), _lib.DTYPES)
@@ -1255,7 +1263,11 @@ class DataLoader:
         b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
         b.mix = _mix.table(s) if self._options.mix is not None else None
-        self._timing.note(b.wait_s, b.n_rows)
+        b.replayed = bool(s.replayed)
+        if b.replayed:
+            self._timing.skip()
+        else:
+            self._timing.note(b.wait_s, b.n_rows)
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self) if targets is None else self._served.write(self, targets)

@@ -1,5 +1,6 @@
 /* A recording of what the daemon does: one connection, which stands for as long as it records. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,10 @@ static int client_trace_copy(int fd, void **memory, struct fault *f)
 	struct stat st;
 	void *from;
 
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+		return fault_set(f, BATCHD_E_PROTOCOL, "the recording of batchd is not sealed");
 	if (fstat(fd, &st) < 0 || st.st_size != (off_t)sizeof(struct trace_memory))
 		return fault_set(f, BATCHD_E_PROTOCOL, "the recording of batchd has an unknown size");
 	from = mmap(NULL, sizeof(struct trace_memory), PROT_READ, MAP_SHARED, fd, 0);

@@ -4,6 +4,7 @@
  * with an arrow from the last rows to the trainer that gets the batch, and counters. Times are those of CLOCK_REALTIME,
  * as in the files of torch.profiler, so that --merge only has to put both into one list. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,6 +298,22 @@ static int trace_write(struct trace *t)
 	return ctl_flush("trace");
 }
 
+/* A file that cannot be written is known before the recording. It is not emptied: the recording may fail. */
+static int trace_try_out(const struct trace *t, bool *is_new)
+{
+	int fd = open(t->out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+	*is_new = fd >= 0;
+	if (fd < 0)
+		fd = open(t->out, O_WRONLY | O_CLOEXEC);
+	if (fd < 0) {
+		ctl_complain("trace", "cannot write '%s': %s", t->out, strerror(errno));
+		return CTL_FAILED;
+	}
+	close(fd);
+	return CTL_OK;
+}
+
 static int trace_record(struct trace *t)
 {
 	char err[1024] = "";
@@ -351,11 +368,16 @@ int trace_main(int argc, char **argv)
 		"it is read after the recording, so a profiler may write it meanwhile.",
 		0,
 	};
+	bool is_new = false;
 	int code;
 
 	if (!command_parse(&cmd, specs, argc, argv, NULL, &code))
 		return code;
-	code = trace_record(&t);
+	code = trace_try_out(&t, &is_new);
+	if (code == CTL_OK)
+		code = trace_record(&t);
+	if (code != CTL_OK && is_new)
+		unlink(t.out);
 	if (code == CTL_OK)
 		code = trace_sort(&t);
 	if (code == CTL_OK)

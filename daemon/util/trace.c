@@ -87,6 +87,12 @@ int trace_start(int *fd)
 	if (r < 0)
 		return r;
 	trace_forget(); /* what an earlier recording has left */
+	/* Where memory is short this fails; without it a worker's first write to a page would raise a signal. */
+	if (fallocate(memory_fd, 0, 0, sizeof *memory) < 0) {
+		r = -errno;
+		trace_forget();
+		return r;
+	}
 	memory->magic = TRACE_MAGIC;
 	memory->n_rings = TRACE_RINGS;
 	atomic_store(&n_taken, 0);

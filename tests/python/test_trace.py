@@ -184,3 +184,28 @@ def test_a_recording_that_cannot_be_merged_is_written_alone(daemon, samples, tmp
     made = batchctl("trace", "--time", "100ms", "--merge", tmp_path / "torch.json", "--out", tmp_path / "alone.json")
     assert made.returncode == 1 and "torch.json' is no trace" in made.stderr
     assert isinstance(json.loads((tmp_path / "alone.json").read_text())["traceEvents"], list)
+
+
+def test_a_file_that_cannot_be_written_is_known_before_the_recording(daemon, tmp_path, batchctl):
+    began = time.monotonic()
+    result = batchctl("trace", "--time", "60s", "--out", tmp_path / "none" / "trace.json")
+    assert result.returncode == 1 and "cannot write" in result.stderr and time.monotonic() - began < 30
+
+
+def test_a_recording_that_fails_leaves_no_file_and_harms_none(tmp_path, batchctl):
+    old = tmp_path / "old.json"
+    old.write_text("{}")
+    for out in (tmp_path / "new.json", old):
+        assert batchctl("trace", "--socket", tmp_path / "no-daemon", "--out", out).returncode == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["old.json"] and old.read_text() == "{}"
+
+
+def test_its_memory_is_there_before_it_begins(build, daemon, tmp_path):
+    """A page that has to be made while memory is short would end the daemon with a signal."""
+    recording = Recording(build, daemon, tmp_path, seconds="500ms")
+    for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
+        path = f"/proc/{daemon.pid}/fd/{fd}"
+        if "batchd-trace" in os.readlink(path):
+            found = os.stat(path)
+    assert found.st_blocks * 512 >= found.st_size > 0
+    recording.end()

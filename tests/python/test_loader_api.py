@@ -1240,3 +1240,11 @@ def test_a_first_program_needs_no_setup(build, tmp_path):
     while socket.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not socket.exists()
+
+
+def test_a_loader_that_did_not_open_has_a_repr():
+    """Debuggers and tracebacks show it while __init__ raises."""
+    with pytest.raises(ValueError) as e:
+        batchd.DataLoader("random:length=8,shape=2", sampler=[1], shuffle=True)
+    (half_open,) = {id(f.locals["self"]): f.locals["self"] for f in e.traceback if "self" in f.locals}.values()
+    assert repr(half_open) == "<batchd.DataLoader, not open>"

@@ -826,6 +826,8 @@ class DataLoader:
         )
 
     def __repr__(self):
+        if "_info" not in self.__dict__:  # not opened, or not yet
+            return "<batchd.DataLoader, not open>"
         return (
             f"<batchd.DataLoader {self._spec!r}, {self._info.n_samples} samples, rank {self.rank} of {self.world_size}, "
             f"batches of {self.batch_size}{'' if self._handle else ', closed'}>"

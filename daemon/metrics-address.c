@@ -99,8 +99,9 @@ static void remove_stale(const struct metrics_address *a)
 	close(fd);
 }
 
-int metrics_address_listen(const struct metrics_address *a)
+int metrics_address_listen(struct metrics_address *a)
 {
+	struct stat st;
 	bool is_unix = a->at.ss_family == AF_UNIX;
 	int on = 1, e, fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -113,8 +114,13 @@ int metrics_address_listen(const struct metrics_address *a)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	}
 	if (bind(fd, (const struct sockaddr *)&a->at, a->n_bytes) == 0) {
-		if (is_unix)
+		if (is_unix) {
 			chmod(path_of(a), a->public ? 0666 : 0600);
+			if (lstat(path_of(a), &st) == 0) {
+				a->dev = st.st_dev;
+				a->ino = st.st_ino;
+			}
+		}
 		if (listen(fd, BACKLOG) == 0)
 			return fd;
 	}
@@ -125,7 +131,10 @@ int metrics_address_listen(const struct metrics_address *a)
 
 void metrics_address_remove(const struct metrics_address *a)
 {
-	if (a->at.ss_family == AF_UNIX)
+	struct stat st;
+
+	if (a->at.ss_family == AF_UNIX && a->ino && lstat(path_of(a), &st) == 0 && st.st_dev == a->dev &&
+	    st.st_ino == a->ino)
 		unlink(path_of(a));
 }
 

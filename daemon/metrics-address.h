@@ -5,10 +5,13 @@
 
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 struct metrics_address {
 	struct sockaddr_storage at;
 	socklen_t n_bytes;
+	dev_t dev; /* a Unix socket's file, once it listens */
+	ino_t ino;
 	bool public; /* it may be reached from other machines, as the text says */
 };
 
@@ -16,8 +19,8 @@ struct metrics_address {
 int metrics_address_parse(const char *text, struct metrics_address *a, const char **why);
 /* A listening, non-blocking, close-on-exec stream socket, or a negative errno. The file of a Unix socket has mode 0600
  * (0666 with "public:", as the peer's user decides what it sees), and replaces one that nothing listens on. */
-int metrics_address_listen(const struct metrics_address *a);
-/* Removes a Unix socket's file. */
+int metrics_address_listen(struct metrics_address *a);
+/* Removes a Unix socket's file, if it is still the one that listens. */
 void metrics_address_remove(const struct metrics_address *a);
 /* "http://127.0.0.1:9464/" or the path, of a listening socket: port 0 has become a real one. */
 void metrics_address_text(const struct metrics_address *a, int fd, char *text, size_t size);

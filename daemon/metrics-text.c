@@ -128,6 +128,31 @@ static void put_samples(struct metrics_out *o)
 	}
 }
 
+/* One of "rows" and "seconds" of each stage. */
+static void put_stage_numbers(struct metrics_out *o, const char *name, const char *key)
+{
+	const json_t *loader, *numbers;
+	const char *stage;
+	size_t i;
+
+	json_array_foreach (loaders_of(o), i, loader)
+		json_object_foreach (json_object_get(loader, "stages"), stage, numbers) {
+			begin_sample(o, name, loader);
+			fputc(',', o->f);
+			put_label(o->f, "stage", stage);
+			fprintf(o->f, "} %.15g\n", number_of(numbers, key));
+		}
+}
+
+static void put_stages(struct metrics_out *o)
+{
+	metrics_begin(o, "batchd_stage_seconds_total", "counter",
+		      "Time of a worker by stage, for the rows that are timed.");
+	put_stage_numbers(o, "batchd_stage_seconds_total", "seconds");
+	metrics_begin(o, "batchd_stage_rows_total", "counter", "Rows that are timed, one in a few.");
+	put_stage_numbers(o, "batchd_stage_rows_total", "rows");
+}
+
 static void put_waits_of(struct metrics_out *o, const json_t *loader, const json_t *waits)
 {
 	const json_t *counts = json_object_get(waits, "count"), *limits = json_object_get(waits, "le_s");
@@ -289,8 +314,41 @@ static void put_daemon(struct metrics_out *o)
 	put_sample(o, "process_resident_memory_bytes", NULL, NULL, number_of(daemon, "rss_bytes"));
 }
 
-/* Two series of the same labels would spoil the whole answer: of two users' jobs of one name, of a trainer and the one
- * that it replaces. The later one of the list is left out. */
+/* Of two users' jobs of one name each is named with its user. */
+static void name_users(const struct metrics_out *o, json_t *list)
+{
+	json_t *one;
+	const json_t *loader;
+	size_t i, k;
+
+	json_array_foreach (list, i, one)
+		json_array_foreach (loaders_of(o), k, loader) {
+			const char *job = text_of(one, "job");
+			double uid = number_of(one, "uid");
+			char name[256];
+
+			if (strcmp(text_of(loader, "job"), job) != 0 || number_of(loader, "uid") == uid)
+				continue;
+			snprintf(name, sizeof name, "%.200s of user %.0f", job, uid);
+			json_object_set_new(one, "run", json_string(name));
+			break;
+		}
+}
+
+static void take_names(json_t *list)
+{
+	json_t *one, *run;
+	size_t i;
+
+	json_array_foreach (list, i, one) {
+		run = json_object_get(one, "run");
+		if (run)
+			json_object_set(one, "job", run);
+	}
+}
+
+/* Two series of the same labels would spoil the whole answer: of a trainer and the one that it replaces. The later one
+ * of the list is left out. */
 static void leave_out_twins(json_t *list, const char *text, const char *number)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
@@ -318,6 +376,10 @@ char *metrics_text(const char *status, size_t *n_bytes)
 		json_decref((json_t *)o.root);
 		return NULL;
 	}
+	name_users(&o, json_object_get(o.root, "loaders"));
+	name_users(&o, json_object_get(o.root, "sessions"));
+	take_names(json_object_get(o.root, "loaders"));
+	take_names(json_object_get(o.root, "sessions"));
 	leave_out_twins(json_object_get(o.root, "loaders"), "job", "");
 	leave_out_twins(json_object_get(o.root, "sessions"), "job", "rank");
 	put_daemon(&o);
@@ -326,6 +388,7 @@ char *metrics_text(const char *status, size_t *n_bytes)
 	put_per_loader(&o, "batchd_batches_total", "counter", "Batches that trainers have taken.", "batches_delivered");
 	put_per_loader(&o, "batchd_delivered_samples_total", "counter", "Rows of these.", "samples_delivered");
 	put_samples(&o);
+	put_stages(&o);
 	put_slots(&o);
 	put_workers(&o);
 	put_trainers(&o);

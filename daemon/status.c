@@ -20,6 +20,7 @@
 #include "producer.h"
 #include "session-state.h"
 #include "util/namespace.h"
+#include "stage-status.h"
 #include "verdict-status.h"
 
 /* Whether all of a user's rows are shown: names, paths and programs are private to that user. */
@@ -96,7 +97,7 @@ static json_t *namespaces_part(void)
 	return o;
 }
 
-static json_t *daemon_part(const struct engine *e)
+static json_t *daemon_part(const struct engine *e, uid_t viewer)
 {
 	json_t *o = json_object();
 	set_text(o, "version", e->version);
@@ -106,8 +107,9 @@ static json_t *daemon_part(const struct engine *e)
 	set_driver(o, gpus_driver_version(e->gpus)); /* "0.0": none is in use */
 	daemon_status_set(o, "uptime_s", json_real(daemon_status_seconds(uv_hrtime() - e->started_ns)));
 	daemon_status_set(o, "cpu_s", json_real(cpu_seconds()));
-	set_text(o, "socket", e->socket_path ? e->socket_path : "");
-	set_text(o, "config", e->config_path ? e->config_path : "");
+	bool known = viewer != (uid_t)-1; /* of an unknown reader's business are no paths */
+	set_text(o, "socket", known && e->socket_path ? e->socket_path : "");
+	set_text(o, "config", known && e->config_path ? e->config_path : "");
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
 }
@@ -332,6 +334,9 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	daemon_status_set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
+	json_t *stages = stage_status_json(l->host.source);
+	if (stages)
+		daemon_status_set(o, "stages", stages);
 	daemon_status_set(o, "served", json_boolean(j->served != NULL));
 	daemon_status_set(o, "waits", waits_part(&j->waits));
 	uint64_t batches, rows;
@@ -598,7 +603,7 @@ static bool is_shown(void *arg, const struct session *s)
 char *status_json(struct engine *e, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
-	daemon_status_set(root, "daemon", daemon_part(e));
+	daemon_status_set(root, "daemon", daemon_part(e, viewer));
 	daemon_status_set(root, "workers", workers_part(e));
 	daemon_status_set(root, "memory", memory_part(e));
 	daemon_status_set(root, "cache", cache_part(e));

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 
 #include "engine.h"
 #include "metrics-address.h"
+#include "metrics-text.h"
 #include "metrics.h"
 #include "suite.h"
 
@@ -104,6 +106,57 @@ START_TEST(test_a_socket_that_takes_no_connection_does_not_hold_up_the_daemon)
 }
 END_TEST
 
+START_TEST(test_only_the_daemons_own_socket_is_removed)
+{
+	/* Another process has put its own socket in the place of the daemon's, which must stay. */
+	char text[64], path[48];
+	struct metrics_address a;
+	const char *why;
+	snprintf(path, sizeof path, "/tmp/batchd-test-metrics-%d", (int)getpid());
+	snprintf(text, sizeof text, "unix:%s", path);
+	ck_assert_int_eq(metrics_address_parse(text, &a, &why), 0);
+	metrics_address_remove(&a);
+	int fd = metrics_address_listen(&a), other;
+	ck_assert_int_ge(fd, 0);
+	unlink(path);
+	struct metrics_address b = { 0 };
+	ck_assert_int_eq(metrics_address_parse(text, &b, &why), 0);
+	other = metrics_address_listen(&b);
+	ck_assert_int_ge(other, 0);
+	metrics_address_remove(&a);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	metrics_address_remove(&b);
+	ck_assert_int_ne(access(path, F_OK), 0);
+	close(fd);
+	close(other);
+}
+END_TEST
+
+START_TEST(test_jobs_of_one_name_are_told_apart_by_their_users)
+{
+	/* Root sees the jobs of all users; each has its own series. */
+	static const char status[] =
+		"{\"loaders\": [{\"job\": \"run\", \"uid\": 1000, \"dataset\": \"a\", \"batches_delivered\": 3},"
+		" {\"job\": \"run\", \"uid\": 1001, \"dataset\": \"b\", \"batches_delivered\": 4},"
+		" {\"job\": \"alone\", \"uid\": 1001, \"dataset\": \"c\", \"batches_delivered\": 5}],"
+		" \"sessions\": [{\"job\": \"run\", \"uid\": 1000, \"rank\": 0, \"clock\": {\"seconds\": {\"busy\": 7}}},"
+		" {\"job\": \"run\", \"uid\": 1001, \"rank\": 0, \"clock\": {\"seconds\": {\"busy\": 8}}}]}";
+	static const char *const lines[] = {
+		"batchd_batches_total{dataset=\"a\",run=\"run of user 1000\"} 3\n",
+		"batchd_batches_total{dataset=\"b\",run=\"run of user 1001\"} 4\n",
+		"batchd_batches_total{dataset=\"c\",run=\"alone\"} 5\n",
+		"batchd_stream_seconds_total{dataset=\"a\",run=\"run of user 1000\",rank=\"0\",state=\"busy\"} 7\n",
+		"batchd_stream_seconds_total{dataset=\"b\",run=\"run of user 1001\",rank=\"0\",state=\"busy\"} 8\n",
+	};
+	size_t n;
+	char *text = metrics_text(status, &n);
+	ck_assert_ptr_nonnull(text);
+	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+		ck_assert_msg(strstr(text, lines[i]) != NULL, "%s is missing in\n%s", lines[i], text);
+	free(text);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *c = tcase_create("metrics");
@@ -115,6 +168,8 @@ int main(void)
 		return 0;
 	}
 	tcase_add_test(c, test_a_daemon_without_its_pool_does_not_look_for_it);
+	tcase_add_test(c, test_only_the_daemons_own_socket_is_removed);
+	tcase_add_test(c, test_jobs_of_one_name_are_told_apart_by_their_users);
 	tcase_add_test(c, test_a_socket_that_takes_no_connection_does_not_hold_up_the_daemon);
 	suite_add_tcase(s, c);
 	return suite_run(s);

@@ -93,6 +93,17 @@ def test_numbers_are_the_loaders_own(reader, samples):
     loader.close()
 
 
+def test_stages_have_their_seconds(make_daemon, samples, tmp_path):
+    d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}")
+    loader, _ = one_epoch(samples)
+    by_name = values(Reader(d, tmp_path / "metrics").get()[1])
+    for stage in ("read", "decode", "transform"):
+        labels = f'{{dataset="imagefolder",run="a-run",stage="{stage}"}}'
+        seconds, rows = by_name["batchd_stage_seconds_total" + labels], by_name["batchd_stage_rows_total" + labels]
+        assert 0 < seconds < 10 and 0 < rows <= 2 * 96
+    loader.close()
+
+
 def test_names_are_for_the_datas_own_user(make_daemon, samples, tmp_path):
     """Over TCP any user of the machine may read; over a Unix socket the kernel says who asks."""
     path = tmp_path / "metrics"
@@ -115,6 +126,7 @@ def test_over_tcp_no_names_are_told(reader, samples):
     for path in ("/metrics", "/status.json"):
         text = reader.get(path)[1]
         assert "secret-name" not in text and str(samples) not in text
+        assert "batchd.sock" not in text
     assert 'run="user ' in reader.get()[1]
     loader.close()
 

@@ -19,7 +19,21 @@ enum trace_kind {
 	TRACE_BEGIN,    /* a batch begins in slot a; b: its generation */
 	TRACE_READY,    /* the batch in slot a is made; b: its generation */
 	TRACE_PUBLISH,  /* the batch in slot a goes to trainer c; b: its generation */
+	TRACE_STAGES,   /* a worker has made row c of batch a, a timed one; b: its stages, as trace_stages packs them */
 };
+
+/* How long a row's input was read and decoded, in steps of TRACE_STEP_NS; the rest of it was spent on its transform. */
+enum { TRACE_STEP_NS = 100 };
+
+static inline uint64_t trace_step(uint64_t ns)
+{
+	return ns / TRACE_STEP_NS < UINT32_MAX ? ns / TRACE_STEP_NS : UINT32_MAX;
+}
+
+static inline uint64_t trace_stages(uint64_t read_ns, uint64_t decode_ns)
+{
+	return trace_step(read_ns) << 32 | trace_step(decode_ns);
+}
 
 struct trace_event {
 	uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC; equal: a moment */

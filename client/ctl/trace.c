@@ -94,6 +94,24 @@ static void put_name(struct trace *t, const char *what, int tid, const char *nam
 	put_event(t, "M", what, 0, tid, json_pack("{s:o}", "name", ctl_json_text(name)));
 }
 
+/* The stages of a row, one behind the other: a decoder and its ops take turns, and only their sums are known. */
+static void put_stages(struct trace *t, const struct trace_row *row)
+{
+	static const char *const names[] = { "read", "decode", "transform" };
+	const struct trace_event *e = row->event;
+	uint64_t all = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0, at = 0;
+	uint64_t ns[] = { (e->b >> 32) * TRACE_STEP_NS, (e->b & UINT32_MAX) * TRACE_STEP_NS, all };
+
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t n = ns[i] < all - at ? ns[i] : all - at;
+		json_t *span = put_event(t, "X", names[i], us(t, e->begin_ns + at), (int)row->ring + 1,
+					 json_pack("{s:I, s:I}", "batch", (json_int_t)e->a, "row", (json_int_t)e->c));
+
+		json_object_set_new(span, "dur", json_real((double)n / 1000));
+		at += n;
+	}
+}
+
 static void put_span(struct trace *t, const struct trace_row *row, const char *name)
 {
 	const struct trace_event *e = row->event;
@@ -185,6 +203,9 @@ static void follow(struct trace *t, struct batches *b, const struct trace_row *r
 		break;
 	case TRACE_READ:
 		put_span(t, row, "read");
+		break;
+	case TRACE_STAGES:
+		put_stages(t, row);
 		break;
 	case TRACE_BEGIN:
 		begin_batch(t, b, e);

@@ -11,6 +11,7 @@
 #include "pipeline/random.h"
 #include "util/container.h"
 #include "util/log.h"
+#include "util/trace.h"
 
 enum {
 	SUBSTITUTES = 16,         /* tries before a row is given up */
@@ -243,6 +244,14 @@ static void note_cost(struct pool_source *p, const struct sample_cost *c)
 	source_add_costs(&p->source, &costs);
 }
 
+/* Working memory is waited for while a picture is decoded, mostly. */
+static void trace_cost(const struct row *r, const struct sample_cost *c)
+{
+	if (c->timed && trace_is_on())
+		trace_add(TRACE_STAGES, c->began_ns, c->ended_ns, (uintptr_t)&r->slot->job,
+			  trace_stages(c->read_ns, c->decode_ns + c->memory_ns), r->number);
+}
+
 static int make_image(const struct row *r, void *worker, uint64_t index, struct sample_input *in,
 		      struct sample_error *err)
 {
@@ -254,9 +263,11 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 	for (unsigned k = 0; k < views_n(p->recipe->pipeline); k++)
 		rows[k] = row_of_field(r, &p->layout->field[k]); /* views are the first fields: fields.c */
 	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
-	if (result == 0)
-		note_cost(p, sample_cost(worker));
-	return result;
+	if (result)
+		return result;
+	note_cost(p, sample_cost(worker));
+	trace_cost(r, sample_cost(worker));
+	return 0;
 }
 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)

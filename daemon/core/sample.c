@@ -303,7 +303,9 @@ static uint64_t less(uint64_t a, uint64_t b)
 static void sample_end_cost(struct sample_worker *w, uint64_t began_ns, uint64_t waited_ns)
 {
 	struct sample_cost *c = &w->cost;
-	uint64_t all = clock_now_ns() - began_ns;
+	c->began_ns = began_ns;
+	c->ended_ns = clock_now_ns();
+	uint64_t all = c->ended_ns - began_ns;
 	note_read(w);
 	c->read_ns = less(w->read_ns - began_ns, w->waited_ns - waited_ns);
 	c->memory_ns = w->space.waited_ns - waited_ns;

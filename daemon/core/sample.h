@@ -35,6 +35,7 @@ void recipe_finish(struct recipe *r);
 /* What a row has cost; one row in a few is timed. */
 struct sample_cost {
 	bool timed;
+	uint64_t began_ns, ended_ns;
 	uint64_t read_ns, decode_ns, transform_ns, memory_ns; /* memory: waiting for working memory */
 	uint64_t decoded_bytes;                               /* of the whole picture; 0: it came decoded */
 };

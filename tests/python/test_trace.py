@@ -92,6 +92,29 @@ def test_each_batch_has_its_rows_its_life_and_its_arrow(build, daemon, samples, 
     assert counts and min(counts) >= 0 and max(counts) <= 64
 
 
+def test_rows_have_their_stages(build, daemon, samples, tmp_path):
+    """Of one row in four: they fill the row's time, in the row's thread."""
+    recording = Recording(build, daemon, tmp_path, seconds="1s")
+    epoch(samples)
+    found = by_phase(recording.end())
+    rows = collections.defaultdict(list)
+    for e in found["X", "rows"]:
+        rows[e["tid"], e["args"]["batch"], e["args"]["row"]].append((e["ts"], e["ts"] + e["dur"]))
+    stages = collections.defaultdict(list)
+    for name in ("read", "decode", "transform"):
+        for e in found["X", name]:
+            if e["tid"] in {tid for tid, _, _ in rows}:
+                stages[e["tid"], e["args"]["batch"], e["args"]["row"]].append((e["ts"], e["ts"] + e["dur"], name))
+    assert len(stages) >= 96 // 4 - 2
+    for key, spans in stages.items():
+        spans.sort()
+        for read, decode, transform in zip(spans[::3], spans[1::3], spans[2::3]):
+            assert (read[2], decode[2], transform[2]) == ("read", "decode", "transform")
+            assert read[1] == pytest.approx(decode[0], abs=1) and decode[1] == pytest.approx(transform[0], abs=1)
+            assert any(a - 1 <= read[0] and transform[1] <= b + 1 for a, b in rows[key])
+    assert sum(b - a for spans in stages.values() for a, b, name in spans if name == "decode") > 0
+
+
 def test_it_lies_on_the_profilers_clock(build, daemon, samples, tmp_path):
     torch = pytest.importorskip("torch")
     recording = Recording(build, daemon, tmp_path, "--merge", tmp_path / "torch.json", seconds="4s")

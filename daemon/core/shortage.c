@@ -75,10 +75,11 @@ void shortage_account_stream(struct stream *s)
 		if (!c || (c->clock.shortage == SHORTAGE_NONE && !may_wait(c)))
 			continue;
 		if (!now_ns) {
-			now_ns = uv_hrtime();
 			get_usage(s, &usage);
+			now_ns = usage.at_ns;
 		}
 		account(c, now_ns, &usage);
+		c->clock.usage = usage;
 		c->clock.shortage = SHORTAGE_NONE;
 	}
 }
@@ -128,21 +129,27 @@ static enum shortage shortage_of(const struct stream *s, const struct consumer *
 	return unbegun(s, c);
 }
 
+/* What the workers did is counted from the moment up to which the trainer's time is accounted, which usually was the
+ * beginning of this step. usage: fetched once for the stream. */
+static void begin_shortage_of_rows(const struct stream *s, struct consumer *c, struct pool_usage *usage)
+{
+	if (c->clock.usage.at_ns == c->clock.states.at_ns)
+		return;
+	if (!usage->at_ns)
+		get_usage(s, usage);
+	c->clock.usage = *usage;
+}
+
 void shortage_note(struct stream *s)
 {
-	struct pool_usage usage;
-	uint64_t now_ns = 0;
+	struct pool_usage usage = { 0 };
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		if (!c || !may_wait(c))
 			continue;
 		enum shortage shortage = shortage_of(s, c);
-		if (shortage == SHORTAGE_ROWS && !now_ns) {
-			get_usage(s, &usage);
-			now_ns = usage.at_ns;
-		}
 		if (shortage == SHORTAGE_ROWS)
-			c->clock.usage = usage;
+			begin_shortage_of_rows(s, c, &usage);
 		if (shortage == SHORTAGE_PRODUCER)
 			c->clock.unasked_ns = s->host->source->ops->unasked_ns(s->host->source, uv_hrtime());
 		c->clock.shortage = shortage;

@@ -37,7 +37,9 @@ uint64_t work_memory_used(struct work_memory *m)
 uint64_t work_memory_waited_ns(struct work_memory *m)
 {
 	pthread_mutex_lock(&m->lock);
-	uint64_t ns = m->waited_ns + m->n_waiting * clock_now_ns() - m->began_ns;
+	uint64_t ns = m->waited_ns;
+	if (m->n_waiting)
+		ns += m->n_waiting * clock_now_ns() - m->began_ns;
 	pthread_mutex_unlock(&m->lock);
 	return ns;
 }

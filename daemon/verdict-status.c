@@ -2,6 +2,7 @@
 #include "verdict-status.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/loader.h"
 #include "core/verdict.h"
@@ -50,9 +51,11 @@ static void make(const struct session *s, bool whole, struct verdict *v)
 		.n_busy = c->lacked_ns ? (unsigned)((c->worked_ns + c->lacked_ns / 2) / c->lacked_ns) : pool.busy,
 		.n_workers = pool.target,
 		.n_processors = pool.n_processors,
+		.n_most_workers = pool.max,
 		.costs = source_get_costs(l->host.source),
 		.n_samples = dataset_n(l->recipe.dataset),
 		.is_decoded_cached = l->recipe.decoded != NULL,
+		.caches_ops = l->recipe.pipeline && strcmp(pipeline_prefix_text(l->recipe.pipeline), "[]") != 0,
 		.decoded_room_bytes = half > e->budget.index_bytes ? half - e->budget.index_bytes : 0,
 		.most_decoded_room_bytes = most / PARTS * DECODED_PARTS,
 		.most_memory_bytes = most,
@@ -74,7 +77,9 @@ static json_t *verdict_status_json(const struct verdict *v)
 	json_object_set_new(o, "cause", json_string(clock_state_names[v->cause]));
 	json_object_set_new(o, "without_cause", json_real(v->without));
 	json_object_set_new(o, "twice_the_cpu", json_real(v->more_cpu));
+	json_object_set_new(o, "all_processors", json_real(v->more_workers));
 	json_object_set_new(o, "decoded_cache", json_real(v->decoded_cache));
+	json_object_set_new(o, "decoded_cache_at_least", json_boolean(v->at_least));
 	json_object_set_new(o, "decoded_cache_bytes", json_integer((json_int_t)v->decoded_bytes));
 	json_object_set_new(o, "decoded_cache_needs_memory", json_boolean(v->raise_memory));
 	json_object_set_new(o, "decoded_cache_room_bytes", json_integer((json_int_t)v->decoded_room_bytes));

@@ -48,6 +48,14 @@ START_TEST(test_twice_the_processors)
 	ck_assert_double_eq_tol(v.without, 1.0 / 3, 1e-9);
 	ck_assert_str_eq(v.text, "input-bound 38 % of rank 3's time: decode (2 of 2 workers busy, CPU quota 2); "
 				 "twice the CPU: about +60 % (estimate)");
+	/* Where the configuration leaves processors without a worker, these come first. */
+	f.n_processors = 4;
+	f.n_most_workers = 2;
+	v = verdict_of(&f);
+	ck_assert_double_eq_tol(v.more_workers, 0.6, 1e-9);
+	ck_assert_ptr_nonnull(strstr(v.text, "; as many workers as processors (4): about +60 % (estimate)"));
+	f.n_processors = 2;
+	ck_assert_double_eq(verdict_of(&f).more_workers, 0);
 	/* And a trainer that does nothing gets no more than twice as much. */
 	f.ns[CLOCK_BUSY] = 0;
 	ck_assert_double_eq_tol(verdict_of(&f).more_cpu, 1, 1e-9);
@@ -77,6 +85,16 @@ START_TEST(test_a_decoded_cache_leaves_the_transforms)
 	/* But no faster than the trainer: 8 s of 10. */
 	f.ns[CLOCK_BUSY] = 8 * S, f.ns[CLOCK_READ] = 0, f.ns[CLOCK_DECODE] = 2 * S, f.ns[CLOCK_TRANSFORM] = 0;
 	ck_assert_double_eq_tol(verdict_of(&f).decoded_cache, 0.25, 1e-9);
+}
+END_TEST
+
+START_TEST(test_a_decoded_cache_that_saves_ops_is_worth_more_than_known)
+{
+	struct verdict_facts f = photographs();
+	f.caches_ops = true;
+	struct verdict v = verdict_of(&f);
+	ck_assert(v.at_least);
+	ck_assert_ptr_nonnull(strstr(v.text, "decoded cache fits (4.4 GiB of 8.0 GiB): at least +233 % (estimate)"));
 }
 END_TEST
 
@@ -138,6 +156,7 @@ int main(void)
 	tcase_add_test(t, test_idle_time_does_not_count);
 	tcase_add_test(t, test_twice_the_processors);
 	tcase_add_test(t, test_a_decoded_cache_leaves_the_transforms);
+	tcase_add_test(t, test_a_decoded_cache_that_saves_ops_is_worth_more_than_known);
 	tcase_add_test(t, test_a_decoded_cache_is_named_only_where_it_fits_and_is_missing);
 	tcase_add_test(t, test_every_cause_has_words);
 	tcase_add_test(t, test_a_stalled_trainer_is_named);

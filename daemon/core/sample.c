@@ -326,8 +326,10 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	note_read(w);
 	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
-		w->cost.decoded_bytes = (uint64_t)info.width * info.height * decoded_bytes(r);
-		bool keep = r->decoded && cache_has_room(r->decoded, w->cost.decoded_bytes);
+		if (w->cost.timed)
+			w->cost.decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
+		bool keep = r->decoded &&
+			    cache_has_room(r->decoded, (size_t)info.width * info.height * decoded_bytes(r));
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
 	decoder_close(w->decoder);

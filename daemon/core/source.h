@@ -34,7 +34,7 @@ enum source_stage { SOURCE_READ, SOURCE_DECODE, SOURCE_TRANSFORM, SOURCE_MEMORY,
 struct source_costs {
 	uint64_t n_rows;              /* timed */
 	uint64_t ns[SOURCE_N_STAGES]; /* of a worker; SOURCE_MEMORY: waiting for working memory */
-	uint64_t decoded_bytes;       /* of their decoded pictures, whole */
+	uint64_t decoded_bytes;       /* of their pixels, as the decoded cache keeps them */
 };
 
 struct batch_source {

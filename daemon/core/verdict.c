@@ -41,13 +41,15 @@ static double greater(double a, double b)
 
 /* ---- predictions ---- */
 
-static double gain_of_more_cpu(const struct verdict_facts *f, double all)
+/* With so many times the processors at work. */
+static double gain_of_more_cpu(const struct verdict_facts *f, double all, double times)
 {
 	double cpu = (double)f->ns[CLOCK_DECODE] + (double)f->ns[CLOCK_TRANSFORM];
-	return cpu > 0 ? gain(all, greater(all - cpu, all / 2)) : 0;
+	return cpu > 0 ? gain(all, greater(all - cpu, all / times)) : 0;
 }
 
-/* Rows then cost their transforms, as far as these were measured. */
+/* Rows then cost their transforms, as far as these were measured. The cache keeps the result of the first ops, up to one
+ * that draws, so it saves these as well; ops share their work, so what each costs is not known. */
 static void predict_decoded_cache(const struct verdict_facts *f, double all, struct verdict *v)
 {
 	const struct source_costs *c = &f->costs;
@@ -63,6 +65,7 @@ static void predict_decoded_cache(const struct verdict_facts *f, double all, str
 	v->decoded_room_bytes = v->raise_memory ? f->most_decoded_room_bytes : f->decoded_room_bytes;
 	if (v->decoded_bytes > v->decoded_room_bytes)
 		return;
+	v->at_least = f->caches_ops;
 	v->decoded_cache = gain(all, greater(all - saved, all * (double)c->ns[SOURCE_TRANSFORM] / cost));
 }
 
@@ -79,10 +82,11 @@ static void add(struct verdict *v, const char *fmt, ...)
 	va_end(args);
 }
 
-static void add_gain(struct verdict *v, const char *what, double gained)
+static void add_gain(struct verdict *v, const char *what, double gained, bool at_least)
 {
+	const char *about = gained >= MOST_GAIN ? "more than" : at_least ? "at least" : "about";
 	if (gained > 0)
-		add(v, "; %s: %s +%.0f %% (estimate)", what, gained < MOST_GAIN ? "about" : "more than", 100 * gained);
+		add(v, "; %s: %s +%.0f %% (estimate)", what, about, 100 * gained);
 }
 
 static void add_cause(const struct verdict_facts *f, struct verdict *v)
@@ -104,18 +108,22 @@ static void add_cause(const struct verdict_facts *f, struct verdict *v)
 		add(v, " (%s)", f->why);
 }
 
-static void add_predictions(struct verdict *v)
+static void add_predictions(const struct verdict_facts *f, struct verdict *v)
 {
 	char what[128], need[32], room[32];
-	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM)
-		add_gain(v, "twice the CPU", v->more_cpu);
+	bool is_cpu = v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM;
+	snprintf(what, sizeof(what), "as many workers as processors (%u)", f->n_processors);
+	if (is_cpu && v->more_workers > 0)
+		add_gain(v, what, v->more_workers, false);
+	else if (is_cpu)
+		add_gain(v, "twice the CPU", v->more_cpu, false);
 	else
-		add_gain(v, v->cause == CLOCK_READ ? "without waiting for files" : "without that", v->without);
+		add_gain(v, v->cause == CLOCK_READ ? "without waiting for files" : "without that", v->without, false);
 	size_format(v->decoded_bytes, need, sizeof(need));
 	size_format(v->decoded_room_bytes, room, sizeof(room));
 	snprintf(what, sizeof(what), "decoded cache fits%s (%s of %s)", v->raise_memory ? " with more memory" : "",
 		 need, room);
-	add_gain(v, what, v->decoded_cache);
+	add_gain(v, what, v->decoded_cache, v->at_least);
 }
 
 void verdict_make(const struct verdict_facts *f, struct verdict *v)
@@ -138,9 +146,11 @@ void verdict_make(const struct verdict_facts *f, struct verdict *v)
 		return;
 	}
 	v->without = gain(all, all - (double)f->ns[v->cause]);
-	v->more_cpu = gain_of_more_cpu(f, all);
+	v->more_cpu = gain_of_more_cpu(f, all, 2);
+	if (f->n_most_workers && f->n_most_workers < f->n_processors)
+		v->more_workers = gain_of_more_cpu(f, all, (double)f->n_processors / f->n_most_workers);
 	predict_decoded_cache(f, all, v);
 	add(v, "input-bound %.0f %% of rank %u's time: ", 100 * v->share, f->rank);
 	add_cause(f, v);
-	add_predictions(v);
+	add_predictions(f, v);
 }

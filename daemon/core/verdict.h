@@ -18,9 +18,11 @@ struct verdict_facts {
 	uint32_t rank;
 	unsigned n_busy, n_workers; /* workers: on average while the trainer waited for rows lately; that may work */
 	unsigned n_processors;      /* of the CPU quota */
+	unsigned n_most_workers;    /* as the configuration has it; 0: one for each processor */
 	struct source_costs costs;  /* of the rows made so far */
 	uint64_t n_samples;
 	bool is_decoded_cached;
+	bool caches_ops; /* the decoded cache would save ops, too, and not only decoding */
 	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows, which is
 	 * most_memory_bytes. */
 	uint64_t decoded_room_bytes, most_decoded_room_bytes, most_memory_bytes;
@@ -35,9 +37,11 @@ struct verdict {
 	/* Estimates: how much faster the training would be, 0.6 for 60 %; 0: no faster, or that does not apply. */
 	double without;       /* if nothing were waited for because of `cause` */
 	double more_cpu;      /* with twice the processors */
+	double more_workers;  /* with a worker for each processor; 0 where there are as many already */
 	double decoded_cache; /* with every sample's decoded pixels in memory */
 	uint64_t decoded_bytes,
 		decoded_room_bytes; /* of decoded_cache: what all samples take, and what there is room for */
+	bool at_least;              /* decoded_cache: ops that are saved are not known by their cost */
 	bool raise_memory;          /* there is room only with the largest memory budget */
 	char text[512];             /* one line */
 };

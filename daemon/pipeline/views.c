@@ -325,6 +325,23 @@ int views_run_image(const struct pipeline *p, struct pipeline_worker *w, const s
 	return make_views(p, w, source, 0, key, rows, err);
 }
 
+uint64_t views_prefix_bytes(const struct pipeline *p, struct pipeline_worker *w, uint32_t width, uint32_t height)
+{
+	struct view_part part = { .is_there = false };
+	struct sample_key unused = { 0, 0, 0 }; /* nothing in the prefix draws */
+	struct image_error err;
+	struct op_run run;
+	struct view v;
+
+	op_run_init(&run, w, unused);
+	view_of_part(&v, &part, width, height);
+	if (ops_run(&run, p->spec.ops, p->spec.n_prefix, &v, &err) == 0) {
+		width = view_width(&v);
+		height = view_height(&v);
+	}
+	return (uint64_t)width * height * pixel_bytes(pipeline_pixel(p));
+}
+
 /* A prefix lies where views put their images: from now on it belongs to none of them. */
 static void keep_source(struct pipeline_worker *w, const uint8_t *at)
 {

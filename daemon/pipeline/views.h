@@ -33,6 +33,9 @@ int views_run(const struct pipeline *p, struct pipeline_worker *w, struct decode
 	      struct sample_key key, void *const rows[], struct image_error *err);
 int views_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
 		    struct sample_key key, void *const rows[], struct image_error *err);
+/* What the decoded cache would keep of an image of this size, without making it: the size of the deterministic prefix's
+ * result, or of the whole image where that follows from pixels. */
+uint64_t views_prefix_bytes(const struct pipeline *p, struct pipeline_worker *w, uint32_t width, uint32_t height);
 int views_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix, struct sample_key key,
 		 void *const rows[], struct image_error *err);
 

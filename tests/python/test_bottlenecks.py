@@ -1,6 +1,7 @@
 """Bottlenecks that a test makes: the verdict names each. tests/soak/soak_verdicts.py makes each of them 20 times."""
 
 import json
+import os
 import time
 
 import pytest
@@ -53,7 +54,27 @@ def test_the_verdict_names(name, place):
     assert ("estimate" in verdict) == verdict.input_bound
     if name == "one processor":
         assert verdict.twice_the_cpu == pytest.approx(1, abs=0.3)
+        processors = len(os.sched_getaffinity(0))
+        assert ("as many workers as processors (" in verdict) == (processors > 1 and verdict.all_processors > 0)
         assert verdict.decoded_cache > 0.5  # nothing but a crop is left
+
+
+def test_a_cache_is_predicted_as_large_as_what_it_keeps(place):
+    """Up to the first op that draws, the decoded cache keeps the result of the ops: much less than whole pictures."""
+    data = place.pictures("large", 48, "PNG", (800, 800), levels=8)
+    place.start("--workers", "1", config=bottlenecks.NO_CACHE)
+    said = {}
+    for name, ops in (("whole", bottlenecks.CROP), ("cropped", [["Resize", 100], ["CenterCrop", 64]])):
+        with batchd.DataLoader(data, transform=ops, batch_size=4, dtype="uint8", job=name) as loader:
+            while not loader.verdict("since_start").known:
+                for _ in loader:
+                    pass
+            (session,) = [s for s in batchd.status()["sessions"] if s["job"] == name]
+            said[name] = session["verdict_since_start"]
+    assert said["whole"]["decoded_cache_bytes"] == pytest.approx(48 * 800 * 800 * 3 * 9 / 8, rel=0.01)
+    assert said["cropped"]["decoded_cache_bytes"] == pytest.approx(48 * 64 * 64 * 3 * 9 / 8, rel=0.01)
+    assert not said["whole"]["decoded_cache_at_least"] and said["cropped"]["decoded_cache_at_least"]
+    assert said["cropped"]["decoded_cache"] > 0
 
 
 # ---- where the verdict is said ----

@@ -19,9 +19,10 @@ class Verdict(str):
     cause            the state that has most of this: "read", "decode", "transform", "gpu_copy", "order", "producer",
                      "peer" or "memory" (batchctl(1) describes them); "busy" where it never waits
     shares           the part of each state in the same period, idle time included; they sum to 1
-    without_cause, twice_the_cpu, decoded_cache
+    without_cause, twice_the_cpu, all_processors, decoded_cache
                      estimates of how much faster the training would be (0.6: by 60 %) without waiting for that cause,
-                     with twice the processors, and with decoded images in memory; 0 where that does not apply
+                     with twice the processors, with a worker for each processor, and with decoded images in memory; 0
+                     where that does not apply
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Verdict(str):
         "shares",
         "without_cause",
         "twice_the_cpu",
+        "all_processors",
         "decoded_cache",
     )
 

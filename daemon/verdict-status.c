@@ -34,15 +34,35 @@ static void describe_stalled(const struct session *s, char *text, size_t size)
 			snprintf(text, size, "rank %u has stalled: %s", o->consumer.rank, o->stall.why);
 }
 
+/* The other trainer of its job that has been busy for the greatest part of its time. */
+static void describe_slowest(const struct session *s, char *text, size_t size)
+{
+	double most = 0.5; /* a trainer that waits for more than half of its time keeps no other one waiting */
+	*text = '\0';
+	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
+		uint64_t ns[CLOCK_N_STATES];
+		if (o == s || o->state != SESSION_ATTACHED)
+			continue;
+		state_clock_last(&o->consumer.clock.states, MINUTE, ns);
+		double busy = (double)ns[CLOCK_BUSY] / (double)(worked_ns(ns) + 1);
+		if (busy <= most)
+			continue;
+		most = busy;
+		snprintf(text, size, "rank %u is the slowest: it works for %.0f %% of its time", o->consumer.rank,
+			 100 * busy);
+	}
+}
+
 static void make(const struct session *s, bool whole, struct verdict *v)
 {
 	const struct engine *e = s->engine;
 	const struct loader *l = s->job->loader;
 	const struct trainer_clock *c = &s->consumer.clock;
 	struct pool_stats pool;
-	char stalled[320];
+	char stalled[320], slowest[80];
 	pool_get_stats(e->pool, &pool);
 	describe_stalled(s, stalled, sizeof(stalled));
+	describe_slowest(s, slowest, sizeof(slowest));
 	uint64_t most = memory_available(NULL) / 100 * MOST_MEMORY_PERCENT;
 	uint64_t half = e->budget.bytes / 2;
 	struct verdict_facts f = {
@@ -60,6 +80,7 @@ static void make(const struct session *s, bool whole, struct verdict *v)
 		.most_decoded_room_bytes = most / PARTS * DECODED_PARTS,
 		.most_memory_bytes = most,
 		.why = stalled,
+		.slowest = slowest,
 	};
 	state_clock_last(&c->states, MINUTE, f.ns);
 	for (int i = 0; whole && i < CLOCK_N_STATES; i++)

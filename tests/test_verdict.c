@@ -135,6 +135,11 @@ START_TEST(test_a_stalled_trainer_is_named)
 {
 	struct verdict_facts f = { .ns = { [CLOCK_BUSY] = S, [CLOCK_PEER] = S }, .why = "rank 1 is stopped" };
 	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "other trainers of the job (rank 1 is stopped)"));
+	f.slowest = "rank 2 is the slowest";
+	ck_assert_ptr_null(strstr(verdict_of(&f).text, f.slowest));
+	f.why = "";
+	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "other trainers of the job (rank 2 is the slowest)"));
+	f.why = "rank 1 is stopped";
 	f.ns[CLOCK_PEER] = 0;
 	ck_assert_str_eq(verdict_of(&f).text, "not input-bound: p99 wait 0 us; rank 1 is stopped");
 }

@@ -104,8 +104,9 @@ static void add_cause(const struct verdict_facts *f, struct verdict *v)
 	add(v, "%s", texts[v->cause]);
 	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM)
 		add(v, " (%u of %u workers busy, CPU quota %u)", f->n_busy, f->n_workers, f->n_processors);
-	if (v->cause == CLOCK_PEER && f->why && *f->why)
-		add(v, " (%s)", f->why);
+	const char *peer = f->why && *f->why ? f->why : f->slowest;
+	if (v->cause == CLOCK_PEER && peer && *peer)
+		add(v, " (%s)", peer);
 }
 
 static void add_predictions(const struct verdict_facts *f, struct verdict *v)

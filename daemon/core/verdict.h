@@ -26,7 +26,8 @@ struct verdict_facts {
 	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows, which is
 	 * most_memory_bytes. */
 	uint64_t decoded_room_bytes, most_decoded_room_bytes, most_memory_bytes;
-	const char *why; /* of a peer: which trainer is stalled, and why; may be empty */
+	const char *why;     /* of a peer: which trainer is stalled, and why; may be empty */
+	const char *slowest; /* of a peer, without a stalled one: which trainer the others wait for; may be empty */
 };
 
 struct verdict {

@@ -38,7 +38,7 @@ WORDS = {
     "slow disk": "reading the files",
     "one processor": "of 1 workers busy",
     "slow trainer": "not input-bound: p99 wait ",
-    "stalled rank": "other trainers of the job",
+    "stalled rank": "other trainers of the job (rank 1 is the slowest: it works for",
     "small budget": "memory (too small a budget",
 }
 

@@ -1,5 +1,11 @@
 """Which rank a process takes itself for, by the variables of its launcher."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 
 from batchd import _ranks
@@ -59,3 +65,25 @@ def test_trials_of_one_srun_are_no_ranks(monkeypatch):
     for name, value in SRUN.items():
         monkeypatch.setenv(name, value)
     assert _ranks.ranks(None, None, "share") == (-1, 1)
+
+
+ASK = """
+import json
+from batchd import _ranks
+print(json.dumps([_ranks.ranks(None, None, "shard"), _ranks.node_ranks(2)]))
+"""
+
+
+@pytest.mark.parametrize("launcher", ["mpirun.openmpi", "mpiexec.hydra"])
+def test_what_a_launcher_itself_sets(launcher):
+    """Two processes under the real program: the names of its variables are not only in our lists."""
+    if not shutil.which(launcher):
+        pytest.skip(f"{launcher} is not installed (openmpi-bin, mpich)")
+    env = {k: v for k, v in os.environ.items() if k not in VARIABLES}
+    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+    env.update(PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run(
+        [launcher, "-n", "2", sys.executable, "-c", ASK], env=env, capture_output=True, text=True, timeout=300
+    )
+    said = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("[["))
+    assert said == [[[0, 2], [0, 2]], [[1, 2], [1, 2]]], done

@@ -280,6 +280,39 @@ def test_the_first_batch_comes_without_sys(place, runtime):
     place.stop_daemon(runtime)
 
 
+@pytest.mark.parametrize("flags", [["-S"], ["-S", "-s", "-B", "-P"], ["-O"]], ids=" ".join)
+def test_the_first_batch_comes_without_the_site_module(place, runtime, flags):
+    """Tools that start Python without site packages name the places of packages themselves."""
+    if "-P" in flags and sys.version_info < (3, 11):
+        pytest.skip("-P came with Python 3.11")
+    env = {"PYTHONPATH": f"{place.site}:{place.beside}"}
+    done = place.run([str(place.python), *flags, "-c", FIRST_BATCH], runtime, env=env)
+    assert done.returncode == 0 and done.stdout.split()[0] == "20" and not done.stderr, done
+    assert place.stop_daemon(runtime) == str(place.site / "batchd" / "_bin" / "batchd")
+
+
+def test_an_import_out_of_an_archive_says_that_it_has_to_be_unpacked(place, wheel, tmp_path):
+    """A wheel is a zip file, and Python imports out of these; but no program runs there and no library is loaded."""
+    archive = shutil.copy(wheel, tmp_path / "app.pyz")
+    env = {"PYTHONPATH": f"{archive}:{place.beside}", "PATH": "/nonexistent"}
+    done = subprocess.run([sys.executable, "-S", "-c", "import batchd"], env=env, capture_output=True, text=True)
+    if done.returncode == 0:
+        pytest.skip("this machine has a batchd installed, whose library is found")
+    assert str(archive) in done.stderr and "unpack" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_tool_that_unpacks_an_archive_can_run_it(place, wheel, runtime, tmp_path):
+    """As shiv and pex do at their first start: without the rights of the files' modes, the daemon could not be started."""
+    with zipfile.ZipFile(wheel) as z:
+        for entry in z.infolist():
+            path = z.extract(entry, tmp_path)
+            os.chmod(path, entry.external_attr >> 16 & 0o7777)
+    env = {"PYTHONPATH": f"{tmp_path}:{place.beside}"}
+    done = place.run([str(place.python), "-S", "-c", FIRST_BATCH], runtime, env=env)
+    assert done.returncode == 0 and done.stdout.split()[0] == "20", done.stderr
+    assert place.stop_daemon(runtime).startswith(str(tmp_path))
+
+
 def test_two_environments_do_not_disturb_each_other(place, wheel, runtime, tmp_path):
     """A script goes on when the environment whose daemon it uses is removed, and the next daemon is its own."""
     other = Environment(tmp_path / "venv", wheel)
@@ -341,6 +374,35 @@ def test_uninstalling_leaves_nothing(wheel, runtime, tmp_path):
     env.stop_daemon(runtime)
     env.pip("uninstall", "-y", "batchd")
     assert env.files() == env.before
+
+
+def test_the_wheel_for_aarch64_makes_the_same_pixels(unpacked, tmp_path):
+    """With qemu-user, decoded and transformed: equal to this machine's, byte for byte."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("compares with x86-64")
+    found = sorted((REPO / "dist").glob("batchd-*-py3-none-manylinux*_aarch64.whl"))
+    root = REPO / "build-sysroot" / "aarch64"
+    if not found or not root.exists():
+        pytest.skip("no wheel for aarch64: `make wheel MACHINE=aarch64` makes it")
+    if not shutil.which("qemu-aarch64-static"):
+        pytest.skip("qemu-aarch64-static is not installed (qemu-user-static)")
+    zipfile.ZipFile(found[-1]).extractall(tmp_path)
+    programs = {
+        "x86_64": [str(unpacked / "batchd/_bin/batchctl")],
+        "aarch64": ["qemu-aarch64-static", "-L", str(root), str(tmp_path / "batchd/_bin/batchctl")],
+    }
+    for path in (unpacked / "batchd/_bin/batchctl", tmp_path / "batchd/_bin/batchctl"):
+        path.chmod(0o755)
+    subprocess.run([*programs["x86_64"], "sample-data", "--quiet", "--per-class=2", str(tmp_path / "p")], check=True)
+    for path in sorted((tmp_path / "p").rglob("*.jpg"))[:4]:
+        for transform in ("train224", "val224"):
+            made = []
+            for name, program in programs.items():
+                out = tmp_path / f"{name}.npy"
+                argv = [*program, "load", "--transform", transform, "--seed", "5", "--out", str(out), str(path)]
+                subprocess.run(argv, check=True, capture_output=True)
+                made.append(out.read_bytes())
+            assert made[0] == made[1] and len(made[0]) > 500_000, (path.name, transform)
 
 
 # ---- the sources ----

@@ -275,6 +275,12 @@ def _load():
             return ctypes.CDLL(name)
         except OSError as e:
             problems.append(f"{name}: {e}")
+    archive = next((p for p in pathlib.Path(__file__).resolve().parents if p.is_file()), None)
+    if archive:
+        raise ImportError(
+            f"batchd was imported out of the archive {archive}, but its C library and its daemon have to be files: unpack "
+            "the archive, or let a tool unpack it at its start (shiv, pex with --venv)"
+        )
     raise ImportError(
         f"batchd needs its C library {SONAME}: install the wheel that carries it (`make wheel`, then `pip install dist/batchd-*.whl`), or build and "
         "install the library (make && make install); where that was done with a PREFIX of its own, have its bin in $PATH or name the library in "

@@ -3,6 +3,7 @@
 #include "suite.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include "data/arrow-index.h"
 
@@ -214,6 +215,29 @@ START_TEST(test_rows_that_are_not_wanted_are_checked_too)
 }
 END_TEST
 
+START_TEST(test_rows_are_paid_for_before_they_are_looked_at)
+{
+	/* A client's list of rows may have as many bits as it has memory for, and a batch may claim as many rows. None of
+	 * the bits behind the first page may be looked at: they cannot be read. */
+	enum { PAGE = 4096, LIST_BYTES = 1 << 29 };
+	uint8_t *list = mmap(NULL, LIST_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct arrow_rows some = { list, 8ull * LIST_BYTES };
+
+	ck_assert(list != MAP_FAILED && mprotect(list, PAGE, PROT_READ | PROT_WRITE) == 0);
+	list[0] = 0x05;
+	for (unsigned i = 0; i < 2; i++) {
+		struct arrow_index ix;
+
+		take_seed("nulls");
+		ck_assert_uint_ge(put_number(3, 1ull << 32), 3);
+		ck_assert_int_lt(arrow_load(n_bytes, i ? "t=t" : "l=l", &some, PLENTY, &ix), 0);
+		ck_assert_msg(strstr(err.text, "more than there is memory for") != NULL, "%s", err.text);
+		arrow_index_finish(&ix);
+	}
+	munmap(list, LIST_BYTES);
+}
+END_TEST
+
 static void put32(size_t at, size_t value)
 {
 	uint32_t narrow = (uint32_t)value;
@@ -341,6 +365,7 @@ int main(void)
 	tcase_add_test(t, test_numbers_of_rows_are_checked_against_the_buffers);
 	tcase_add_test(t, test_nulls_are_refused_in_wanted_rows_alone);
 	tcase_add_test(t, test_rows_that_are_not_wanted_are_checked_too);
+	tcase_add_test(t, test_rows_are_paid_for_before_they_are_looked_at);
 	tcase_add_test(t, test_keys_that_all_columns_share_are_counted);
 	tcase_add_test(t, test_what_is_not_read_is_refused_by_name);
 	tcase_add_test(t, test_memory_is_charged_before_it_is_taken);

@@ -475,10 +475,31 @@ static int add_unused(struct arrow_column *c, const struct arrow_cursor *at, uin
 	return 0;
 }
 
+/* Room for all rows of a batch, of which the file may claim any number: before they are looked at one by one. */
+static int reserve_rows(struct arrow_column *c, const struct arrow_cursor *at, uint64_t n)
+{
+	size_t item_bytes = 0;
+	uint64_t all;
+	int r;
+
+	if (c->layout.field.kind == FIELD_RAGGED) {
+		r = n > SIZE_MAX - c->n_rows ? -EDQUOT
+					     : block_grow(c->meter, &c->ends, &c->ends_capacity, c->n_rows + n,
+							  sizeof(*c->ends));
+		return r ? arrow_no_room(at, r) : 0;
+	}
+	r = field_item_bytes(&c->layout.field, &item_bytes) ||
+			    __builtin_mul_overflow(n, (uint64_t)item_bytes, &all) ||
+			    __builtin_add_overflow(c->n_bytes, all, &all)
+		    ? -EDQUOT
+		    : block_grow(c->meter, &c->values, &c->values_capacity, all, 1);
+	return r ? arrow_no_room(at, r) : 0;
+}
+
 int arrow_column_read(struct arrow_column *c, const struct arrow_layout *layout, const struct arrow_cursor *at)
 {
 	uint64_t n = at->batch->n_rows;
-	int r = 0;
+	int r = at->rows->used ? reserve_rows(c, at, n) : 0;
 
 	for (uint64_t i = 0, end; !r && i < n; i = end) {
 		bool used = arrow_rows_has(at->rows, at->first + i);

@@ -483,13 +483,12 @@ static int reserve_rows(struct arrow_column *c, const struct arrow_cursor *at, u
 	int r;
 
 	if (c->layout.field.kind == FIELD_RAGGED) {
-		r = n > SIZE_MAX - c->n_rows ? -EDQUOT
-					     : block_grow(c->meter, &c->ends, &c->ends_capacity, c->n_rows + n,
-							  sizeof(*c->ends));
+		r = n > SIZE_MAX - c->n_rows
+			    ? -EDQUOT
+			    : block_grow(c->meter, &c->ends, &c->ends_capacity, c->n_rows + n, sizeof(*c->ends));
 		return r ? arrow_no_room(at, r) : 0;
 	}
-	r = field_item_bytes(&c->layout.field, &item_bytes) ||
-			    __builtin_mul_overflow(n, (uint64_t)item_bytes, &all) ||
+	r = field_item_bytes(&c->layout.field, &item_bytes) || __builtin_mul_overflow(n, (uint64_t)item_bytes, &all) ||
 			    __builtin_add_overflow(c->n_bytes, all, &all)
 		    ? -EDQUOT
 		    : block_grow(c->meter, &c->values, &c->values_capacity, all, 1);

@@ -135,17 +135,22 @@ static void blend_destroy(struct dataset *ds)
 	free(m);
 }
 
+/* Without shards of its own, a part is one. */
+static uint32_t part_shards(const struct blend *m, unsigned k)
+{
+	return m->part[k]->n_shards ? m->part[k]->n_shards : 1;
+}
+
 static uint64_t blend_shard_end(const struct dataset *ds, uint32_t i)
 {
 	const struct blend *m = (const struct blend *)ds;
-	uint64_t first, end;
 	unsigned k = 0;
 
-	while (i >= dataset_n_shards(m->part[k])) {
-		i -= dataset_n_shards(m->part[k++]);
+	while (i >= part_shards(m, k)) {
+		i -= part_shards(m, k++);
 	}
-	dataset_shard(m->part[k], i, &first, &end);
-	return m->plan.part[k].first + end;
+	return m->plan.part[k].first +
+	       (m->part[k]->n_shards ? m->part[k]->ops->shard_end(m->part[k], i) : m->part[k]->n);
 }
 
 static uint32_t count_shards(const struct blend *m)
@@ -153,7 +158,7 @@ static uint32_t count_shards(const struct blend *m)
 	uint64_t n = 0;
 
 	for (unsigned k = 0; k < m->plan.n; k++) {
-		n += dataset_n_shards(m->part[k]);
+		n += part_shards(m, k);
 	}
 	return n < UINT32_MAX ? (uint32_t)n : 0;
 }

@@ -253,7 +253,7 @@ static const char *check_open(const struct wire_arena *a, const Batchd__Wire__Op
 		return "Open.transform is too long or has a NUL in it";
 	if (!name_ok(a, m->job, WIRE_MAX_JOB))
 		return "Open.job is longer than 128 bytes or not printable UTF-8";
-	if (m->dtype < 0 || m->dtype > BATCHD__WIRE__DTYPE__BOOL8)
+	if (m->dtype < 0 || (m->dtype > BATCHD__WIRE__DTYPE__BOOL8 && m->dtype != BATCHD__WIRE__DTYPE__UINT16))
 		return "Open.dtype is unknown";
 	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
 		return "Open.layout is unknown";

@@ -59,9 +59,12 @@ static int parse_pipeline(struct preview *p, struct pipeline_error *err)
 {
 	const struct image_form unknown = { .n_channels = 3 };
 	/* As numbers, so that what works behind Normalize is seen as well. */
+	static const enum dtype stored[] = { DTYPE_UINT16, DTYPE_INT32, DTYPE_UINT8 };
 	int r = views_parse(p->transform, &unknown, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, err);
 
-	return r == -EINVAL ? views_parse(p->transform, &unknown, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, err) : r;
+	for (size_t i = 0; r == -EINVAL && i < sizeof stored / sizeof *stored; i++)
+		r = views_parse(p->transform, &unknown, stored[i], LAYOUT_NHWC, &p->pipeline, err);
+	return r;
 }
 
 static int preview_open_pipeline(struct preview *p)
@@ -398,6 +401,9 @@ static int preview_report(struct preview *p)
 							   p->samples, "width", (int)p->width, "height", (int)p->height,
 							   "pipeline", pipeline_text(p->pipeline), "bad", p->bad));
 	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, n_cells(p), p->width, p->height);
+	if (pipeline_pixel(p->pipeline) != PIXEL_RGB)
+		printf("each image of mode %s is scaled: its least number is black, its greatest is white\n",
+		       pixel_mode(pipeline_pixel(p->pipeline)));
 	return ctl_flush("preview");
 }
 

@@ -46,7 +46,14 @@ static int check_numbers(const struct form *f, enum dtype dtype, struct pipeline
 
 	if (f->to_tensor ? dtype == DTYPE_FLOAT32 || dtype == DTYPE_FLOAT16 : dtype == stored)
 		return 0;
-	if (f->to_tensor)
+	if (dtype == DTYPE_UINT8)
+		snprintf(
+			err->text, sizeof(err->text),
+			"images of mode %s are not made as bytes, and these batches are (dtype uint8, as for a GPU, which "
+			"finishes bytes itself): ask for dtype %s in host memory, and copy batches to the GPU in the "
+			"training loop",
+			pixel_mode(f->pixel), dtype_name(f->to_tensor ? DTYPE_FLOAT32 : stored));
+	else if (f->to_tensor)
 		snprintf(err->text, sizeof(err->text),
 			 "dtype is %s, and the pipeline makes floats of images of mode %s: ask for dtype float32 or "
 			 "float16, or leave ToDtype out",

@@ -98,7 +98,7 @@ def test_policies_and_erasing_of_both_generations(daemon, samples):
                 type(policy).__name__,
                 {**words, "interpolation": "bilinear", "fill": None, **first},
             ]
-            assert read[2] == "ToTensor" and read[4][0] == "RandomErasing" and read[4][1]["value"] == 0
+            assert read[2][0] == "ToDtype" and read[4][0] == "RandomErasing" and read[4][1]["value"] == 0
             assert accepted(samples, transform).dtype == numpy.float32
     for v in (v1, v2):
         assert ops(v.RandomErasing(value="random"))[0][1]["value"] == "random"

@@ -21,6 +21,7 @@ static const char *compression_name(uint64_t compression)
 	case 4:
 		return "fax codes";
 	case 6:
+		return "old-style JPEG";
 	case 7:
 		return "JPEG";
 	case 34925:

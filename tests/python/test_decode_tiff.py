@@ -2,12 +2,14 @@
 
 import io
 import random
+import re
 import struct
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import batchd
 from test_decode import TOOL, Decoder, check, check_regions, noise, pillow, saved
 from tiffs_by_hand import DEFLATE, LZW, PACKBITS, PLAIN, tiff
 
@@ -273,3 +275,13 @@ def test_hostile_claims_are_refused_soon(decoder):
     for head in (b"II*\0", b"MM\0*", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0"):
         for rest in (b"", b"\0" * 12, b"\xff" * 12, struct.pack("<Q", 16) + b"\xff" * 60):
             assert isinstance(decoder.bytes(head + rest), tuple)
+
+
+def test_jpeg_inside_is_refused_by_name(decoder):
+    """Of today's kind and of the old one, told apart by the number of the compression."""
+    data = saved(Image.new("L", (16, 16), 90), "tiff", compression="jpeg")
+    entry = struct.pack("<HHIH", 259, 3, 1, 7)
+    assert data.count(entry) == 1
+    for number, name in ((7, "TIFF with JPEG (compression 7)"), (6, "TIFF with old-style JPEG (compression 6)")):
+        with pytest.raises(batchd.BadDataError, match=re.escape(name)):
+            batchd.load(data.replace(entry, struct.pack("<HHIH", 259, 3, 1, number)))

@@ -16,6 +16,7 @@
 #include "op-sheet.h"
 #include "options.h"
 #include "pipeline/views.h"
+#include "preview-fields.h"
 #include "preview-mix.h"
 
 enum { GAP_PX = 4, COLUMNS = 6 };
@@ -178,26 +179,6 @@ static void first_text(const struct preview *p, uint64_t index, char *text, size
 	}
 }
 
-/* Names and values of the fields beside the image that text or whole numbers are. */
-static json_t *fields_json(const struct preview *p, uint64_t index)
-{
-	json_t *all = json_object();
-
-	for (unsigned k = 1; k < dataset_n_fields(p->ds); k++) {
-		const struct field *f = dataset_field(p->ds, k);
-		bool number = f->kind == FIELD_DENSE && !f->n_dims && f->dtype == DTYPE_INT64;
-		struct field_value v;
-
-		if (!number && !f->text)
-			continue;
-		dataset_value(p->ds, index, k, &v);
-		json_object_set_new(all, f->name,
-				    number ? json_integer((json_int_t) * (const int64_t *)v.bytes)
-					   : json_stringn(v.bytes, v.n_bytes));
-	}
-	return all;
-}
-
 static void draw_views(struct preview *p, const struct pipeline *pipeline)
 {
 	uint32_t left = 0;
@@ -219,11 +200,7 @@ static void draw_views(struct preview *p, const struct pipeline *pipeline)
 
 static const char *class_of(const struct preview *p, uint64_t index, char *text, size_t size)
 {
-	int64_t label = dataset_label(p->ds, index);
-
-	if (label >= 0 && label < dataset_n_classes(p->ds))
-		return dataset_class(p->ds, (uint32_t)label);
-	snprintf(text, size, "label %" PRId64, label);
+	preview_fields_label(p->ds, index, text, size);
 	return text;
 }
 
@@ -290,20 +267,17 @@ static int draw_one(struct preview *p, uint32_t i)
 	unsigned column = p->op ? i % p->ops.n : 0;
 	const struct pipeline *pipeline = p->op ? p->ops.pipelines[column] : p->pipeline;
 	uint64_t index = p->order[p->op ? i / p->ops.n : i];
-	int64_t label = dataset_label(p->ds, index);
-	const char *class =
-		label >= 0 && label < dataset_n_classes(p->ds) ? dataset_class(p->ds, (uint32_t)label) : NULL;
 	char name[512], why[512], first[64], second[600], text[512];
 	const char *base;
 	int r;
 
 	dataset_name(p->ds, index, name, sizeof name);
 	base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-	snprintf(first, sizeof first, "label %" PRId64, label);
+	preview_fields_label(p->ds, index, first, sizeof first);
 	first_text(p, index, text, sizeof text);
 	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, *text ? text : base);
 	if (column == 0)
-		json_array_append_new(p->samples, fields_json(p, index));
+		json_array_append_new(p->samples, preview_fields_json(p->ds, index));
 	r = preview_make_row(p, pipeline, p->epoch + p->ops.epochs[column], index, why, sizeof why);
 	if (r < 0)
 		return r;
@@ -315,7 +289,7 @@ static int draw_one(struct preview *p, uint32_t i)
 		if (column == 0)
 			preview_note_bad(p, index, name, why);
 	}
-	contact_sheet_caption(p->sheet, i, p->op ? p->ops.captions[column] : class ? class : first, second);
+	contact_sheet_caption(p->sheet, i, p->op ? p->ops.captions[column] : first, second);
 	return 0;
 }
 

@@ -475,6 +475,7 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 		r = tree_add_columns(*out, &columns->columns, err);
 		if (r < 0) {
 			dataset_destroy(*out);
+			*out = NULL;
 		}
 	}
 	return r;

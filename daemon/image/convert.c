@@ -45,6 +45,20 @@ uint16_t float_to_half(float value)
 	return (uint16_t)(sign | rest >> 13);
 }
 
+float float_of_half(uint16_t half)
+{
+	uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
+	union {
+		uint32_t u;
+		float f;
+	} v = { .u = exponent == 31 ? 0x7f800000 | fraction << 13 : (exponent + 112) << 23 | fraction << 13 };
+
+	if (!exponent)
+		v.f = (float)fraction * 0x1p-24f;
+	v.u |= (uint32_t)(half & 0x8000) << 16;
+	return v.f;
+}
+
 static void convert_make_tables(struct convert *f)
 {
 	for (int c = 0; c < 3; c++) {

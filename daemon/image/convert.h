@@ -57,5 +57,6 @@ void convert_row(const struct convert *f, const uint8_t *rgb, uint32_t y, void *
 
 /* IEEE half nearest to a float, ties to even. */
 uint16_t float_to_half(float value);
+float float_of_half(uint16_t half);
 
 #endif

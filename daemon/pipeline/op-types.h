@@ -58,7 +58,30 @@ struct op_type {
 		       void *row);
 	/* OP_NUMBERS: 0 if finish works on bytes as well (f->type is CONVERT_UINT8), otherwise -EINVAL with err->text. */
 	int (*check_bytes)(const struct op *op, const struct convert *f, struct pipeline_error *err);
+	/* What stands for this type, with the same arguments, where it works on numbers: a pixel op behind ToTensor; an op
+	 * of the conversion behind one that changes numbers. */
+	const struct op_type *on_numbers;
 };
+
+/* The number at a place of a finished row of floats. */
+static inline float row_number(const struct convert *f, const void *row, size_t at)
+{
+	return f->type == CONVERT_FLOAT32 ? ((const float *)row)[at] : float_of_half(((const uint16_t *)row)[at]);
+}
+
+static inline void row_set_number(const struct convert *f, void *row, size_t at, float value)
+{
+	if (f->type == CONVERT_FLOAT32)
+		((float *)row)[at] = value;
+	else
+		((uint16_t *)row)[at] = float_to_half(value);
+}
+
+/* Where number i of a channel's plane is in a row. */
+static inline size_t row_place(const struct convert *f, uint32_t channel, size_t i)
+{
+	return f->planar ? (size_t)channel * f->width * f->height + i : i * f->n_channels + channel;
+}
 
 /* NULL if there is none. */
 const struct op_type *op_type_find(const char *name);

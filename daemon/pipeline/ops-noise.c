@@ -1,5 +1,7 @@
-/* GaussianNoise, on bytes as torchvision adds it to an uint8 tensor. Each number of the picture gets noise of its own, in the
- * order of the pixels. */
+/* GaussianNoise, on bytes as torchvision adds it to an uint8 tensor, and behind ToTensor as it adds it to floats. Each number
+ * gets noise of its own: in the order of the pixels, or behind ToTensor of the planes, whatever the layout is. */
+#include "image/exact.h"
+
 #include "pipeline/op-types.h"
 
 #include "pipeline/noise.h"
@@ -80,6 +82,51 @@ static int follow_noise(const struct op *op, struct form *f, struct pipeline_err
 	return 0;
 }
 
+static int follow_on_numbers(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	(void)op;
+	(void)err;
+	f->changed = true;
+	return 0;
+}
+
+static void finish_noise(const struct op *op, const struct op_choice *choice, struct op_run *run,
+			 const struct convert *f, void *row)
+{
+	const struct noise_args *x = op->args;
+	struct noise noise;
+
+	(void)choice;
+	noise_init(&noise, &run->random);
+	for (uint32_t c = 0; c < f->n_channels; c++)
+		for (size_t i = 0; i < (size_t)f->width * f->height; i++) {
+			size_t at = row_place(f, c, i);
+			float by = noise_normal(&noise) * (float)x->sigma, v = by + (float)x->mean;
+
+			v = row_number(f, row, at) + v;
+			row_set_number(f, row, at, !x->clip ? v : v < 0.0f ? 0.0f : v > 1.0f ? 1.0f : v);
+		}
+}
+
+static int noise_check_bytes(const struct op *op, const struct convert *f, struct pipeline_error *err)
+{
+	(void)f;
+	return op_wrong(
+		op, err,
+		"behind ToTensor writes numbers that no pixel has, and these batches are made of pixels (dtype uint8, or "
+		"raw batches on a GPU): ask for float32 or float16, or move it before ToTensor");
+}
+
+static const struct op_type noise_on_numbers = { .name = "GaussianNoise",
+						 .args = noise_arg_names,
+						 .args_bytes = sizeof(struct noise_args),
+						 .flags = OP_RANDOM | OP_NUMBERS,
+						 .write = write_noise,
+						 .follow = follow_on_numbers,
+						 .choose = choose_noise,
+						 .finish = finish_noise,
+						 .check_bytes = noise_check_bytes };
+
 const struct op_type noise_ops[] = {
 	{ .name = "GaussianNoise",
 	  .args = noise_arg_names,
@@ -89,6 +136,7 @@ const struct op_type noise_ops[] = {
 	  .write = write_noise,
 	  .follow = follow_noise,
 	  .choose = choose_noise,
-	  .apply = apply_noise },
+	  .apply = apply_noise,
+	  .on_numbers = &noise_on_numbers },
 	{ .name = NULL },
 };

@@ -1,4 +1,6 @@
 /* The steps from pixels to numbers. The conversion does them when it writes the row (image/convert.h). */
+#include "image/exact.h"
+
 #include "pipeline/op-types.h"
 
 #include <string.h>
@@ -134,8 +136,6 @@ static int follow_normalize(const struct op *op, struct form *f, struct pipeline
 		return op_wrong(op, err, "needs ToTensor before it");
 	if (f->normalize)
 		return op_wrong(op, err, "is there twice");
-	if (f->changed)
-		return op_wrong(op, err, "must come right after ToTensor");
 	if (f->n_channels == 1 && (x->n_means == 3 || x->n_stds == 3))
 		return op_wrong(op, err, "gets an image of one channel, so mean and std must be one number");
 	f->normalize = true;
@@ -145,6 +145,49 @@ static int follow_normalize(const struct op *op, struct form *f, struct pipeline
 	}
 	return 0;
 }
+
+/* Behind an op that changes numbers, Normalize is a pass of its own. */
+static int follow_late(const struct op *op, struct form *f, struct pipeline_error *err)
+{
+	const struct normalize *x = op->args;
+
+	if (f->n_channels == 1 && (x->n_means == 3 || x->n_stds == 3))
+		return op_wrong(op, err, "gets an image of one channel, so mean and std must be one number");
+	return 0;
+}
+
+static void finish_normalize(const struct op *op, const struct op_choice *choice, struct op_run *run,
+			     const struct convert *f, void *row)
+{
+	const struct normalize *x = op->args;
+
+	(void)choice;
+	(void)run;
+	for (uint32_t c = 0; c < f->n_channels; c++)
+		for (size_t i = 0; i < (size_t)f->width * f->height; i++) {
+			size_t at = row_place(f, c, i);
+
+			row_set_number(f, row, at, (row_number(f, row, at) - (float)x->mean[c]) / (float)x->std[c]);
+		}
+}
+
+static int late_check_bytes(const struct op *op, const struct convert *f, struct pipeline_error *err)
+{
+	(void)f;
+	return op_wrong(
+		op, err,
+		"comes behind an op that changes numbers, and these batches are made of pixels (dtype uint8, or "
+		"raw batches on a GPU): move it right behind ToTensor, or ask for float32 or float16");
+}
+
+static const struct op_type late_normalize = { .name = "Normalize",
+					       .args = normalize_args,
+					       .args_bytes = sizeof(struct normalize),
+					       .flags = OP_NUMBERS,
+					       .write = write_normalize,
+					       .follow = follow_late,
+					       .finish = finish_normalize,
+					       .check_bytes = late_check_bytes };
 
 const struct op_type tensor_ops[] = {
 	{ .name = "ToTensor",
@@ -157,7 +200,8 @@ const struct op_type tensor_ops[] = {
 	  .flags = OP_NUMBERS | OP_ANY_PIXEL,
 	  .read = read_normalize,
 	  .write = write_normalize,
-	  .follow = follow_normalize },
+	  .follow = follow_normalize,
+	  .on_numbers = &late_normalize },
 	{ .name = "ToDtype",
 	  .args = to_dtype_args,
 	  .args_bytes = sizeof(bool),

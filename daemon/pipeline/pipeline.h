@@ -48,7 +48,7 @@ struct pipeline_error {
  * have "pillow": 12 or 13 (default), because Pillow 13 changed the order of its two passes for some shapes. Pixel ops
  * come first, then ToTensor, then Normalize. Containers have lists of pixel ops as an argument: ["RandomApply",
  * ["RandomGrayscale"], 0.8]. At most 64 ops, and 64 in each container, 512 in containers all together, 8 containers deep;
- * 16 KiB of text and 8192 pixels per edge. RandomErasing comes last.
+ * 16 KiB of text and 8192 pixels per edge. Ops on numbers come behind ToTensor, in any order.
  *
  * dtype: uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize are left to the trainer
  * (pipeline_normalize tells them), floats need a ToTensor. The output size must be the same for every image.

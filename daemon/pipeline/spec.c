@@ -74,6 +74,17 @@ static void drop_last(struct place at)
 	*op = (struct op){ 0 };
 }
 
+/* An op takes its form on numbers behind ToTensor, and one that the conversion does, behind ops that change numbers. */
+static void take_form(const struct op *before, unsigned n, struct op *op)
+{
+	bool on_numbers = op->type->flags & OP_NUMBERS, behind = false;
+
+	for (unsigned i = 0; i < n; i++)
+		behind |= on_numbers ? before[i].type->finish != NULL : (before[i].type->flags & OP_NUMBERS) != 0;
+	if (op->type->on_numbers && behind)
+		op->type = op->type->on_numbers;
+}
+
 static int spec_read_list(struct list_reader *r, json_t *list, struct place at, struct pipeline_error *err)
 {
 	bool all = at.parent && at.parent->type->flags & OP_ALTERNATIVES;
@@ -89,6 +100,8 @@ static int spec_read_list(struct list_reader *r, json_t *list, struct place at, 
 		++*at.n_ops;
 		r->n_nested += at.parent != NULL;
 		rc = read_op(r, json_array_get(list, i), op, err);
+		if (rc == 0 && !at.parent)
+			take_form(*at.ops, *at.n_ops - 1, op);
 		if (rc == 0 && at.parent && op->type->flags & OP_NUMBERS)
 			return op_wrong(op, err, "cannot be inside '%s': put it behind", at.parent->type->name);
 		if (rc == 0 && op->type->flags & OP_NOTHING && !all)

@@ -1,13 +1,15 @@
 """timm's ops that place an image in a frame, and its ResizeKeepRatio: byte for byte what timm's own code gives, with the
 numbers that the op reports, which are distributed as timm's. GaussianNoise: torchvision's distribution."""
 
+import json
 import random
+import subprocess
 
 import numpy as np
 import pytest
 from PIL import Image
 from test_augment_ops import choices, functional, images, render
-from test_pixels import NO_PREFIX, PILLOW, center_crop
+from test_pixels import NO_PREFIX, PILLOW, center_crop, tool
 from test_random_ops import evenly_spread, same_distribution
 from vision import import_torchvision
 
@@ -182,3 +184,51 @@ def test_rgb_and_noise_of_grey_pictures(render):
         render(grey, [Image.new("RGB", (9, 9))])
     made = render([NO_PREFIX, ["Grayscale"], "RGB", ["CenterCrop", 9]], [Image.new("RGB", (9, 9), (9, 90, 200))])
     assert made == np.asarray(Image.new("RGB", (9, 9), (9, 90, 200)).convert("L").convert("RGB")).tobytes()
+
+
+def floats(build, tmp_path, ops, picture, dtype="float32", layout="NCHW", count=1):
+    """Rows of floats of the same raw picture."""
+    file = tmp_path / "picture.rgb"
+    file.write_bytes(np.asarray(picture).tobytes())
+    args = [tool(build, "render"), json.dumps([NO_PREFIX, *ops]), dtype, layout, "0", "0", "0"]
+    done = subprocess.run(
+        [*args, *[f"{picture.width}x{picture.height}:{file}"] * count], capture_output=True, check=True
+    )
+    shape = (3, picture.height, picture.width) if layout == "NCHW" else (picture.height, picture.width, 3)
+    return np.frombuffer(done.stdout, dtype).reshape(count, *shape)
+
+
+@pytest.mark.parametrize("options", [{}, {"mean": 0.2, "sigma": 0.3}, {"mean": -0.1, "sigma": 0.02, "clip": False}])
+def test_noise_of_floats_is_torchvisions(build, tmp_path, options):
+    """Behind ToTensor: torchvision's formula and its distribution; layouts have the same noise, halves are rounded."""
+    picture = Image.new("RGB", (120, 100), (30, 128, 240))
+    ops = [["CenterCrop", [100, 120]], "ToTensor", ["GaussianNoise", options]]
+    made = floats(build, tmp_path, ops, picture)[0]
+    torch.manual_seed(3)
+    v2 = import_torchvision().transforms.v2
+    x = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
+    want = v2.GaussianNoise(**options)(x).numpy()
+    for channel in range(3):
+        same_distribution(made[channel].ravel(), want[channel].ravel())
+    other = floats(build, tmp_path, ops, picture, layout="NHWC")[0]
+    assert (other.transpose(2, 0, 1) == made).all()
+    half = floats(build, tmp_path, ops, picture, dtype="float16")[0]
+    assert np.abs(half.astype("f4") - made).max() < 2e-3
+    first, second = floats(build, tmp_path, ops, picture, count=2)
+    assert (first != second).any() and not options.get("clip", True) or made.min() >= 0 and made.max() <= 1
+
+
+def test_normalize_behind_noise_and_erasing(build, tmp_path):
+    """As torchvision's own Normalize over the same numbers, bit for bit."""
+    picture = Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 50, 3), np.uint8))
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    v2 = import_torchvision().transforms.v2
+    for change in (["GaussianNoise", 0.0, 0.2], ["RandomErasing", {"p": 1, "value": [0.1, 0.2, 0.3]}]):
+        ops = [["CenterCrop", [40, 50]], "ToTensor", change]
+        plain = floats(build, tmp_path, ops, picture)[0]
+        made = floats(build, tmp_path, [*ops, ["Normalize", mean, std]], picture)[0]
+        want = v2.functional.normalize(torch.from_numpy(plain.copy()), mean, std).numpy()
+        assert made.tobytes() == want.tobytes()
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        floats(build, tmp_path, [["CenterCrop", 8], "ToTensor", ["GaussianNoise"]], picture, dtype="uint8")
+    assert b"GaussianNoise' behind ToTensor" in refused.value.stderr

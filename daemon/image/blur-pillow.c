@@ -39,7 +39,7 @@ static struct box box_of(float sigma)
 	return b;
 }
 
-void box_first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[LANES])
+static void first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[LANES])
 {
 	for (int i = 0; i < LANES; i++)
 		sum[i] = in[i] * (r + 1);
@@ -52,11 +52,12 @@ void box_first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[L
 }
 
 /* One pass over n steps of LANES bytes. */
-static void box_pass_plain(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
+static void box_pass_plain(const struct box *b, const uint32_t first[LANES], const uint8_t *in, uint8_t *out,
+			   uint32_t n)
 {
 	uint32_t ww = b->ww, fw = b->fw, sum[LANES];
 
-	box_first_sums(in, b->radius, n - 1, sum);
+	memcpy(sum, first, sizeof(sum));
 	for (uint32_t x = 0; x < n; x++, out += LANES) {
 		struct edges e = edges_at(in, x, b->radius, n - 1);
 
@@ -94,12 +95,11 @@ INLINE __m128i narrowed(__m256i first, __m256i second)
 	return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-AVX2 static void box_pass_avx2(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
+AVX2 static void box_pass_avx2(const struct box *b, const uint32_t first[LANES], const uint8_t *in, uint8_t *out,
+			       uint32_t n)
 {
 	__m256i ww = _mm256_set1_epi32((int)b->ww), fw = _mm256_set1_epi32((int)b->fw), sum[LANES / 8];
-	uint32_t first[LANES];
 
-	box_first_sums(in, b->radius, n - 1, first);
 	for (int i = 0; i < LANES / 8; i++)
 		sum[i] = _mm256_loadu_si256((const void *)(first + 8 * i));
 	for (uint32_t x = 0; x < n; x++, out += LANES) {
@@ -138,8 +138,10 @@ static uint8_t *blur_tile(struct blur *b, uint32_t n)
 
 	for (int i = 0; i < N_PASSES; i++) {
 		uint8_t *made = out;
+		uint32_t first[LANES];
 
-		b->pass(&b->box, in, out, n);
+		first_sums(in, b->box.radius, n - 1, first);
+		b->pass(&b->box, first, in, out, n);
 		out = in;
 		in = made;
 	}

@@ -72,15 +72,14 @@ INLINE void step16(__m256i *sum, const struct edges *e, int at, struct weights w
 	_mm_storeu_si128((void *)(out + at), _mm256_cvtepi16_epi8(_mm256_packus_epi32(low, high)));
 }
 
-AVX512 void box_pass_avx512(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n)
+AVX512 void box_pass_avx512(const struct box *b, const uint32_t first[BOX_LANES], const uint8_t *in, uint8_t *out,
+			    uint32_t n)
 {
 	struct weights w = weights_of(b);
-	uint32_t first[BOX_LANES];
 	uint16_t words[BOX_LANES];
 	__m512i wide;
 	__m256i narrow;
 
-	box_first_sums(in, b->radius, n - 1, first);
 	for (int i = 0; i < BOX_LANES; i++)
 		words[i] = (uint16_t)first[i];
 	wide = _mm512_loadu_si512(words);

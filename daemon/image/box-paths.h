@@ -26,11 +26,9 @@ static inline struct edges edges_at(const uint8_t *in, uint32_t x, uint32_t r, u
 	};
 }
 
-/* The sums of the box around the position before the first. */
-void box_first_sums(const uint8_t *in, uint32_t r, uint32_t last, uint32_t sum[BOX_LANES]);
-
-/* One pass over n steps of BOX_LANES bytes. */
-typedef void box_pass(const struct box *b, const uint8_t *in, uint8_t *out, uint32_t n);
+/* One pass over n steps of BOX_LANES bytes. first: the sums of the box around the position before the first. */
+typedef void box_pass(const struct box *b, const uint32_t first[BOX_LANES], const uint8_t *in, uint8_t *out,
+		      uint32_t n);
 
 #if defined(__x86_64__)
 enum { BOX_AVX512_MAX_RADIUS = 63 }; /* sums are signed numbers of 16 bits */

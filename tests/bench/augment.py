@@ -86,7 +86,9 @@ def main():
     for line in done.stdout.decode().splitlines():
         name, plain, avx2, avx512 = line.split("\t")
         theirs = microseconds(THEIRS[name], image, seconds)
-        print(f"{name:24}{float(plain):10.1f}{float(avx2):10.1f}{float(avx512):11.1f}{theirs:11.1f}{theirs / float(avx512):8.1f}")
+        print(
+            f"{name:24}{float(plain):10.1f}{float(avx2):10.1f}{float(avx512):11.1f}{theirs:11.1f}{theirs / float(avx512):8.1f}"
+        )
 
 
 main()

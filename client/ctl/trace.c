@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,12 +336,23 @@ static int trace_try_out(const struct trace *t, bool *is_new)
 	return CTL_OK;
 }
 
+static void on_interrupt(int number)
+{
+	(void)number;
+}
+
+/* Ctrl-C ends the recording, which is then written; a second one ends the program. */
 static int trace_record(struct trace *t)
 {
+	struct sigaction interrupt = { .sa_handler = on_interrupt }, before;
 	char err[1024] = "";
 	void *memory;
 	size_t n;
-	int r = batchd_trace(t->socket, (unsigned)(t->ns / 1000000), &memory, &n, err, sizeof err);
+	int r;
+
+	sigaction(SIGINT, &interrupt, &before);
+	r = batchd_trace(t->socket, (unsigned)(t->ns / 1000000), &memory, &n, err, sizeof err);
+	sigaction(SIGINT, &before, NULL);
 
 	t->memory = memory;
 	if (r == 0)
@@ -385,8 +397,8 @@ int trace_main(int argc, char **argv)
 		"trace",
 		"",
 		"Records what the daemon does, as a file for Perfetto or chrome://tracing.",
-		"Only the daemon's own user and root may. A merged file shows the trainer's profile on the same clock;\n"
-		"it is read after the recording, so a profiler may write it meanwhile.",
+		"Only the daemon's own user and root may. Ctrl-C ends the recording early. A merged file shows\n"
+		"the trainer's profile on the same clock; it is read after the recording, so a profiler may write it meanwhile.",
 		0,
 	};
 	bool is_new = false;

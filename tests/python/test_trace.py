@@ -4,6 +4,7 @@ import collections
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -17,7 +18,7 @@ from daemons import skip_unless_others_reach_the_build, until
 class Recording:
     """batchctl trace in the background."""
 
-    def __init__(self, build, d, folder, *arguments, seconds="2s"):
+    def __init__(self, build, d, folder, *arguments, seconds="20s"):
         self.file = folder / "trace.json"
         self.process = subprocess.Popen(
             [build / "batchctl", "trace", "--time", seconds, "--out", self.file, *arguments],
@@ -29,6 +30,7 @@ class Recording:
         until("it records", lambda: self.process.poll() is not None or "batchd-trace" in links(self.process.pid), 20)
 
     def end(self):
+        self.process.send_signal(signal.SIGINT)  # ends the recording, not the program
         out, err = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, err
         assert out
@@ -94,7 +96,7 @@ def test_each_batch_has_its_rows_its_life_and_its_arrow(build, daemon, samples, 
 
 def test_rows_have_their_stages(build, daemon, samples, tmp_path):
     """Of one row in four: they fill the row's time, in the row's thread."""
-    recording = Recording(build, daemon, tmp_path, seconds="1s")
+    recording = Recording(build, daemon, tmp_path)
     epoch(samples)
     found = by_phase(recording.end())
     rows = collections.defaultdict(list)
@@ -117,7 +119,7 @@ def test_rows_have_their_stages(build, daemon, samples, tmp_path):
 
 def test_it_lies_on_the_profilers_clock(build, daemon, samples, tmp_path):
     torch = pytest.importorskip("torch")
-    recording = Recording(build, daemon, tmp_path, "--merge", tmp_path / "torch.json", seconds="4s")
+    recording = Recording(build, daemon, tmp_path, "--merge", tmp_path / "torch.json")
     loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
         for _ in loader:
@@ -188,7 +190,7 @@ def test_a_client_that_spoils_the_memory_spoils_only_its_recording(build, daemon
     memory, n = ctypes.c_void_p(), ctypes.c_size_t()
     spoiler = threading.Thread(target=spoil)
     recorder = threading.Thread(
-        target=lambda: lib.batchd_trace(None, 1500, ctypes.byref(memory), ctypes.byref(n), None, 0)
+        target=lambda: lib.batchd_trace(None, 800, ctypes.byref(memory), ctypes.byref(n), None, 0)
     )
     spoiler.start()
     recorder.start()
@@ -225,10 +227,18 @@ def test_a_recording_that_fails_leaves_no_file_and_harms_none(tmp_path, batchctl
 
 def test_its_memory_is_there_before_it_begins(build, daemon, tmp_path):
     """A page that has to be made while memory is short would end the daemon with a signal."""
-    recording = Recording(build, daemon, tmp_path, seconds="500ms")
+    recording = Recording(build, daemon, tmp_path)
     for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
         path = f"/proc/{daemon.pid}/fd/{fd}"
         if "batchd-trace" in os.readlink(path):
             found = os.stat(path)
     assert found.st_blocks * 512 >= found.st_size > 0
     recording.end()
+
+
+def test_ctrl_c_ends_it_early(build, daemon, samples, tmp_path):
+    recording = Recording(build, daemon, tmp_path, seconds="600s")
+    epoch(samples)
+    began = time.monotonic()
+    assert by_phase(recording.end())["X", "rows"]
+    assert time.monotonic() - began < 60

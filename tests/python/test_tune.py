@@ -1,6 +1,8 @@
 """batchctl tune: its table, recommendation, picture and configuration, on short measurements."""
 
+import fcntl
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,10 +19,7 @@ def tune(batchctl, *arguments):
     return made
 
 
-@pytest.fixture(scope="module")
-def measured(build, samples, tmp_path_factory):
-    """One run with everything, which takes a while."""
-    folder = tmp_path_factory.mktemp("tune")
+def measure(build, samples, folder):
     (folder / "own.yaml").write_text("# mine\nworkers: 7   # by hand\nlinger: 1s\ncache:\n  workers: 3\n")
     made = subprocess.run(
         [build / "batchctl", "tune", *QUICK, "--json", "--svg", folder / "t.svg", "--write", folder / "own.yaml"]
@@ -31,7 +30,20 @@ def measured(build, samples, tmp_path_factory):
         timeout=500,
     )
     assert made.returncode == 0, made.stderr
-    return json.loads(made.stdout), folder
+    (folder / "result.json").write_text(made.stdout)
+
+
+@pytest.fixture(scope="module")
+def measured(build, samples, tmp_path_factory):
+    """One run with everything, which takes a while: one for all of pytest's processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tune"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "result.json").exists():
+            measure(build, samples, folder)
+    return json.loads((folder / "result.json").read_text()), folder
 
 
 def by_setting(result):

@@ -73,6 +73,7 @@ static void make(const struct session *s, bool whole, struct verdict *v)
 		.n_processors = pool.n_processors,
 		.n_most_workers = pool.max,
 		.costs = source_get_costs(l->host.source),
+		.copies = l->host.source->copies,
 		.n_samples = dataset_n(l->recipe.dataset),
 		.is_decoded_cached = l->recipe.decoded != NULL,
 		.caches_ops = l->recipe.pipeline && strcmp(pipeline_prefix_text(l->recipe.pipeline), "[]") != 0,

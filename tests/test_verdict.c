@@ -131,6 +131,16 @@ START_TEST(test_every_cause_has_words)
 }
 END_TEST
 
+START_TEST(test_copies_of_rows_are_no_files)
+{
+	/* Workers that copy rows may be busy, which no faster disk changes. */
+	struct verdict_facts f = { .ns = { [CLOCK_BUSY] = S, [CLOCK_READ] = S }, .copies = true };
+	f.n_busy = f.n_workers = f.n_processors = 2;
+	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "copying rows of arrays (2 of 2 workers busy, CPU quota 2)"));
+	ck_assert_ptr_null(strstr(verdict_of(&f).text, "files"));
+}
+END_TEST
+
 START_TEST(test_a_stalled_trainer_is_named)
 {
 	struct verdict_facts f = { .ns = { [CLOCK_BUSY] = S, [CLOCK_PEER] = S }, .why = "rank 1 is stopped" };
@@ -164,6 +174,7 @@ int main(void)
 	tcase_add_test(t, test_a_decoded_cache_that_saves_ops_is_worth_more_than_known);
 	tcase_add_test(t, test_a_decoded_cache_is_named_only_where_it_fits_and_is_missing);
 	tcase_add_test(t, test_every_cause_has_words);
+	tcase_add_test(t, test_copies_of_rows_are_no_files);
 	tcase_add_test(t, test_a_stalled_trainer_is_named);
 	tcase_add_test(t, test_a_gain_without_bound_is_not_pretended_to);
 	suite_add_tcase(s, t);

@@ -101,8 +101,9 @@ static void add_cause(const struct verdict_facts *f, struct verdict *v)
 		[CLOCK_PEER] = "other trainers of the job",
 		[CLOCK_MEMORY] = "memory (too small a budget, or every slot held by this trainer)",
 	};
-	add(v, "%s", texts[v->cause]);
-	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM)
+	bool copies = v->cause == CLOCK_READ && f->copies;
+	add(v, "%s", copies ? "copying rows of arrays" : texts[v->cause]);
+	if (v->cause == CLOCK_DECODE || v->cause == CLOCK_TRANSFORM || copies)
 		add(v, " (%u of %u workers busy, CPU quota %u)", f->n_busy, f->n_workers, f->n_processors);
 	const char *peer = f->why && *f->why ? f->why : f->slowest;
 	if (v->cause == CLOCK_PEER && peer && *peer)
@@ -119,7 +120,8 @@ static void add_predictions(const struct verdict_facts *f, struct verdict *v)
 	else if (is_cpu)
 		add_gain(v, "twice the CPU", v->more_cpu, false);
 	else
-		add_gain(v, v->cause == CLOCK_READ ? "without waiting for files" : "without that", v->without, false);
+		add_gain(v, v->cause == CLOCK_READ && !f->copies ? "without waiting for files" : "without that",
+			 v->without, false);
 	size_format(v->decoded_bytes, need, sizeof(need));
 	size_format(v->decoded_room_bytes, room, sizeof(room));
 	snprintf(what, sizeof(what), "decoded cache fits%s (%s of %s)", v->raise_memory ? " with more memory" : "",

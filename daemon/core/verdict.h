@@ -20,6 +20,7 @@ struct verdict_facts {
 	unsigned n_processors;      /* of the CPU quota */
 	unsigned n_most_workers;    /* as the configuration has it; 0: one for each processor */
 	struct source_costs costs;  /* of the rows made so far */
+	bool copies;                /* rows are copied from arrays, by workers: what they read */
 	uint64_t n_samples;
 	bool is_decoded_cached;
 	bool caches_ops; /* the decoded cache would save ops, too, and not only decoding */

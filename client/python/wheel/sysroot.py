@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -38,13 +39,13 @@ def sources():
     if os.environ.get("DEBIAN_MIRROR"):
         found[os.environ["DEBIAN_MIRROR"]] = {NEW}
     else:
-        listed = _run(
-            "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages", "Origin: Debian"
-        )
-        for line in listed.splitlines():
-            uri, suite = line.split()
-            if suite.partition("-")[0] == NEW:
-                found.setdefault(uri, set()).add(suite)
+        # Not `indextargets`, which knows nothing before the first `apt-get update`. Debian's come before additional ones.
+        first = {}
+        for uri, suite in re.findall(
+            r"^'(\S+)/dists/(\S+)/InRelease'", _run("apt-get", "--print-uris", "update"), re.M
+        ):
+            if suite in (NEW, f"{NEW}-updates", f"{NEW}-security"):
+                found.setdefault(first.setdefault(suite, uri), set()).add(suite)
     main = next((uri for uri, suites in found.items() if NEW in suites), None)
     if main is None:
         raise SystemExit(

@@ -25,17 +25,17 @@ bool http_library_load(struct http_library *l)
 /* clang-format off: a list, not a call */
 #define NEVER_CALLED(X) \
 	X(alpn_set_protocols) \
-	X(bye) X(certificate_allocate_credentials) X(certificate_free_credentials) X( \
-		certificate_server_set_request) X(certificate_set_dh_params) X(certificate_set_retrieve_function2) \
-		X(certificate_set_retrieve_function3) X(certificate_set_x509_key_mem) X(certificate_set_x509_key_mem2) \
-			X(certificate_set_x509_trust_mem) X(cipher_get) X(credentials_set) X(deinit) \
-				X(dh_params_deinit) X(dh_params_import_pkcs3) X(dh_params_init) X(handshake) X(init) \
-					X(priority_deinit) X(priority_init) X(priority_set) X(protocol_get_version) \
-						X(psk_allocate_server_credentials) X(psk_free_server_credentials) \
-							X(psk_set_server_credentials_function) X(record_check_pending) \
-								X(record_get_direction) X(record_recv) X(record_send) \
-									X(session_get_ptr) X(session_set_ptr) \
-										X(strerror) X(transport_set_int2)
+	X(bye) \
+	X(certificate_allocate_credentials) X(certificate_free_credentials) X(certificate_server_set_request) X( \
+		certificate_set_dh_params) X(certificate_set_retrieve_function2) X(certificate_set_retrieve_function3) \
+		X(certificate_set_x509_key_mem) X(certificate_set_x509_key_mem2) X(certificate_set_x509_trust_mem) \
+			X(cipher_get) X(credentials_set) X(deinit) X(dh_params_deinit) X(dh_params_import_pkcs3) \
+				X(dh_params_init) X(handshake) X(init) X(priority_deinit) X(priority_init) \
+					X(priority_set) X(protocol_get_version) X(psk_allocate_server_credentials) \
+						X(psk_free_server_credentials) X(psk_set_server_credentials_function) \
+							X(record_check_pending) X(record_get_direction) X(record_recv) \
+								X(record_send) X(session_get_ptr) X(session_set_ptr) \
+									X(strerror) X(transport_set_int2)
 /* clang-format on */
 #define NAME(name) \
 	void gnutls_##name(void); \

@@ -141,10 +141,11 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 		return refuse(err, INVALID, "shuffle",
 			      "shuffle and batch_sampler exclude each other: the sampler decides the order");
 	if (o->shuffle >> 31 || o->shuffle == PLAN_RESAMPLED)
-		return refuse(err, INVALID, "shuffle",
-			      "shuffle is %u; expected 0, 1, a window of 2 to %d samples, or %d and a window for shards "
-			      "drawn with replacement",
-			      o->shuffle, PLAN_RESAMPLED - 1, PLAN_RESAMPLED);
+		return refuse(
+			err, INVALID, "shuffle",
+			"shuffle is %u; expected 0, 1, a window of 2 to %d samples, or %d and a window for shards "
+			"drawn with replacement",
+			o->shuffle, PLAN_RESAMPLED - 1, PLAN_RESAMPLED);
 	if (o->repeats > LOADER_MAX_REPEATS)
 		return refuse(err, INVALID, "repeats", "repeats is %u; expected 1 to %d", o->repeats,
 			      LOADER_MAX_REPEATS);

@@ -328,8 +328,8 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	if (result == 0) {
 		if (w->cost.timed)
 			w->cost.decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
-		bool keep = r->decoded &&
-			    cache_has_room(r->decoded, (size_t)info.width * info.height * decoded_bytes(r));
+		bool keep =
+			r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * decoded_bytes(r));
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
 	decoder_close(w->decoder);

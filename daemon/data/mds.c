@@ -295,8 +295,7 @@ int mds_scan(struct members *m)
 		return r;
 	}
 	if (take_u32(head) == 0xfd2fb528) {
-		return shard_reader_refuse(m->reader, 0,
-					   "compressed by zstd twice: unpack it once (unzstd)");
+		return shard_reader_refuse(m->reader, 0, "compressed by zstd twice: unpack it once (unzstd)");
 	}
 	s.n = take_u32(head);
 	s.first_at = take_u32(head + 4);

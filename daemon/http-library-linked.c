@@ -26,8 +26,9 @@ bool http_library_load(struct http_library *l)
 #define NEVER_CALLED(X) \
 	X(alpn_set_protocols) \
 	X(bye) \
-	X(certificate_allocate_credentials) X(certificate_free_credentials) X(certificate_server_set_request) X( \
-		certificate_set_dh_params) X(certificate_set_retrieve_function2) X(certificate_set_retrieve_function3) \
+	X(certificate_allocate_credentials) \
+	X(certificate_free_credentials) X(certificate_server_set_request) X(certificate_set_dh_params) X( \
+		certificate_set_retrieve_function2) X(certificate_set_retrieve_function3) \
 		X(certificate_set_x509_key_mem) X(certificate_set_x509_key_mem2) X(certificate_set_x509_trust_mem) \
 			X(cipher_get) X(credentials_set) X(deinit) X(dh_params_deinit) X(dh_params_import_pkcs3) \
 				X(dh_params_init) X(handshake) X(init) X(priority_deinit) X(priority_init) \

@@ -8,6 +8,7 @@ of Python's or numpy's generator. The generators' states are put back."""
 import contextlib
 import copy
 import dis
+import inspect
 import random
 import sys
 
@@ -179,7 +180,7 @@ _KINDS = [
 
 def _wraps(entry):
     """An object that calls its only attribute, a pipeline, and does nothing else (lightly's DINOViewTransform)."""
-    code = getattr(getattr(type(entry), "__call__", None), "__code__", None)
+    code = getattr(inspect.getattr_static(type(entry), "__call__", None), "__code__", None)
     if code is None or code.co_names != ("transform",) or code.co_freevars or code.co_argcount > 2:
         return False
     return not any(word in step.opname for step in dis.get_instructions(code) for word in _MORE)

@@ -22,30 +22,47 @@ bool http_library_load(struct http_library *l)
 	return true;
 }
 
-/* clang-format off: a list, not a call */
-#define NEVER_CALLED(X) \
-	X(alpn_set_protocols) \
-	X(bye) \
-	X(certificate_allocate_credentials) \
-	X(certificate_free_credentials) X(certificate_server_set_request) X(certificate_set_dh_params) X( \
-		certificate_set_retrieve_function2) X(certificate_set_retrieve_function3) \
-		X(certificate_set_x509_key_mem) X(certificate_set_x509_key_mem2) X(certificate_set_x509_trust_mem) \
-			X(cipher_get) X(credentials_set) X(deinit) X(dh_params_deinit) X(dh_params_import_pkcs3) \
-				X(dh_params_init) X(handshake) X(init) X(priority_deinit) X(priority_init) \
-					X(priority_set) X(protocol_get_version) X(psk_allocate_server_credentials) \
-						X(psk_free_server_credentials) X(psk_set_server_credentials_function) \
-							X(record_check_pending) X(record_get_direction) X(record_recv) \
-								X(record_send) X(session_get_ptr) X(session_set_ptr) \
-									X(strerror) X(transport_set_int2)
-/* clang-format on */
-#define NAME(name) \
+#define NEVER_CALLED(name) \
 	void gnutls_##name(void); \
 	__attribute__((noreturn)) void gnutls_##name(void) \
 	{ \
 		abort(); \
-	}
+	} \
+	extern int gnutls_is_not_here
 
-NEVER_CALLED(NAME)
+NEVER_CALLED(alpn_set_protocols);
+NEVER_CALLED(bye);
+NEVER_CALLED(certificate_allocate_credentials);
+NEVER_CALLED(certificate_free_credentials);
+NEVER_CALLED(certificate_server_set_request);
+NEVER_CALLED(certificate_set_dh_params);
+NEVER_CALLED(certificate_set_retrieve_function3);
+NEVER_CALLED(certificate_set_x509_key_mem);
+NEVER_CALLED(certificate_set_x509_key_mem2);
+NEVER_CALLED(certificate_set_x509_trust_mem);
+NEVER_CALLED(cipher_get);
+NEVER_CALLED(credentials_set);
+NEVER_CALLED(deinit);
+NEVER_CALLED(dh_params_deinit);
+NEVER_CALLED(dh_params_import_pkcs3);
+NEVER_CALLED(dh_params_init);
+NEVER_CALLED(handshake);
+NEVER_CALLED(init);
+NEVER_CALLED(priority_deinit);
+NEVER_CALLED(priority_init);
+NEVER_CALLED(priority_set);
+NEVER_CALLED(protocol_get_version);
+NEVER_CALLED(psk_allocate_server_credentials);
+NEVER_CALLED(psk_free_server_credentials);
+NEVER_CALLED(psk_set_server_credentials_function);
+NEVER_CALLED(record_check_pending);
+NEVER_CALLED(record_get_direction);
+NEVER_CALLED(record_recv);
+NEVER_CALLED(record_send);
+NEVER_CALLED(session_get_ptr);
+NEVER_CALLED(session_set_ptr);
+NEVER_CALLED(strerror);
+NEVER_CALLED(transport_set_int2);
 
 int gnutls_global_init(void);
 int gnutls_global_init(void)

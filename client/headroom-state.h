@@ -27,7 +27,7 @@ struct headroom {
 	uint64_t told_run; /* of the last Replay, which may come before the batch that is marked */
 	uint32_t upto;     /* replays that are granted so far */
 	bool ended;        /* no more will be */
-	bool lost;         /* the daemon is away: all ranks make all n_steps */
+	bool lost;         /* the daemon is away */
 	uint64_t given_ns; /* when the last batch was given out; 0: the step behind it does not count, or is counted */
 	uint32_t n_timed;  /* steps before, complete */
 	uint64_t before_ns, before_wait_ns;

@@ -63,7 +63,7 @@ static void keep(struct batchd_loader *l, const struct batchd_batch *b, uint32_t
 
 	pthread_mutex_lock(&l->lock);
 	if (!l->closed) {
-		if (h->n_kept == most_kept(l)) {
+		while (h->n_kept && h->n_kept >= most_kept(l)) {
 			let_go_of(l, &h->kept[0].batch);
 			memmove(h->kept, h->kept + 1, --h->n_kept * sizeof *h->kept);
 		}
@@ -75,6 +75,17 @@ static void keep(struct batchd_loader *l, const struct batchd_batch *b, uint32_t
 }
 
 /* ---- the beginning and the end ---- */
+
+/* How many replays the trainer makes as far as is known; beyond them it has to ask. A number that the daemon has granted
+ * is known to all ranks, also if it has gone since: they hear what it said before they notice. So they make exactly
+ * those if it had ended the run, all if it had granted any, and none otherwise. */
+static uint32_t granted(const struct headroom *h)
+{
+	uint32_t upto = h->told_run == h->run ? h->upto : 0;
+	bool all = h->lost && upto && !(h->told_run == h->run && h->ended);
+
+	return all || upto > h->n_steps ? h->n_steps : upto;
+}
 
 static int report(struct batchd_loader *l, bool done)
 {
@@ -99,12 +110,12 @@ static void finish(struct batchd_loader *l)
 {
 	struct headroom *h = &l->headroom;
 
-	pthread_mutex_lock(&l->lock);
-	headroom_let_go(l);
-	pthread_mutex_unlock(&l->lock);
 	if (!h->lost)
 		report(l, true); /* a daemon that has gone is noticed by the next wait for a batch */
+	pthread_mutex_lock(&l->lock);
+	headroom_let_go(l);
 	*h = (struct headroom){ .told_run = h->told_run, .upto = h->upto, .ended = h->ended };
+	pthread_mutex_unlock(&l->lock);
 }
 
 void headroom_begin(struct batchd_loader *l, const struct ready *b)
@@ -163,7 +174,7 @@ void headroom_lose(struct batchd_loader *l)
 		return;
 	h->lost = true;
 	/* Memory of that daemon on a GPU must not be read any more. */
-	if (!h->n_given || l->link->gpu)
+	if ((!h->n_given && !granted(h)) || l->link->gpu)
 		finish(l);
 }
 
@@ -196,14 +207,6 @@ static void listen_now(struct batchd_loader *l)
 		r = link_listen(l->link, MSG_DONTWAIT, &f);
 	if (r < 0)
 		headroom_lose(l);
-}
-
-/* How many replays the trainer makes as far as is known; beyond them it has to ask. */
-static uint32_t granted(const struct headroom *h)
-{
-	uint32_t upto = h->lost ? h->n_steps : h->told_run == h->run ? h->upto : 0;
-
-	return upto < h->n_steps ? upto : h->n_steps;
 }
 
 /* Waits until one more replay is granted, or none will be. 0; BATCHD_AGAIN; BATCHD_E_CLOSED. */
@@ -245,28 +248,28 @@ static void note_step(struct batchd_loader *l, uint64_t now)
 		report(l, false);
 }
 
+/* Another thread may close the loader at any time, which takes the kept batches. */
 static int give_again(struct batchd_loader *l, struct batchd_batch *out)
 {
 	struct headroom *h = &l->headroom;
-	const struct batchd_batch *newest = &h->kept[h->n_kept - 1].batch;
-	struct batchd_batch b = h->kept[h->n_given % h->n_kept].batch;
+	struct batchd_batch b, newest;
 	struct link *k;
-	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = !l->closed;
-	if (ok) {
-		lease_of(l, &b, &k)->n_out++;
-		l->consumer_thread = pthread_self();
-	}
-	pthread_mutex_unlock(&l->lock);
-	if (!ok)
+	if (l->closed) {
+		pthread_mutex_unlock(&l->lock);
 		return BATCHD_E_CLOSED;
-	b.epoch = newest->epoch;
-	b.base = newest->base;
-	b.step = newest->step;
-	b.n_given = newest->n_given;
-	b.order = newest->order;
+	}
+	newest = h->kept[h->n_kept - 1].batch;
+	b = h->kept[h->n_given % h->n_kept].batch;
+	lease_of(l, &b, &k)->n_out++;
+	l->consumer_thread = pthread_self();
+	pthread_mutex_unlock(&l->lock);
+	b.epoch = newest.epoch;
+	b.base = newest.base;
+	b.step = newest.step;
+	b.n_given = newest.n_given;
+	b.order = newest.order;
 	b.last = 0;
 	b.wait_ns = b.n_skipped = 0;
 	b.replayed = 1;
@@ -277,12 +280,23 @@ static int give_again(struct batchd_loader *l, struct batchd_batch *out)
 	return BATCHD_OK;
 }
 
+/* False as well once the loader is closed. */
+static bool has_kept(struct batchd_loader *l)
+{
+	bool has;
+
+	pthread_mutex_lock(&l->lock);
+	has = l->headroom.n_kept > 0;
+	pthread_mutex_unlock(&l->lock);
+	return has;
+}
+
 int headroom_next(struct batchd_loader *l, struct batchd_batch *b, uint64_t began_ns, int timeout_ms)
 {
 	struct headroom *h = &l->headroom;
 	int r;
 
-	if (!h->n_kept) /* an epoch's first batch: the replays come behind it */
+	if (!has_kept(l)) /* an epoch's first batch: the replays come behind it */
 		return HEADROOM_OVER;
 	note_step(l, began_ns);
 	listen_now(l);
@@ -300,12 +314,15 @@ int headroom_next(struct batchd_loader *l, struct batchd_batch *b, uint64_t bega
 	return give_again(l, b);
 }
 
-uint32_t headroom_rows(const struct batchd_loader *l, const struct batchd_batch *b)
+uint32_t headroom_rows(struct batchd_loader *l, const struct batchd_batch *b)
 {
 	const struct headroom *h = &l->headroom;
+	uint32_t n_rows = b->n_rows;
 
+	pthread_mutex_lock(&l->lock);
 	for (uint32_t i = 0; i < h->n_kept; i++)
 		if (h->kept[i].batch.generation == b->generation && h->kept[i].batch.slot == b->slot)
-			return h->kept[i].n_rows;
-	return b->n_rows;
+			n_rows = h->kept[i].n_rows;
+	pthread_mutex_unlock(&l->lock);
+	return n_rows;
 }

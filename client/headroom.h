@@ -16,7 +16,7 @@ void headroom_note_given(struct batchd_loader *l, const struct batchd_batch *b, 
 /* Phase REPLAY: a kept batch again (BATCHD_OK), or HEADROOM_OVER; BATCHD_AGAIN; or a code with l->fault. */
 int headroom_next(struct batchd_loader *l, struct batchd_batch *b, uint64_t began_ns, int timeout_ms);
 /* Rows of the whole batch that a replayed one is part of. */
-uint32_t headroom_rows(const struct batchd_loader *l, const struct batchd_batch *b);
+uint32_t headroom_rows(struct batchd_loader *l, const struct batchd_batch *b);
 /* The daemon says how many replays it grants. */
 void headroom_hear(struct batchd_loader *l, const Batchd__Wire__Replay *m);
 /* The trainer begins another epoch, or elsewhere. */

@@ -105,7 +105,7 @@ INLINE __m256i levels_of(__m256i max, __m256 saturation, __m256i height)
 	return _mm256_or_si256(max, _mm256_or_si256(_mm256_slli_epi32(middle, 8), _mm256_slli_epi32(low, 16)));
 }
 
-#define PICK(r, g, b) (0x80 << 24 | (b) << 16 | (g) << 8 | (r))
+#define PICK(r, g, b) (int)(0x80u << 24 | (b) << 16 | (g) << 8 | (r))
 
 /* Puts the three values where the sixth has them, and writes 24 bytes. */
 INLINE void write_levels(__m256i levels, __m256i sixth, uint8_t *p)

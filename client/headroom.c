@@ -118,11 +118,28 @@ static void finish(struct batchd_loader *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
+/* The daemon begins a run only behind the end of the one before, of which a trainer may not have heard that made no
+ * replay in it. Returns whether the trainer's part in that one is over. */
+static bool leave_run_before(struct batchd_loader *l, uint64_t run)
+{
+	struct headroom *h = &l->headroom;
+
+	if (h->phase == HEADROOM_NONE)
+		return true;
+	if (h->run == run || h->n_given)
+		return false;
+	pthread_mutex_lock(&l->lock);
+	headroom_let_go(l);
+	*h = (struct headroom){ .told_run = h->told_run, .upto = h->upto, .ended = h->ended };
+	pthread_mutex_unlock(&l->lock);
+	return true;
+}
+
 void headroom_begin(struct batchd_loader *l, const struct ready *b)
 {
 	struct headroom *h = &l->headroom;
 
-	if (h->phase != HEADROOM_NONE || !headroom_is_allowed(&l->options))
+	if (!headroom_is_allowed(&l->options) || !leave_run_before(l, b->replay))
 		return;
 	if (h->told_run != b->replay) {
 		h->told_run = b->replay;
@@ -142,7 +159,7 @@ void headroom_hear(struct batchd_loader *l, const Batchd__Wire__Replay *m)
 	struct headroom *h = &l->headroom;
 
 	if (m->replay != h->told_run) {
-		if (h->phase != HEADROOM_NONE)
+		if (!leave_run_before(l, m->replay))
 			return;
 		h->upto = 0;
 		h->ended = false;

@@ -289,7 +289,12 @@ void headroom_on_stepped(struct session *s, const Batchd__Wire__Stepped *m)
 {
 	struct engine *e = s->engine;
 	uint64_t run = s->headroom.part;
-	if (!run || m->replay != run || s->headroom.done)
+	if (m->replay != run || s->headroom.done) {
+		if (!m->done) /* a run that ended while the trainer was elsewhere: it must not wait for a grant */
+			tell(s, m->replay, 0, true);
+		return;
+	}
+	if (!run)
 		return;
 	s->headroom.begun = true;
 	s->headroom.told = (struct headroom_figures){ .n_before = m->n_before,

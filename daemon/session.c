@@ -560,8 +560,8 @@ static bool session_identify(struct session *s)
 
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
-	if (s->state != SESSION_GREETED || s->producer) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
+	if (s->state != SESSION_GREETED || s->producer || s->headroom.run) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, from a producer, or behind Headroom");
 		return;
 	}
 	if (!session_identify(s))
@@ -792,8 +792,8 @@ static void session_on_close(struct session *s)
 static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
 {
 	struct refusal why;
-	if (s->producer || s->state != SESSION_GREETED)
-		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
+	if (s->producer || s->state != SESSION_GREETED || s->headroom.run)
+		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, from a trainer, or behind Headroom");
 	else if (session_identify(s))
 		session_note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
 }

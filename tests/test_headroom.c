@@ -37,12 +37,14 @@ static void tell(const struct client *c, uint64_t replay, uint32_t n_steps, bool
 	SEND(c->fd, STEPPED, stepped, &s);
 }
 
-static Batchd__Wire__Replay next_replay(const struct client *c)
+/* Gives back the batches that come before it. */
+static Batchd__Wire__Replay next_replay(struct client *c)
 {
-	const Batchd__Wire__ServerMessage *m;
-	do
+	const Batchd__Wire__ServerMessage *m = receive(c->fd, NULL);
+	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH) {
+		release(c, m->batch->slot, m->batch->generation);
 		m = receive(c->fd, NULL);
-	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
+	}
 	ck_assert_ptr_nonnull(m);
 	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_REPLAY);
 	return *m->replay;
@@ -109,7 +111,9 @@ START_TEST(test_a_trainer_that_lies_about_its_steps_is_granted_no_more)
 	int fd = ask("job", 1, 40);
 	settle();
 	Batchd__Wire__Batch b = marked(&c);
-	tell(&c, b.replay + 1, 0, false); /* another measurement's: no answer */
+	tell(&c, b.replay + 1, 0, false); /* another measurement's, which has ended */
+	Batchd__Wire__Replay other = next_replay(&c);
+	ck_assert(other.end && other.replay == b.replay + 1 && other.upto == 0);
 	tell(&c, b.replay, UINT32_MAX, false);
 	ck_assert_uint_eq(next_replay(&c).upto, 40);
 	for (int i = 0; i < 1000; i++)
@@ -157,6 +161,54 @@ START_TEST(test_requests_that_are_refused)
 	ck_assert_int_eq(last_words(yes.fd), CODE(PROTOCOL));
 	hang_up(&no);
 	hang_up(&yes);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_client_that_asked_cannot_become_a_trainer)
+{
+	/* Another measurement, of its own job, would take the place of the one that it asked for; the trainers of that
+	 * would wait for replays for ever. */
+	start_daemon();
+	struct client c = trainer("job", true);
+	int fd = ask("job", 1, 80);
+	settle();
+	Batchd__Wire__Batch b = marked(&c);
+	tell(&c, b.replay, 0, false);
+	ck_assert(!next_replay(&c).end);
+	Batchd__Wire__Open o = usual_open();
+	o.job = (char *)"another";
+	o.headroom = true;
+	SEND(fd, OPEN, open, &o);
+	ck_assert_int_eq(last_words(fd), CODE(PROTOCOL));
+	ck_assert(next_replay(&c).end);
+	close(fd);
+	hang_up(&c);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_trainer_is_told_of_a_run_that_ended_while_it_was_elsewhere)
+{
+	/* It times steps, moves back to where nothing is marked, and the client that asked goes. Its report asks for
+	 * replays, and must be answered. */
+	start_daemon();
+	struct client c = trainer("job", true);
+	Batchd__Wire__Batch b = next_batch(&c);
+	release(&c, b.slot, b.generation);
+	b = next_batch(&c);
+	release(&c, b.slot, b.generation);
+	int fd = ask("job", 1, 80);
+	settle();
+	uint64_t run = marked(&c).replay;
+	seek_to(&c, 0, 0);
+	settle();
+	close(fd);
+	settle();
+	tell(&c, run, 0, false);
+	Batchd__Wire__Replay r = next_replay(&c);
+	ck_assert(r.end && r.upto == 0 && r.replay == run);
+	hang_up(&c);
 	stop_daemon();
 }
 END_TEST
@@ -221,6 +273,8 @@ int main(void)
 	tcase_add_test(t, test_replays_are_granted_in_parts_and_end_with_the_client_that_asked);
 	tcase_add_test(t, test_a_trainer_that_lies_about_its_steps_is_granted_no_more);
 	tcase_add_test(t, test_requests_that_are_refused);
+	tcase_add_test(t, test_a_client_that_asked_cannot_become_a_trainer);
+	tcase_add_test(t, test_a_trainer_is_told_of_a_run_that_ended_while_it_was_elsewhere);
 	tcase_add_test(t, test_clients_come_and_go_in_any_order);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -212,6 +212,33 @@ START_TEST(test_a_pack_keeps_to_its_limit)
 END_TEST
 
 /* Decodes the rectangle with a reader's own means; the caller frees *index. */
+START_TEST(test_a_pack_takes_no_memory_for_what_lies_behind_the_picture)
+{
+	/* The limit is some times the data's size, which may be a hundred megabytes of something else. */
+	struct jpeg_recipe recipe = { .width = 64,
+				      .height = 64,
+				      .n_components = 3,
+				      .h = 1,
+				      .v = 1,
+				      .quality = 90,
+				      .noise = 255,
+				      .progressive = true };
+	struct picture p = picture_make(&recipe, 3);
+	struct scan *s = scan_create();
+	uint8_t *rgb = malloc((size_t)p.width * p.height * 3);
+	struct scratch to = { 0 };
+
+	ck_assert_int_eq(decode_scans(s, &p, true, (struct region_px){ 0, 0, 64, 64 }, rgb), 0);
+	ck_assert_uint_gt(scan_pack(s, 1, (size_t)300 << 20, &to), 0);
+	ck_assert_uint_lt(to.size_bytes, 3 * 64 * 64 * 4);
+	ck_assert_uint_gt(scan_pack(s, 1, (size_t)3 << 30, &to), 0);
+	scratch_finish(&to);
+	scan_destroy(s);
+	free(rgb);
+	picture_free(&p);
+}
+END_TEST
+
 static void decode_once(struct decoder *d, const struct picture *p, struct region_px want, const void *known,
 			size_t n_known, bool large, void **index, size_t *n_index)
 {
@@ -279,6 +306,7 @@ int main(void)
 	tcase_add_test(tc, test_a_pack_gives_libjpegs_pixels);
 	tcase_add_test(tc, test_a_forged_pack_reads_nothing_outside);
 	tcase_add_test(tc, test_a_pack_keeps_to_its_limit);
+	tcase_add_test(tc, test_a_pack_takes_no_memory_for_what_lies_behind_the_picture);
 	tcase_add_test(tc, test_an_index_grows_once_and_then_suffices);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);

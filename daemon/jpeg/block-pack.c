@@ -62,6 +62,16 @@ static uint8_t *pack_line(uint8_t *to, const uint8_t *limit, const struct progre
 	return to;
 }
 
+/* More than the blocks of the decoded rows can take. */
+static size_t most_block_bytes(const struct progressive_frame *f)
+{
+	size_t n = 1;
+
+	for (uint32_t i = 0; i < f->n_components; i++)
+		n += (size_t)f->n_rows * f->component[i].v * f->component[i].stride;
+	return n * MAX_BLOCK_BYTES;
+}
+
 static uint32_t lines_of(const struct progressive_frame *f)
 {
 	uint32_t n = 0;
@@ -77,6 +87,11 @@ size_t block_pack_make(struct scratch *to, const struct progressive *p, uint64_t
 	const uint32_t n_lines = lines_of(f);
 	const size_t head = sizeof(struct block_pack) + ((size_t)f->n_rows * n_lines + 1) * sizeof(uint32_t);
 
+	const size_t most = head + most_block_bytes(f) + BLOCK_PACK_PAD_BYTES;
+
+	/* Data may have anything behind the picture, for which no memory is taken. */
+	if (limit_bytes > most)
+		limit_bytes = most;
 	if (limit_bytes > INT32_MAX || head + BLOCK_PACK_PAD_BYTES > limit_bytes || n_lines > BLOCK_PACK_MAX_LINES)
 		return 0;
 	uint8_t *start = scratch_reserve(to, limit_bytes);

@@ -344,7 +344,7 @@ static void on_interrupt(int number)
 /* Ctrl-C ends the recording, which is then written; a second one ends the program. */
 static int trace_record(struct trace *t)
 {
-	struct sigaction interrupt = { .sa_handler = on_interrupt }, before;
+	struct sigaction interrupt = { .sa_handler = on_interrupt, .sa_flags = SA_RESETHAND }, before;
 	char err[1024] = "";
 	void *memory;
 	size_t n;

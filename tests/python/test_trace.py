@@ -242,3 +242,27 @@ def test_ctrl_c_ends_it_early(build, daemon, samples, tmp_path):
     began = time.monotonic()
     assert by_phase(recording.end())["X", "rows"]
     assert time.monotonic() - began < 60
+
+
+def test_a_second_ctrl_c_ends_the_program(build, daemon, tmp_path):
+    daemon.process.send_signal(signal.SIGSTOP)  # it answers nothing
+    try:
+        with subprocess.Popen(
+            [build / "batchctl", "trace", "--time", "20s", "--out", tmp_path / "trace.json"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as asks:
+            catches = f"{1 << signal.SIGINT - 1:016x}"
+            until("it catches Ctrl-C", lambda: f"SigCgt:\t{catches}" in status(asks.pid), 5)
+            asks.send_signal(signal.SIGINT)
+            until("it has heard", lambda: f"SigCgt:\t{catches}" not in status(asks.pid), 5)
+            asks.send_signal(signal.SIGINT)
+            assert asks.wait(10) == -signal.SIGINT
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+
+
+def status(pid):
+    with open(f"/proc/{pid}/status") as f:
+        return f.read()

@@ -56,6 +56,9 @@ struct op_type {
 	/* OP_NUMBERS: the work on a finished row. */
 	void (*finish)(const struct op *op, const struct op_choice *choice, struct op_run *run, const struct convert *f,
 		       void *row);
+	/* OP_NUMBERS: makes *mean and *std, which undo the ops before it on a channel's numbers (number * *std + *mean), undo
+	 * this op as well. Without it there is nothing to undo. */
+	void (*undo)(const struct op *op, uint32_t channel, double *mean, double *std);
 	/* OP_NUMBERS: 0 if finish works on bytes as well (f->type is CONVERT_UINT8), otherwise -EINVAL with err->text. */
 	int (*check_bytes)(const struct op *op, const struct convert *f, struct pipeline_error *err);
 	/* What stands for this type, with the same arguments, where it works on numbers: a pixel op behind ToTensor; an op

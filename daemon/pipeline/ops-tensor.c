@@ -171,6 +171,14 @@ static void finish_normalize(const struct op *op, const struct op_choice *choice
 		}
 }
 
+static void undo_normalize(const struct op *op, uint32_t channel, double *mean, double *std)
+{
+	const struct normalize *x = op->args;
+
+	*mean += x->mean[channel] * *std;
+	*std *= x->std[channel];
+}
+
 static int late_check_bytes(const struct op *op, const struct convert *f, struct pipeline_error *err)
 {
 	(void)f;
@@ -187,6 +195,7 @@ static const struct op_type late_normalize = { .name = "Normalize",
 					       .write = write_normalize,
 					       .follow = follow_late,
 					       .finish = finish_normalize,
+					       .undo = undo_normalize,
 					       .check_bytes = late_check_bytes };
 
 const struct op_type tensor_ops[] = {

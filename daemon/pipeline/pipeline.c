@@ -219,9 +219,19 @@ bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
 	return true;
 }
 
-static uint8_t pipeline_pixel_of(const struct convert *f, uint32_t channel, float number)
+/* The mean and std that undo every Normalize of a channel: the conversion's, and those that are passes of their own. */
+static void normalized_by(const struct pipeline *p, uint32_t channel, double *mean, double *std)
 {
-	double v = ((double)number * (double)f->std[channel] + (double)f->mean[channel]) * 255.0;
+	*mean = (double)p->finish.mean[channel];
+	*std = (double)p->finish.std[channel];
+	for (unsigned i = p->spec.n_pixel_ops; i < p->spec.n_ops; i++)
+		if (p->spec.ops[i].type->undo)
+			p->spec.ops[i].type->undo(&p->spec.ops[i], channel, mean, std);
+}
+
+static uint8_t pixel_of_number(double number, double mean, double std)
+{
+	double v = (number * std + mean) * 255.0;
 
 	return (uint8_t)lrint(v < 0.0 ? 0.0 : v > 255.0 ? 255.0 : v);
 }
@@ -260,18 +270,22 @@ void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb)
 	const struct convert *f = &p->finish;
 	const uint8_t *bytes = row;
 	const float *numbers = row;
+	double mean[3], std[3];
 
 	if (f->pixel != PIXEL_RGB) {
 		picture_of_numbers(p, row, rgb);
 		return;
 	}
+	for (uint32_t c = 0; c < f->n_channels; c++)
+		normalized_by(p, c, &mean[c], &std[c]);
 	for (size_t i = 0; i < (size_t)f->width * f->height; i++) {
 		for (uint32_t c = 0; c < 3; c++) {
 			uint32_t channel = c % f->n_channels;
 			size_t at = i * f->n_channels + channel;
 
-			rgb[i * 3 + c] =
-				p->dtype == DTYPE_UINT8 ? bytes[at] : pipeline_pixel_of(f, channel, numbers[at]);
+			rgb[i * 3 + c] = p->dtype == DTYPE_UINT8
+						 ? bytes[at]
+						 : pixel_of_number((double)numbers[at], mean[channel], std[channel]);
 		}
 	}
 }

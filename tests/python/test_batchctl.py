@@ -411,6 +411,29 @@ def test_preview_shows_containers_policies_and_erased_boxes(batchctl, samples, t
     assert r.returncode == 0 and red.tobytes() == green.tobytes() == blue.tobytes()
 
 
+def test_preview_turns_a_late_normalize_back(batchctl, samples, tmp_path):
+    """Normalize may stand behind an op that changes numbers, and twice: pixels stay what they are, and a box is black
+    where it was erased before Normalize."""
+    crop = [["Resize", [64, 64]], "ToTensor"]
+    first, second = ["Normalize", [0.5, 0.4, 0.3], [0.2, 0.1, 0.3]], ["Normalize", [0.1, -0.2, 0.3], [2, 0.5, 1.5]]
+    erased = ["RandomErasing", {"p": 1, "scale": [0.2, 0.3], "value": 0}]
+    noise = ["GaussianNoise", {"sigma": 0, "clip": False}]
+    spared = ["RandomErasing", {"p": 0}]
+
+    def cells(*ops):
+        out = tmp_path / "sheet.png"
+        r = batchctl("preview", samples, "--out", out, "--transform", json.dumps([*crop, *ops]), "--indices", "5,90")
+        assert r.returncode == 0 and r.stderr == "", r.stderr
+        sheet = Image.open(out).convert("RGB")
+        return [cell(sheet, i, 2, 64, 64).tobytes() for i in range(2)]
+
+    plain = cells()
+    assert cells(noise, first) == plain
+    assert cells(spared, first) == plain
+    assert cells(first, noise, second) == plain
+    assert cells(erased, first, noise, second) == cells(erased) != plain
+
+
 def test_preview_puts_the_reason_where_a_picture_is_missing(batchctl, samples, tmp_path):
     """A bad file does not stop the sheet; its cell is a grey field with text, and stderr names the file."""
     folder = tmp_path / "d" / "Wörter, die länger sind als jedes Bild breit sein kann \u4e2d\u6587"

@@ -220,3 +220,55 @@ def test_lightlys_own_transforms(daemon, samples):
         views, _ = next(iter(batchd.DataLoader(f"imagefolder:{samples}", 4, transform=made, arrays="torch")))
         theirs = made(Image.new("RGB", (300, 300)))
         assert [tuple(v.shape[1:]) for v in views] == [tuple(t.shape) for t in theirs]
+
+
+class Preset:
+    """As torchvision's references keep their presets (references/classification/presets.py)."""
+
+    def __init__(self, *steps):
+        self.transforms = tv.Compose(steps)
+
+    def __call__(self, img):
+        return self.transforms(img)
+
+
+class WithTarget(Preset):
+    """As its references for detection call them."""
+
+    def __call__(self, img, target):
+        return self.transforms(img, target)
+
+
+class Twice(Preset):
+    def __call__(self, img):
+        return self.transforms(self.transforms(img))
+
+
+class Otherwise(Preset):
+    def __call__(self, img):
+        return self.transforms(img) * 2
+
+
+def test_a_preset_of_torchvisions_references_is_its_pipeline(daemon, photos):
+    """ClassificationPresetEval, pixel by pixel what it makes itself; ClassificationPresetTrain, op by op. What looks like
+    one and does more is refused."""
+    floats = [tv.PILToTensor(), tv.ConvertImageDtype(torch.float), NUMBERS[1]]
+    preset = Preset(tv.Resize(40), tv.CenterCrop(32), *floats)
+    steps = [
+        tv.RandomResizedCrop(32),
+        tv.RandomHorizontalFlip(),
+        tv.TrivialAugmentWide(),
+        *floats,
+        tv.RandomErasing(0.1),
+    ]
+    assert _transform.text(Preset(*steps)) == _transform.text(tv.Compose(steps))
+    paths = sorted(p for p in photos.rglob("*.jp*g"))[:4]
+    seen = 0
+    for images, _ in batchd.DataLoader(f"imagefolder:{photos}", 4, transform=preset, arrays="torch"):
+        for made, path in zip(images, paths[: 4 - seen]):
+            assert torch.equal(made, preset(Image.open(path).convert("RGB")))
+            seen += 1
+    assert seen == 4
+    for kind in (WithTarget, Twice, Otherwise):
+        with pytest.raises(TypeError, match="is Python"):
+            _transform.text(kind(tv.Resize(32)))

@@ -7,28 +7,23 @@ of Python's or numpy's generator. The generators' states are put back."""
 
 import contextlib
 import copy
-import dis
-import inspect
 import random
 import sys
 
 import numpy
 
 _SEEDS = range(12)
-# In names of instructions: more than a call with the arguments as they came.
-_MORE = (
-    "BINARY",
-    "UNARY",
-    "COMPARE",
-    "JUMP",
-    "FOR",
-    "IMPORT",
-    "STORE_ATTR",
-    "SUBSCR",
-    "SLICE",
-    "BUILD_LIST",
-    "BUILD_TUPLE",
-)
+
+
+class _Calls:
+    """What a class does that calls its only attribute and nothing else, in two spellings."""
+
+    def at_once(self, image):
+        return self.pipeline(image)
+
+    def by_a_name(self, image):
+        made = self.pipeline(image)
+        return made
 
 
 class _Draws:
@@ -178,12 +173,19 @@ _KINDS = [
 ]
 
 
-def _wraps(entry):
-    """An object that calls its only attribute, a pipeline, and does nothing else (lightly's DINOViewTransform)."""
-    code = getattr(inspect.getattr_static(type(entry), "__call__", None), "__code__", None)
-    if code is None or code.co_names != ("transform",) or code.co_freevars or code.co_argcount > 2:
+def _wraps(entry, attribute):
+    """An object that calls its only attribute, a pipeline, and does nothing else (lightly's DINOViewTransform, the presets
+    of torchvision's references)."""
+    code = getattr(type(entry).__call__, "__code__", None) if callable(entry) else None
+    if (
+        code is None
+        or code.co_names != (attribute,)
+        or code.co_argcount != 2
+        or code.co_kwonlyargcount
+        or code.co_freevars
+    ):
         return False
-    return not any(word in step.opname for step in dis.get_instructions(code) for word in _MORE)
+    return code.co_code in (_Calls.at_once.__code__.co_code, _Calls.by_a_name.__code__.co_code)
 
 
 def ops(entry, read):
@@ -191,8 +193,8 @@ def ops(entry, read):
     attributes = set(getattr(entry, "__dict__", ()))
     if isinstance(entry, type) or not hasattr(type(entry), "__dict__") or type(entry).__module__ == "builtins":
         return None
-    if attributes == {"transform"} and _wraps(entry):
-        return read([entry.transform])
+    if len(attributes) == 1 and (attribute := next(iter(attributes))) and _wraps(entry, attribute):
+        return read([getattr(entry, attribute)])
     for names, chance, model, words in _KINDS:
         if attributes == names and _is(entry, model, chance):
             made = words(entry, read)

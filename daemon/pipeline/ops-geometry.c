@@ -359,7 +359,7 @@ static int read_resized_crop(struct arguments *a, struct op *op)
 	x->ratio[0] = 3.0 / 4.0;
 	x->ratio[1] = 4.0 / 3.0;
 	if (rc == 0)
-		rc = argument_range(a, 1, 0, 1, x->scale);
+		rc = argument_range(a, 1, 0, 1e3, x->scale);
 	if (rc == 0)
 		rc = argument_range(a, 2, 1e-3, 1e3, x->ratio);
 	for (int i = 0; i < 2; i++) /* of float32, as torch.log(torch.tensor(ratio)) */

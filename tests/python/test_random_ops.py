@@ -89,6 +89,7 @@ def torch_resized_crop(width, height, scale, ratio):
         ((500, 375), (0.08, 1.0), (3 / 4, 4 / 3)),
         ((375, 500), (0.2, 0.9), (0.5, 2.0)),
         ((64, 300), (0.08, 1.0), (3 / 4, 4 / 3)),  # rarely fits in ten attempts
+        ((500, 375), (0.8, 1.25), (3 / 4, 4 / 3)),  # areas above the image's never fit
     ],
 )
 def test_resized_crop_is_distributed_as_torchs(build, size, scale, ratio):

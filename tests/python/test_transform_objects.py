@@ -207,6 +207,20 @@ def test_timms_erasing_and_crop_by_similar_classes():
     assert ops(crop)[0][1]["interpolation"] == "random"
 
 
+def test_frames_of_timm_0_9_2(daemon, samples):
+    """Its ResizeKeepRatio draws nothing and its CenterCropOrPad has one padding, so their objects lack the attributes that
+    say so in later versions: crop_mode="border" of create_transform."""
+    bicubic = v2.InterpolationMode.BICUBIC
+    size = {"size": (32, 40), "fill": [1, 2, 3]}
+    resize = fake("ResizeKeepRatio", "timm.data.transforms", **size, longest=1.0, interpolation=bicubic)
+    frame = fake("CenterCropOrPad", "timm.data.transforms", **size)
+    assert ops([resize, frame]) == [
+        ["ResizeKeepRatio", {"size": [32, 40], "longest": 1.0, "interpolation": "bicubic"}],
+        ["CenterCropOrPad", {"size": [32, 40], "fill": [1, 2, 3], "padding_mode": "constant"}],
+    ]
+    assert accepted(samples, [resize, frame], dtype="uint8").shape == (4, 3, 32, 40)
+
+
 # ---- OpenCLIP ----
 
 

@@ -205,7 +205,8 @@ def _resized_crop(entry):
 
 def _in_frame(entry):
     """CenterCropOrPad, RandomCropOrPad."""
-    given = {"size": list(entry.size), "fill": _fill(entry.fill), "padding_mode": entry.padding_mode}
+    mode = getattr(entry, "padding_mode", "constant")  # timm 0.9.2 has no other
+    given = {"size": list(entry.size), "fill": _fill(entry.fill), "padding_mode": mode}
     return [[type(entry).__name__, given]]
 
 
@@ -219,7 +220,8 @@ def _random_pad(entry):
 
 def _keep_ratio(entry):
     given = {"size": list(entry.size), "longest": entry.longest, "interpolation": _filter(entry.interpolation)}
-    if not (entry.random_scale_prob or entry.random_aspect_prob or given["interpolation"] == "random"):
+    drawn = getattr(entry, "random_scale_prob", 0) or getattr(entry, "random_aspect_prob", 0)  # timm 0.9.2 has neither
+    if not drawn and given["interpolation"] != "random":
         return [["ResizeKeepRatio", given]]
     for name in ("scale_prob", "scale_range", "scale_area", "aspect_prob", "aspect_range"):
         value = getattr(entry, f"random_{name}")

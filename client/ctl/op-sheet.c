@@ -37,6 +37,18 @@ static const struct sweep {
 	{ "ElasticTransform", "alpha", { 10, 25, 50, 100, 200, 400 }, false, NULL },
 	{ "RandomErasing", "scale", { 0.02, 0.05, 0.1, 0.2, 0.33, 0.5 }, true, "{\"p\": 1}" },
 	{ "RandomZoomOut", "side_range", { 1, 1.25, 1.5, 2, 3, 4 }, true, "{\"p\": 1}" },
+	{ "RandomShortestSize", "min_size", { 40, 80, 120, 160, 240, 320 }, false, NULL },
+	{ "ScaleJitter", "scale_range", { 0.25, 0.5, 0.75, 1, 1.5, 2 }, true, "{\"target_size\": [160, 160]}" },
+	{ "ResizeKeepRatio", "size", { 40, 80, 120, 160, 240, 320 }, false, NULL },
+	{ "RandomResizeKeepRatio",
+	  "random_scale_range",
+	  { 0.5, 0.75, 1, 1.25, 1.5, 2 },
+	  true,
+	  "{\"size\": 160, \"random_scale_prob\": 1}" },
+	{ "CenterCropOrPad", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL },
+	{ "RandomCropOrPad", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL },
+	{ "RandomPad", "input_size", { 160, 180, 200, 240, 280, 320 }, false, NULL },
+	{ "TrimBorder", "border_size", { 2, 5, 10, 20, 40, 60 }, false, NULL },
 };
 
 static const struct sweep *sweep_of(const char *op)
@@ -101,7 +113,10 @@ static int add_op(struct op_sheet *s, json_t *op, struct pipeline_error *err)
 
 	if (r == -EINVAL && add_column(s, json_incref(op), true, &behind) == 0)
 		r = 0;
-	if (r == -EINVAL)
+	if (r == -EINVAL && strncmp(err->text, "op 3 ", 5) == 0) /* the sheet's crop found numbers */
+		snprintf(err->text, sizeof(err->text),
+			 "--op: it makes numbers of the same look as the pixels: there is nothing to see");
+	else if (r == -EINVAL)
 		name_option(err);
 	json_decref(op);
 	return r;

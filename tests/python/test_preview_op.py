@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from test_batchctl import cell
+from vision import import_torchvision
 
 torch = pytest.importorskip("torch")
 PX, COLUMNS = 160, 7
+
+
+def in_middle(image):
+    """Cut to the cell, or with black around."""
+    return import_torchvision().transforms.CenterCrop(PX)(image)
+
+
+def resized(image, px):
+    return in_middle(image.resize((int(px), int(px)), Image.Resampling.BILINEAR))
 
 
 def sheet(batchctl, samples, tmp_path, op, *more):
@@ -29,6 +39,14 @@ SWEEPS = {
     "Posterize": ((8, 5, 4, 3, 2, 1), ImageOps.posterize),
     "Solarize": ((256, 205, 154, 102, 51, 0), ImageOps.solarize),
     "Contrast": ((0, 0.25, 0.5, 1, 1.5, 1.9), lambda i, f: ImageEnhance.Contrast(i).enhance(f)),
+    "TrimBorder": ((2, 5, 10, 20, 40, 60), lambda i, n: in_middle(i.crop((n, n, PX - n, PX - n)))),
+    "CenterCropOrPad": (
+        (40, 80, 120, 160, 200, 240),
+        lambda i, n: in_middle(import_torchvision().transforms.CenterCrop(n)(i)),
+    ),
+    "ResizeKeepRatio": ((40, 80, 120, 160, 240, 320), resized),
+    "RandomShortestSize": ((40, 80, 120, 160, 240, 320), resized),
+    "ScaleJitter": ((0.25, 0.5, 0.75, 1, 1.5, 2), lambda i, r: resized(i, PX * r)),
     "PillowGaussianBlur": ((0.1, 0.5, 1, 2, 4, 8), lambda i, r: i.filter(ImageFilter.GaussianBlur(r))),
 }
 
@@ -60,7 +78,19 @@ def test_policies_grow_and_ops_without_magnitude_are_drawn(batchctl, samples, tm
 
 @pytest.mark.parametrize(
     "op",
-    ['["Posterize", 3]', "RandomErasing", "RandomRotation", "RandomZoomOut", '["RandomResizedCrop", 64]', "Resize"],
+    [
+        '["Posterize", 3]',
+        "RandomErasing",
+        "RandomRotation",
+        "RandomZoomOut",
+        '["RandomResizedCrop", 64]',
+        "Resize",
+        "RandomPad",
+        "RandomCropOrPad",
+        "RandomResizeKeepRatio",
+        "GaussianNoise",
+        "ElasticTransform",
+    ],
 )
 def test_ops_on_numbers_of_other_sizes_and_in_json(batchctl, samples, tmp_path, op):
     """Each is shown, or refused as in a pipeline, by name."""
@@ -79,6 +109,7 @@ def test_ops_on_numbers_of_other_sizes_and_in_json(batchctl, samples, tmp_path, 
         (["--op", "Posteriz"], "--op 'Posteriz' is not known; did you mean 'Posterize'"),
         (["--op", '["RandomApply", ["NoSuchOp"]]'], "--op: op 1 'NoSuchOp' is not known"),
         (["--op", '["Posterize"'], "--op: .*expected a name, or an op in JSON"),
+        (["--op", "ToTensor"], "--op: .*nothing to see"),
         (["--op", "Invert", "--transform", "val224"], "leave --transform out"),
         (["--op", "Invert", "--columns", "3"], "leave --columns out"),
         (["--op", "Invert\udcff"], "no UTF-8"),

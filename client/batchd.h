@@ -202,7 +202,8 @@ struct batchd_options {
 	uint64_t epoch_rows;
 	/* How rows of a batch are mixed; see "Mixing" below. NULL: not at all. It is this trainer's own: other trainers
 	 * of the job may mix otherwise or not. Images with a dtype of floats then arrive as uint8 NHWC (stored_dtype,
-	 * stored_layout), and batchd_finish or batchd_cuda_finish makes dtype and layout of them. With dtype uint8
+	 * stored_layout), and batchd_finish or batchd_cuda_finish makes dtype and layout of them; as floats where
+	 * other trainers of the job want these, or where an op behind ToTensor writes numbers. With dtype uint8
 	 * nothing is mixed here: batchd_mix_table has the table for code of the trainer's own. */
 	const char *mix;
 	/* 1: `batchctl headroom` may measure this trainer with replays: batchd_next then returns some of the last batches
@@ -246,7 +247,8 @@ struct batchd_info {
 	const char *socket, *job, *daemon_version;
 	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above, except
 	 * for images on a GPU or with option mix: these are uint8 NHWC until batchd_cuda_finish or batchd_finish has
-	 * made dtype, layout and shape of them. */
+	 * made dtype, layout and shape of them. They are floats where an op behind ToTensor writes numbers that no pixel
+	 * has. */
 	enum batchd_dtype stored_dtype;
 	enum batchd_layout stored_layout;
 	uint32_t stored_shape[8];
@@ -475,6 +477,10 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
  *
  * Each step may have p, its weight in the choice (default 1). What is drawn depends on the seed, the epoch and the
  * batch's place in the epoch (base, step, rank and sizes) only, so it is the same again after a resume.
+ *
+ * Every view of an image is mixed: all views of a row have one partner, one weight and one box. Views of different sizes
+ * go with blends only: a step that can cut a box is refused for them. batchd_finish makes the first view,
+ * batchd_finish_field each one.
  *
  *     o.mix = "targets:classes=1000;mixup:alpha=0.2;cutmix:alpha=1";
  *     ...

@@ -140,6 +140,16 @@ static int list_table_take_columns(struct list_table *t, struct list_field *f, c
 	return f->n ? 0 : refuse(t, "a field without columns");
 }
 
+static bool has_label(const struct list_table *t)
+{
+	for (unsigned k = 0; k < t->n_fields; k++) {
+		if (!strcmp(t->list[k].name, "label")) {
+			return true;
+		}
+	}
+	return t->label_cell < t->n_cells;
+}
+
 static int take_field(struct list_table *t, const char *item, size_t n)
 {
 	const char *equals = memchr(item, '=', n);
@@ -151,6 +161,9 @@ static int take_field(struct list_table *t, const char *item, size_t n)
 		return refuse(t, "fields '%.80s': expected NAME=COLUMN[;COLUMN]...,NAME=...", t->fields);
 	}
 	memcpy(f.name, item, n_name);
+	if (!strcmp(f.name, "label") && has_label(t)) {
+		return refuse(t, "field 'label' is there twice");
+	}
 	r = list_table_take_columns(t, &f, equals + 1, n - n_name - 1);
 	if (r < 0) {
 		return r;

@@ -30,6 +30,7 @@ struct tree {
 	unsigned any_mount;   /* DIR_ANY_MOUNT: mount points are crossed, also those that appear later */
 	char *values;         /* the columns' block; NULL: none */
 	struct columns columns;
+	unsigned n_own;      /* fields before the columns: image and, unless a column has this name, label */
 	atomic_int *dir_fds; /* of each folder: pack_dir, or 0 while there is none. Set once */
 };
 
@@ -213,16 +214,14 @@ static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how
 	return r;
 }
 
-enum { N_IMAGE_FIELDS = 2 }; /* of every tree: image and label; columns follow */
-
 static void tree_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
 {
 	const struct tree *t = (const struct tree *)ds;
 
-	if (field < N_IMAGE_FIELDS) {
+	if (field < t->n_own) {
 		field_value_set_scalar(out, manifest_label(&t->index, index));
 	} else {
-		out->bytes = columns_value(&t->columns, field - N_IMAGE_FIELDS, index, &out->n_bytes);
+		out->bytes = columns_value(&t->columns, field - t->n_own, index, &out->n_bytes);
 	}
 }
 
@@ -382,6 +381,7 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 		dataset_destroy(&t->base);
 		return r;
 	}
+	t->n_own = t->base.n_fields;
 	*out = &t->base;
 	return 0;
 }
@@ -408,6 +408,10 @@ int tree_add_columns(struct dataset *ds, struct columns_builder *columns, struct
 	t->base.memory_bytes += n_bytes;
 	t->base.id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.id);
 	t->base.content_id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.content_id);
+	if (columns_find(&t->columns, "label") >= 0) {
+		ds->n_fields = t->n_own = 1; /* the image alone */
+		ds->label = 0;
+	}
 	return column_fields_add(ds, &t->columns, err);
 }
 

@@ -52,7 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (t && size) {
 		t->separator = *data & 1 ? ',' : '\t';
-		t->fields = *data & 2 ? "image=path,label=a,text=b,pair=a;c" : NULL;
+		t->fields = *data & 4   ? "label=a;c,image=path,text=b"
+			    : *data & 2 ? "image=path,label=a,text=b,pair=a;c"
+					: NULL;
 		t->builder = &b;
 		if (take_lines(t, (const char *)data + 1, size - 1) == 0) {
 			use(t, b.n_files);

@@ -96,6 +96,10 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
         ("a.jpg,1\nb.jpg,2\n", "", ":1: no column path, file, filename or image in the first line"),
         ("p" * 20 + ("," * 5000) + "\n", "", ":1: more than 4096 columns"),
         ("path,x\na.jpg,1\n", "#x=x,x=x", "twice"),
+        ("path,x,y\na.jpg,1,2\n", "#label=x;y,label=x", ":1: field 'label' is there twice"),
+        ("path,x,y\na.jpg,1,2\n", "#label=x,label=x;y", ":1: field 'label' is there twice"),
+        ("path,x,y\na.jpg,1,2\nb.jpg,1,dog\n", "#label=x;y", ":3: label: 'dog' is not as many numbers"),
+        ("path,x,y\na.jpg,cat,2\n", "#label=x;y", ":2: label: 'cat' is not as many numbers"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, text, fields, words):
@@ -130,3 +134,59 @@ def test_batches_have_the_columns_beside_their_pictures(daemon, samples, tmp_pat
         assert labels.tolist() == [classes.index(files[i].parent.name) for i in rows]
         assert texts == [f"row {i}" for i in rows]
         assert pairs.tolist() == [[i / 4, -i] for i in rows]
+
+
+def test_labels_of_several_columns(daemon, samples, tmp_path):
+    """Proves that a label of several columns (multi-hot, a float vector) is the label of a batch, as numpy reads the same
+    table: as a pair, beside other fields whatever their order, on a part of the ranks, and in the caller's memory."""
+    import batchd
+
+    torch = pytest.importorskip("torch")
+    samples = shutil.copytree(samples, tmp_path / "data")
+    files = sorted(p for p in samples.rglob("*.jpg"))[:40]
+    rng = numpy.random.default_rng(3)
+    table = numpy.concatenate([rng.integers(0, 2, (40, 3)), rng.normal(size=(40, 2))], 1)
+    path = samples / "hot.csv"
+    with open(path, "w", newline="") as f:
+        writer = csv.writer(f)
+        writer.writerow(["path", "cat", "dog", "sky", "x", "y"])
+        for p, row in zip(files, table):
+            writer.writerow([p.relative_to(samples), *row])
+    read = numpy.genfromtxt(path, delimiter=",", skip_header=1, usecols=range(1, 6)).astype("float32")
+    options = dict(batch_size=8, shuffle=True, transform="val224")
+
+    seen = []
+    loader = batchd.DataLoader(f"files:{path}#label=sky;cat;dog", **options)
+    assert list(loader.fields) == ["image", "label"] and loader.fields["label"][:2] == ("float32", (3,))
+    for images, labels in loader:
+        rows = loader.last_batch.indices
+        assert labels.dtype == torch.float32 and torch.equal(labels, torch.tensor(read[rows][:, [2, 0, 1]]))
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(40))
+
+    loader = batchd.DataLoader(f"files:{path}#one=cat,label=x;y", fields=("label", "image", "one"), **options)
+    for labels, images, one in loader:
+        rows = loader.last_batch.indices
+        assert torch.equal(labels, torch.tensor(read[rows][:, 3:])) and one.tolist() == read[rows][:, 0].tolist()
+
+    parts = []
+    for rank in range(2):
+        loader = batchd.DataLoader(f"files:{path}#label=x;y", rank=rank, world_size=2, **options)
+        images, labels = torch.empty(8, 3, 224, 224), torch.empty(8, 2)
+        while n := loader.next_into(images, labels):
+            rows = loader.last_batch.indices
+            assert torch.equal(labels[:n], torch.tensor(read[rows][:, 3:]))
+            parts += rows.tolist()
+    assert sorted(parts) == list(range(40))
+
+
+def test_mixing_needs_a_label_that_is_a_number(daemon, samples, tmp_path):
+    """Proves that soft targets of a label with several numbers are refused by name."""
+    import batchd
+
+    samples = shutil.copytree(samples, tmp_path / "data")
+    file = next(samples.rglob("*.jpg"))
+    (samples / "l.csv").write_text(f"path,a,b\n{file.relative_to(samples)},1,0\n")
+    mix = pytest.importorskip("torchvision.transforms.v2").CutMix(alpha=1.0, num_classes=2)
+    with pytest.raises(batchd.Error, match="one whole number"):
+        batchd.DataLoader(f"files:{samples}/l.csv#label=a;b", batch_size=1, transform="val224", mix=mix)

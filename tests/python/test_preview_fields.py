@@ -46,17 +46,19 @@ def test_preview_knows_vectors_numbers_and_texts(batchctl, tmp_path):
         assert said["large"] == {"values": 65}
     for i, said in fields("image=path,hot=x;y"):
         assert said["hot"] == [rows[i][6], rows[i][7]]
+    for i, said in fields("label=x;y"):
+        assert said["label"] == [rows[i][6], rows[i][7]]
 
 
-def test_a_label_of_several_columns_is_refused_and_ends_nothing(batchctl, daemon, tmp_path):
+def test_a_column_that_is_there_twice_is_refused_and_ends_nothing(batchctl, daemon, tmp_path):
     """Proves that a list whose last step of opening fails is freed once: batchctl and the daemon say why and go on."""
     image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     (tmp_path / "list.csv").write_text("path,x,y\na.png,1,2\n")
-    spec = f"files:{tmp_path}/list.csv#image=path,label=x;y"
+    spec = f"files:{tmp_path}/list.csv#image=path,pair=x;y,pair=y"
     done = batchctl("preview", "--quiet", "--out", f"{tmp_path}/out.png", spec)
-    assert done.returncode == 2 and "field 'label' is there twice" in done.stderr
+    assert done.returncode == 2 and "field 'pair' is there twice" in done.stderr
     for _ in range(3):
-        with pytest.raises(batchd.InvalidError, match="field 'label' is there twice"):
+        with pytest.raises(batchd.InvalidError, match="field 'pair' is there twice"):
             batchd.DataLoader(spec, 1)
     loader = batchd.DataLoader(
         f"files:{tmp_path}/list.csv#image=path,hot=x;y", 1, transform=[["CenterCrop", 8], "ToTensor"]

@@ -3,10 +3,11 @@ TensorDataset.
 
     BATCHD_BUILD=build build/venv/bin/python tests/bench/rows.py [ROUNDS]
 
-Rounds alternate, and a ratio is the median of the rounds' own. Rates are of wall time; processor time of this process and
-of the daemon stands beside them, which other load on the machine disturbs less.
+Rounds alternate, and a ratio is the median of the rounds' own. Rates are of wall time; processor time of this process, of
+the daemon and of torch's workers stands beside them, which other load on the machine disturbs less.
 """
 
+import multiprocessing
 import os
 import pathlib
 import statistics
@@ -23,22 +24,23 @@ import torch  # noqa: E402
 
 T, B, TOKENS = 1024, 64, 64 << 20
 ROWS, COLUMNS, ROW_BATCH = 100_000, 256, 128
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_time(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """Of this process, of the daemon `pid` and of torch's workers, in seconds. Clock ticks are too coarse for it."""
+    pids = [pid, *(child.pid for child in multiprocessing.active_children())]
+    threads = [path for one in pids for path in pathlib.Path(f"/proc/{one}/task").glob("*/schedstat")]
+    return time.process_time() + sum(int(path.read_text().split()[0]) for path in threads) * 1e-9
 
 
 def timed(batches, n, pid):
     """(batches a second, processor seconds a batch) of the next n."""
     for _ in range(20):
         next(batches)
-    cpu, start = time.process_time() + processor_time(pid), time.perf_counter()
+    cpu, start = processor_time(pid), time.perf_counter()
     for _ in range(n):
         next(batches)
-    return n / (time.perf_counter() - start), (time.process_time() + processor_time(pid) - cpu) / n
+    return n / (time.perf_counter() - start), (processor_time(pid) - cpu) / n
 
 
 def forever(loader):
@@ -114,11 +116,18 @@ def main():
             )
             x, y = torch.randn(ROWS, COLUMNS), torch.arange(ROWS) % 10
             data = torch.utils.data.TensorDataset(x, y)
+
+            def torchs(workers):
+                more = dict(num_workers=workers, persistent_workers=workers > 0)
+                return forever(torch.utils.data.DataLoader(data, ROW_BATCH, shuffle=True, **more))
+
             report(
                 f"(x, y) in memory: {ROW_BATCH} x {COLUMNS} float32, shuffled",
                 {
                     "batchd": forever(batchd.DataLoader((x, y), ROW_BATCH, shuffle=True, socket=socket)),
-                    "TensorDataset": forever(torch.utils.data.DataLoader(data, ROW_BATCH, shuffle=True)),
+                    "TensorDataset": torchs(0),
+                    "TensorDataset, 1 worker": torchs(1),
+                    "TensorDataset, 2 workers": torchs(2),
                 },
                 rounds,
                 400,

@@ -1,9 +1,13 @@
 /* See preview-fields.h. */
 #include "preview-fields.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "ctl.h"
 
 enum { SHOWN_VALUES = 64 };
 
@@ -89,15 +93,41 @@ static json_t *field_json(const struct field *f, const struct field_value *v)
 	return list;
 }
 
-json_t *preview_fields_json(const struct dataset *ds, uint64_t index)
+/* `own` is the caller's to free: the value's memory where the data set has it in a file. 0 or negative errno with err. */
+static int take_value(struct dataset *ds, uint64_t index, unsigned k, struct field_value *v, void **own,
+		      struct dataset_error *err)
+{
+	const struct field *f = dataset_field(ds, k);
+	void *rows[DATASET_MAX_FIELDS] = { NULL };
+	int r;
+
+	*own = NULL;
+	if (f->kind != FIELD_DENSE || dataset_is_image(ds)) {
+		dataset_value(ds, index, k, v);
+		return 0;
+	}
+	r = field_item_bytes(f, &v->n_bytes);
+	*own = r ? NULL : malloc(v->n_bytes + !v->n_bytes);
+	if (!*own)
+		return dataset_fail_errno(err, r ? -r : ENOMEM, f->name);
+	v->bytes = rows[k] = *own;
+	return dataset_gather(ds, &index, 1, rows, err);
+}
+
+json_t *preview_fields_json(struct dataset *ds, uint64_t index, unsigned first)
 {
 	json_t *all = json_object();
 
-	for (unsigned k = 1; k < dataset_n_fields(ds); k++) {
+	for (unsigned k = first; k < dataset_n_fields(ds); k++) {
+		const struct field *f = dataset_field(ds, k);
+		struct dataset_error err = { .text = "" };
 		struct field_value v;
+		void *own;
+		int r = take_value(ds, index, k, &v, &own, &err);
 
-		dataset_value(ds, index, k, &v);
-		json_object_set_new(all, dataset_field(ds, k)->name, field_json(dataset_field(ds, k), &v));
+		json_object_set_new(all, f->name,
+				    r < 0 ? json_pack("{s:o}", "error", ctl_json_text(err.text)) : field_json(f, &v));
+		free(own);
 	}
 	return all;
 }
@@ -115,25 +145,36 @@ static void write_vector(const struct field *f, const struct field_value *v, cha
 	}
 }
 
-void preview_fields_label(const struct dataset *ds, uint64_t index, char *text, size_t size)
+/* False: it is no whole number. */
+static bool whole_label(const struct field *f, const struct field_value *v, int64_t *label)
 {
-	int64_t label = dataset_label(ds, index);
+	if (f->dtype != DTYPE_INT64 || f->n_dims || v->n_bytes != sizeof *label)
+		return false;
+	memcpy(label, v->bytes, sizeof *label);
+	return true;
+}
+
+void preview_fields_label(struct dataset *ds, uint64_t index, char *text, size_t size)
+{
+	int k = dataset_find_field(ds, "label");
+	struct field_value v;
+	struct dataset_error err;
+	void *own = NULL;
+	int64_t label;
 	size_t at;
 
-	if (label >= 0 && label < dataset_n_classes(ds)) {
-		snprintf(text, size, "%s", dataset_class(ds, (uint32_t)label));
+	*text = '\0';
+	if (k <= 0 || take_value(ds, index, (unsigned)k, &v, &own, &err) < 0) {
+		free(own);
 		return;
 	}
-	for (unsigned k = 1; k < dataset_n_fields(ds); k++) {
-		const struct field *f = dataset_field(ds, k);
-		struct field_value v;
-
-		if (strcmp(f->name, "label") != 0 || (f->dtype == DTYPE_INT64 && !f->n_dims))
-			continue;
-		dataset_value(ds, index, k, &v);
+	if (!whole_label(dataset_field(ds, (unsigned)k), &v, &label)) {
 		at = (size_t)snprintf(text, size, "label");
-		write_vector(f, &v, text + at, size - at);
-		return;
+		write_vector(dataset_field(ds, (unsigned)k), &v, text + at, size - at);
+	} else if (label >= 0 && label < dataset_n_classes(ds)) {
+		snprintf(text, size, "%s", dataset_class(ds, (uint32_t)label));
+	} else {
+		snprintf(text, size, "label %" PRId64, label);
 	}
-	snprintf(text, size, "label %" PRId64, label);
+	free(own);
 }

@@ -16,6 +16,7 @@
 #include "op-sheet.h"
 #include "options.h"
 #include "pipeline/views.h"
+#include "preview-array.h"
 #include "preview-fields.h"
 #include "preview-mix.h"
 
@@ -27,7 +28,8 @@ struct preview {
 	bool exif, json, quiet;
 
 	struct dataset *ds;
-	struct pipeline *pipeline; /* with an op: its last column's */
+	struct preview_array array; /* of a data set of arrays */
+	struct pipeline *pipeline;  /* with an op: its last column's */
 	struct op_sheet ops;
 	uint32_t width, height;
 	uint64_t *order; /* n sample indices */
@@ -59,12 +61,13 @@ static void measure_views(struct preview *p)
 static int parse_pipeline(struct preview *p, struct pipeline_error *err)
 {
 	const struct image_form unknown = { .n_channels = 3 };
+	const struct image_form *form = dataset_is_image(p->ds) ? &unknown : &p->array.pixels.form;
 	/* As numbers, so that what works behind Normalize is seen as well. */
 	static const enum dtype stored[] = { DTYPE_UINT16, DTYPE_INT32, DTYPE_UINT8 };
-	int r = views_parse(p->transform, &unknown, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, err);
+	int r = views_parse(p->transform, form, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, err);
 
 	for (size_t i = 0; r == -EINVAL && i < sizeof stored / sizeof *stored; i++)
-		r = views_parse(p->transform, &unknown, stored[i], LAYOUT_NHWC, &p->pipeline, err);
+		r = views_parse(p->transform, form, stored[i], LAYOUT_NHWC, &p->pipeline, err);
 	return r;
 }
 
@@ -134,22 +137,42 @@ static int choose_first(struct preview *p)
 	return p->order ? CTL_OK : CTL_FAILED;
 }
 
+static int make_from_row(struct preview *p, const struct pipeline *pipeline, struct sample_key key, char *why,
+			 size_t why_size)
+{
+	struct dataset_error read_error = { .text = "" };
+	struct image_error error = { .text = "" };
+	struct image image;
+	int r = preview_array_image(&p->array, p->ds, key.index, &image, &read_error);
+
+	if (r < 0) {
+		snprintf(why, why_size, "%s", *read_error.text ? read_error.text : strerror(-r));
+		return r == -ENOMEM ? r : IMAGE_E_CORRUPT;
+	}
+	r = views_run_image(pipeline, p->worker, &image, key, p->rows, &error);
+	snprintf(why, why_size, "%s", error.text);
+	return r;
+}
+
 static int preview_make_row(struct preview *p, const struct pipeline *pipeline, uint64_t epoch, uint64_t index,
 			    char *why, size_t why_size)
 {
 	struct dataset_error read_error = { .text = "" };
 	struct image_error error = { .text = "" };
+	struct sample_key key = { .seed = p->seed, .epoch = epoch, .index = index };
 	struct image_info info;
-	int r = dataset_read(p->ds, index, READ_WAIT, &p->file, &read_error);
+	int r;
 
+	if (!dataset_is_image(p->ds))
+		return make_from_row(p, pipeline, key, why, why_size);
+	r = dataset_read(p->ds, index, READ_WAIT, &p->file, &read_error);
 	if (r < 0) {
 		snprintf(why, why_size, "%s", *read_error.text ? read_error.text : strerror(-r));
 		return r == -ENOMEM ? r : IMAGE_E_CORRUPT;
 	}
 	r = decoder_open(p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
 	if (r == 0) {
-		r = views_run(pipeline, p->worker, p->decoder, &info,
-			      (struct sample_key){ .seed = p->seed, .epoch = epoch, .index = index }, p->rows, &error);
+		r = views_run(pipeline, p->worker, p->decoder, &info, key, p->rows, &error);
 		decoder_close(p->decoder);
 	}
 	snprintf(why, why_size, "%s", error.text);
@@ -277,7 +300,7 @@ static int draw_one(struct preview *p, uint32_t i)
 	first_text(p, index, text, sizeof text);
 	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, *text ? text : base);
 	if (column == 0)
-		json_array_append_new(p->samples, preview_fields_json(p->ds, index));
+		json_array_append_new(p->samples, preview_fields_json(p->ds, index, 1));
 	r = preview_make_row(p, pipeline, p->epoch + p->ops.epochs[column], index, why, sizeof why);
 	if (r < 0)
 		return r;
@@ -381,33 +404,62 @@ static int preview_report(struct preview *p)
 	return ctl_flush("preview");
 }
 
-static int preview(struct preview *p)
+/* Whether the data set has pictures; otherwise *code is the end of it: its numbers, or a complaint. */
+static bool has_pictures(struct preview *p, int *code)
 {
-	int code = preview_open_pipeline(p);
+	char why[400];
+	int r = dataset_is_image(p->ds) ? 0 : preview_array_open(&p->array, p->ds, why, sizeof why);
 
+	if (!r)
+		return true;
+	*code = r == -ENOMEM ? CTL_FAILED : CTL_USAGE;
+	if (r == -ENOMEM)
+		ctl_complain("preview", "%s", why);
+	else if (p->out || p->op || p->mix || p->transform || !p->json)
+		ctl_complain("preview", "'%s': %s. Their numbers are shown by --json alone", p->path, why);
+	else
+		*code = p->indices ? parse_indices(p) : choose_first(p);
+	if (*code == CTL_OK)
+		*code = ctl_print_json("preview", preview_array_numbers(p->ds, p->order, p->n));
+	return false;
+}
+
+static int draw_pictures(struct preview *p)
+{
+	int code;
+
+	if (!p->out) {
+		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
+		return CTL_USAGE;
+	}
+	if (!p->transform)
+		p->transform = dataset_is_image(p->ds) ? "train224" : "[\"ToTensor\"]";
+	code = preview_open_pipeline(p);
 	if (code == CTL_OK && p->mix && views_n(p->pipeline) > 1) {
 		ctl_complain("preview", "--mix goes with one view of each picture, and the transform makes %u",
 			     views_n(p->pipeline));
 		return CTL_USAGE;
 	}
 	if (code == CTL_OK)
-		code = local_open("preview", p->path, progress_style_for(p->json, p->quiet), &p->ds);
-	if (code != CTL_OK)
-		return code;
-	if (!dataset_is_image(p->ds)) {
-		ctl_complain("preview", "'%s' holds arrays; there is nothing to see in it", p->path);
-		return CTL_USAGE;
-	}
-	if (dataset_n(p->ds) == 0) {
-		ctl_complain("preview", "'%s' holds no image", p->path);
-		return CTL_FAILED;
-	}
-	code = p->indices ? parse_indices(p) : choose_first(p);
+		code = p->indices ? parse_indices(p) : choose_first(p);
 	if (code == CTL_OK)
 		code = open_sheet(p);
 	if (code == CTL_OK)
 		code = p->mix ? draw_all_mixed(p) : draw_all(p);
 	return code == CTL_OK ? preview_report(p) : code;
+}
+
+static int preview(struct preview *p)
+{
+	int code = local_open("preview", p->path, progress_style_for(p->json, p->quiet), &p->ds);
+
+	if (code != CTL_OK)
+		return code;
+	if (dataset_n(p->ds) == 0) {
+		ctl_complain("preview", "'%s' holds no sample", p->path);
+		return CTL_FAILED;
+	}
+	return has_pictures(p, &code) ? draw_pictures(p) : code;
 }
 
 static void preview_finish(struct preview *p)
@@ -418,6 +470,7 @@ static void preview_finish(struct preview *p)
 	pipeline_worker_destroy(p->worker);
 	decoder_destroy(p->decoder);
 	file_bytes_finish(&p->file);
+	preview_array_finish(&p->array);
 	for (unsigned k = 0; k < VIEWS_MAX; k++)
 		free(p->rows[k]);
 	free(p->view);
@@ -450,9 +503,9 @@ int preview_main(int argc, char **argv)
 {
 	struct preview p = { .n = 0 };
 	const struct option_spec specs[] = {
-		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required)", 0, 0, NULL },
-		{ "transform", OPTION_TEXT, &p.transform, "T", "train224, val224 or JSON (default train224)", 0, 0,
-		  NULL },
+		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required for pictures)", 0, 0, NULL },
+		{ "transform", OPTION_TEXT, &p.transform, "T",
+		  "train224, val224 or JSON (default train224; of arrays: none)", 0, 0, NULL },
 		{ "op", OPTION_TEXT, &p.op, "OP",
 		  "instead of a transform: one op over its magnitudes, a name or an op in JSON", 0, 0, NULL },
 		{ "mix", OPTION_TEXT, &p.mix, "MIX",
@@ -473,7 +526,8 @@ int preview_main(int argc, char **argv)
 		"preview",
 		"DATASET",
 		"Draws a contact sheet of what a pipeline makes of a data set. Needs no daemon.",
-		"DATASET is a directory of class folders, or a data set of pictures of one of the kinds that verify takes.\n"
+		"DATASET is a directory of class folders, or a data set of one of the kinds that verify takes: pictures, arrays\n"
+		"of pictures, or with --json alone arrays of numbers.\n"
 		"Without --indices it shows the first samples of the epoch's shuffled order, cropped and flipped as a trainer gets them.",
 		1,
 	};
@@ -481,7 +535,7 @@ int preview_main(int argc, char **argv)
 
 	if (!command_parse(&cmd, specs, argc, argv, &p.path, &code))
 		return code;
-	if (!p.out) {
+	if (!p.out && !p.json) { /* the numbers of arrays need none */
 		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
 		return CTL_USAGE;
 	}
@@ -494,11 +548,9 @@ int preview_main(int argc, char **argv)
 		ctl_complain("preview", "--op shows one op, and --mix a batch: leave one of them out");
 		return CTL_USAGE;
 	}
-	if (!p.transform)
-		p.transform = "train224";
 	if (!p.n)
 		p.n = p.op ? 4 : 24;
-	if (is_other_format(p.out)) {
+	if (p.out && is_other_format(p.out)) {
 		ctl_complain("preview", "--out '%s': the picture is a PNG file; give it a name that ends in .png",
 			     p.out);
 		return CTL_USAGE;

@@ -68,7 +68,10 @@ def options_in_help(batchctl, command):
         (["bench", "a", "--private", "--socket", "s"], "give one of them"),
         (["verify", "random:length=3,shape=2"], "has no files"),
         (["preview", "a"], "--out FILE.png is missing"),
-        (["preview", "a", "--out", "x.png", "--transform", "train225"], "train225"),
+        (
+            ["preview", "random:length=3,shape=8x8x3,dtype=uint8", "--out", "x.png", "--transform", "train225"],
+            "train225",
+        ),
         (["sample-data", "a", "--size", "500"], "WIDTHxHEIGHT"),
         (["sample-data", "a", "--size", "500x99999"], "WIDTHxHEIGHT"),
         (["sample-data", "a", "--classes", "33"], "from 1 to 32"),

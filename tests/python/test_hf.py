@@ -267,6 +267,38 @@ def test_numbers_in_memory_are_handed_over(daemon):
         batchd.DataLoader(data, 9)
 
 
+def test_what_is_no_number_in_memory_is_refused_before_it_is_read(daemon, tmp_path, monkeypatch):
+    """Pictures (in data made here, and loaded with keep_in_memory), texts and lists of different lengths are refused with
+    the column and the way out, and no picture is decoded for that. The way out works."""
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    made = datasets.Dataset.from_dict({"image": [picture(i) for i in range(4)], "label": [0, 1, 1, 0]}, features)
+    made.save_to_disk(tmp_path / "saved")
+    kept = datasets.load_from_disk(tmp_path / "saved", keep_in_memory=True)
+    rows = {"text": ["a", "b"], "list": [["a"], ["b"]], "ragged": [[1], [2, 3]], "y": [1, 2]}
+    texts = datasets.Dataset.from_dict(rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets.Image, "decode_example", lambda *_, **__: pytest.fail("a picture is decoded"))
+        for data in (made, kept):
+            with pytest.raises(TypeError, match=r"4 rows, \d+ bytes.*'image' is Image.*save_to_disk.*load_from_disk"):
+                batchd.DataLoader(data, 4)
+    for column in ("text", "list", "ragged"):
+        with pytest.raises(TypeError, match=f"column {column!r} .*save_to_disk"):
+            batchd.DataLoader(texts, 2, fields=("y", column))
+    with batchd.DataLoader(datasets.load_from_disk(tmp_path / "saved"), 4, transform=PLAIN) as loader:
+        ((images, labels),) = loader
+    assert len(images) == 4 and labels.tolist() == [0, 1, 1, 0] and list(loader.dataset.classes) == ["a", "b"]
+
+
+def test_nulls_in_memory_are_refused(daemon):
+    """Such a row would become NaN, and whole numbers beside it floats; a filter that leaves it out is enough."""
+    data = datasets.Dataset.from_dict({"y": [1, 2, None, 4]})
+    with pytest.raises(ValueError, match="column 'y' is null in row 2"):
+        batchd.DataLoader(data, 2)
+    with batchd.DataLoader(data.filter(lambda r: r["y"] is not None), 3) as loader:
+        (batch,) = loader
+    assert batch["y"].tolist() == [1, 2, 4]
+
+
 def test_nulls_are_refused_unless_no_sample_has_them(daemon, tmp_path):
     """The row is named; a filter that leaves such rows out is enough."""
     rows = [{"y": i, "text": None if i == 6 else str(i)} for i in range(12)]

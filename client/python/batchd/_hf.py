@@ -254,16 +254,45 @@ def _images(value, named):
 # ---- the whole ----
 
 
+def _is_numbers(feature):
+    """Whether a column's type is of numbers, in lists and arrays of any depth. No row is looked at: decoding pictures to
+    find out could need more memory than there is."""
+    kind = type(feature).__name__
+    if isinstance(feature, list):
+        return len(feature) == 1 and _is_numbers(feature[0])
+    if kind in ("List", "LargeList", "Sequence"):
+        return _is_numbers(feature.feature)
+    if kind == "Value":
+        return feature.dtype.startswith(("bool", "int", "uint", "float"))
+    return kind in ("ClassLabel", "Array2D", "Array3D", "Array4D", "Array5D")
+
+
+def _check_nulls(value, named):
+    """numpy would make other numbers of them."""
+    table = value.with_format("arrow", columns=list(named.values()))[:]
+    for column in named.values():
+        if table.column(column).null_count:
+            row = table.column(column).is_null().to_pylist().index(True)
+            raise ValueError(f"column {column!r} is null in row {row}: filter such rows out")
+
+
 def _in_memory(value, owner, named, fields):
     """A data set without files: columns of numbers are handed over as arrays."""
+    for column in named.values():
+        if not _is_numbers(value.features[column]):
+            raise TypeError(
+                f"dataset lies in memory ({len(value)} rows, {value.data.nbytes} bytes), from where only numbers are handed "
+                f"over, and column {column!r} is {value.features[column]}: {_SAVE}; or share a DataLoader of it (batchd.serve)"
+            )
+    _check_nulls(value, named)
     arrays = {}
     data = value.with_format("numpy", columns=list(named.values()))[:]
     for field, column in named.items():
         array = numpy.asarray(data[column])
         if array.dtype.kind not in "biuf":
             raise TypeError(
-                f"dataset lies in memory, and column {column!r} is no array of numbers: {_SAVE}; or share a DataLoader of it "
-                "(batchd.serve)"
+                f"dataset lies in memory, and column {column!r} has rows of different lengths, which only a file hands over: "
+                f"{_SAVE}; or share a DataLoader of it (batchd.serve)"
             )
         arrays[field] = array
     text, own = _memory.hand_over(arrays, owner, None)

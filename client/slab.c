@@ -68,8 +68,10 @@ static struct slab *find_lent(const void *address, uint32_t *slot)
 
 		if (!base || (const char *)address < base || (const char *)address >= base + s->bytes)
 			continue;
+		/* The place of a free slot may be another slab's by now: slab_detach gives it back. */
 		*slot = (uint32_t)((size_t)((const char *)address - base) / s->slot_bytes);
-		return atomic_load(&s->state[*slot]) != SLOT_FREE ? s : NULL;
+		if (atomic_load(&s->state[*slot]) != SLOT_FREE)
+			return s;
 	}
 	return NULL;
 }

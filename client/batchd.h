@@ -551,7 +551,8 @@ int batchd_get_field_at(struct batchd_loader *l, const struct batchd_batch *b, u
  *     int64_t offsets[65]; batch_size + 1 numbers
  *     const struct batchd_target targets[] = {
  *         { .field = "image", .dtype = BATCHD_FLOAT32, .data = images, .n_bytes = image_bytes },
- *         { .field = "text", .dtype = BATCHD_UINT8, .data = text, .n_bytes = text_bytes, .offsets = offsets },
+ *         { .field = "text", .dtype = BATCHD_UINT8, .data = text, .n_bytes = text_bytes, .offsets = offsets,
+ *           .n_offsets = 65 },
  *     };
  *
  *     while (batchd_next_into(l, &b, targets, 2, NULL, BATCHD_FOREVER) == BATCHD_OK)
@@ -565,7 +566,10 @@ struct batchd_target {
 	enum batchd_dtype dtype;
 	void *data;       /* aligned for its numbers; on the loader's GPU, if it has one. Ragged: host memory */
 	uint64_t n_bytes; /* room at `data`: for batch_size rows, or most_values values of a ragged field */
-	int64_t *offsets; /* ragged: room for batch_size + 1 numbers, of which the first becomes 0; else NULL */
+	int64_t *offsets; /* ragged: numbers, of which the first becomes 0; else NULL */
+	uint64_t
+		n_offsets; /* room at `offsets`: for batch_size + 1 numbers, or n_rows + 1 of a producer's batch, which may
+	                     * have more rows than its usual ones */
 };
 
 /* Writes these fields of a batch on loan, which stays on loan: the first n_rows rows of each target; other rows keep

@@ -9,7 +9,7 @@
 struct wanted {
 	uint32_t number; /* of the field in info.fields */
 	enum batchd_dtype dtype;
-	uint64_t n_bytes; /* of a whole batch */
+	uint64_t n_bytes, n_rows; /* of a whole batch */
 	bool ragged, is_first, is_finished, is_targets;
 };
 
@@ -36,6 +36,7 @@ static struct wanted wanted_of(const struct batchd_loader *l, const struct link 
 	bool is_finished = (is_first && (info->needs_finish || k->gpu)) || (k->gpu && f->view);
 	struct wanted w = { .number = number,
 			    .dtype = f->dtype,
+			    .n_rows = info->batch_size,
 			    .ragged = f->ragged,
 			    .is_first = is_first,
 			    .is_finished = is_finished };
@@ -68,6 +69,10 @@ static int check_target(const struct batchd_target *t, const struct wanted *w, s
 				 w->ragged ? "field '%s' is ragged: its target needs offsets, of batch_size + 1 numbers"
 					   : "field '%s' is not ragged: its target has no offsets",
 				 t->field);
+	if (w->ragged && t->n_offsets <= w->n_rows)
+		return fault_set(f, BATCHD_E_INVALID,
+				 "field '%s' takes %llu offsets in a batch, and its target has room for %llu", t->field,
+				 (unsigned long long)w->n_rows + 1, (unsigned long long)t->n_offsets);
 	return 0;
 }
 
@@ -149,7 +154,7 @@ static int write_served(struct batchd_loader *l, const struct batchd_batch *b, c
 
 	if (r < 0)
 		return r;
-	w = (struct wanted){ .dtype = a.dtype, .n_bytes = a.n_bytes, .ragged = a.offsets };
+	w = (struct wanted){ .dtype = a.dtype, .n_bytes = a.n_bytes, .n_rows = a.n_rows, .ragged = a.offsets };
 	if ((unsigned)a.dtype >= sizeof into_dtype / sizeof *into_dtype)
 		return fault_set(f, BATCHD_E_INVALID, "field '%s' has a type that only batchd_get_field gives",
 				 t->field);

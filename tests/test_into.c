@@ -41,7 +41,12 @@ static int64_t labels[BATCH], at[BATCH + 1];
 static char text[MOST_BYTES];
 
 static const struct batchd_target targets[] = {
-	{ .field = "caption", .dtype = BATCHD_UINT8, .data = text, .n_bytes = sizeof text, .offsets = at },
+	{ .field = "caption",
+	  .dtype = BATCHD_UINT8,
+	  .data = text,
+	  .n_bytes = sizeof text,
+	  .offsets = at,
+	  .n_offsets = BATCH + 1 },
 	{ .field = "data", .dtype = BATCHD_FLOAT32, .data = pixels, .n_bytes = sizeof pixels },
 	{ .field = "label", .dtype = BATCHD_INT64, .data = labels, .n_bytes = sizeof labels },
 };
@@ -74,15 +79,17 @@ static const struct {
 	struct batchd_target target;
 	const char *says;
 } unsuitable[] = {
-	{ { "caption", BATCHD_UINT8, text, MOST_BYTES - 1, at },
+	{ { "caption", BATCHD_UINT8, text, MOST_BYTES - 1, at, BATCH + 1 },
 	  "'caption' takes up to 256 bytes in a batch, and its target has 255" },
-	{ { "caption", BATCHD_INT64, text, MOST_BYTES, at }, "'caption' is uint8, and its target is int64" },
-	{ { "caption", BATCHD_UINT8, text, MOST_BYTES, NULL }, "'caption' is ragged: its target needs offsets" },
-	{ { "data", BATCHD_FLOAT32, pixels, sizeof pixels, at }, "'data' is not ragged" },
-	{ { "data", BATCHD_FLOAT32, NULL, sizeof pixels, NULL }, "its target has 0" },
-	{ { "data", (enum batchd_dtype)99, pixels, sizeof pixels, NULL }, "its target is of no known type" },
-	{ { "datum", BATCHD_FLOAT32, pixels, sizeof pixels, NULL }, "'datum'" },
-	{ { NULL, BATCHD_FLOAT32, pixels, sizeof pixels, NULL }, "no such field" },
+	{ { "caption", BATCHD_INT64, text, MOST_BYTES, at, BATCH + 1 }, "'caption' is uint8, and its target is int64" },
+	{ { "caption", BATCHD_UINT8, text, MOST_BYTES, NULL, 0 }, "'caption' is ragged: its target needs offsets" },
+	{ { "caption", BATCHD_UINT8, text, MOST_BYTES, at, BATCH },
+	  "'caption' takes 5 offsets in a batch, and its target has room for 4" },
+	{ { "data", BATCHD_FLOAT32, pixels, sizeof pixels, at, BATCH + 1 }, "'data' is not ragged" },
+	{ { "data", BATCHD_FLOAT32, NULL, sizeof pixels, NULL, 0 }, "its target has 0" },
+	{ { "data", (enum batchd_dtype)99, pixels, sizeof pixels, NULL, 0 }, "its target is of no known type" },
+	{ { "datum", BATCHD_FLOAT32, pixels, sizeof pixels, NULL, 0 }, "'datum'" },
+	{ { NULL, BATCHD_FLOAT32, pixels, sizeof pixels, NULL, 0 }, "no such field" },
 };
 
 static void one_batch(struct fake *f)

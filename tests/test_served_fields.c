@@ -125,7 +125,7 @@ START_TEST(test_a_producer_that_lies_costs_its_own_batch)
 	struct batchd_array a[2];
 	int64_t offsets[N_ROWS + 1];
 	char bytes[N_BYTES];
-	const struct batchd_target target = { "caption", BATCHD_UINT8, bytes, sizeof bytes, offsets };
+	struct batchd_target target = { "caption", BATCHD_UINT8, bytes, sizeof bytes, offsets, N_ROWS + 1 };
 	const char *text;
 	size_t n_text;
 
@@ -148,6 +148,12 @@ START_TEST(test_a_producer_that_lies_costs_its_own_batch)
 		  !memcmp(a->data, "onetwo", 6));
 	ck_assert_int_eq(batchd_get_field(loader, &batch, "x", a), 0);
 	ck_assert(!a->offsets && a->n_rows == 3);
+	target.n_offsets = N_ROWS; /* a producer makes batches as large as it likes, whatever its usual ones are */
+	offsets[N_ROWS] = -7;
+	ck_assert_int_eq(batchd_into(loader, &batch, &target, 1, NULL), BATCHD_E_INVALID);
+	ck_assert_msg(strstr(batchd_error(loader), "takes 4 offsets"), "%s", batchd_error(loader));
+	ck_assert_int_eq(offsets[N_ROWS], -7);
+	target.n_offsets = N_ROWS + 1;
 	ck_assert_int_eq(batchd_into(loader, &batch, &target, 1, NULL), 0);
 	ck_assert_mem_eq(bytes, "onetwo", 6);
 	ck_assert_mem_eq(offsets, rising, sizeof rising);

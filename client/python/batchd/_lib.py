@@ -225,6 +225,7 @@ class Target(ctypes.Structure):
         ("data", ctypes.c_void_p),
         ("n_bytes", ctypes.c_uint64),
         ("offsets", ctypes.c_void_p),
+        ("n_offsets", ctypes.c_uint64),
     ]
 
 

@@ -72,11 +72,12 @@ class Targets:
         values, offsets = part.target
         _into.check(f"{part.path}.values", values, field.most_values, field.shape, field.dtype, None, host=True)
         _into.check(f"{part.path}.offsets", offsets, self._loader.batch_size + 1, (), "int64", None, host=True)
-        self._point(part.number, field.dtype, values, _into.address(offsets))
+        self._point(part.number, field.dtype, values, offsets)
 
     def _point(self, number, dtype, target, offsets=None):
         name, at = self._reader.names[number].encode(), _into.address(target)
-        self._table.append((number, _lib.Target(name, _lib.DTYPES.index(dtype), at, _n_bytes(target, dtype), offsets)))
+        room = (None, 0) if offsets is None else (_into.address(offsets), len(offsets))
+        self._table.append((number, _lib.Target(name, _lib.DTYPES.index(dtype), at, _n_bytes(target, dtype), *room)))
 
     def write_lists(self, struct):
         """Replaces the content of lists by rows that are copies."""

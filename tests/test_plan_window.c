@@ -2,6 +2,7 @@
 #include "datasets.h"
 
 #include "core/plan-window.h"
+#include "data/dataset-impl.h"
 
 enum { PER_FOLDER = 40 };
 
@@ -103,6 +104,38 @@ START_TEST(test_ranks_and_resumes_divide_the_same_order)
 }
 END_TEST
 
+enum { N_EMPTY = 4000000, N_OTHERS = 10000 };
+
+/* Many shards without a sample, and shards of one each. */
+static uint64_t mostly_empty_end(const struct dataset *ds, uint32_t i)
+{
+	(void)ds;
+	return i < N_EMPTY ? 0 : i - N_EMPTY + 1;
+}
+
+START_TEST(test_empty_shards_take_no_draws)
+{
+	/* Proves that a resampled order of a blend, whose first part is a sample behind millions of empty shards, is made
+	 * at once, and that the part has its share of the rows. */
+	static const struct dataset_ops ops = { .shard_end = mostly_empty_end };
+	struct dataset ds = { .ops = &ops, .n = 1 + N_OTHERS, .n_shards = N_EMPTY + 1 + N_OTHERS };
+	struct dataset_blend blend = { .n = 2, .part = { { 0, 1, 1 }, { 1, N_OTHERS, 1 } } };
+	struct plan_spec spec = {
+		.n_samples = ds.n, .world_size = 1, .shuffle = PLAN_RESAMPLED + 1, .shards = &ds, .blend = &blend
+	};
+	static uint32_t order[1 + N_OTHERS];
+	unsigned n_first = 0;
+
+	ck_assert_int_eq(plan_window(&spec, order, NULL), 0);
+	for (unsigned i = 0; i < ds.n; i++) {
+		ck_assert_uint_lt(order[i], ds.n);
+		n_first += !order[i];
+	}
+	ck_assert_uint_gt(n_first, N_OTHERS / 2 - N_OTHERS / 20);
+	ck_assert_uint_lt(n_first, N_OTHERS / 2 + N_OTHERS / 20);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("plan_window");
@@ -111,6 +144,7 @@ int main(void)
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_shards_come_whole_and_samples_near_their_turns);
 	tcase_add_test(t, test_ranks_and_resumes_divide_the_same_order);
+	tcase_add_test(t, test_empty_shards_take_no_draws);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

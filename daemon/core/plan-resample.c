@@ -12,9 +12,9 @@ static uint64_t draw_below(struct resample *r, uint64_t n)
 	return (uint64_t)((wide)random_seed_at(r->key, r->n_drawn++) * n >> 64);
 }
 
-static void find_shards(struct resample *r, const struct plan_spec *spec)
+static void find_shards(struct resample *r, const struct plan_spec *spec, uint32_t *shards)
 {
-	uint32_t n = spec->shards ? dataset_n_shards(spec->shards) : 1;
+	uint32_t n = spec->shards ? dataset_n_shards(spec->shards) : 1, n_full = 0;
 	unsigned k = 0;
 
 	for (uint32_t i = 0; i < n && k < r->n_parts; i++) {
@@ -23,22 +23,27 @@ static void find_shards(struct resample *r, const struct plan_spec *spec)
 		if (spec->shards) {
 			dataset_shard(spec->shards, i, &first, &end);
 		}
-		/* An empty shard at the end of a part is in that part or the next: it gives nothing in either. */
+		if (first == end) {
+			continue;
+		}
 		while (spec->blend && k + 1 < r->n_parts && first >= spec->blend->part[k + 1].first) {
 			k++;
 		}
-		r->part[k].first = r->part[k].n ? r->part[k].first : i;
+		r->part[k].first = r->part[k].n ? r->part[k].first : n_full;
 		r->part[k].n++;
+		shards[n_full++] = i;
 	}
 }
 
-void resample_init(struct resample *r, const struct plan_spec *spec)
+void resample_init(struct resample *r, const struct plan_spec *spec, uint32_t *shards)
 {
 	const struct dataset_blend *blend = spec->blend;
 	wide chances[64], most = 1;
 
-	*r = (struct resample){ .key = random_seed_at(~spec->seed - 1, spec->epoch), .n_parts = blend ? blend->n : 1 };
-	find_shards(r, spec);
+	*r = (struct resample){ .key = random_seed_at(~spec->seed - 1, spec->epoch),
+				.n_parts = blend ? blend->n : 1,
+				.shards = shards };
+	find_shards(r, spec, shards);
 	for (unsigned k = 0; k < r->n_parts; k++) {
 		uint64_t n = blend ? blend->part[k].n : spec->n_samples, weight = blend ? blend->part[k].weight : 1;
 
@@ -64,5 +69,5 @@ uint32_t resample_next(struct resample *r)
 	while (k + 1 < r->n_parts && at >= r->part[k].chance) {
 		at -= r->part[k++].chance;
 	}
-	return r->part[k].first + (uint32_t)draw_below(r, r->part[k].n);
+	return r->shards[r->part[k].first + draw_below(r, r->part[k].n)];
 }

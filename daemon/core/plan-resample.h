@@ -10,12 +10,14 @@ struct resample {
 	unsigned n_parts;
 	struct resample_part {
 		uint64_t chance;   /* of one of its shards */
-		uint32_t first, n; /* its shards */
+		uint32_t first, n; /* its shards that are not empty, in the list */
 	} part[64];
+	const uint32_t *shards;
 };
 
-/* The draws follow from the spec's seed and epoch. */
-void resample_init(struct resample *r, const struct plan_spec *spec);
+/* The draws follow from the spec's seed and epoch. shards: room for the numbers of all shards. Empty ones are never
+ * drawn: a part of a million of them would take a million draws for each of its rows. */
+void resample_init(struct resample *r, const struct plan_spec *spec, uint32_t *shards);
 /* The next shard. */
 uint32_t resample_next(struct resample *r);
 

@@ -77,13 +77,12 @@ static void take_shard(struct order *o, const struct plan_spec *spec, uint32_t s
 	}
 }
 
-/* As many samples as there are, some never, some several times. Empty shards take a turn each, so that on average a turn
- * gives n_samples / n_shards. */
-static void take_resampled(struct order *o, const struct plan_spec *spec)
+/* As many samples as there are, some never, some several times. */
+static void take_resampled(struct order *o, const struct plan_spec *spec, uint32_t *shards)
 {
 	struct resample r;
 
-	resample_init(&r, spec);
+	resample_init(&r, spec, shards);
 	while (r.sum && o->n_taken < spec->n_samples) {
 		take_shard(o, spec, resample_next(&r));
 	}
@@ -100,8 +99,8 @@ int plan_window(const struct plan_spec *spec, uint32_t *order32, uint64_t *order
 	int r = -ENOMEM;
 
 	o.window = malloc(o.most * sizeof(*o.window));
-	if (plan_is_resampled(spec->shuffle) && o.window) {
-		take_resampled(&o, spec);
+	if (shards && o.window && plan_is_resampled(spec->shuffle)) {
+		take_resampled(&o, spec, shards);
 		order_end(&o);
 		r = 0;
 	} else if (shards && o.window) {

@@ -33,7 +33,7 @@ static struct wanted wanted_of(const struct batchd_loader *l, const struct link 
 	const struct batchd_info *info = &k->info;
 	const struct batchd_field *f = &k->fields.list[number].is;
 	bool is_first = &k->fields.list[number] == fields_first(&k->fields);
-	bool is_finished = (is_first && (info->needs_finish || k->gpu)) || (k->gpu && f->view);
+	bool is_finished = k->gpu ? is_first || f->view : number < k->n_finish || (is_first && info->needs_finish);
 	struct wanted w = { .number = number,
 			    .dtype = f->dtype,
 			    .n_rows = info->batch_size,
@@ -127,7 +127,7 @@ static int write_field(struct batchd_loader *l, const struct batchd_batch *b, co
 	if (w->is_targets)
 		return on_gpu ? batchd_cuda_targets(l, b, t->data, stream) : batchd_targets(l, b, t->data);
 	if (w->is_finished && !on_gpu)
-		return batchd_finish(l, b, t->data);
+		return batchd_finish_field(l, b, w->number, t->data);
 	if (w->is_finished && w->is_first) /* which mixes */
 		return batchd_cuda_finish(l, b, t->data, stream);
 	if (w->is_finished)

@@ -129,3 +129,24 @@ def test_half_precision_and_the_other_layout(daemon, samples):
                 assert got.shape == x.shape and got.dtype == x.dtype
                 mixed = by_hand(x.float(), table)
                 assert np.abs(got.float().numpy() - mixed).max() <= (0.01 if "dtype" in more else 0)
+
+
+ERASED = [["CenterCrop", 32], *NUMBERS, ["RandomErasing", 1.0]]
+
+
+@pytest.mark.parametrize("transform", [[GLOBAL, LOCAL], [ERASED, ERASED]], ids=["pixels", "floats"])
+def test_next_into_mixes_every_view(daemon, samples, transform):
+    """What a loop gives, whether the slot has pixels or finished floats; stacked views as well."""
+    mix = batchd.MixUp(alpha=1.0, num_classes=CLASSES)
+    options = {"shuffle": True, "seed": 5, "mix": mix, "arrays": "torch"}
+    forms = {"two": batchd.views(*transform), "stack": batchd.views(transform[0], n=2, stack=True)}
+    with batchd.DataLoader(f"imagefolder:{samples}", 16, transform=forms, **options) as loop:
+        with batchd.DataLoader(f"imagefolder:{samples}", 16, transform=forms, job="into", **options) as loader:
+            views, targets = next(iter(loop))
+            assert views["two"][1].dtype == torch.float32
+            into = {"two": [torch.empty_like(v) for v in views["two"]], "stack": torch.empty_like(views["stack"])}
+            soft = torch.empty_like(targets)
+            assert loader.next_into(into, soft) == 16
+            for got, want in zip(flat(into), flat(views), strict=True):
+                assert torch.equal(got, want)
+            assert torch.equal(soft, targets)

@@ -164,6 +164,8 @@ class Reader:
             return (info.n_mix_classes,), "float32", device
         if self._cuda is not None and info.fields[k].view:
             return self._cuda.shape_of_view(field.shape), _lib.DTYPES[info.dtype], device
+        if info.needs_finish and info.fields[k].view:
+            return _mix.shape_of_view(info, k), _lib.DTYPES[info.dtype], device
         return field.shape, field.dtype, device
 
     def write(self, loader, s, b, targets):

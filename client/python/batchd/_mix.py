@@ -213,6 +213,12 @@ class _Memory:
             free.append(base)
 
 
+def shape_of_view(info, k):
+    """Of a row when it is finished."""
+    row = tuple(info.fields[k].shape[: info.fields[k].n_dims])
+    return row[2:] + row[:2] if info.stored_layout != info.layout else row  # NHWC
+
+
 class Finisher:
     """Makes the mixed batches of one loader on the CPU."""
 
@@ -227,10 +233,7 @@ class Finisher:
 
     def views(self, s, loader, begin, end):
         """Views begin to end - 1, which have one shape, as an array [views, rows, ...]."""
-        info = loader._info
-        row = tuple(info.fields[begin].shape[: info.fields[begin].n_dims])
-        if info.stored_layout != info.layout:  # NHWC
-            row = row[2:] + row[:2]
+        row = shape_of_view(loader._info, begin)
         made = self._array(begin, (end - begin, s.n_rows) + row, loader._dtype)
         for k in range(begin, end):
             _check(s, _lib.finish_field(s.handle, ctypes.addressof(s), k, made[k - begin].ctypes.data))

@@ -1,5 +1,6 @@
 /* batchctl index: writes an index beside each tar shard, with the daemon's own code. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,27 +38,49 @@ static void report(struct index *x, const char *path, const char *state, uint64_
 		ctl_complain("index", "%s: %s", path, why);
 }
 
+/* Where shards_open_beside looks for it, below the shard's root: `ending` stands in place of the last name's. */
+static int name_beside(const struct shards *s, uint32_t i, const char *ending, char *name, size_t size)
+{
+	const char *path = shard_names_path(&s->names, i), *slash = strrchr(path, '/');
+	const char *dot = strrchr(slash ? slash + 1 : path, '.');
+	int n = snprintf(name, size, "%.*s%s", (int)(dot ? (size_t)(dot - path) : strlen(path)), path, ending);
+
+	return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
+}
+
+static FILE *create_at(int root, const char *name)
+{
+	int fd = openat(root, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+
+	if (fd >= 0 && !f)
+		close(fd);
+	return f;
+}
+
 /* Written under another name first: a daemon may read it at any moment. */
-static int write_index(struct index *x, struct shard_reader *r, const char *path, uint64_t *n_samples,
+static int write_index(struct index *x, uint32_t i, struct shard_reader *r, uint64_t *n_samples,
 		       char why[TAR_INDEX_WHY_BYTES])
 {
-	size_t n = strlen(path) - strlen(strrchr(path, '.'));
-	char name[4096], other[4096];
+	const struct shards *s = &x->shards;
+	int root = s->names.roots[s->names.list[i].root], got;
+	char name[4096], other[4096], ending[64];
 	FILE *f;
-	int got;
 
-	snprintf(name, sizeof name, "%.*s" TAR_INDEX_ENDING, (int)n, path);
-	snprintf(other, sizeof other, "%.*s" TAR_INDEX_ENDING ".%ld", (int)n, path, (long)getpid());
-	f = fopen(other, "wxe");
+	snprintf(ending, sizeof ending, TAR_INDEX_ENDING ".%ld", (long)getpid());
+	if (name_beside(s, i, TAR_INDEX_ENDING, name, sizeof name) < 0 ||
+	    name_beside(s, i, ending, other, sizeof other) < 0)
+		return dataset_fail_errno(&x->err, ENAMETOOLONG, r->name);
+	f = create_at(root, other);
 	if (!f)
 		return dataset_fail_errno(&x->err, errno, other);
 	got = tar_index_write(r, f, n_samples, why);
 	if (fclose(f) != 0 && got == 0)
 		got = dataset_fail_errno(&x->err, errno, other);
-	if (got == 0 && rename(other, name) != 0)
+	if (got == 0 && renameat(root, other, root, name) != 0)
 		got = dataset_fail_errno(&x->err, errno, name);
 	if (got != 0)
-		unlink(other);
+		unlinkat(root, other, 0);
 	return got;
 }
 
@@ -99,7 +122,7 @@ static void take_shard(struct index *x, uint32_t i)
 	if (is_good) {
 		x->n_kept++;
 		report(x, path, "kept", 0, "");
-	} else if (x->check || write_index(x, &r, path, &n, why) != 0) {
+	} else if (x->check || write_index(x, i, &r, &n, why) != 0) {
 		x->n_bad++;
 		report(x, path, "failed", 0, *x->err.text ? x->err.text : why);
 		x->err.text[0] = '\0';

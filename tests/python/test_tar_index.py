@@ -170,6 +170,17 @@ def test_an_index_that_does_not_fit_is_named_and_not_used(batchctl, tmp_path, ch
     assert used(listed(f"tar:{path}{FIELDS}")[1]) == 1
 
 
+@pytest.mark.parametrize("name", ["v1.0/nodot", "v1.0/" + "a" * 170 + ".tar"], ids=["no dot", "long"])
+def test_an_index_lies_beside_its_shard_whatever_the_names_are(batchctl, tmp_path, name):
+    """Dots of folders are no endings, and names are not cut short, as those of messages are."""
+    path = tmp_path / name
+    path.parent.mkdir()
+    pack(path, some(3))
+    assert "1 indexes written" in batchctl("index", f"tar:{path}").stdout
+    assert list(tmp_path.rglob("*.idx*")) == [path.with_suffix(".idx")]
+    assert batchctl("index", f"tar:{path}", "--check").returncode == 0
+
+
 def test_an_index_of_another_or_an_older_shard(batchctl, tmp_path):
     """A shard that was written again is read by its headers; so is one that got its neighbour's index."""
     path, other = pack(tmp_path / "t-0.tar", some(10)), pack(tmp_path / "t-1.tar", some(10, first=10))

@@ -120,7 +120,7 @@ static int noise_check_bytes(const struct op *op, const struct convert *f, struc
 static const struct op_type noise_on_numbers = { .name = "GaussianNoise",
 						 .args = noise_arg_names,
 						 .args_bytes = sizeof(struct noise_args),
-						 .flags = OP_RANDOM | OP_NUMBERS,
+						 .flags = OP_RANDOM | OP_NUMBERS | OP_ANY_PIXEL,
 						 .write = write_noise,
 						 .follow = follow_on_numbers,
 						 .choose = choose_noise,

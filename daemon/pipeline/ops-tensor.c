@@ -191,7 +191,7 @@ static int late_check_bytes(const struct op *op, const struct convert *f, struct
 static const struct op_type late_normalize = { .name = "Normalize",
 					       .args = normalize_args,
 					       .args_bytes = sizeof(struct normalize),
-					       .flags = OP_NUMBERS,
+					       .flags = OP_NUMBERS | OP_ANY_PIXEL,
 					       .write = write_normalize,
 					       .follow = follow_late,
 					       .finish = finish_normalize,

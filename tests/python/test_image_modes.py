@@ -343,3 +343,18 @@ def test_mode_l_and_rgb():
     for mode, channels in (("L", 1), ("RGB", 3)):
         ours = batchd.load(data, [["CenterCrop", 9]], image_mode=mode, dtype="uint8", layout="NHWC", arrays="numpy")
         assert ours.shape == (9, 9, channels) and ours.tobytes() == opened(data, mode).tobytes()
+
+
+def test_normalize_and_noise_behind_ops_on_numbers():
+    """As torchvision's on the floats; 0 noise and no erasing leave nothing to chance."""
+    numbers = np.arange(600, dtype="uint16").reshape(20, 30) * 109
+    png = io.BytesIO()
+    Image.fromarray(numbers).save(png, "png")
+    floats = [["CenterCrop", [20, 30]], ["ToDtype", "float32", True]]
+    erased = ["RandomErasing", 0.0]
+    options = {"image_mode": "I;16", "arrays": "numpy"}
+    plain = batchd.load(png.getvalue(), floats, **options)
+    late = batchd.load(png.getvalue(), [*floats, erased, ["Normalize", [0.25], [0.5]]], **options)
+    noisy = batchd.load(png.getvalue(), [*floats, ["GaussianNoise", 0.5, 0.0, True]], **options)
+    assert np.array_equal(late, (plain - np.float32(0.25)) / np.float32(0.5))
+    assert np.array_equal(noisy, np.minimum(plain + np.float32(0.5), 1))

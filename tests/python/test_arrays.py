@@ -117,5 +117,5 @@ def test_a_dtype_that_images_cannot_have_is_refused_by_name(daemon):
     """The option applies to images only; the error says so."""
     import batchd
 
-    with pytest.raises(batchd.InvalidError, match="images are made as uint8, float16, float32"):
-        batchd.DataLoader("random:length=4,shape=2", dtype="uint16")
+    with pytest.raises(batchd.InvalidError, match="dtype of images must be uint8, uint16"):
+        batchd.DataLoader("random:length=4,shape=2", dtype="int64")

@@ -109,8 +109,9 @@ def test_share_groups_and_checkpoints(serve):  # noqa: F811
     collate_fn gets the fields."""
     expected = batches(6)
     serve(expected, resumable=True)
-    first = DataLoader("serve:speech", mode="share", job="g", collate_fn=lambda b: b["caption"])
-    second = DataLoader("serve:speech", mode="share", job="g")
+    group = {"mode": "share", "job": "g", "world_size": 2}  # no batch before both are there
+    first = DataLoader("serve:speech", rank=0, collate_fn=lambda b: b["caption"], **group)
+    second = DataLoader("serve:speech", rank=1, **group)
     one, two = iter(first), iter(second)
     for k in range(2):
         assert next(one) == expected[k]["caption"] and same(next(two), expected[k])

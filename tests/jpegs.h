@@ -87,6 +87,22 @@ static inline uint32_t jpeg_random(uint32_t *seed)
 	return *seed;
 }
 
+/* Any sampling, size, quality and restart interval, sometimes grey. */
+static inline struct jpeg_recipe jpeg_random_progressive(uint32_t *seed)
+{
+	struct jpeg_recipe r = { .width = 5 + jpeg_random(seed) % 200 };
+
+	r.height = 1 + jpeg_random(seed) % 150;
+	r.n_components = jpeg_random(seed) % 6 ? 3 : 1;
+	r.h = 1 + (int)(jpeg_random(seed) % 2);
+	r.v = 1 + (int)(jpeg_random(seed) % 2);
+	r.quality = 1 + (int)(jpeg_random(seed) % 100);
+	r.restart = jpeg_random(seed) % 3 ? 0 : 1 + jpeg_random(seed) % 40;
+	r.noise = jpeg_random(seed) % 256;
+	r.progressive = true;
+	return r;
+}
+
 /* Compressed bytes; the caller frees them. */
 static inline uint8_t *jpeg_make(const struct jpeg_recipe *r, uint32_t seed, size_t *n)
 {

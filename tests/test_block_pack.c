@@ -63,21 +63,6 @@ static int decode_scans(struct scan *s, const struct picture *p, bool all_rows, 
 				       MAX_SCANS, &budget, all_rows, want, &out);
 }
 
-static struct jpeg_recipe random_recipe(uint32_t *seed)
-{
-	return (struct jpeg_recipe){
-		.width = 8 + jpeg_random(seed) % 200,
-		.height = 1 + jpeg_random(seed) % 150,
-		.n_components = jpeg_random(seed) % 6 ? 3 : 1,
-		.h = 1 + (int)(jpeg_random(seed) % 2),
-		.v = 1 + (int)(jpeg_random(seed) % 2),
-		.quality = 1 + (int)(jpeg_random(seed) % 100),
-		.restart = jpeg_random(seed) % 3 ? 0 : 1 + jpeg_random(seed) % 40,
-		.noise = jpeg_random(seed) % 256,
-		.progressive = true,
-	};
-}
-
 /* A copy of exactly the pack's size, so that AddressSanitizer sees every read beyond it. */
 static struct block_pack *pack_copy(struct scan *s, const struct picture *p)
 {
@@ -103,7 +88,7 @@ START_TEST(test_a_pack_gives_libjpegs_pixels)
 	unsigned n_beyond = 0;
 
 	for (unsigned i = 0; i < 120; i++) {
-		struct jpeg_recipe recipe = random_recipe(&seed);
+		struct jpeg_recipe recipe = jpeg_random_progressive(&seed);
 		struct picture p = picture_make(&recipe, seed);
 		uint8_t *rgb = malloc((size_t)p.width * p.height * 3);
 		bool all_rows = i % 2;

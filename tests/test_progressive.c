@@ -25,23 +25,6 @@ static int decode(struct scan *s, const struct jpeg_in *in, struct region_px wan
 	return decode_limited(s, in, MAX_SCANS, want, rgb);
 }
 
-static struct jpeg_recipe random_recipe(uint32_t *seed)
-{
-	struct jpeg_recipe r = {
-		.width = 5 + jpeg_random(seed) % 200,
-		.height = 1 + jpeg_random(seed) % 150,
-		.n_components = jpeg_random(seed) % 6 ? 3 : 1,
-		.h = 1 + (int)(jpeg_random(seed) % 2),
-		.v = 1 + (int)(jpeg_random(seed) % 2),
-		.quality = 1 + (int)(jpeg_random(seed) % 100),
-		.restart = jpeg_random(seed) % 3 ? 0 : 1 + jpeg_random(seed) % 40,
-		.noise = jpeg_random(seed) % 256,
-		.progressive = true,
-	};
-
-	return r;
-}
-
 /* Where the decoder is sure, libjpeg has the same pixels. Returns whether it is sure of the whole picture. */
 static bool check_file(struct scan *s, const uint8_t *bytes, size_t n, unsigned n_regions, uint32_t *seed)
 {
@@ -89,7 +72,7 @@ START_TEST(test_progressive_files_give_libjpegs_pixels)
 	uint32_t seed = 31;
 
 	for (unsigned i = 0; i < 120; i++) {
-		struct jpeg_recipe r = random_recipe(&seed);
+		struct jpeg_recipe r = jpeg_random_progressive(&seed);
 		size_t n;
 		uint8_t *bytes = jpeg_make(&r, seed, &n);
 
@@ -109,7 +92,7 @@ START_TEST(test_damaged_progressive_files_are_unsure_or_equal_to_libjpeg)
 	unsigned n_sure = 0;
 
 	for (unsigned round = 0; round < 600; round++) {
-		struct jpeg_recipe r = random_recipe(&seed);
+		struct jpeg_recipe r = jpeg_random_progressive(&seed);
 		size_t n;
 
 		r.width = 5 + r.width % 60;

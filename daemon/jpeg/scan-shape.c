@@ -80,35 +80,48 @@ void checkpoints_init(struct checkpoints *x, const struct jpeg_decompress_struct
 		checkpoints_clear(x, s.mcus_per_row, s.mcu_rows, n, id);
 }
 
+/* What data mean depends on. */
+struct shape_key {
+	uint32_t size[2], sampling[2], n_components, restart_interval;
+};
+
+struct table_key {
+	UINT8 dc_bits[17], dc_values[256], ac_bits[17], ac_values[256];
+};
+
+static struct shape_key key_of_shape(const struct shape *s)
+{
+	return (struct shape_key){ { s->width, s->height }, { s->h, s->v }, s->n_components, s->restart_interval };
+}
+
+static void note_tables(const JHUFF_TBL *dc, const JHUFF_TBL *ac, struct table_key *key)
+{
+	if (dc) {
+		memcpy(key->dc_bits, dc->bits, sizeof(dc->bits));
+		memcpy(key->dc_values, dc->huffval, sizeof(dc->huffval));
+	}
+	if (ac) {
+		memcpy(key->ac_bits, ac->bits, sizeof(ac->bits));
+		memcpy(key->ac_values, ac->huffval, sizeof(ac->huffval));
+	}
+}
+
 /* Other tables with the same data lead to other states; another quantization does not. */
 uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n)
 {
 	struct {
-		uint32_t size[2], sampling[2], n_components, restart_interval;
-		struct {
-			UINT8 dc_bits[17], dc_values[256], ac_bits[17], ac_values[256];
-		} tables[3];
+		struct shape_key shape;
+		struct table_key tables[3];
 	} key;
 	struct shape s;
 
 	if (!scan_supported(c) || !scan_shape(c, &s))
 		return 0;
 	memset(&key, 0, sizeof(key));
-	key.size[0] = s.width;
-	key.size[1] = s.height;
-	key.sampling[0] = s.h;
-	key.sampling[1] = s.v;
-	key.n_components = s.n_components;
-	key.restart_interval = s.restart_interval;
-	for (uint32_t i = 0; i < s.n_components; i++) {
-		const JHUFF_TBL *dc = c->dc_huff_tbl_ptrs[c->comp_info[i].dc_tbl_no],
-				*ac = c->ac_huff_tbl_ptrs[c->comp_info[i].ac_tbl_no];
-
-		memcpy(key.tables[i].dc_bits, dc->bits, sizeof(dc->bits));
-		memcpy(key.tables[i].dc_values, dc->huffval, sizeof(dc->huffval));
-		memcpy(key.tables[i].ac_bits, ac->bits, sizeof(ac->bits));
-		memcpy(key.tables[i].ac_values, ac->huffval, sizeof(ac->huffval));
-	}
+	key.shape = key_of_shape(&s);
+	for (uint32_t i = 0; i < s.n_components; i++)
+		note_tables(c->dc_huff_tbl_ptrs[c->comp_info[i].dc_tbl_no],
+			    c->ac_huff_tbl_ptrs[c->comp_info[i].ac_tbl_no], &key.tables[i]);
 	return XXH3_64bits_withSeed(data, n, XXH3_64bits(&key, sizeof(key)));
 }
 
@@ -127,38 +140,23 @@ bool scan_supported_progressive(const struct jpeg_decompress_struct *c)
 	return true;
 }
 
-static void note_table(const JHUFF_TBL *table, UINT8 bits[17], UINT8 values[256])
-{
-	if (!table)
-		return;
-	memcpy(bits, table->bits, sizeof(table->bits));
-	memcpy(values, table->huffval, sizeof(table->huffval));
-}
-
 /* Later scans name components by their ids and may use every table that is defined before the first one. */
 uint64_t scan_progressive_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n)
 {
 	struct {
-		uint32_t size[2], sampling[2], n_components, restart_interval;
+		struct shape_key shape;
 		uint32_t ids[3], first_scan[5];
 		struct {
 			uint32_t component, dc_table, ac_table;
 		} in_scan[3];
-		struct {
-			UINT8 dc_bits[17], dc_values[256], ac_bits[17], ac_values[256];
-		} tables[NUM_HUFF_TBLS];
+		struct table_key tables[NUM_HUFF_TBLS];
 	} key;
 	struct shape s;
 
 	if (!scan_supported_progressive(c) || !scan_shape(c, &s) || c->comps_in_scan > c->num_components)
 		return 0;
 	memset(&key, 0, sizeof(key));
-	key.size[0] = s.width;
-	key.size[1] = s.height;
-	key.sampling[0] = s.h;
-	key.sampling[1] = s.v;
-	key.n_components = s.n_components;
-	key.restart_interval = s.restart_interval;
+	key.shape = key_of_shape(&s);
 	const int first[] = { c->comps_in_scan, c->Ss, c->Se, c->Ah, c->Al };
 	for (uint32_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
 		key.first_scan[i] = (uint32_t)first[i];
@@ -171,9 +169,7 @@ uint64_t scan_progressive_id(const struct jpeg_decompress_struct *c, const uint8
 		key.in_scan[i].dc_table = (uint32_t)k->dc_tbl_no;
 		key.in_scan[i].ac_table = (uint32_t)k->ac_tbl_no;
 	}
-	for (int i = 0; i < NUM_HUFF_TBLS; i++) {
-		note_table(c->dc_huff_tbl_ptrs[i], key.tables[i].dc_bits, key.tables[i].dc_values);
-		note_table(c->ac_huff_tbl_ptrs[i], key.tables[i].ac_bits, key.tables[i].ac_values);
-	}
+	for (int i = 0; i < NUM_HUFF_TBLS; i++)
+		note_tables(c->dc_huff_tbl_ptrs[i], c->ac_huff_tbl_ptrs[i], &key.tables[i]);
 	return XXH3_64bits_withSeed(data, n, XXH3_64bits(&key, sizeof(key)));
 }

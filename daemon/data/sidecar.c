@@ -54,7 +54,7 @@ int sidecar_read(struct sidecar *s, const struct shards *shards, uint32_t i, con
 		return 0;
 	}
 	if (fd < 0) {
-		snprintf(why, size, "%s", strerrordesc_np(-fd));
+		snprintf(why, size, "%s", strerror(-fd));
 		return 1;
 	}
 	reason = why_not(&st, stamp);

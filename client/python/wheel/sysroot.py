@@ -20,7 +20,7 @@ OLD, NEW = "bullseye", "bookworm"
 C_LIBRARY = ("libc6", "libc6-dev", "libcrypt-dev")
 LIBRARIES = (
     "linux-libc-dev libgd-dev libjansson-dev libjpeg62-turbo-dev libmicrohttpd-dev libpng-dev libprotobuf-c-dev "
-    "librandom123-dev libuv1-dev libwebp-dev libxxhash-dev libyaml-dev systemtap-sdt-dev zlib1g-dev"
+    "librandom123-dev libuv1-dev libwebp-dev libxxhash-dev libyaml-dev libzstd-dev systemtap-sdt-dev zlib1g-dev"
 ).split()
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"

@@ -108,9 +108,10 @@ def unpack(packages, root):
 
 
 def create(root, machine):
-    """Makes root if it is not there yet."""
+    """Makes root if it is not there yet, or lacks a package of the lists above."""
     root = pathlib.Path(root)
-    if (root / "packages.json").exists():
+    made = root / "packages.json"
+    if made.exists() and {*C_LIBRARY, *LIBRARIES} <= set(json.loads(made.read_text())["packages"]):
         return
     for tool in ("apt-get", "dpkg-deb"):
         if not shutil.which(tool):

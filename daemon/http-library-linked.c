@@ -36,6 +36,7 @@ NEVER_CALLED(certificate_allocate_credentials);
 NEVER_CALLED(certificate_free_credentials);
 NEVER_CALLED(certificate_server_set_request);
 NEVER_CALLED(certificate_set_dh_params);
+NEVER_CALLED(certificate_set_retrieve_function2);
 NEVER_CALLED(certificate_set_retrieve_function3);
 NEVER_CALLED(certificate_set_x509_key_mem);
 NEVER_CALLED(certificate_set_x509_key_mem2);

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import batchd
+from daemons import until
 from test_end_to_end import Trainer
 
 N, B = 640, 16
@@ -116,6 +117,7 @@ def test_a_late_trial_begins_where_it_asks(daemon, golden_of):
     first = [a.hear()] + take(a, 10)
     late = {how: begin(start(f", join={how!r}", epochs=1)) for how in ("next", "start", "epoch")}
     begun = {how: late[how].hear() for how in ("next", "start")}
+    until("the third waits for an epoch", lambda: any("waits_for_epoch" in s for s in batchd.status()["sessions"]))
     said = first + finish(a)
     rest = {how: ([begun[how]] if how in begun else []) + finish(t) for how, t in late.items()}
     assert places(said) == run((0, 0), 2 * PER_EPOCH)

@@ -30,12 +30,14 @@ struct op_fill {
 };
 
 struct arguments;
+struct timm_surroundings;
 
 /* Reads the ops inside containers, for all of a pipeline. */
 struct list_reader {
 	int (*read)(struct list_reader *r, struct arguments *a, unsigned i, struct op *op);
-	unsigned n_nested, depth;
-	bool numbers; /* the pipeline reads images of one number for each pixel */
+	unsigned n_nested, depth, n_texts;
+	const struct timm_surroundings *around; /* of timm's texts */
+	bool numbers;                           /* the pipeline reads images of one number for each pixel */
 };
 
 struct arguments {

@@ -311,7 +311,7 @@ static int read_timm(struct arguments *a, struct op *op)
 		rc = ops_mixing_read_shape(a, 2, 3, 1, x);
 	if (rc == 0)
 		rc = argument_bool(a, 4, &x->blended);
-	return rc == 0 ? timm_read_options(a, 5, &x->options) : rc;
+	return rc == 0 ? timm_read_options(a, 5, x->ops, x->n_ops, &x->options) : rc;
 }
 
 static json_t *write_timm(const struct op *op)

@@ -47,7 +47,7 @@ static int ops_timm_read_rand(struct arguments *a, struct op *op)
 		n_possible += x->weights[i] > 0.0;
 	if (rc == 0 && x->weighted && n_possible < x->num_layers)
 		rc = argument_wrong(a, 2, "as many weights above 0 as num_layers at least");
-	return rc == 0 ? timm_read_options(a, 3, &x->options) : rc;
+	return rc == 0 ? timm_read_options(a, 3, x->ops, x->n, &x->options) : rc;
 }
 
 static json_t *ops_timm_write_rand(const struct op *op)
@@ -143,7 +143,7 @@ static int ops_timm_read_auto(struct arguments *a, struct op *op)
 	}
 	if (!right)
 		return argument_wrong(a, 0, "1 to 64 lists of [timm's name of an op, probability, magnitude]");
-	return timm_read_options(a, 1, &x->options);
+	return timm_read_options(a, 1, x->ops, n, &x->options);
 }
 
 static json_t *ops_timm_write_auto(const struct op *op)

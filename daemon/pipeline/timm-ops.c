@@ -64,9 +64,35 @@ static const struct {
 enum { N_LEVELS = sizeof(levels) / sizeof(levels[0]) };
 
 static const char *const filter_choices[] = { "random", "nearest", "bilinear", "bicubic", NULL };
+enum { CHOICE_BILINEAR = 2 };
 static const enum filter filter_numbers[] = { FILTER_BICUBIC, FILTER_NEAREST, FILTER_BILINEAR, FILTER_BICUBIC };
 
-int timm_read_options(struct arguments *a, unsigned first, struct timm_options *out)
+static bool moves_pixels(const struct timm_op *op)
+{
+	return levels[op->level].what >= AUGMENT_SHEAR_X && levels[op->level].what <= AUGMENT_ROTATE;
+}
+
+/* timm hands the crop's filter to every policy, also one that Pillow moves no pixels with. A policy that moves none (3a)
+ * does not use it: bilinear stands for it there. */
+static int read_filter(struct arguments *a, unsigned i, const struct timm_op *ops, unsigned n, unsigned *out)
+{
+	static const char *const others[] = { "lanczos", "box", "hamming" };
+	const char *name = json_string_value(a->values[i]);
+	bool moves = false;
+
+	for (unsigned k = 0; k < n; k++)
+		moves |= moves_pixels(&ops[k]);
+	for (size_t k = 0; !moves && name && k < sizeof(others) / sizeof(others[0]); k++) {
+		if (strcmp(name, others[k]) != 0)
+			continue;
+		*out = CHOICE_BILINEAR;
+		return 0;
+	}
+	return argument_choice(a, i, filter_choices, out);
+}
+
+int timm_read_options(struct arguments *a, unsigned first, const struct timm_op *ops, unsigned n,
+		      struct timm_options *out)
 {
 	static const char *const deviations[] = { "uniform", NULL };
 	unsigned filter = 0, word = 0;
@@ -78,7 +104,7 @@ int timm_read_options(struct arguments *a, unsigned first, struct timm_options *
 				      .translate_pct = 0.45 };
 	rc = a->values[first] ? argument_fill(a, first, &out->fill) : 0;
 	if (rc == 0)
-		rc = argument_choice(a, first + 1, filter_choices, &filter);
+		rc = read_filter(a, first + 1, ops, n, &filter);
 	out->any_filter = filter == 0;
 	out->filter = filter_numbers[filter];
 	out->uniform = json_is_string(a->values[first + 2]);

@@ -24,8 +24,9 @@ struct timm_options {
 #define TIMM_OPTIONS "fill", "interpolation", "magnitude_std", "magnitude_max", "translate_const", "translate_pct"
 enum { TIMM_N_OPTIONS = 6 };
 
-/* Arguments first .. first + 5. 0 or -EINVAL. */
-int timm_read_options(struct arguments *a, unsigned first, struct timm_options *out);
+/* Arguments first .. first + 5 of a policy of n ops. 0 or -EINVAL. */
+int timm_read_options(struct arguments *a, unsigned first, const struct timm_op *ops, unsigned n,
+		      struct timm_options *out);
 /* Appends them to out, which it returns, or NULL when memory is short. */
 json_t *timm_write_options(json_t *out, const struct timm_options *x);
 

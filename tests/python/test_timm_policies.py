@@ -4,6 +4,7 @@ by timm's own functions. Without timm these tests are skipped."""
 import json
 import math
 import random
+import subprocess
 
 import numpy as np
 import pytest
@@ -71,25 +72,73 @@ def policy(text, **options):
     return next(op for op in read if op[0].startswith("Timm"))
 
 
+@pytest.fixture
+def canonical(build, samples, tmp_path):
+    """The ops of a pipeline in the daemon's own words, as batchctl has them, which reads a pipeline as the daemon does."""
+
+    def words(transform):
+        run = [
+            build / "batchctl",
+            "preview",
+            f"imagefolder:{samples}",
+            "--json",
+            "--n",
+            "1",
+            "--out",
+            tmp_path / "one.png",
+        ]
+        done = subprocess.run([*run, "--transform", _transform.text(transform)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(json.loads(done.stdout)["pipeline"])
+
+    return words
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("interpolation", ["bicubic", "random"])
-def test_texts_mean_what_timm_makes_of_them(daemon, samples, text, interpolation):
-    """The same op from the text in a list of words as from timm's own object, and the daemon takes it."""
+def test_texts_mean_what_timm_makes_of_them(daemon, samples, canonical, text, interpolation):
+    """The same op from the text in a list of words as from timm's own object, in batchctl and for the daemon, which takes
+    the text itself."""
     crop = ["RandomResizedCrop", {"size": SIZE[1], "interpolation": interpolation}]
     mean = ["Normalize", [0.1, 0.2, 0.3], [1, 1, 1]]
-    words = ops([crop, text, "ToTensor", mean])
-    options = {"interpolation": interpolation, "mean": (0.1, 0.2, 0.3)}
-    want = policy(text, **options)
-    assert words[1][0] == want[0]
-    for name, value in want[1].items():
-        ours = words[1][1].get(name)
-        if name == "choice_weights" and value is not None:
-            assert np.allclose(np.array(ours) / np.sum(ours), value)
-        elif ours is None:
-            assert value == {"magnitude_max": None, "magnitude_std": 0, "translate_pct": 0.45}.get(name), name
-        else:
-            assert ours == value, name
-    batchd.DataLoader(f"imagefolder:{samples}", 4, transform=[crop, text, "ToTensor", mean]).close()
+    ours = canonical([crop, text, "ToTensor", mean])[1]
+    want = canonical([crop, policy(text, interpolation=interpolation, mean=(0.1, 0.2, 0.3)), "ToTensor", mean])[1]
+    for op in (ours, want):
+        weights = op[1].pop("choice_weights", None)
+        op.append(None if weights is None else (np.array(weights) / np.sum(weights)).round(12).tolist())
+    assert ours == want
+    with batchd.DataLoader(f"imagefolder:{samples}", 4, transform=[crop, text, "ToTensor", mean]) as loader:
+        assert len(next(iter(loader))[0]) == 4
+
+
+@pytest.mark.parametrize("text", ["3a", "rand-m5-t3a"])
+def test_policies_that_move_no_pixels_take_any_filter(daemon, samples, text):
+    """timm hands the crop's filter to every policy; Pillow moves no pixels by lanczos, and these policies move none."""
+    transform = create_transform(32, is_training=True, auto_augment=text, interpolation="lanczos")
+    transform.transforms[-3](Image.new("RGB", (9, 9)))  # timm's policy itself runs
+    batchd.DataLoader(f"imagefolder:{samples}", 4, transform=transform).close()
+    crop = ["RandomResizedCrop", {"size": 32, "interpolation": "lanczos"}]
+    batchd.DataLoader(f"imagefolder:{samples}", 4, transform=[crop, text, "ToTensor"]).close()
+    moving = create_transform(32, is_training=True, auto_augment="rand-m9", interpolation="lanczos")
+    with pytest.raises(ValueError, match="'interpolation' is \"lanczos\"; expected .*bicubic"):
+        batchd.DataLoader(f"imagefolder:{samples}", 4, transform=moving)
+
+
+@pytest.mark.parametrize("text", ["rand-m9-mstd", "augmix-n2", "original-m9", "rand-m2.5", "v1"])
+def test_texts_that_timm_refuses_are_refused_by_name(daemon, samples, text):
+    with pytest.raises(ValueError, match=f"op 2.*{text}"):
+        batchd.DataLoader(f"imagefolder:{samples}", 4, transform=[["CenterCrop", 8], text])
+
+
+def test_a_text_in_the_daemons_configuration(make_daemon, samples):
+    """A named pipeline with timm's text gives the bytes of the same list in a program."""
+    words = [["CenterCrop", 32], "rand-m9-mstd0.5-inc1", "ToTensor"]
+    make_daemon(config=f"pipelines: [{{ name: strong, transform: '{json.dumps(words)}' }}]\n")
+    rows = []
+    for transform in ("strong", words):
+        with batchd.DataLoader(f"imagefolder:{samples}", 8, transform=transform, arrays="numpy") as loader:
+            rows.append(next(iter(loader))[0].copy())
+    assert np.array_equal(*rows)
 
 
 def test_create_transform_as_a_whole(daemon, samples):

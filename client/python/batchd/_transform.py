@@ -33,11 +33,11 @@ def text(transform):
     """The option's value for the C library."""
     if transform is None or isinstance(transform, str):
         return transform
-    return json.dumps(_timm.expand_strings(ops(transform)), default=_plain)
+    return json.dumps(ops(transform), default=_plain)
 
 
 def ops(transform):
-    """The ops of a pipeline that is no name; timm's texts are still texts."""
+    """The ops of a pipeline that is no name."""
     return _sequence(transform if isinstance(transform, (list, tuple)) else [transform])
 
 

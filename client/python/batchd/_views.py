@@ -56,8 +56,6 @@ def aug_splits(transform, n=3, stack=False):
         )
     base, augmentation = map(_transform.ops, transform[:2])
     erased = [_transform.ops(_timm.erasing_of_split(transform[2], n, first)) for first in (True, False)]
-    expanded = _timm.expand_strings([*base, *augmentation, *erased[0]])
-    base, augmentation = expanded[: len(base)], expanded[len(base) : len(base) + len(augmentation)]
     shared = [["SharedByViews", base]] if base else []
     return Views([[*shared, *erased[0]], *[[*shared, *augmentation, *erased[1]]] * (n - 1)], 1, bool(stack))
 

@@ -63,12 +63,10 @@ static uint64_t mix_file(uint64_t h, const struct stat *st)
 }
 
 /* Hashes the very folder or files; nothing for a name that the daemon knows, nor for memory whose content the text
- * identifies: each rank has a copy of its own. */
+ * identifies, as each rank has a copy of its own. */
 static uint64_t mix_data(uint64_t h, const struct source *source)
 {
-	if (strncmp(source->dataset, "memory:id=", 10) == 0)
-		return h;
-	for (unsigned i = 0; i < source->n_fds; i++) {
+	for (unsigned i = 0; i + source->n_own < source->n_fds; i++) {
 		struct stat st = { .st_ino = 0 };
 
 		(void)fstat(source->fds[i], &st);

@@ -319,7 +319,10 @@ static int open_memory(struct source *s, const char *text, struct fault *f)
 		s->reopen = NULL;
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	}
-	return open_list_of(s, "memory", text, options, add_memory, f);
+	int r = open_list_of(s, "memory", text, options, add_memory, f);
+
+	s->n_own = r == 0 && strncmp(text, "id=", 3) == 0 ? s->n_fds : 0;
+	return r;
 }
 
 /* Whether HuggingFace's save_to_disk has made the folder, where Arrow files that it caches lie beside the data. */
@@ -422,8 +425,8 @@ static bool take_front(const char **text, const char *name, const char **value, 
 	return true;
 }
 
-/* "HASH:FD": the memfd with the numbers of the rows that are the samples. */
-static int add_rows(struct source *s, const char *value, size_t n, struct fault *f)
+/* "HASH:FD": a memfd of this process, with the numbers of the rows that are the samples, or with the table. */
+static int add_own(struct source *s, const char *what, const char *value, size_t n, struct fault *f)
 {
 	const char *colon = memchr(value, ':', n);
 	char *end = NULL;
@@ -433,9 +436,10 @@ static int add_rows(struct source *s, const char *value, size_t n, struct fault 
 			 : fcntl((int)number, F_DUPFD_CLOEXEC, 3);
 
 	if (fd < 0)
-		return fault_set(f, BATCHD_E_INVALID, "arrow: rows=%.*s: expected HASH:DESCRIPTOR",
+		return fault_set(f, BATCHD_E_INVALID, "arrow: %s%.*s: expected HASH:DESCRIPTOR", what,
 				 (int)(n < 64 ? n : 64), value);
 	s->fds[s->n_fds++] = fd;
+	s->n_own++;
 	return 0;
 }
 
@@ -454,36 +458,60 @@ static int add_images(struct source *s, const char *value, size_t n, char out[PA
 	return r < 0 ? r : add_fd(s, out, true, f);
 }
 
-/* "[rows=HASH:FD,][images=DIR,]PATTERN...", as daemon/data/arrow.c describes it. Rows exist in this process alone, so
- * that another connection begins with this text again. */
+/* What stands in front of an arrow data set's patterns. */
+struct arrow_front {
+	struct front {
+		const char *value;
+		size_t n;
+	} table, rows, images; /* value NULL: not there */
+	char folder[PATH_MAX]; /* of images, as the daemon knows it */
+};
+
+/* "NAME=HASH," without the descriptor, where it is there. */
+static int print_own(char *to, size_t size, const char *name, const struct front *own)
+{
+	const char *colon = own->value ? memchr(own->value, ':', own->n) : NULL;
+
+	return snprintf(to, size, "%s%.*s%s", colon ? name : "", colon ? (int)(colon - own->value) : 0,
+			colon ? own->value : "", colon ? "," : "");
+}
+
+/* The text for the daemon, and the one that another connection begins with: memory exists in this process alone. */
+static int set_arrow(struct source *s, const char *whole, const struct arrow_front *front, struct fault *f)
+{
+	const char *patterns = s->dataset ? s->dataset + strlen("arrow:") : strrchr(whole, '#');
+	char table[128], rows[128], *old = s->dataset;
+	bool has_images = front->images.value != NULL;
+
+	if (print_own(table, sizeof table, "table=", &front->table) >= (int)sizeof table ||
+	    print_own(rows, sizeof rows, "rows=", &front->rows) >= (int)sizeof rows)
+		return fault_set(f, BATCHD_E_INVALID, "arrow: a hash of more than 100 characters");
+	if ((*table || *rows) && asprintf(&s->reopen, "arrow:%s", whole) < 0)
+		s->reopen = NULL;
+	if (asprintf(&s->dataset, "arrow:%s%s%s%s%s%s", table, rows, has_images ? "images=" : "",
+		     has_images ? front->folder : "", has_images ? "," : "", patterns ? patterns : "") < 0)
+		s->dataset = NULL;
+	free(old);
+	return s->dataset && (s->reopen || !(*table || *rows)) ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+}
+
+/* "[table=HASH:FD,][rows=HASH:FD,][images=DIR,]PATTERN...", as daemon/data/arrow.c describes it. */
 static int open_arrow(struct source *s, const char *text, struct fault *f)
 {
-	const char *whole = text, *rows = NULL, *images = NULL;
-	char folder[PATH_MAX], *patterns;
-	size_t n_rows = 0, n_images = 0, n_hash = 0;
-	bool has_rows = take_front(&text, "rows=", &rows, &n_rows);
-	bool has_images = take_front(&text, "images=", &images, &n_images);
-	int r = open_shards(s, text, "arrow", f);
+	struct arrow_front a = { 0 };
+	const char *whole = text;
+	bool has_table = take_front(&text, "table=", &a.table.value, &a.table.n);
+	bool has_rows = take_front(&text, "rows=", &a.rows.value, &a.rows.n);
+	bool has_images = take_front(&text, "images=", &a.images.value, &a.images.n);
+	int r = has_table ? 0 : open_shards(s, text, "arrow", f);
 
 	if (r == 0 && has_images)
-		r = add_images(s, images, n_images, folder, f);
+		r = add_images(s, a.images.value, a.images.n, a.folder, f);
 	if (r == 0 && has_rows)
-		r = add_rows(s, rows, n_rows, f);
-	if (r < 0 || (!has_rows && !has_images))
-		return r;
-	if (has_rows)
-		n_hash = (size_t)((const char *)memchr(rows, ':', n_rows) - rows);
-	if (has_rows && asprintf(&s->reopen, "arrow:%s", whole) < 0) {
-		s->reopen = NULL;
-		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	}
-	patterns = s->dataset;
-	if (asprintf(&s->dataset, "arrow:%s%.*s%s%s%s%s%s", has_rows ? "rows=" : "", (int)n_hash, has_rows ? rows : "",
-		     has_rows ? "," : "", has_images ? "images=" : "", has_images ? folder : "", has_images ? "," : "",
-		     patterns + strlen("arrow:")) < 0)
-		s->dataset = NULL;
-	free(patterns);
-	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+		r = add_own(s, "rows=", a.rows.value, a.rows.n, f);
+	if (r == 0 && has_table)
+		r = add_own(s, "table=", a.table.value, a.table.n, f);
+	return r < 0 || whole == text ? r : set_arrow(s, whole, &a, f);
 }
 
 #define OTHER_FORMATS \

@@ -106,12 +106,25 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 }
 
 /* How many descriptors say by their files which data it is. Memory of which the text tells the content is the same in
- * whichever memfd it comes: all of "memory:", and of "arrow:" the last one, with the numbers of the rows. */
+ * whichever memfd it comes: all of "memory:", and of "arrow:" the last ones, with the numbers of the rows and with the
+ * table. */
 static unsigned n_telling(const char *dataset, unsigned n_fds)
 {
+	static const char *const own[] = { "table=", "rows=" };
+	const char *at = dataset + strlen("arrow:");
+
 	if (!strncmp(dataset, "memory:id=", strlen("memory:id=")))
 		return 0;
-	return !strncmp(dataset, "arrow:rows=", strlen("arrow:rows=")) && n_fds ? n_fds - 1 : n_fds;
+	if (strncmp(dataset, "arrow:", strlen("arrow:")) != 0)
+		return n_fds;
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+		if (strncmp(at, own[i], strlen(own[i])) != 0)
+			continue;
+		n_fds -= n_fds > 0;
+		at += strcspn(at, ",");
+		at += *at == ',';
+	}
+	return n_fds;
 }
 
 int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)

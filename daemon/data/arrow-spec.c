@@ -30,6 +30,7 @@ int arrow_spec_parse(const char *rest, struct arrow_spec *out, struct dataset_er
 		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "arrow: more than %d bytes",
 				    ARROW_SPEC_BYTES);
 	}
+	out->has_table = take_front(&at, "table=") != NULL;
 	out->has_rows = take_front(&at, "rows=") != NULL;
 	out->images = take_front(&at, "images=");
 	mark = strrchr(at, '#');
@@ -39,6 +40,10 @@ int arrow_spec_parse(const char *rest, struct arrow_spec *out, struct dataset_er
 		out->list = mark + 1;
 	}
 	out->patterns = at;
+	if (out->has_table && *at) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: %.200s: a table in memory has no files",
+				    at);
+	}
 	if (out->images && (out->images[0] != '/' || strlen(out->images) >= ARROW_PATH_BYTES)) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: images=%.200s: expected an absolute path",
 				    out->images);

@@ -9,10 +9,11 @@
 
 enum { ARROW_PATH_BYTES = 1024, ARROW_SPEC_BYTES = 8256 };
 
-/* [rows=HASH,][images=DIR,]PATTERN[::PATTERN...][#NAME=COLUMN,...] */
+/* [rows=HASH,][images=DIR,]PATTERN[::PATTERN...][#NAME=COLUMN,...], or without patterns table=HASH,[...] */
 struct arrow_spec {
 	char text[ARROW_SPEC_BYTES]; /* what the rest points into */
-	bool has_rows;               /* the last descriptor tells which rows are the samples */
+	bool has_table;              /* the last descriptor is the table, in memory; there are no patterns */
+	bool has_rows;               /* the last descriptor but that tells which rows are the samples */
 	const char *images;          /* the folder of pictures that the rows only name; NULL: none */
 	const char *patterns;
 	const char *list; /* NULL: none */

@@ -1,10 +1,12 @@
 /* arrow: samples in the rows of Arrow files (IPC streams, as HuggingFace's datasets keeps them, or IPC files).
  *
  *     arrow:[rows=HASH,][images=DIR,]PATTERN[::PATTERN...][#NAME=COLUMN,...]
+ *     arrow:table=HASH,[rows=HASH,][images=DIR,][#NAME=COLUMN,...]
  *
  * Files are named as shards are, each pattern's folder by a descriptor. With images=, the next descriptor is the
  * folder of the pictures that rows name instead of having them. With rows=, the last one is a file of uint64
- * numbers: the rows that are the samples, in this order, which HASH identifies.
+ * numbers: the rows that are the samples, in this order, which HASH identifies. With table=, there are no files, and the
+ * very last descriptor is a memfd with the table (arrow-table.h).
  *
  * A picture is read in place, from an open file as in packed data sets. All other columns are in memory. */
 #include <errno.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "data/arrow-index.h"
+#include "data/arrow-table.h"
 #include "data/dataset-impl.h"
 #include "data/file.h"
 #include "data/fingerprint.h"
@@ -36,6 +39,7 @@ struct arrow_file {
 
 struct arrow {
 	struct dataset base;
+	struct arrow_table table; /* in place of files; the one shard is lent by it */
 	struct shards shards;
 	struct arrow_file *files; /* of each shard */
 	struct arrow_index index;
@@ -290,6 +294,7 @@ static void arrow_destroy(struct dataset *ds)
 		closing_add(a->shards.access.uid, &a->images, 1);
 	}
 	shards_finish(&a->shards);
+	arrow_table_finish(&a->table);
 	arrow_index_finish(&a->index);
 	free(a->files);
 	free(a->rows);
@@ -381,20 +386,22 @@ static int mark_used(struct opening *o)
 	return 0;
 }
 
-/* Descriptors come in the order of the text's parts: folders of patterns, the folder of pictures, rows. */
+/* Descriptors come in this order: folders of patterns, the folder of pictures, rows, the table. */
 static int arrow_take_descriptors(struct opening *o)
 {
 	const struct dataset_source *source = o->source;
-	unsigned n = source->n_fds, extra = o->spec.has_rows + (n && o->spec.images);
+	unsigned n = source->n_fds, own = o->spec.has_rows + o->spec.has_table;
+	unsigned extra = own + (n && o->spec.images);
 	const char *images = o->spec.images;
 	struct arrow *a = o->arrow;
 	int r = 0;
 
 	o->folders = *source;
-	if (n < extra || (o->spec.has_rows && !n)) {
+	if (n < extra) {
 		return dataset_fail(
 			o->err, DATASET_E_INVALID, -EINVAL,
-			"arrow: %u descriptors: expected one for each pattern, for images= and for rows=", n);
+			"arrow: %u descriptors: expected one for each pattern, for images=, for rows= and for table=",
+			n);
 	}
 	if (images || source->access->trusted) {
 		snprintf(a->images_path, sizeof(a->images_path), "%s", images ? images : "/");
@@ -407,8 +414,11 @@ static int arrow_take_descriptors(struct opening *o)
 		a->images_traits = dir_traits(a->images, source->access);
 	}
 	if (o->spec.has_rows) {
-		r = read_rows(o, source->fds[n - 1]);
+		r = read_rows(o, source->fds[n - own]);
 		r = r ? r : mark_used(o);
+	}
+	if (!r && o->spec.has_table) {
+		r = arrow_table_open(&a->table, source, n - 1, o->err);
 	}
 	o->folders.fds = source->fds;
 	o->folders.n_fds = n - extra;
@@ -454,6 +464,26 @@ static int add_file(struct opening *o, uint32_t i)
 	return r;
 }
 
+static int add_table(struct opening *o)
+{
+	struct arrow *a = o->arrow;
+	const struct shard_content *content = shards_content(&a->shards, 0);
+	struct shard_reader reader = { .fd = -1,
+				       .bytes = content->bytes,
+				       .n_bytes = content->n_bytes,
+				       .name = shard_names_path(&a->shards.names, 0),
+				       .err = o->err,
+				       .on_progress = arrow_report,
+				       .progress_arg = o };
+	int r;
+
+	o->n_total = content->n_bytes;
+	a->files[0] = (struct arrow_file){ .stamp = arrow_table_stamp(&a->table) };
+	r = arrow_index_add(&a->index, &reader, o->spec.list, &o->wanted);
+	shard_reader_finish(&reader);
+	return r;
+}
+
 static int add_files(struct opening *o)
 {
 	struct arrow *a = o->arrow;
@@ -466,6 +496,9 @@ static int add_files(struct opening *o)
 		return arrow_no_memory(o, r ? r : -ENOMEM);
 	}
 	a->index.meter = o->source->meter;
+	if (o->spec.has_table) {
+		return add_table(o);
+	}
 	for (uint32_t i = 0; o->source->on_progress && i < n; i++) {
 		o->n_total += shards_size(&a->shards, i);
 	}
@@ -558,8 +591,8 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 		ds->server = 1;
 	}
 	ds->memory_bytes = sizeof(*a) + arrow_index_bytes(&a->index) + shards_memory_bytes(&a->shards) +
-			   a->shards.names.n * sizeof(*a->files) + n_rows_bytes;
-	ds->content_id = XXH3_64bits_withSeed(a->rows, n_rows_bytes, arrow_index_hash(&a->index));
+			   a->shards.names.n * sizeof(*a->files) + n_rows_bytes + a->table.memory.held_bytes;
+	ds->content_id = XXH3_64bits_withSeed(a->rows, n_rows_bytes, arrow_index_hash(&a->index) ^ a->table.hash);
 	ds->id = XXH3_64bits_withSeed(rest, strlen(rest), ds->content_id);
 	a->shards.names.meter = NULL; /* of the opening */
 	a->index.meter = NULL;
@@ -586,28 +619,41 @@ static void arrow_take_saved(struct opening *o)
 	o->spec.patterns = memcpy(o->saved, longer, sizeof(longer));
 }
 
-static int arrow_open_all(struct opening *o)
+static int open_shards(struct opening *o)
 {
+	struct arrow *a = o->arrow;
 	struct shard_names names;
-	int r = arrow_take_descriptors(o);
+	int r;
 
-	arrow_take_saved(o);
-
-	if (r < 0) {
-		return r;
+	if (o->spec.has_table) {
+		r = arrow_table_lend(&a->table, &a->shards, o->source);
+		return r < 0 ? arrow_no_memory(o, r) : 0;
 	}
+	arrow_take_saved(o);
 	r = shard_names_open(&o->folders, o->spec.patterns, ".arrow", &names, o->err);
 	if (r < 0) {
 		shard_names_finish(&names);
 		return r;
 	}
-	r = shards_init(&o->arrow->shards, &names, o->source->access);
+	r = shards_init(&a->shards, &names, o->source->access);
+	return r < 0 ? arrow_no_memory(o, r) : 0;
+}
+
+static int arrow_open_all(struct opening *o)
+{
+	int r = arrow_take_descriptors(o);
+
+	r = r < 0 ? r : open_shards(o);
 	if (r < 0) {
-		return arrow_no_memory(o, r);
+		return r;
 	}
 	r = add_files(o);
 	r = r ? r : arrow_check(o);
-	return r ? r : arrow_add_fields(o->arrow, o->err);
+	r = r ? r : arrow_add_fields(o->arrow, o->err);
+	if (r == 0 && o->arrow->index.choices.image < 0) { /* all values are in the index now */
+		arrow_table_drop(&o->arrow->table, o->source->meter);
+	}
+	return r;
 }
 
 int arrow_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
@@ -623,6 +669,7 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 	}
 	a->base.ops = &value_ops;
 	a->images = UNSET;
+	a->table = ARROW_TABLE_NONE;
 	a->shards.access = *source->access;
 	atomic_init(&a->base.refs, 1);
 	o->source = source;

@@ -82,7 +82,9 @@ void shards_finish(struct shards *s)
 		atomic_fetch_sub(&n_kept, 1);
 	}
 	for (size_t i = 0; s->contents && i < s->names.n; i++) {
-		free(s->contents[i].bytes);
+		if (!s->contents[i].is_lent) {
+			free((void *)(uintptr_t)s->contents[i].bytes);
+		}
 	}
 	free(s->contents);
 	free(s->fds);
@@ -96,12 +98,12 @@ uint64_t shards_memory_bytes(const struct shards *s)
 		s->names.n * sizeof(*s->fds) + s->names.capacity * sizeof(*s->names.list) + s->names.text.capacity;
 
 	for (size_t i = 0; s->contents && i < s->names.n; i++) {
-		sum += sizeof(*s->contents) + s->contents[i].n_bytes;
+		sum += sizeof(*s->contents) + (s->contents[i].is_lent ? 0 : s->contents[i].n_bytes);
 	}
 	return sum;
 }
 
-int shards_hold(struct shards *s, uint32_t i, uint8_t *bytes, size_t n_bytes)
+static int put_content(struct shards *s, uint32_t i, const struct shard_content *content)
 {
 	int r = s->contents ? 0 : meter_take(s->names.meter, s->names.n * sizeof(*s->contents));
 
@@ -112,8 +114,18 @@ int shards_hold(struct shards *s, uint32_t i, uint8_t *bytes, size_t n_bytes)
 	if (!s->contents) {
 		return -ENOMEM;
 	}
-	s->contents[i] = (struct shard_content){ bytes, n_bytes };
+	s->contents[i] = *content;
 	return 0;
+}
+
+int shards_hold(struct shards *s, uint32_t i, uint8_t *bytes, size_t n_bytes)
+{
+	return put_content(s, i, &(struct shard_content){ bytes, n_bytes, false });
+}
+
+int shards_lend(struct shards *s, uint32_t i, const uint8_t *bytes, size_t n_bytes)
+{
+	return put_content(s, i, &(struct shard_content){ bytes, n_bytes, true });
 }
 
 const struct shard_content *shards_content(const struct shards *s, uint32_t i)
@@ -147,6 +159,10 @@ void shards_path(const struct shards *s, uint32_t i, char *buf, size_t size)
 {
 	const char *root = s->names.root_path[s->names.list[i].root];
 
+	if (!s->names.n_roots) {
+		snprintf(buf, size, "%s", shard_names_path(&s->names, i));
+		return;
+	}
 	snprintf(buf, size, "%.230s%s%.160s", root, !strcmp(root, "/") ? "" : "/", shard_names_path(&s->names, i));
 }
 

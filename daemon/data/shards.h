@@ -16,10 +16,11 @@ struct shards {
 	unsigned root_traits[SHARDS_MAX_ROOTS];
 	unsigned any_mount; /* DIR_ANY_MOUNT, as in a tree */
 	uint64_t server;    /* as dataset_server; see shards_note */
-	/* Of each shard that is compressed as a whole: its content, in memory. NULL: there are none. */
+	/* Of each shard that is compressed as a whole, or that is no file: its content, in memory. NULL: there are none. */
 	struct shard_content {
-		uint8_t *bytes;
+		const uint8_t *bytes;
 		size_t n_bytes;
+		bool is_lent;
 	} *contents;
 };
 
@@ -47,7 +48,10 @@ int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, st
  * shards'. 0 or -ENOMEM or the meter's error; the bytes stay the caller's then. */
 int shards_hold(struct shards *s, uint32_t i, uint8_t *bytes, size_t n_bytes);
 
-/* The bytes of a shard that is held so; NULL: it is a file. */
+/* As shards_hold, for bytes that stay the caller's, and last longer than the shards. */
+int shards_lend(struct shards *s, uint32_t i, const uint8_t *bytes, size_t n_bytes);
+
+/* The bytes of a shard that is held or lent so; NULL: it is a file. */
 const struct shard_content *shards_content(const struct shards *s, uint32_t i);
 
 /* While the data set is opened, for each shard: notes whether a server answers for it. */

@@ -1,4 +1,5 @@
-"""HuggingFace data sets: the Arrow files behind a datasets.Dataset, which the daemon reads by itself.
+"""HuggingFace data sets: the Arrow files behind a datasets.Dataset, which the daemon reads by itself. What no file has goes
+to the daemon as a table in memory (_hf_memory).
 
 This process only tells which files, which columns, and which of their rows are the samples, in which order: what select,
 shuffle, filter and train_test_split have made. No row is read here, except for the paths of images that the files name
@@ -13,10 +14,14 @@ import weakref
 
 import numpy
 
-from . import _memory
+from . import _hf_memory
 
 _SAVE = "write it once (dataset.save_to_disk(DIR)) and hand over datasets.load_from_disk(DIR)"
 _MOST_PATTERN = 3500  # bytes, of the 4096 that a pattern may have
+
+
+class _NotInFiles(TypeError):
+    """The samples are not what the files have, and no step that the daemon follows leads from there to them."""
 
 
 def _datasets():
@@ -118,7 +123,7 @@ def _blocks(value):
     if tables is None:
         return [value.data]
     if any(len(row) > 1 for row in tables):
-        raise TypeError(f"dataset has columns from different tables (add_column, axis=1): {_SAVE}")
+        raise _NotInFiles(f"dataset has columns from different tables (add_column, axis=1): {_SAVE}")
     return [row[0] for row in tables]
 
 
@@ -137,7 +142,9 @@ def _view(block, file):
         elif step in ("drop", "drop_columns"):
             names = {name: column for name, column in names.items() if name not in arguments[0]}
         elif step not in ("cast", "replace_schema_metadata"):
-            raise TypeError(f"dataset is a table that was changed by {step}, which is not read from its file: {_SAVE}")
+            raise _NotInFiles(
+                f"dataset is a table that was changed by {step}, which is not read from its file: {_SAVE}"
+            )
     return first, n, names
 
 
@@ -147,12 +154,12 @@ def _add_block(block, files, named, views):
     first, n, names = _view(block, file)
     columns = {field: names[column] for field, column in named.items()}
     if views and columns != views[0][3]:
-        raise TypeError(f"dataset is made of tables whose columns had different names: {_SAVE}")
+        raise _NotInFiles(f"dataset is made of tables whose columns had different names: {_SAVE}")
     for field, column in named.items():
         is_now, was = block.schema.field(column).type, file.schema.field(columns[field]).type
         is_picture = field == "image" and str(was) in ("binary", "large_binary")  # and was cast to Image
         if is_now != was and not is_picture:
-            raise TypeError(f"column {column!r} was cast from {was} to {is_now} when it was opened: {_SAVE}")
+            raise _NotInFiles(f"column {column!r} was cast from {was} to {is_now} when it was opened: {_SAVE}")
     views.append((path, first, n, columns))
 
 
@@ -186,7 +193,7 @@ def _pattern(folder, names):
         return os.path.join(folder, names[0])
     pattern = os.path.join(folder, _numbered(names) or "{" + ",".join(names) + "}")
     if len(pattern) > _MOST_PATTERN:
-        raise ValueError(f"dataset has {len(names)} files, whose names do not fit a request: {_SAVE}")
+        raise _NotInFiles(f"dataset has {len(names)} files, whose names do not fit a request: {_SAVE}")
     return pattern
 
 
@@ -254,54 +261,43 @@ def _images(value, named):
 # ---- the whole ----
 
 
-def _is_numbers(feature):
-    """Whether a column's type is of numbers, in lists and arrays of any depth. No row is looked at: decoding pictures to
-    find out could need more memory than there is."""
-    kind = type(feature).__name__
-    if isinstance(feature, list):
-        return len(feature) == 1 and _is_numbers(feature[0])
-    if kind in ("List", "LargeList", "Sequence"):
-        return _is_numbers(feature.feature)
-    if kind == "Value":
-        return feature.dtype.startswith(("bool", "int", "uint", "float"))
-    return kind in ("ClassLabel", "Array2D", "Array3D", "Array4D", "Array5D")
-
-
-def _check_nulls(value, named):
-    """numpy would make other numbers of them."""
-    table = value.with_format("arrow", columns=list(named.values()))[:]
-    for column in named.values():
-        if table.column(column).null_count:
-            row = table.column(column).is_null().to_pylist().index(True)
-            raise ValueError(f"column {column!r} is null in row {row}: filter such rows out")
-
-
-def _in_memory(value, owner, named, fields):
-    """A data set without files: columns of numbers are handed over as arrays."""
-    for column in named.values():
-        if not _is_numbers(value.features[column]):
-            raise TypeError(
-                f"dataset lies in memory ({len(value)} rows, {value.data.nbytes} bytes), from where only numbers are handed "
-                f"over, and column {column!r} is {value.features[column]}: {_SAVE}; or share a DataLoader of it (batchd.serve)"
-            )
-    _check_nulls(value, named)
-    arrays = {}
-    data = value.with_format("numpy", columns=list(named.values()))[:]
-    for field, column in named.items():
-        array = numpy.asarray(data[column])
-        if array.dtype.kind not in "biuf":
-            raise TypeError(
-                f"dataset lies in memory, and column {column!r} has rows of different lengths, which only a file hands over: "
-                f"{_SAVE}; or share a DataLoader of it (batchd.serve)"
-            )
-        arrays[field] = array
-    text, own = _memory.hand_over(arrays, owner, None)
-    return text, own if fields is None else fields
-
-
 def class_names(value, named):
     """The names of the classes of the field "label"; None: it has none."""
     return list(getattr(value.features.get(named.get("label")), "names", ())) or None
+
+
+def _in_files(value, owner, named):
+    """The text of a data set that lies in files."""
+    files, views = {}, []
+    for block in _blocks(value):
+        if not hasattr(block, "path"):
+            raise _NotInFiles("dataset is a table in memory")
+        _add_block(block, files, named, views)
+    groups = _groups(files)
+    if len(groups) > 4:
+        raise _NotInFiles(f"dataset has files in {len(groups)} folders, and at most 4 are read: {_SAVE}")
+    patterns = "::".join(_pattern(folder, names) for folder, names in groups.items())
+    starts, n_all = {}, 0
+    for folder, names in groups.items():
+        for name in names:
+            path = os.path.join(folder, name)
+            starts[path], n_all = n_all, n_all + files[path].n_rows
+    rows = _rows(value, views, starts, n_all)
+    listed = _column_list(views[0][3])
+    return (
+        "arrow:"
+        + ("" if rows is None else _hand_over_rows(rows, owner))
+        + _images(value, named)
+        + f"{patterns}#{listed}"
+    )
+
+
+def _in_memory(value, owner, named):
+    """The text of a data set that is handed over as a table."""
+    columns = list(dict.fromkeys(named.values()))
+    table, rows = _hf_memory.hand_over(value, columns, owner, _SAVE)
+    rows = "" if rows is None else _hand_over_rows(rows, owner)
+    return f"arrow:{table}{rows}{_images(value, named)}#{_column_list(named)}"
 
 
 def hand_over(value, owner, fields):
@@ -314,24 +310,9 @@ def hand_over(value, owner, fields):
     if not len(value):
         raise ValueError("dataset has no rows")
     named, fields = _choose(value, fields)
-    listed = _column_list(named)
-    classes = class_names(value, named)
-    blocks = _blocks(value)
-    if not all(hasattr(block, "path") for block in blocks):
-        return (*_in_memory(value, owner, named, fields), classes)
-    files, views = {}, []
-    for block in blocks:
-        _add_block(block, files, named, views)
-    groups = _groups(files)
-    if len(groups) > 4:
-        raise ValueError(f"dataset has files in {len(groups)} folders, and at most 4 are read: {_SAVE}")
-    starts, n_all = {}, 0
-    for folder, names in groups.items():
-        for name in names:
-            path = os.path.join(folder, name)
-            starts[path], n_all = n_all, n_all + files[path].n_rows
-    rows = _rows(value, views, starts, n_all)
-    listed = _column_list(views[0][3])
-    text = "arrow:" + ("" if rows is None else _hand_over_rows(rows, owner)) + _images(value, named)
-    text += "::".join(_pattern(folder, names) for folder, names in groups.items()) + "#" + listed
-    return text, fields, classes
+    _column_list(named)
+    try:
+        text = _in_files(value, owner, named)
+    except _NotInFiles:
+        text = _in_memory(value, owner, named)
+    return text, fields, class_names(value, named)

@@ -14,7 +14,7 @@ import weakref
 
 import numpy
 
-_ADD_SEALS, _ALL_SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # linux/fcntl.h; Python names them from 3.9 on
+ADD_SEALS, ALL_SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # linux/fcntl.h; Python names them from 3.9 on
 _NAMES = ("data", "label")
 
 
@@ -80,7 +80,7 @@ def _copy(name, array, digest):
             numpy.copyto(to, array)
             digest.update(memory)
             del to
-        fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
+        fcntl.fcntl(fd, ADD_SEALS, ALL_SEALS)
     except BaseException:
         os.close(fd)
         raise

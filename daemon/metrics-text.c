@@ -1,6 +1,7 @@
 /* See metrics-text.h. The names are an interface: boards and alerts are written with them. `run` is the job, because
- * `job` is a label of Prometheus' own. There are no labels of processes or paths, so that the number of series stays
- * small. */
+ * `job` is a label of Prometheus' own. A job's name is unique among the jobs of one user alone, so `uid` is a label of
+ * each series of a job: no user can change, or hide, the series of another. There are no labels of processes or paths,
+ * so that the number of series stays small. */
 #include "metrics-text.h"
 
 #include <stdbool.h>
@@ -69,7 +70,7 @@ static void dataset_label(const json_t *loader, char *text, size_t size)
 	snprintf(text, size, "%.*s", (int)strcspn(dataset, ":"), dataset);
 }
 
-/* name{dataset="...",run="..."  : the caller adds what else there is, and "} value". */
+/* name{dataset="...",run="...",uid="..."  : the caller adds what else there is, and "} value". */
 static void begin_sample(struct metrics_out *o, const char *name, const json_t *loader)
 {
 	char dataset[128];
@@ -79,6 +80,7 @@ static void begin_sample(struct metrics_out *o, const char *name, const json_t *
 	put_label(o->f, "dataset", dataset);
 	fputc(',', o->f);
 	put_label(o->f, "run", text_of(loader, "job"));
+	fprintf(o->f, ",uid=\"%.0f\"", number_of(loader, "uid"));
 }
 
 static const json_t *loaders_of(const struct metrics_out *o)
@@ -86,13 +88,18 @@ static const json_t *loaders_of(const struct metrics_out *o)
 	return json_object_get(o->root, "loaders");
 }
 
-static const json_t *loader_of_job(const struct metrics_out *o, const char *job)
+static bool are_of_one_job(const json_t *a, const json_t *b)
+{
+	return !strcmp(text_of(a, "job"), text_of(b, "job")) && number_of(a, "uid") == number_of(b, "uid");
+}
+
+static const json_t *loader_of_session(const struct metrics_out *o, const json_t *session)
 {
 	const json_t *loader;
 	size_t i;
 
 	json_array_foreach (loaders_of(o), i, loader)
-		if (!strcmp(text_of(loader, "job"), job))
+		if (are_of_one_job(loader, session))
 			return loader;
 	return NULL;
 }
@@ -192,7 +199,7 @@ static void put_clocks(struct metrics_out *o)
 	metrics_begin(o, "batchd_stream_seconds_total", "counter",
 		      "Time of a trainer by state: busy (input is not the limit), or what its next batch waits for.");
 	json_array_foreach (json_object_get(o->root, "sessions"), i, session) {
-		const json_t *loader = loader_of_job(o, text_of(session, "job"));
+		const json_t *loader = loader_of_session(o, session);
 		const json_t *total = json_object_get(json_object_get(session, "clock"), "seconds");
 
 		if (!loader)
@@ -314,42 +321,9 @@ static void put_daemon(struct metrics_out *o)
 	put_sample(o, "process_resident_memory_bytes", NULL, NULL, number_of(daemon, "rss_bytes"));
 }
 
-/* Of two users' jobs of one name each is named with its user. */
-static void name_users(const struct metrics_out *o, json_t *list)
-{
-	json_t *one;
-	const json_t *loader;
-	size_t i, k;
-
-	json_array_foreach (list, i, one)
-		json_array_foreach (loaders_of(o), k, loader) {
-			const char *job = text_of(one, "job");
-			double uid = number_of(one, "uid");
-			char name[256];
-
-			if (strcmp(text_of(loader, "job"), job) != 0 || number_of(loader, "uid") == uid)
-				continue;
-			snprintf(name, sizeof name, "%.200s of user %.0f", job, uid);
-			json_object_set_new(one, "run", json_string(name));
-			break;
-		}
-}
-
-static void take_names(json_t *list)
-{
-	json_t *one, *run;
-	size_t i;
-
-	json_array_foreach (list, i, one) {
-		run = json_object_get(one, "run");
-		if (run)
-			json_object_set(one, "job", run);
-	}
-}
-
 /* Two series of the same labels would spoil the whole answer: of a trainer and the one that it replaces. The later one
  * of the list is left out. */
-static void leave_out_twins(json_t *list, const char *text, const char *number)
+static void leave_out_twins(json_t *list, const char *number)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *one = json_array_get(list, i);
@@ -357,8 +331,7 @@ static void leave_out_twins(json_t *list, const char *text, const char *number)
 		for (size_t k = json_array_size(list) - 1; k > i; k--) {
 			const json_t *other = json_array_get(list, k);
 
-			if (!strcmp(text_of(one, text), text_of(other, text)) &&
-			    number_of(one, number) == number_of(other, number))
+			if (are_of_one_job(one, other) && number_of(one, number) == number_of(other, number))
 				json_array_remove(list, k);
 		}
 	}
@@ -376,12 +349,8 @@ char *metrics_text(const char *status, size_t *n_bytes)
 		json_decref((json_t *)o.root);
 		return NULL;
 	}
-	name_users(&o, json_object_get(o.root, "loaders"));
-	name_users(&o, json_object_get(o.root, "sessions"));
-	take_names(json_object_get(o.root, "loaders"));
-	take_names(json_object_get(o.root, "sessions"));
-	leave_out_twins(json_object_get(o.root, "loaders"), "job", "");
-	leave_out_twins(json_object_get(o.root, "sessions"), "job", "rank");
+	leave_out_twins(json_object_get(o.root, "loaders"), "");
+	leave_out_twins(json_object_get(o.root, "sessions"), "rank");
 	put_daemon(&o);
 	put_clocks(&o);
 	put_waits(&o);

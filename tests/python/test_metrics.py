@@ -99,7 +99,7 @@ def test_stages_have_their_seconds(make_daemon, samples, tmp_path):
     loader, _ = one_epoch(samples)
     by_name = values(Reader(d, tmp_path / "metrics").get()[1])
     for stage in ("read", "decode", "transform"):
-        labels = f'{{dataset="imagefolder",run="a-run",stage="{stage}"}}'
+        labels = f'{{dataset="imagefolder",run="a-run",uid="{os.geteuid()}",stage="{stage}"}}'
         seconds, rows = by_name["batchd_stage_seconds_total" + labels], by_name["batchd_stage_rows_total" + labels]
         assert 0 < seconds < 10 and 0 < rows <= 2 * 96
     loader.close()
@@ -112,7 +112,7 @@ def test_names_are_for_the_datas_own_user(make_daemon, samples, tmp_path):
     loader, _ = one_epoch(samples, 'the "run"\\')
     own = Reader(d, path)
     text = own.get()[1]
-    assert r'batchd_batches_total{dataset="imagefolder",run="the \"run\"\\"}' in text
+    assert rf'batchd_batches_total{{dataset="imagefolder",run="the \"run\"\\",uid="{os.geteuid()}"}}' in text
     assert str(samples) not in text
     assert str(samples) in own.get("/status.json")[1]
     assert os.stat(path).st_mode & 0o777 == 0o600

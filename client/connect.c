@@ -229,6 +229,10 @@ static int connect_gone(const struct connection *c, struct fault *f)
 {
 	char log[START_LOG_BYTES];
 
+	if (c->said.code) {
+		*f = c->said;
+		return f->code;
+	}
 	if (strcmp(c->address, ADDRESS_SYSTEM) == 0 && access("/run/systemd/system", F_OK) == 0)
 		return fault_set(f, BATCHD_E_LOST,
 				 "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why",
@@ -256,7 +260,7 @@ static int connect_code_of(Batchd__Wire__ErrorCode code)
 	return code > 0 && code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)code : BATCHD_E_INTERNAL;
 }
 
-static int said_error(const Batchd__Wire__Error *e, struct fault *f)
+static int said_error(struct connection *c, const Batchd__Wire__Error *e, struct fault *f)
 {
 	int code = connect_code_of(e->code);
 	const char *text = *e->text ? e->text : wire_code_name(e->code);
@@ -269,6 +273,7 @@ static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 		fault_set(f, code, "%s", text);
 	f->told = true;
 	f->reopen = e->code == BATCHD__WIRE__ERROR_CODE__REOPEN;
+	c->said = *f;
 	return code;
 }
 
@@ -296,7 +301,7 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 				 why ? why : "descriptors do not fit the message");
 	}
 	if ((*msg)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
-		return said_error((*msg)->error, f);
+		return said_error(c, (*msg)->error, f);
 	for (unsigned i = 0; i < n_fds; i++)
 		fds[i] = got[i];
 	return 0;
@@ -336,6 +341,7 @@ static int connect_greet(struct connection *c, const char *program, struct fault
 	double deadline = connect_seconds() + HELLO_SECONDS;
 	int r;
 
+	c->said.code = 0;
 	snprintf(name, sizeof name, "%s", program ? program : program_invocation_short_name);
 	if (!wire_text_ok(name, strlen(name), WIRE_MAX_PROGRAM))
 		strcpy(name, "?");

@@ -16,6 +16,7 @@ struct connection {
 	unsigned char bytes[WIRE_MAX_BYTES];
 	struct wire_arena arena; /* of the last message received */
 	char daemon_version[WIRE_MAX_PROGRAM + 1];
+	struct fault said; /* the daemon's Error, behind which it hangs up; code 0: none yet */
 };
 
 /* address: NULL for the rule in address.h. Connects, starting a daemon if allowed and necessary, and says hello. 0 or a
@@ -33,7 +34,8 @@ enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50 };
  * starts included. */
 enum { CONNECTION_SAME_SHARE = 6 };
 
-/* Receives one message, valid until the next. An Error from the daemon, its end and malformed messages become f. flags:
+/* Receives one message, valid until the next. An Error from the daemon, its end and malformed messages become f; the end
+ * of a daemon that sent an Error becomes that Error again, so a caller that takes messages on the side hides none. flags:
  * MSG_DONTWAIT or 0. fds may be NULL, or has room for CONNECTION_FDS descriptors (-1: none), which the caller closes.
  * 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code. */
 enum { CONNECTION_FDS = WIRE_OPENED_FDS };

@@ -139,7 +139,7 @@ void headroom_begin(struct batchd_loader *l, const struct ready *b)
 {
 	struct headroom *h = &l->headroom;
 
-	if (!headroom_is_allowed(&l->options) || !leave_run_before(l, b->replay))
+	if (!l->options.headroom || !leave_run_before(l, b->replay))
 		return;
 	if (h->told_run != b->replay) {
 		h->told_run = b->replay;
@@ -214,7 +214,8 @@ void headroom_note_given(struct batchd_loader *l, const struct batchd_batch *b, 
 		keep(l, b, n_rows);
 }
 
-/* Takes what the daemon has said meanwhile. A daemon that has gone is left to the next wait for a batch. */
+/* Takes what the daemon has said meanwhile. A daemon that has gone is left to the next wait for a batch, which gets the
+ * daemon's reason as well: the connection keeps it. */
 static void listen_now(struct batchd_loader *l)
 {
 	struct fault f = { 0 };

@@ -7,7 +7,8 @@
 
 enum { HEADROOM_OVER = 100 }; /* no more replays: the next batch is due */
 
-/* Whether the trainer, or its environment, allows replays. */
+/* Whether the trainer, or its environment, allows replays. Read once, as a loader is made: its options have the answer,
+ * which the daemon knows, too. */
 bool headroom_is_allowed(const struct batchd_options *o);
 /* A marked batch has been taken. */
 void headroom_begin(struct batchd_loader *l, const struct ready *b);

@@ -126,7 +126,7 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.drop_last = o->drop_last && o->mode != BATCHD_SHARE; /* see slices.c */
 	open.repeats = o->repeats;
 	open.epoch_rows = o->epoch_rows;
-	open.headroom = headroom_is_allowed(o);
+	open.headroom = l->options.headroom;
 	open.rank = o->rank < 0 && o->mode == BATCHD_SHARD ? 0 : o->rank;
 	open.world_size = o->world_size;
 	open.job = l->job.name;
@@ -337,6 +337,7 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 
 	job_init(&l->job, o, s);
 	l->options = *o;
+	l->options.headroom = headroom_is_allowed(o);
 	l->options.job = NULL; /* it is in l->job */
 	l->options.device = open_copy_text(device, &failed);
 	l->options.socket = open_copy_text(o->socket, &failed);

@@ -283,6 +283,34 @@ START_TEST(test_an_index_grows_once_and_then_suffices)
 }
 END_TEST
 
+START_TEST(test_rows_that_no_index_can_hold_are_not_decoded)
+{
+	/* Of a coarse picture an index of all rows would take more than three times the file and is not kept. So a crop
+	 * that reaches lower than the index makes one of its own rows. */
+	struct jpeg_recipe recipe = {
+		.width = 640, .height = 1600, .n_components = 3, .h = 1, .v = 1, .quality = 1, .progressive = true
+	};
+	struct picture p = picture_make(&recipe, 8);
+	struct decoder *d = decoder_create(&decode_limits_default);
+	struct region_px top = { 3, 5, 60, 40 }, low = { 20, 60, 100, 110 };
+	void *first, *second;
+	size_t n_first, n_second;
+
+	decode_once(d, &p, top, NULL, 0, true, &first, &n_first);
+	ck_assert(first);
+	ck_assert_uint_gt(n_first * ((const struct block_pack *)first)->mcu_rows /
+				  ((const struct block_pack *)first)->n_rows,
+			  3 * p.n);
+	decode_once(d, &p, low, first, n_first, true, &second, &n_second);
+	ck_assert_msg(second, "all rows were decoded for an index that is not kept");
+	ck_assert_uint_lt(((const struct block_pack *)second)->n_rows, 30);
+	free(first);
+	free(second);
+	decoder_destroy(d);
+	picture_free(&p);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("block_pack");
@@ -293,6 +321,7 @@ int main(void)
 	tcase_add_test(tc, test_a_pack_keeps_to_its_limit);
 	tcase_add_test(tc, test_a_pack_takes_no_memory_for_what_lies_behind_the_picture);
 	tcase_add_test(tc, test_an_index_grows_once_and_then_suffices);
+	tcase_add_test(tc, test_rows_that_no_index_can_hold_are_not_decoded);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
 

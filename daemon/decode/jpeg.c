@@ -406,6 +406,12 @@ static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, stru
 /* A pack that takes more memory than this many times the data is not worth keeping. */
 enum { PACK_MOST_TIMES = 3 };
 
+/* Whether a pack of all rows would be kept, as far as the rows of this one show. */
+static bool fits_whole(const struct block_pack *pack, size_t n_data)
+{
+	return (uint64_t)pack->n_bytes * pack->mcu_rows / pack->n_rows <= (uint64_t)n_data * PACK_MOST_TIMES;
+}
+
 /* A picture of which a pack is wanted a second time is decoded to its end, so that it need not be a third time. */
 static int decode_progressive(struct jpeg_reader *r, struct region_px want, struct image *out)
 {
@@ -415,7 +421,7 @@ static int decode_progressive(struct jpeg_reader *r, struct region_px want, stru
 	if (outcome != SCAN_E_UNSURE)
 		return outcome;
 	outcome = scan_progressive_region(r->scan, &r->cinfo, r->source.next_input_byte, n, r->limits->max_scans,
-					  &r->budget, r->pack && r->wants_pack, want, out);
+					  &r->budget, r->pack && r->wants_pack && fits_whole(r->pack, n), want, out);
 	if (outcome == 0 && r->wants_pack)
 		r->n_index_bytes = scan_pack(r->scan, r->scan_id, n * PACK_MOST_TIMES, &r->index);
 	return outcome;

@@ -245,6 +245,49 @@ START_TEST(test_a_producer_is_slow_only_while_it_is_asked)
 }
 END_TEST
 
+START_TEST(test_short_periods_are_accounted_together)
+{
+	/* Fast batches: 50 periods of 10 us, of which the trainer waits 4 us for rows and 2 us for the hand-over. Nothing is
+	 * accounted for them one by one, and together they give what they would have given so. */
+	enum { US = 1000 };
+	cost(0, 3, 1, 0);
+	trainer.usage = (struct pool_usage){ .at_ns = S, .n_workers = 2 };
+	uint64_t now = S;
+	for (int i = 0; i < 50; i++) {
+		trainer.shortage = SHORTAGE_ROWS;
+		trainer.told.wait_ns += 4 * US;
+		ck_assert(trainer_clock_defer(&trainer, now += 5 * US));
+		trainer.shortage = SHORTAGE_NONE;
+		trainer.told.wait_ns += 2 * US;
+		ck_assert(trainer_clock_defer(&trainer, now += 5 * US));
+		ck_assert_uint_eq(trainer.states.at_ns, S);
+	}
+	struct pool_usage usage = { .at_ns = now, .busy_ns = 1000 * US, .n_workers = 2 };
+	trainer_clock_add(&trainer, now, &usage, &source);
+	ck_assert_uint_eq(sum(trainer.states.total_ns), 500 * US);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], 150 * US);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_TRANSFORM], 50 * US);
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_BUSY], 300 * US);
+	trainer_clock_add(&trainer, now + US, &usage, &source); /* once */
+	ck_assert_uint_eq(trainer.states.total_ns[CLOCK_DECODE], 150 * US);
+}
+END_TEST
+
+START_TEST(test_a_long_period_and_other_shortages_are_accounted_at_once)
+{
+	trainer.shortage = SHORTAGE_ROWS;
+	ck_assert(trainer_clock_defer(&trainer, S + 999999));
+	ck_assert(!trainer_clock_defer(&trainer, S + 1000000));
+	for (int i = SHORTAGE_COPY; i <= SHORTAGE_MEMORY; i++) {
+		trainer.shortage = (enum shortage)i;
+		ck_assert(!trainer_clock_defer(&trainer, S + 10));
+	}
+	trainer.shortage = SHORTAGE_NONE;
+	trainer.told.known = false; /* it counts as idle */
+	ck_assert(!trainer_clock_defer(&trainer, S + 10));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("state_clock");
@@ -265,6 +308,8 @@ int main(void)
 	tcase_add_test(t, test_a_sampler_of_the_trainer_is_the_order);
 	tcase_add_test(t, test_a_trainer_that_has_not_told_is_idle);
 	tcase_add_test(t, test_a_producer_is_slow_only_while_it_is_asked);
+	tcase_add_test(t, test_short_periods_are_accounted_together);
+	tcase_add_test(t, test_a_long_period_and_other_shortages_are_accounted_at_once);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

@@ -6,6 +6,7 @@
 #include "core/device-slab.h"
 #include "core/loader-spec.h"
 #include "core/source.h"
+#include "util/clock.h"
 
 static uint64_t bit_of(const struct stream *s, const struct consumer *c)
 {
@@ -68,18 +69,21 @@ void shortage_account(struct consumer *c)
 
 void shortage_account_stream(struct stream *s)
 {
-	struct pool_usage usage;
+	struct pool_usage usage = { 0 };
 	uint64_t now_ns = 0;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		if (!c || (c->clock.shortage == SHORTAGE_NONE && !may_wait(c)))
 			continue;
-		if (!now_ns) {
-			get_usage(s, &usage);
-			now_ns = usage.at_ns;
+		if (!now_ns)
+			now_ns = clock_now_ns();
+		/* Without a ring nothing tells how long the trainer waited but these calls. */
+		if (!c->ops->look || !trainer_clock_defer(&c->clock, now_ns)) {
+			if (!usage.at_ns)
+				get_usage(s, &usage);
+			account(c, usage.at_ns, &usage);
+			c->clock.usage = usage;
 		}
-		account(c, now_ns, &usage);
-		c->clock.usage = usage;
 		c->clock.shortage = SHORTAGE_NONE;
 	}
 }
@@ -133,7 +137,7 @@ static enum shortage shortage_of(const struct stream *s, const struct consumer *
  * beginning of this step. usage: fetched once for the stream. */
 static void begin_shortage_of_rows(const struct stream *s, struct consumer *c, struct pool_usage *usage)
 {
-	if (c->clock.usage.at_ns == c->clock.states.at_ns)
+	if (c->clock.usage.at_ns >= c->clock.states.at_ns)
 		return;
 	if (!usage->at_ns)
 		get_usage(s, usage);

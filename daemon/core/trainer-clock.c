@@ -7,6 +7,7 @@
 #include "core/trainer-clock.h"
 
 enum { ENOUGH_ROWS = 8 };               /* timed ones, to say what rows cost lately */
+#define SHORT_NS UINT64_C(1000000)      /* shorter periods are accounted together */
 #define RECENT_NS UINT64_C(10000000000) /* of shortages, to say how many workers were busy lately */
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -33,6 +34,17 @@ static uint64_t news(uint64_t told_ns, uint64_t *counted_ns, uint64_t most_ns)
 	uint64_t more = told_ns > *counted_ns ? told_ns - *counted_ns : 0;
 	*counted_ns += more;
 	return least(more, most_ns);
+}
+
+bool trainer_clock_defer(struct trainer_clock *c, uint64_t now_ns)
+{
+	uint64_t since = c->states.at_ns;
+	if (c->shortage > SHORTAGE_ROWS || now_ns < since || now_ns - since >= SHORT_NS || !c->told.known)
+		return false;
+	uint64_t wait_ns = news(c->told.wait_ns, &c->counted.wait_ns, now_ns - since);
+	if (c->shortage == SHORTAGE_ROWS)
+		c->rows_ns += wait_ns;
+	return true;
 }
 
 static struct source_costs costs_between(const struct source_costs *a, const struct source_costs *b)
@@ -131,23 +143,27 @@ void trainer_clock_add(struct trainer_clock *c, uint64_t now_ns, const struct po
 		       const struct batch_source *source)
 {
 	uint64_t ns[CLOCK_N_STATES] = { 0 }, since = c->states.at_ns, peer;
-	uint64_t all = now_ns > since ? now_ns - since : 0;
-	uint64_t wait_ns = news(c->told.wait_ns, &c->counted.wait_ns, all);
-	ns[CLOCK_IDLE] = c->told.known ? news(c->told.idle_ns, &c->counted.idle_ns, all - wait_ns) : all;
+	uint64_t all = now_ns > since ? now_ns - since : 0, rows_ns = least(c->rows_ns, all), left = all - rows_ns;
+	uint64_t wait_ns = news(c->told.wait_ns, &c->counted.wait_ns, left);
+	ns[CLOCK_IDLE] = c->told.known ? news(c->told.idle_ns, &c->counted.idle_ns, left - wait_ns) : all;
 	uint64_t order_ns =
-		c->told.known ? news(c->told.order_ns, &c->counted.order_ns, all - wait_ns - ns[CLOCK_IDLE]) : 0;
+		c->told.known ? news(c->told.order_ns, &c->counted.order_ns, left - wait_ns - ns[CLOCK_IDLE]) : 0;
+	bool lacks_rows = c->told.known && c->shortage == SHORTAGE_ROWS;
+	c->rows_ns = 0;
+	if (source && (lacks_rows || rows_ns)) {
+		update_mix(c, source);
+		divide_rows(c, source, usage, rows_ns + (lacks_rows ? wait_ns : 0), ns);
+	}
 	switch (c->told.known ? c->shortage : SHORTAGE_NONE) {
 	case SHORTAGE_NONE: /* the hand-over */
 		break;
-	case SHORTAGE_ROWS:
-		update_mix(c, source);
-		divide_rows(c, source, usage, wait_ns, ns);
+	case SHORTAGE_ROWS: /* divided already */
 		break;
 	case SHORTAGE_COPY:
-		ns[CLOCK_GPU_COPY] = wait_ns;
+		ns[CLOCK_GPU_COPY] += wait_ns;
 		break;
 	case SHORTAGE_ORDER:
-		ns[CLOCK_ORDER] = wait_ns;
+		ns[CLOCK_ORDER] += wait_ns;
 		break;
 	case SHORTAGE_PRODUCER:
 		peer = least(source->ops->unasked_ns(source, now_ns) - c->unasked_ns, wait_ns);
@@ -155,15 +171,15 @@ void trainer_clock_add(struct trainer_clock *c, uint64_t now_ns, const struct po
 		ns[CLOCK_PRODUCER] = wait_ns - peer;
 		break;
 	case SHORTAGE_PEER:
-		ns[CLOCK_PEER] = wait_ns;
+		ns[CLOCK_PEER] += wait_ns;
 		break;
 	case SHORTAGE_MEMORY:
-		ns[CLOCK_MEMORY] = wait_ns;
+		ns[CLOCK_MEMORY] += wait_ns;
 		break;
 	}
 	ns[CLOCK_ORDER] += order_ns;
 	state_clock_add(&c->states, now_ns, ns);
-	ns[CLOCK_BUSY] = all - least(all, wait_ns + ns[CLOCK_IDLE] + order_ns);
+	ns[CLOCK_BUSY] = all - least(all, rows_ns + wait_ns + ns[CLOCK_IDLE] + order_ns);
 	for (int i = c->state = CLOCK_BUSY; i < CLOCK_N_STATES; i++)
 		c->state = ns[i] > ns[c->state] ? (enum clock_state)i : c->state;
 }

@@ -37,6 +37,7 @@ struct trainer_clock {
 	struct trainer_waits told, counted; /* counted: of told, what the clock has; an odd trainer's may be more */
 	enum clock_state state;             /* the one that had most of the time accounted last */
 	enum shortage shortage;             /* since states.at_ns, or since it was found */
+	uint64_t rows_ns;                   /* since states.at_ns: what it waited for rows, in periods too short to account */
 	struct pool_usage usage;            /* when a shortage of rows was found */
 	uint64_t unasked_ns;                /* of the source, when a shortage of a producer was found */
 	struct source_costs costs, mix;     /* the sums when mix was made; what rows have cost lately */
@@ -44,6 +45,10 @@ struct trainer_clock {
 };
 
 void trainer_clock_begin(struct trainer_clock *c, uint64_t now_ns);
+/* For a period too short to be worth the accounting: only notes what the trainer's waiting in it was for, and returns
+ * true. False: it is long enough, or its shortage has to be accounted at once. Batches that take microseconds are
+ * accounted together by this, so that the clock's cost has a bound in time and none in batches. */
+bool trainer_clock_defer(struct trainer_clock *c, uint64_t now_ns);
 /* Accounts the time up to now_ns. usage: now, for SHORTAGE_ROWS. source: what makes the trainer's batches; NULL: it has
  * none. */
 void trainer_clock_add(struct trainer_clock *c, uint64_t now_ns, const struct pool_usage *usage,

@@ -135,6 +135,22 @@ static void put_samples(struct metrics_out *o)
 	}
 }
 
+/* Batches of a producer are read by its own process. */
+static void put_reads(struct metrics_out *o)
+{
+	static const char *const sources[][2] = { { "file", "file_bytes_read" }, { "array", "array_bytes_read" } };
+	const json_t *loader;
+	size_t i;
+
+	metrics_begin(o, "batchd_read_bytes_total", "counter",
+		      "Bytes of samples: read from files, or copied from arrays, which the kernel reads as it needs.");
+	json_array_foreach (loaders_of(o), i, loader)
+		for (unsigned k = 0; k < sizeof sources / sizeof *sources; k++) {
+			begin_sample(o, "batchd_read_bytes_total", loader);
+			fprintf(o->f, ",source=\"%s\"} %.15g\n", sources[k][0], number_of(loader, sources[k][1]));
+		}
+}
+
 /* One of "rows" and "seconds" of each stage. */
 static void put_stage_numbers(struct metrics_out *o, const char *name, const char *key)
 {
@@ -357,6 +373,7 @@ char *metrics_text(const char *status, size_t *n_bytes)
 	put_per_loader(&o, "batchd_batches_total", "counter", "Batches that trainers have taken.", "batches_delivered");
 	put_per_loader(&o, "batchd_delivered_samples_total", "counter", "Rows of these.", "samples_delivered");
 	put_samples(&o);
+	put_reads(&o);
 	put_stages(&o);
 	put_slots(&o);
 	put_workers(&o);

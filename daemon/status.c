@@ -334,6 +334,8 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	daemon_status_set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
+	set_int(o, "file_bytes_read", atomic_load(&l->host.source->file_bytes));
+	set_int(o, "array_bytes_read", atomic_load(&l->host.source->array_bytes));
 	json_t *stages = stage_status_json(l->host.source);
 	if (stages)
 		daemon_status_set(o, "stages", stages);

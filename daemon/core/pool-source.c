@@ -263,8 +263,12 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 	for (unsigned k = 0; k < views_n(p->recipe->pipeline); k++)
 		rows[k] = row_of_field(r, &p->layout->field[k]); /* views are the first fields: fields.c */
 	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
+	if (sample_read_bytes(worker))
+		atomic_fetch_add_explicit(&p->source.file_bytes, sample_read_bytes(worker), memory_order_relaxed);
 	if (result)
 		return result;
+	if (!dataset_is_image(p->recipe->dataset))
+		atomic_fetch_add_explicit(&p->source.array_bytes, pixels_bytes(&p->recipe->pixels), memory_order_relaxed);
 	note_cost(p, sample_cost(worker));
 	trace_cost(r, sample_cost(worker));
 	return 0;
@@ -318,6 +322,8 @@ static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 	struct slot *slot = pool_source_slot_of(job);
 	struct row r = { source_of(slot), slot, ticket->row };
 	sample_fetch(r.source->recipe, pool_source_candidate(&r, ticket->stage), ticket->input);
+	atomic_fetch_add_explicit(&r.source->source.file_bytes, sample_fetched_bytes(ticket->input),
+				  memory_order_relaxed);
 }
 
 /* ---- arrays ---- */
@@ -367,6 +373,7 @@ static void note_gathered(const struct row *r, uint32_t n, int result, const str
 		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
 		atomic_store(&r->slot->failed, true);
 	}
+	atomic_fetch_add_explicit(&r->source->source.array_bytes, n * r->source->layout->row_bytes, memory_order_relaxed);
 	finish_rows(r->source, r->slot, n);
 }
 

@@ -33,6 +33,7 @@ struct sample_worker {
 	struct scratch row, rgb; /* of an array's picture */
 	uint32_t n_made;         /* rows, to choose those that are timed */
 	uint64_t read_ns;        /* when the row in hand had its file; only of a timed one */
+	uint64_t read_bytes;     /* of the row in hand, from a file by this worker */
 	uint64_t waited_ns;      /* for working memory, at that time: space.waited_ns */
 	struct sample_cost cost; /* of the row in hand, or of the last */
 };
@@ -280,7 +281,7 @@ static void sample_begin_cost(struct sample_worker *w)
 {
 	bool timed = w->n_made % TIMED_ROWS == 0;
 	w->cost = (struct sample_cost){ .timed = timed };
-	w->read_ns = 0;
+	w->read_ns = w->read_bytes = 0;
 	decoder_time(w->decoder, timed);
 }
 
@@ -316,6 +317,16 @@ static void sample_end_cost(struct sample_worker *w, uint64_t began_ns, uint64_t
 const struct sample_cost *sample_cost(const struct sample_worker *w)
 {
 	return &w->cost;
+}
+
+uint64_t sample_read_bytes(const struct sample_worker *w)
+{
+	return w->read_bytes;
+}
+
+uint64_t sample_fetched_bytes(const struct sample_input *in)
+{
+	return in->result || in->checked || in->later ? 0 : in->bytes.n_bytes;
 }
 
 static int make_from_bytes(const struct recipe *r, struct sample_worker *w, struct sample_key key,
@@ -376,6 +387,8 @@ static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t i
 		return SAMPLE_E_WOULD_BLOCK;
 	if (result == -EAGAIN)
 		result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
+	if (!result)
+		w->read_bytes += w->file.n_bytes;
 	return !result || result == -ENOMEM ? result : sample_bad(r, index, why.text, err);
 }
 

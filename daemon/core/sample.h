@@ -81,6 +81,11 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *const rows[], struct sample_error *err);
 
+/* Bytes that the worker's last sample_make read from a file, and those that the last sample_fetch did. 0: a cache had
+ * them, or an I/O thread did the reading. */
+uint64_t sample_read_bytes(const struct sample_worker *w);
+uint64_t sample_fetched_bytes(const struct sample_input *in);
+
 /* The cost of the worker's last row, for which sample_make returned 0. */
 const struct sample_cost *sample_cost(const struct sample_worker *w);
 

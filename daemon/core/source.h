@@ -42,6 +42,8 @@ struct batch_source {
 	bool goes_back;              /* can make a batch again that it has made before */
 	bool copies;                 /* workers copy rows of arrays, and decode nothing */
 	atomic_uint_fast64_t n_made; /* samples, by any thread */
+	/* Of samples: read from files, again where a cache had lost them; copied from arrays. By any thread. */
+	atomic_uint_fast64_t file_bytes, array_bytes;
 	/* struct source_costs, by any thread: */
 	atomic_uint_fast64_t n_timed, stage_ns[SOURCE_N_STAGES], decoded_bytes;
 };

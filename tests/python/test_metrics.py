@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 
+import numpy
 import pytest
 
 import batchd
@@ -102,6 +103,39 @@ def test_stages_have_their_seconds(make_daemon, samples, tmp_path):
         labels = f'{{dataset="imagefolder",run="a-run",uid="{os.geteuid()}",stage="{stage}"}}'
         seconds, rows = by_name["batchd_stage_seconds_total" + labels], by_name["batchd_stage_rows_total" + labels]
         assert 0 < seconds < 10 and 0 < rows <= 2 * 96
+    loader.close()
+
+
+def read_bytes(reader, source):
+    seen = values(reader.get()[1])
+    return sum(n for series, n in seen.items() if series.startswith("batchd_read_bytes") and f'"{source}"' in series)
+
+
+def test_read_bytes_are_those_of_the_files(make_daemon, samples, tmp_path):
+    """Each file once in the first epoch, and the first two batches of the next where no cache has their files."""
+    d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}")
+    reader = Reader(d, tmp_path / "metrics")
+    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, n_slots=2, shuffle=False, arrays="numpy")
+    for _ in loader:
+        pass
+    sizes = [p.stat().st_size for p in sorted(samples.rglob("*")) if p.is_file()]
+    once = sum(sizes)
+    until("the epoch's files are read", lambda: read_bytes(reader, "file") >= once)
+    assert once <= read_bytes(reader, "file") <= once + sum(sorted(sizes)[-16:])
+    assert read_bytes(reader, "array") == 0
+    loader.close()
+
+
+def test_read_bytes_of_arrays_are_those_of_their_rows(make_daemon, tmp_path):
+    d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}")
+    reader = Reader(d, tmp_path / "metrics")
+    numpy.save(tmp_path / "x.npy", numpy.zeros((64, 3, 16, 16), "uint8"))
+    loader = batchd.DataLoader(f"npy:{tmp_path / 'x.npy'}", batch_size=8, n_slots=2, arrays="numpy")
+    for _ in loader:
+        pass
+    row = 3 * 16 * 16 + 8  # with its label
+    until("the epoch's rows are copied", lambda: read_bytes(reader, "array") >= 64 * row)
+    assert read_bytes(reader, "array") % row == 0 and read_bytes(reader, "file") == 0
     loader.close()
 
 

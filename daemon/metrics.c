@@ -3,7 +3,7 @@
  * often they ask.
  *
  * What a reader sees of jobs is what the status shows to its user: over a Unix socket the peer's, else no user's, so
- * that other users of the machine learn no names over TCP. */
+ * that other users of the machine learn no names over TCP. Pictures are for the job's own user alone. */
 #include "metrics.h"
 
 #include <errno.h>
@@ -16,10 +16,12 @@
 
 #include "engine.h"
 #include "http.h"
+#include "last-batch.h"
 #include "metrics-address.h"
 #include "metrics-text.h"
 #include "status.h"
 #include "util/log.h"
+#include "util/parse.h"
 
 enum { VIEWERS = 4, KEEP_MS = 900, PATIENCE_S = 1 };
 
@@ -27,6 +29,19 @@ struct kept_status {
 	uid_t viewer;
 	char *json; /* NULL: none */
 	uint64_t at_ms;
+};
+
+/* What the HTTP thread wants to know of the loop. */
+struct question {
+	uint64_t number; /* so that an answer to one that was given up is told from that to the next */
+	uid_t viewer;
+	bool pictures; /* of this job's last batch; otherwise a status */
+	uint64_t job;
+};
+
+struct answer {
+	unsigned status; /* HTTP's */
+	char *text;      /* NULL: none */
 };
 
 struct metrics {
@@ -38,8 +53,11 @@ struct metrics {
 	pthread_cond_t answered;
 	/* Under the lock: */
 	bool is_asked, stopping;
-	uid_t viewer;
-	char *answer;
+	uint64_t n_questions;
+	struct question question;
+	struct answer answer; /* no text: none */
+	/* The loop's: */
+	struct last_batch_turns turns;
 	/* The HTTP thread's: */
 	struct kept_status kept[VIEWERS];
 };
@@ -54,27 +72,43 @@ __asm__(".pushsection .rodata\n"
 
 /* ---- the loop's side ---- */
 
+static struct answer answer_question(struct metrics *m, const struct question *q)
+{
+	struct answer a = { .status = 200 };
+
+	/* A daemon that stops takes itself apart while its GPUs' memory is freed, which takes seconds. */
+	if (!m->engine->pool)
+		return a;
+	if (q->pictures)
+		a.status = last_batch_answer(m->engine, &m->turns, q->job, q->viewer, &a.text);
+	else
+		a.text = status_json(m->engine, q->viewer == geteuid() ? 0 : q->viewer);
+	return a;
+}
+
 static void on_asked(uv_async_t *async)
 {
 	struct metrics *m = async->data;
-	char *text;
-	uid_t viewer;
+	struct question question;
+	struct answer answer;
 	bool is_asked;
 
 	pthread_mutex_lock(&m->lock);
-	viewer = m->viewer;
+	question = m->question;
 	is_asked = m->is_asked;
 	pthread_mutex_unlock(&m->lock);
 	if (!is_asked)
 		return;
-	/* A daemon that stops takes itself apart while its GPUs' memory is freed, which takes seconds. */
-	text = m->engine->pool ? status_json(m->engine, viewer == geteuid() ? 0 : viewer) : NULL;
+	answer = answer_question(m, &question);
 	pthread_mutex_lock(&m->lock);
-	free(m->answer); /* to a question that was given up */
-	m->answer = text;
-	m->is_asked = false;
-	pthread_cond_signal(&m->answered);
+	if (m->is_asked && m->question.number == question.number) {
+		m->answer = answer;
+		answer.text = NULL;
+		m->is_asked = false;
+		pthread_cond_signal(&m->answered);
+	}
 	pthread_mutex_unlock(&m->lock);
+	free(answer.text); /* to a question that was given up, whose asker may be another user than the next one's */
 }
 
 /* ---- the HTTP thread's side ---- */
@@ -87,27 +121,27 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static char *ask_loop(struct metrics *m, uid_t viewer)
+/* The caller frees the text. */
+static struct answer ask_loop(struct metrics *m, const struct question *question)
 {
+	struct answer answer;
 	struct timespec until;
-	char *text;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += PATIENCE_S;
 	pthread_mutex_lock(&m->lock);
-	free(m->answer); /* to a question that was given up */
-	m->answer = NULL;
 	m->is_asked = !m->stopping;
-	m->viewer = viewer;
+	m->question = *question;
+	m->question.number = ++m->n_questions;
 	if (m->is_asked)
 		uv_async_send(&m->asked);
-	while (!m->answer && m->is_asked && pthread_cond_timedwait(&m->answered, &m->lock, &until) == 0)
+	while (m->is_asked && pthread_cond_timedwait(&m->answered, &m->lock, &until) == 0)
 		;
-	text = m->answer;
-	m->answer = NULL;
+	answer = m->answer;
+	m->answer = (struct answer){ .text = NULL };
 	m->is_asked = false;
 	pthread_mutex_unlock(&m->lock);
-	return text;
+	return answer;
 }
 
 /* Owned by m, valid until the next call. NULL: the loop has not answered. */
@@ -127,7 +161,9 @@ static const char *status_of(struct metrics *m, uid_t viewer)
 	if (k->json && k->viewer == viewer && now - k->at_ms < KEEP_MS)
 		return k->json;
 	free(k->json);
-	*k = (struct kept_status){ .viewer = viewer, .json = ask_loop(m, viewer), .at_ms = now };
+	*k = (struct kept_status){ .viewer = viewer,
+				   .json = ask_loop(m, &(struct question){ .viewer = viewer }).text,
+				   .at_ms = now };
 	return k->json;
 }
 
@@ -149,6 +185,30 @@ static void answer_page(struct http_answer *out)
 		out->n_bytes = 0;
 }
 
+/* "NUMBER.json" */
+static void answer_pictures(struct metrics *m, const char *name, uid_t uid, struct http_answer *out)
+{
+	struct question q = { .viewer = uid, .pictures = true };
+	struct answer a = { .status = 404 };
+	char number[24] = "";
+	size_t n = strlen(name);
+
+	if (n > 5 && n - 5 < sizeof number && !strcmp(name + n - 5, ".json"))
+		memcpy(number, name, n - 5);
+	if (number_parse(number, &q.job) == 0)
+		a = ask_loop(m, &q);
+	if (!a.text) {
+		answer_error(out, a.status == 404 ? 404 : 503,
+			     a.status == 404 ? "the name of a batch is its job's number, such as /batch/1.json\n"
+					     : "batchd is busy or stopping\n");
+		return;
+	}
+	out->status = a.status;
+	out->type = a.status == 200 ? "application/json" : NULL;
+	out->body = a.text;
+	out->n_bytes = strlen(a.text);
+}
+
 static void metrics_answer(void *arg, const char *path, uid_t uid, struct http_answer *out)
 {
 	struct metrics *m = arg;
@@ -159,8 +219,12 @@ static void metrics_answer(void *arg, const char *path, uid_t uid, struct http_a
 		answer_page(out);
 		return;
 	}
+	if (!strncmp(path, "/batch/", 7)) {
+		answer_pictures(m, path + 7, uid, out);
+		return;
+	}
 	if (!is_text && strcmp(path, "/status.json") != 0) {
-		answer_error(out, 404, "there are /, /metrics and /status.json\n");
+		answer_error(out, 404, "there are /, /metrics, /status.json and /batch/NUMBER.json\n");
 		return;
 	}
 	status = status_of(m, uid);
@@ -184,7 +248,7 @@ void metrics_destroy(struct metrics *m)
 		return;
 	for (unsigned i = 0; i < VIEWERS; i++)
 		free(m->kept[i].json);
-	free(m->answer);
+	free(m->answer.text);
 	pthread_cond_destroy(&m->answered);
 	pthread_mutex_destroy(&m->lock);
 	free(m);

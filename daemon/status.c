@@ -296,6 +296,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	const struct loader_spec *spec = &j->spec;
 	bool all = may_see(viewer, spec->uid);
 	set_job(o, j, viewer);
+	set_int(o, "number", j->number);
 	if (all) {
 		status_set_dataset(o, spec->dataset);
 		set_text(o, "transform", spec->transform);

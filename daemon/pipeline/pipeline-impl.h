@@ -24,4 +24,7 @@ struct pipeline {
 int pipeline_make(const struct pipeline *p, struct op_run *run, struct view *v, unsigned first, void *row,
 		  struct image_error *err);
 
+/* Numbers of the channel become pixels, as ToTensor has them, by number * std + mean. */
+void pipeline_normalized_by(const struct pipeline *p, uint32_t channel, double *mean, double *std);
+
 #endif

@@ -220,7 +220,7 @@ bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
 }
 
 /* The mean and std that undo every Normalize of a channel: the conversion's, and those that are passes of their own. */
-static void normalized_by(const struct pipeline *p, uint32_t channel, double *mean, double *std)
+void pipeline_normalized_by(const struct pipeline *p, uint32_t channel, double *mean, double *std)
 {
 	*mean = (double)p->finish.mean[channel];
 	*std = (double)p->finish.std[channel];
@@ -277,7 +277,7 @@ void pipeline_picture(const struct pipeline *p, const void *row, uint8_t *rgb)
 		return;
 	}
 	for (uint32_t c = 0; c < f->n_channels; c++)
-		normalized_by(p, c, &mean[c], &std[c]);
+		pipeline_normalized_by(p, c, &mean[c], &std[c]);
 	for (size_t i = 0; i < (size_t)f->width * f->height; i++) {
 		for (uint32_t c = 0; c < 3; c++) {
 			uint32_t channel = c % f->n_channels;

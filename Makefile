@@ -300,10 +300,12 @@ $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/
 
 ##@ Try and measure
 
-.PHONY: demo bench bench-peers bench-tools
+.PHONY: demo bench bench-peers bench-tools pictures
 demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table; TORCH=1 installs PyTorch for it
 	@$(BUILDING) all
 	@SETUP=$(SETUP) TORCH=$(TORCH) tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
+pictures: all venv ## The documents' picture, by batchctl preview, of drawn scenes; of the image folder DATA=DIR into OUT=build/preview.jpg
+	@$(BUILD)/venv/bin/python tests/demo/pictures.py $(BUILD) "$(or $(OUT),$(if $(DATA),$(BUILD)/preview.jpg,client/python/pictures/preview.jpg))" $(if $(DATA),"$(DATA)")
 bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--quick --only NAME --json FILE"
 	@$(BUILDING) all bench-tools
 	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
@@ -338,7 +340,8 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
 	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c client/examples/*.py)) \
 	$(call into,$(docdir)/monitoring,$(wildcard systemd/monitoring/*)) \
-	$(foreach guide,client/python systemd,644:$(guide)/README.md:$(docdir)/$(guide)/README.md)
+	$(foreach guide,client/python systemd,644:$(guide)/README.md:$(docdir)/$(guide)/README.md) \
+	$(call into,$(docdir)/client/python/pictures,$(wildcard client/python/pictures/*))
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
 define put
@@ -359,7 +362,7 @@ install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, 
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
-	rmdir $(addprefix $(DESTDIR)$(docdir),/monitoring /client/python /client /systemd /) 2>/dev/null || true
+	rmdir $(addprefix $(DESTDIR)$(docdir),/monitoring /client/python/pictures /client/python /client /systemd /) 2>/dev/null || true
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 # Files that name places; made anew each time, as the places may be others.
 .PHONY: places

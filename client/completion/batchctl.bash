@@ -18,7 +18,7 @@ _batchctl() {
 	trace) options="--time --out --merge --socket --json --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
 	index) options="--check --force --json --quiet --help" ;;
-	preview) options="--out --transform --op --mix --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
+	preview) options="--out --title --transform --op --mix --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
@@ -37,7 +37,7 @@ _batchctl() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		return
 		;;
-	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --index | --repeat | --indices | \
+	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --index | --repeat | --indices | --title | \
 		--classes | --per-class | --size | --interval | --time | --job | --rounds | --most-workers)
 		return
 		;;

@@ -47,6 +47,7 @@ complete -c batchctl -n "__fish_seen_subcommand_from verify sample-data" -l jobs
 complete -c batchctl -n "__fish_seen_subcommand_from verify preview load" -l exif -d "Turn images upright"
 
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l out -r -F -d "PNG file to write"
+complete -c batchctl -n "__fish_seen_subcommand_from preview" -l title -x -d "Above the pictures"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l op -x -a "RandAugment TrivialAugmentWide AutoAugment AugMix" -d "One op over its magnitudes"
 complete -c batchctl -n "__fish_seen_subcommand_from preview" -l mix -x -d "Rows as a batch mixes them"
 complete -c batchctl -n "__fish_seen_subcommand_from preview top" -l n -x -d "How many"

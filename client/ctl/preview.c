@@ -19,11 +19,12 @@
 #include "preview-array.h"
 #include "preview-fields.h"
 #include "preview-mix.h"
+#include "preview-views.h"
 
-enum { GAP_PX = 4, COLUMNS = 6 };
+enum { COLUMNS = 6 };
 
 struct preview {
-	const char *path, *out, *transform, *indices, *op, *mix;
+	const char *path, *out, *title, *transform, *indices, *op, *mix;
 	uint64_t n, columns, seed, epoch;
 	bool exif, json, quiet;
 
@@ -45,18 +46,6 @@ struct preview {
 	struct batchd_mix_row *mixed; /* --mix: how each picture is made of all of them, which lie in pictures */
 	uint8_t *pictures;
 };
-
-/* The size of all views side by side. */
-static void measure_views(struct preview *p)
-{
-	for (unsigned k = 0; k < views_n(p->pipeline); k++) {
-		uint32_t shape[3];
-
-		pipeline_shape(views_at(p->pipeline, k), shape);
-		p->height = shape[0] > p->height ? shape[0] : p->height;
-		p->width += (k ? GAP_PX : 0) + shape[1];
-	}
-}
 
 static int parse_pipeline(struct preview *p, struct pipeline_error *err)
 {
@@ -84,7 +73,7 @@ static int preview_open_pipeline(struct preview *p)
 		ctl_complain("preview", "%s", *err.text ? err.text : strerror(-r));
 		return r == -EINVAL ? CTL_USAGE : CTL_FAILED;
 	}
-	measure_views(p);
+	preview_views_measure(p->pipeline, &p->width, &p->height);
 	return CTL_OK;
 }
 
@@ -202,23 +191,6 @@ static void first_text(const struct preview *p, uint64_t index, char *text, size
 	}
 }
 
-static void draw_views(struct preview *p, const struct pipeline *pipeline)
-{
-	uint32_t left = 0;
-
-	memset(p->rgb, 0xff, (size_t)p->width * p->height * 3);
-	for (unsigned k = 0; k < views_n(pipeline); k++) {
-		uint32_t shape[3];
-
-		pipeline_shape(views_at(pipeline, k), shape);
-		pipeline_picture(views_at(pipeline, k), p->rows[k], p->view);
-		for (uint32_t y = 0; y < shape[0]; y++)
-			memcpy(p->rgb + ((size_t)y * p->width + left) * 3, p->view + (size_t)y * shape[1] * 3,
-			       (size_t)shape[1] * 3);
-		left += shape[1] + GAP_PX;
-	}
-}
-
 /* ---- --mix ---- */
 
 static const char *class_of(const struct preview *p, uint64_t index, char *text, size_t size)
@@ -305,7 +277,7 @@ static int draw_one(struct preview *p, uint32_t i)
 	if (r < 0)
 		return r;
 	if (r == 0) {
-		draw_views(p, pipeline);
+		preview_views_draw(pipeline, p->rows, p->view, p->width, p->height, p->rgb);
 		contact_sheet_put(p->sheet, i, p->rgb);
 	} else {
 		contact_sheet_put_text(p->sheet, i, why);
@@ -353,7 +325,8 @@ static int open_sheet(struct preview *p)
 		p->columns = n_cells(p);
 	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path,
 		 p->op ? p->op : p->transform, p->seed, p->epoch);
-	p->sheet = contact_sheet_create(title, (uint32_t)n_cells(p), (uint32_t)p->columns, p->width, p->height);
+	p->sheet = contact_sheet_create(p->title ? p->title : title, (uint32_t)n_cells(p), (uint32_t)p->columns,
+					p->width, p->height);
 	/* Every op of a sheet makes pictures of one size, some of them floats. */
 	for (unsigned k = 0; k < n_views; k++) {
 		uint32_t shape[3];
@@ -504,6 +477,8 @@ int preview_main(int argc, char **argv)
 	struct preview p = { .n = 0 };
 	const struct option_spec specs[] = {
 		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required for pictures)", 0, 0, NULL },
+		{ "title", OPTION_TEXT, &p.title, "TEXT", "above the pictures, instead of data set and transform", 0, 0,
+		  NULL },
 		{ "transform", OPTION_TEXT, &p.transform, "T",
 		  "train224, val224 or JSON (default train224; of arrays: none)", 0, 0, NULL },
 		{ "op", OPTION_TEXT, &p.op, "OP",

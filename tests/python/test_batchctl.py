@@ -371,6 +371,34 @@ def test_preview_shows_views_side_by_side(batchctl, samples, tmp_path):
         assert one != two and len(set(one)) > 1 and len(set(two)) > 1
 
 
+def test_preview_stacks_small_views(batchctl, samples, tmp_path):
+    """Equal views stand below each other where the tallest one leaves room: DINO's eight local crops in four columns."""
+    crops = [[["CenterCrop", 100]], *[[["RandomCrop", 48]]] * 3]
+    out = tmp_path / "s.png"
+    r = batchctl(
+        "preview", samples, "--out", out, "--transform", json.dumps({"": {"views": crops, "n": 1}}), "--n", "1"
+    )
+    assert r.returncode == 0 and "1 pictures of 204x100" in r.stdout, r.stderr
+    got = np.asarray(cell(Image.open(out), 0, 1, 204, 100))
+    places = [got[y : y + 48, x : x + 48] for x, y in ((104, 0), (104, 52), (156, 0))]
+    assert all(p.std() > 0 and not np.array_equal(p, q) for p, q in zip(places, places[1:]))
+    between = np.ones((100, 204), bool)
+    between[:, :100] = between[:48, 104:152] = between[52:, 104:152] = between[:48, 156:] = False
+    assert (got[between] == 255).all()
+
+
+def test_preview_has_the_title_that_is_given(batchctl, samples, tmp_path):
+    """Nothing else of the sheet changes."""
+    sheets = []
+    for i, title in enumerate(([], ["--title", "ours"], ["--title", " "])):
+        out = tmp_path / f"{i}.png"
+        assert batchctl("preview", samples, "--out", out, "--n", "1", *title).returncode == 0
+        sheets.append(np.asarray(Image.open(out)))
+    heads = [s[:TITLE] for s in sheets]
+    assert (heads[2] == 255).all() and (heads[1] != 255).sum() < (heads[0] != 255).sum() != 0 != (heads[1] != 255).sum()
+    assert all(np.array_equal(sheets[0][TITLE:], s[TITLE:]) for s in sheets[1:])
+
+
 def test_preview_follows_the_epochs_order(batchctl, samples, tmp_path):
     """Without --indices it shows the first samples of torch's order for that seed and epoch, augmented differently in
     each epoch."""

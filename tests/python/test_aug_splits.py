@@ -108,16 +108,23 @@ def test_views_share_the_crop_where_timms_do(daemon, samples, timms):
     assert abs(ours - alike([m[0] for m in made], [m[1] for m in made])) < 0.15 and ours > 0.7
 
 
+def test_splits_without_views_erase_as_timms_object_does(daemon, samples, timms):
+    """Given one image at a time, timm's RandomErasing looks at no num_splits: every image is erased, here and there, and a
+    warning says so."""
+    transform = timms.create_transform(48, is_training=True, re_prob=1.0, re_mode="const", re_num_splits=2)
+    with pytest.warns(RuntimeWarning, match="num_splits=2"):
+        images = views_of(samples, transform)
+    theirs = [transform.transforms[-1](torch.ones(3, 48, 48)) for _ in range(16)]
+    for made in (images, torch.stack(theirs)):
+        assert ((made == 0).all(1).flatten(1).sum(1) > 20).all()
+
+
 @pytest.mark.parametrize(
     "make, says",
     [
         (lambda t: batchd.aug_splits([BASE], n=3), "three pipelines"),
         (lambda t: batchd.aug_splits((BASE, [], NUMBERS), n=1), "from 2 to 64"),
         (lambda t: batchd.aug_splits(separate(t, re_prob=1.0, re_num_splits=2), n=3), "num_splits=2.*--aug-splits 3"),
-        (
-            lambda t: batchd.DataLoader("imagefolder:.", 1, transform=[*separate(t, re_prob=1.0, re_num_splits=2)]),
-            "aug_splits",
-        ),
     ],
 )
 def test_other_splits_are_refused_by_name(daemon, timms, make, says):

@@ -192,9 +192,10 @@ def test_timms_erasing_and_crop_by_similar_classes():
     name, given = ops(erasing)[0]
     assert name == "RandomErasing" and given.pop("ratio") == pytest.approx([0.3, 4.0])
     assert given == {"p": 0.25, "scale": [0.02, 0.5], "value": "random", "count": [1, 3]}
+    plain = ops(erasing)
     erasing.num_splits = 3
-    with pytest.raises(ValueError, match="num_splits=3.*on the batch"):
-        ops(erasing)
+    with pytest.warns(RuntimeWarning, match="num_splits=3.*every image.*aug_splits"):
+        assert ops(erasing) == plain
     filters = (v2.InterpolationMode.BILINEAR, v2.InterpolationMode.BICUBIC)
     crop = fake(
         "RandomResizedCropAndInterpolation",

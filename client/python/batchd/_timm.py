@@ -3,6 +3,7 @@
 
 import copy
 import math
+import warnings
 
 
 def ops(entry, from_torchvision):
@@ -80,11 +81,13 @@ def erasing_of_split(pipeline, n, first):
 
 
 def _erasing(entry):
-    if entry.num_splits > 1:
-        raise ValueError(
-            f"transform: RandomErasing(num_splits={entry.num_splits}) spares the first part of a batch, and the daemon makes "
-            f"one image at a time: give batchd.aug_splits(create_transform(..., separate=True), n={entry.num_splits}), whose "
-            "first view it spares; leave num_splits out; or use timm's RandomErasing on the batch"
+    if entry.num_splits > 1:  # timm looks at it in a batch only
+        warnings.warn(
+            f"RandomErasing(num_splits={entry.num_splits}) erases every image, as timm's does where it gets one image at a time; "
+            "timm spares the first part of a batch only in its own batches. For timm's augmentation splits, whose first view is "
+            f"spared, give batchd.aug_splits(create_transform(..., separate=True), n={entry.num_splits})",
+            RuntimeWarning,
+            stacklevel=2,
         )
     return [
         [

@@ -35,7 +35,7 @@ struct raster_reader *raster_reader_create(const struct decode_limits *limits)
 	struct raster_reader *r = calloc(1, sizeof(*r));
 
 	if (r)
-		r->limits = limits;
+		r->limits = r->tiff_memory.limits = limits;
 	return r;
 }
 

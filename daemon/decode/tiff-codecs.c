@@ -173,6 +173,8 @@ int tiff_unpack(enum tiff_compression compression, const uint8_t *in, size_t n_i
 	case TIFF_DEFLATE:
 	case TIFF_OLD_DEFLATE:
 		return unpack_deflate(in, n_in, out, n_out, arena, err);
+	case TIFF_JPEG:
+		break;
 	}
 	return -EINVAL;
 }

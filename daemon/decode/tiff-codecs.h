@@ -10,6 +10,7 @@
 enum tiff_compression {
 	TIFF_PLAIN = 1,
 	TIFF_LZW = 5,
+	TIFF_JPEG = 7, /* tiff-jpeg.h */
 	TIFF_DEFLATE = 8,
 	TIFF_PACKBITS = 32773,
 	TIFF_OLD_DEFLATE = 32946,

@@ -1,4 +1,4 @@
-/* The kinds of pixels that Pillow reads, without YCbCr, L*a*b*, 12 bits, and transparency that is multiplied into grey
+/* The kinds of pixels that Pillow reads, without YCbCr outside of JPEG, L*a*b*, 12 bits, and transparency that is multiplied into grey
  * or 16-bit colours. Numbers of more than 8 bits are not scaled: grey ones are clipped, of colours the high byte counts.
  *
  * Pillow takes what libtiff unpacks, which is in the machine's byte order, for big endian if the file is, unless it is
@@ -181,11 +181,23 @@ static bool palette_layout(const struct tiff *t, const struct tiff_kind *k, stru
 	return palette_colors(t, l) && (k->packed || k->bits == 8 || (k->fill == 1 && !k->separate));
 }
 
+/* In JPEG, which becomes RGB when it is unpacked. */
+static bool ycbcr_layout(const struct tiff *t, const struct tiff_kind *k, struct raw_layout *l)
+{
+	if (t->compression != TIFF_JPEG || k->n_samples != 3 || k->n_extra != 0 || k->separate ||
+	    k->format != FORMAT_UNSIGNED)
+		return false;
+	tiff_bytes(l, 3, 0, 1, 2, 0);
+	return true;
+}
+
 static bool kind_layout(const struct tiff *t, const struct tiff_kind *k, struct raw_layout *l)
 {
 	bool big_endian = t->tags.big_endian;
 
 	if (k->fill != 1 && k->fill != 2)
+		return false;
+	if (t->compression == TIFF_JPEG && (k->bits != 8 || k->fill != 1))
 		return false;
 	/* Of planes that are not packed, Pillow takes the first byte of 16 bits, whichever it is, and no unknown ones. */
 	if (k->separate && !k->packed && k->n_samples > 1 && (k->bits != 8 || k->extra == EXTRA_UNKNOWN))
@@ -200,6 +212,8 @@ static bool kind_layout(const struct tiff *t, const struct tiff_kind *k, struct 
 		return palette_layout(t, k, l);
 	case CMYK:
 		return cmyk_layout(k, big_endian, l);
+	case YCBCR:
+		return ycbcr_layout(t, k, l);
 	}
 	return false;
 }
@@ -220,6 +234,7 @@ int tiff_layout(struct tiff *t, struct image_error *err)
 	t->bits = (uint32_t)k.bits;
 	t->n_samples = (uint32_t)k.n_samples;
 	t->n_planes = k.separate ? t->n_samples : 1;
+	t->is_ycbcr = k.photometric == YCBCR;
 	t->reversed = k.fill == 2;
 	return 0;
 }

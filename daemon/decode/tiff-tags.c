@@ -42,6 +42,7 @@ static enum tiff_tag tag_of(uint64_t number)
 		[TIFF_PREDICTOR] = 317,     [TIFF_COLORS] = 320,        [TIFF_TILE_WIDTH] = 322,
 		[TIFF_TILE_HEIGHT] = 323,   [TIFF_TILE_OFFSETS] = 324,  [TIFF_TILE_BYTES] = 325,
 		[TIFF_EXTRA] = 338,         [TIFF_SAMPLE_FORMAT] = 339, [TIFF_XMP] = 700,
+		[TIFF_JPEG_TABLES] = 347,
 	};
 	unsigned i = 0;
 
@@ -79,7 +80,8 @@ static bool keep_entry(const struct directory *d, const uint8_t *entry, struct t
 		}
 		data = d->bytes + at;
 	}
-	if (tag < TIFF_N_TAGS && t->tag[tag].n == 0 && (type_is_whole(type) || tag == TIFF_XMP))
+	if (tag < TIFF_N_TAGS && t->tag[tag].n == 0 &&
+	    (tag == TIFF_JPEG_TABLES ? bytes == 1 : type_is_whole(type) || tag == TIFF_XMP))
 		t->tag[tag] = (struct tiff_values){ data, n, (uint8_t)bytes };
 	return true;
 }

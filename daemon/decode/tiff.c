@@ -1,5 +1,5 @@
-/* TIFF as Pillow judges it, for the ways of packing that its writers use for photographs and measurements; JPEG, fax
- * and other codes inside a TIFF are refused by name.
+/* TIFF as Pillow judges it, for the ways of packing that its writers use for photographs and measurements; old-style JPEG,
+ * fax and other codes inside a TIFF are refused by name.
  *
  * A picture is a grid of chunks, strips or tiles. All of them must lie in the file, and only those are unpacked that
  * the wanted region touches, each down to its last wanted row. Pillow turns a TIFF upright when it loads it. */
@@ -22,8 +22,6 @@ static const char *compression_name(uint64_t compression)
 		return "fax codes";
 	case 6:
 		return "old-style JPEG";
-	case 7:
-		return "JPEG";
 	case 34925:
 		return "LZMA";
 	case 50000:
@@ -41,6 +39,7 @@ static int read_compression(struct tiff *t, struct image_error *err)
 	switch (v) {
 	case TIFF_PLAIN:
 	case TIFF_LZW:
+	case TIFF_JPEG:
 	case TIFF_DEFLATE:
 	case TIFF_PACKBITS:
 	case TIFF_OLD_DEFLATE:
@@ -48,14 +47,14 @@ static int read_compression(struct tiff *t, struct image_error *err)
 		return 0;
 	}
 	return image_fail(err, IMAGE_E_FORMAT,
-			  "TIFF with %s (compression %llu) inside; none, LZW, Deflate and PackBits are read",
+			  "TIFF with %s (compression %llu) inside; none, LZW, Deflate, PackBits and JPEG are read",
 			  compression_name(v), (unsigned long long)v);
 }
 
 static int read_predictor(struct tiff *t, struct image_error *err)
 {
 	uint64_t v = tiff_number(&t->tags, TIFF_PREDICTOR, 1);
-	bool used = t->compression != TIFF_PLAIN && t->compression != TIFF_PACKBITS;
+	bool used = t->compression != TIFF_PLAIN && t->compression != TIFF_PACKBITS && t->compression != TIFF_JPEG;
 	bool is_float = t->layout.kind == RAW_GREY && t->layout.number == RAW_FLOAT32;
 
 	t->predictor = used ? (unsigned)v : 1;
@@ -101,6 +100,18 @@ static int read_orientation(const struct tiff *t)
 	return v >= 1 && v <= 8 ? (int)v : 1;
 }
 
+/* libtiff takes the sampling of the first chunk's JPEG for that of all, whatever the tag says. */
+static void read_sampling(struct tiff *t, const uint8_t *bytes, size_t n_bytes)
+{
+	t->across = t->down = 1;
+	if (!t->is_ycbcr || !t->tags.tag[t->offsets].n || !t->tags.tag[t->byte_counts].n)
+		return;
+	uint64_t at = tiff_number(&t->tags, t->offsets, 0), n = tiff_number(&t->tags, t->byte_counts, 0);
+
+	if (at > n_bytes || n > n_bytes - at || !tiff_jpeg_sampling(bytes + at, n, &t->across, &t->down))
+		t->across = t->down = 2;
+}
+
 int tiff_read(const uint8_t *bytes, size_t n_bytes, struct tiff *t, struct image_error *err)
 {
 	int outcome;
@@ -122,6 +133,7 @@ int tiff_read(const uint8_t *bytes, size_t n_bytes, struct tiff *t, struct image
 		return image_fail(err, IMAGE_E_CORRUPT, "TIFF whose directory is cut short");
 	if ((outcome = tiff_layout(t, err)) || (outcome = read_predictor(t, err)) || (outcome = read_grid(t, err)))
 		return outcome;
+	read_sampling(t, bytes, n_bytes);
 	t->orientation = read_orientation(t);
 	return 0;
 }
@@ -202,6 +214,7 @@ struct tiff_job {
 	struct image_error *err;
 	struct region_px want;
 	struct image *out;
+	struct cpu_budget *budget;
 };
 
 static uint8_t reversed_bits(uint8_t v)
@@ -222,6 +235,28 @@ static void undo_predictor(const struct tiff *t, uint8_t *rows, uint32_t n_rows,
 		else if (t->predictor == FLOAT_DIFFERENCES)
 			tiff_undo_float_differences(rows, row, n_samples, t->bits / 8, temp);
 	}
+}
+
+static int jpeg_rows(const struct tiff_job *j, uint64_t chunk, uint64_t down, uint32_t n_rows, uint8_t *out)
+{
+	const struct tiff *t = j->t;
+	const struct tiff_values *tables = &t->tags.tag[TIFF_JPEG_TABLES];
+	bool tiled = t->offsets == TIFF_TILE_OFFSETS;
+	struct tiff_jpeg_chunk c = { .tables = tables->n ? tables->data : NULL,
+				     .n_tables = tables->n,
+				     .bytes = j->bytes + tiff_value(&t->tags, t->offsets, chunk),
+				     .n_bytes = tiff_value(&t->tags, t->byte_counts, chunk),
+				     .width = t->chunk_width,
+				     .height = tiled ? t->chunk_height : chunk_rows(t, down),
+				     .may_be_taller = !tiled && down + 1 == t->n_down,
+				     .n_samples = t->n_samples / t->n_planes,
+				     .is_ycbcr = t->is_ycbcr,
+				     .across = t->across,
+				     .down = t->down };
+
+	if (!j->m->jpeg)
+		j->m->jpeg = tiff_jpeg_create(j->m->limits);
+	return j->m->jpeg ? tiff_jpeg_rows(j->m->jpeg, &c, n_rows, out, j->budget, j->err) : -ENOMEM;
 }
 
 /* Unpacks n_rows of one plane of a chunk. Where nothing is to be done, *rows is in the file. */
@@ -249,6 +284,10 @@ static int plane_rows(const struct tiff_job *j, uint64_t plane, uint64_t down, u
 
 	if (!out)
 		return -ENOMEM;
+	if (t->compression == TIFF_JPEG) {
+		*rows = out;
+		return jpeg_rows(j, chunk, down, n_rows, out);
+	}
 	int outcome = tiff_unpack(t->compression, in, n_in, out, n_out, &j->m->tables, &j->m->arena, j->err);
 
 	arena_reset(&j->m->arena, SIZE_MAX);
@@ -316,7 +355,7 @@ int tiff_region(const struct tiff *t, const uint8_t *bytes, struct region_px wan
 {
 	size_t stride = want.width * raw_result_bytes(&t->layout);
 	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
-	struct tiff_job j = { .t = t, .bytes = bytes, .m = m, .err = err, .want = want, .out = out };
+	struct tiff_job j = { .t = t, .bytes = bytes, .m = m, .err = err, .want = want, .out = out, .budget = budget };
 
 	if (!rgb)
 		return -ENOMEM;
@@ -345,6 +384,9 @@ void tiff_memory_trim(struct tiff_memory *m, size_t keep_bytes)
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		if (all[i]->size_bytes > keep_bytes)
 			scratch_finish(all[i]);
-	if (keep_bytes == 0)
+	if (keep_bytes == 0) {
 		arena_finish(&m->arena);
+		tiff_jpeg_destroy(m->jpeg);
+		m->jpeg = NULL;
+	}
 }

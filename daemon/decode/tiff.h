@@ -4,6 +4,7 @@
 
 #include "decode/raw-rows.h"
 #include "decode/tiff-codecs.h"
+#include "decode/tiff-jpeg.h"
 #include "decode/tiff-tags.h"
 #include "util/cpu-budget.h"
 
@@ -19,12 +20,16 @@ struct tiff {
 	uint64_t n_across, n_down;          /* strips or tiles of a plane */
 	enum tiff_tag offsets, byte_counts;
 	unsigned predictor;
-	bool reversed; /* the bits of bytes */
+	bool reversed;         /* the bits of bytes */
+	bool is_ycbcr;         /* in JPEG */
+	unsigned across, down; /* then: pixels to a sample of chroma */
 };
 
 struct tiff_memory {
 	struct scratch chunk, plane, input, tables;
 	struct arena arena;
+	const struct decode_limits *limits; /* borrowed */
+	struct tiff_jpeg *jpeg;             /* NULL until it is needed */
 };
 
 /* Returns 0 or an IMAGE_E_ outcome. */

@@ -107,8 +107,10 @@ def tiff(
     fill=1,
     orientation=None,
     tags=(),
+    pack=None,
 ):
-    """pixels: [height, width, samples]; tile: (width, height); tags: further (number, type, values)."""
+    """pixels: [height, width, samples]; tile: (width, height); tags: further (number, type, values); pack: makes bytes of a
+    chunk's pixels, in place of the compression's own."""
     height, width, n_samples = pixels.shape
     bits = bits or pixels.dtype.itemsize * 8
     w, h = tile or (width, rows or height)
@@ -121,6 +123,9 @@ def tiff(
                 if tile:
                     pad = ((0, h - part.shape[0]), (0, w - part.shape[1]), (0, 0))
                     part = np.pad(part, pad, mode="edge")
+                if pack:
+                    chunks.append(pack(part))
+                    continue
                 if predictor == 3:
                     raw = b"".join(_float_row(r) for r in part)
                 else:

@@ -73,7 +73,7 @@ static int give_images(struct batchd_loader *l, struct link *k, const struct bat
 		       const struct batchd_mix_row *rows, void *to, struct fault *f)
 {
 	const struct target *target = to;
-	const struct finish *finish = &k->finish[target->number];
+	const struct finish *finish;
 	size_t row_bytes;
 	uint8_t *scratch;
 	const char *from;
@@ -86,6 +86,7 @@ static int give_images(struct batchd_loader *l, struct link *k, const struct bat
 	if (target->number >= k->n_finish)
 		return fault_set(f, BATCHD_E_INVALID, "field %u is no view: batchd_get_field_at has it",
 				 target->number);
+	finish = &k->finish[target->number];
 	if ((uintptr_t)target->to % convert_number_bytes((enum convert_number)finish->plan.number))
 		return fault_set(f, BATCHD_E_INVALID, "the target is not aligned for its numbers");
 	scratch = malloc((size_t)finish->width * finish->plan.n_channels);

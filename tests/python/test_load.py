@@ -1,5 +1,7 @@
 """batchd.load: one image through a pipeline, against torchvision on Pillow's pixels and against a loader."""
 
+import contextlib
+import os
 import pathlib
 import threading
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import batchd
+from batchd import _load
 from vision import import_torchvision
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -100,6 +103,33 @@ def test_an_error_names_the_image(photos, odd):
     for views in ({"a": "val224"}, batchd.views("val224", n=2), [[["Resize", [9, 9]]], [["CenterCrop", 9]]]):
         with pytest.raises(TypeError, match="several views"):
             batchd.load(files(photos)[0], views)
+
+
+def test_a_file_without_end_is_refused_at_the_limit(photos, tmp_path, monkeypatch):
+    """A FIFO has no size that could be checked before. What it gives within the limit is an image as any other."""
+    photo = files(photos)[0]
+    limit = photo.stat().st_size
+    monkeypatch.setattr(_load, "_MOST_BYTES", limit)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    taken = []
+
+    def give(data):
+        with open(fifo, "wb", buffering=0) as f, contextlib.suppress(BrokenPipeError):
+            for at in range(0, len(data), 1 << 16):
+                taken.append(f.write(data[at : at + (1 << 16)]))
+
+    for data, fits in ((photo.read_bytes(), True), (bytes(limit + (8 << 20)), False)):
+        taken.clear()
+        thread = threading.Thread(target=give, args=(data,))
+        thread.start()
+        if fits:
+            assert (batchd.load(fifo) == batchd.load(photo)).all()
+        else:
+            with pytest.raises(batchd.BadDataError, match=f"at most {limit} are read"):
+                batchd.load(fifo)
+        thread.join()
+    assert sum(taken) < limit + (4 << 20)
 
 
 def test_a_picture_bomb_is_refused_before_memory_is_spent(tmp_path):

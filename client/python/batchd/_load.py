@@ -12,6 +12,7 @@ from . import _arrays, _check, _image_mode, _lib, _views, errors
 
 _TEXT_BYTES = 1024
 _MOST_BYTES = 256 << 20  # of a file: the daemon's limit
+_PIECE_BYTES = 64 << 10
 _SONAME = "libbatchd-inline.so.0"
 _NUMPY = ("uint8", "float16", "float32", "int32", "uint16")
 
@@ -81,14 +82,23 @@ def _is_image(source):
     )
 
 
+def _whole(f):
+    """The contents of a file. A pipe or a device has no size, and may give bytes without end."""
+    n, pieces, n_read = os.fstat(f.fileno()).st_size, [], 0
+    while max(n, n_read) <= _MOST_BYTES:
+        piece = f.read(max(n - n_read, _PIECE_BYTES))
+        if not piece:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.append(piece)
+        n_read += len(piece)
+    raise errors.make("BAD_DATA", f"file of {max(n, n_read)} bytes or more; at most {_MOST_BYTES} are read")
+
+
 def _bytes_of(source):
     """The compressed image: a file's contents, or the buffer itself."""
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb", buffering=0) as f:
-            n = os.fstat(f.fileno()).st_size
-            if n > _MOST_BYTES:
-                raise errors.make("BAD_DATA", f"file of {n} bytes; at most {_MOST_BYTES} are read")
-            return f.read()
+            return _whole(f)
     if hasattr(source, "__array_interface__"):
         source = numpy.asarray(source)
         if source.dtype != numpy.uint8 or source.ndim != 1:

@@ -26,6 +26,9 @@ static const char *path_below(const struct list *l, const char *url)
 		url += 5;
 		url += strncmp(url, "//", 2) == 0 ? 2 : 0;
 	}
+	while (n && l->folder[n - 1] == '/') { /* of the root no more than a slash is left */
+		n--;
+	}
 	if (url[0] == '/') {
 		url = strncmp(url, l->folder, n) == 0 && url[n] == '/' ? url + n : "";
 	}

@@ -16,6 +16,8 @@
 static int on_more_memory(void *arg, uint64_t bytes)
 {
 	struct opening *o = arg;
+	if (atomic_load(&o->stop))
+		return -ECANCELED; /* whatever the format: each of them grows with what it finds */
 	int r = budget_charge_data(&o->task.job->engine->budget, o->task.job->spec.uid, &o->memory, bytes);
 	o->refused = r > 0 ? r : 0;
 	if (r > 0) {
@@ -151,7 +153,8 @@ static void open_source(struct opening *o)
 					 .cache_limit_bytes = o->index_dir_limit_bytes,
 					 .meter = &o->meter,
 					 .on_progress = on_dataset_progress,
-					 .progress_arg = o };
+					 .progress_arg = o,
+					 .stop = &o->stop };
 	o->meter = (struct meter){ .more = on_more_memory, .arg = o };
 	int r = dataset_open(&source, &o->recipe.dataset, &err);
 	if (r == 0)

@@ -34,6 +34,7 @@ struct opening {
 	struct refusal why; /* if it failed */
 	atomic_uint_fast64_t done, total;
 	_Atomic(const char *) phase;
+	atomic_bool stop; /* the loop's: the daemon stops, and waits for its threads */
 };
 
 /* The memory for the bit per sample that marks bad ones, of data sets that can have such. */

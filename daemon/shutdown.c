@@ -8,6 +8,7 @@
 #include "cuda/gpus.h"
 #include "job.h"
 #include "notify.h"
+#include "opening.h"
 #include "session.h"
 #include "util/log.h"
 
@@ -119,6 +120,8 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 	tell_clients(s);
 	for (struct job *j = e->jobs, *next; j; j = next) {
 		next = j->next;
+		if (j->opening) /* an index may take minutes, and its thread is waited for */
+			atomic_store(&j->opening->stop, true);
 		job_close(j);
 	}
 	shutdown_go_on(s);

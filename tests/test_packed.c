@@ -439,6 +439,25 @@ START_TEST(test_memory_of_the_index_is_asked_for)
 }
 END_TEST
 
+START_TEST(test_an_opening_that_is_stopped_reads_no_shard)
+{
+	/* A daemon that stops waits for its threads, and an index of many shards takes minutes. */
+	atomic_bool stop = true;
+	struct dataset_source source = { .access = &f.trusted, .stop = &stop };
+	char spec[300];
+	struct dataset *ds = NULL;
+
+	put_shard("a.tar", 3, "first", 0644);
+	put_bytes("b.tar", "this is no header of a tar archive", 34, 0644);
+	snprintf(spec, sizeof(spec), "tar:%s", in_root("{a,b}.tar"));
+	source.spec = spec;
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -ECANCELED);
+	atomic_store(&stop, false);
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -EINVAL);
+	ck_assert_int_eq(f.err.code, DATASET_E_BAD_DATA);
+}
+END_TEST
+
 START_TEST(test_the_memory_of_a_description_is_asked_for)
 {
 	/* Proves that a description of MDS, which takes a hundred times its bytes when it is parsed, is refused to a peer
@@ -501,6 +520,7 @@ int main(void)
 	tcase_add_test(t, test_identity_says_what_changed);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
 	tcase_add_test(t, test_the_memory_of_a_description_is_asked_for);
+	tcase_add_test(t, test_an_opening_that_is_stopped_reads_no_shard);
 	tcase_add_test(t, test_patterns_that_cost_too_much_are_refused);
 	suite_add_tcase(s, t);
 	return suite_run(s);

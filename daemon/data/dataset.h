@@ -6,6 +6,7 @@
 #ifndef BATCHD_DATASET_H
 #define BATCHD_DATASET_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,7 @@ struct dataset_source {
 	struct meter *meter;              /* counts the memory of names and labels; NULL: no limit */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
+	const atomic_bool *stop; /* may be NULL. Once it is set, packed formats end with -ECANCELED at the next shard */
 };
 
 /* Blocking; call it from a thread that may wait for disks. 0, or negative errno with err filled in. */

@@ -410,6 +410,11 @@ static void sum_bytes(struct opening *o)
 	}
 }
 
+static bool packed_is_stopped(const struct opening *o)
+{
+	return o->source->stop && atomic_load_explicit(o->source->stop, memory_order_relaxed);
+}
+
 static int packed_build(struct opening *o, struct extents *out)
 {
 	struct extents_builder b = { .meter = o->source->meter,
@@ -419,7 +424,7 @@ static int packed_build(struct opening *o, struct extents *out)
 	int r = 0;
 
 	for (uint32_t i = 0; !r && i < n; i++) {
-		r = index_shard(o, &b, i);
+		r = packed_is_stopped(o) ? -ECANCELED : index_shard(o, &b, i);
 	}
 	if (!r) {
 		packed_report(o, o->n_bytes, true);

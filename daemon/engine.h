@@ -35,6 +35,7 @@ struct engine {
 	struct session *sessions;
 	struct producer *producers;
 	struct reports *reports;
+	unsigned n_loads; /* clients of single images, and those that have gone while workers are in their jobs */
 	uv_timer_t stall; /* stall.c's clock */
 	bool stopping;
 	const struct job_ops *job_ops;

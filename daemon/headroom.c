@@ -241,7 +241,7 @@ int headroom_on_request(struct session *asker, const Batchd__Wire__Headroom *m, 
 		}
 		return 0;
 	}
-	if (asker->state != SESSION_GREETED || asker->producer || asker->headroom.run)
+	if (asker->state != SESSION_GREETED || asker->producer || asker->load || asker->headroom.run)
 		return refuse(why, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
 			      "Headroom came twice, or from a trainer or producer");
 	if (m->n_before < 1 || m->n_before > MOST_STEPS || m->n_steps < LEAST_STEPS || m->n_steps > MOST_STEPS)

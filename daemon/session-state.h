@@ -14,6 +14,7 @@
 
 struct job;
 struct job_task;
+struct load;
 
 enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_ORPHANED, SESSION_DRAINING };
 
@@ -86,6 +87,7 @@ struct session {
 	bool wants_ring;
 	struct ring ring; /* NULL page: its batches are sent as packets */
 	struct charge ring_bytes;
+	struct load *load;         /* for a client that loads single images; then it stays GREETED, too */
 	struct producer *producer; /* for a client that makes batches; owned; then it stays GREETED */
 	uint64_t producer_wait_ns, producer_deadline_ns; /* its wait for a served data set's producer: length and end */
 	int pidfd;                                       /* an orphan's */

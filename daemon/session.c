@@ -17,6 +17,7 @@
 #include "headroom.h"
 #include "ipc/server.h"
 #include "job-join.h"
+#include "load.h"
 #include "producer.h"
 #include "report.h"
 #include "request.h"
@@ -29,6 +30,7 @@
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/trace.h"
+#include "verdict-status.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -67,7 +69,7 @@ static void session_forget(struct session *s)
 {
 	struct engine *e = s->engine;
 	list_remove(&e->sessions, s, next);
-	assert(!s->job && !s->producer && !s->peer && !s->slot_alloc && !s->comparison && !s->ring.page);
+	assert(!s->job && !s->producer && !s->load && !s->peer && !s->slot_alloc && !s->comparison && !s->ring.page);
 	session_note_move(s, SESSION_ENDED);
 	free(s);
 	e->on_activity(e);
@@ -204,6 +206,7 @@ static void on_peer_closed(struct peer *p)
 	p->session = NULL;
 	s->peer = NULL;
 	producer_on_closed(s);
+	load_on_closed(s);
 	job_task_forget(&s->slot_alloc);
 	if (s->state != SESSION_DRAINING)
 		session_end_delivery(s);
@@ -560,8 +563,9 @@ static bool session_identify(struct session *s)
 
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
-	if (s->state != SESSION_GREETED || s->producer || s->headroom.run) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, from a producer, or behind Headroom");
+	if (s->state != SESSION_GREETED || s->producer || s->load || s->headroom.run) {
+		session_fail(s, CODE(PROTOCOL), NULL,
+			     "Open came twice, from a producer, or behind LoadOpen or Headroom");
 		return;
 	}
 	if (!session_identify(s))
@@ -780,6 +784,28 @@ static void on_headroom(struct session *s, const Batchd__Wire__Headroom *m)
 	session_note(s, headroom_on_request(s, m, &why), &why);
 }
 
+static void on_verdict(struct session *s, const Batchd__Wire__VerdictRequest *m)
+{
+	struct refusal why;
+	session_note(s, verdict_status_answer(s, m, &why), &why);
+}
+
+static void on_load_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fds)
+{
+	struct refusal why;
+	if (s->producer || s->load || s->state != SESSION_GREETED || s->headroom.run)
+		session_fail(s, CODE(PROTOCOL), NULL,
+			     "LoadOpen came twice, from a trainer or producer, or behind Headroom");
+	else
+		session_note(s, load_on_open(s, m, fds, &why), &why);
+}
+
+static void on_load(struct session *s, const Batchd__Wire__Load *m)
+{
+	struct refusal why;
+	session_note(s, load_on_load(s, m, &why), &why);
+}
+
 static void session_on_close(struct session *s)
 {
 	struct peer *p = s->peer;
@@ -792,8 +818,9 @@ static void session_on_close(struct session *s)
 static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
 {
 	struct refusal why;
-	if (s->producer || s->state != SESSION_GREETED || s->headroom.run)
-		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, from a trainer, or behind Headroom");
+	if (s->producer || s->load || s->state != SESSION_GREETED || s->headroom.run)
+		session_fail(s, CODE(PROTOCOL), NULL,
+			     "Produce came twice, from a trainer, or behind LoadOpen or Headroom");
 	else if (session_identify(s))
 		session_note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
 }
@@ -865,6 +892,12 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		on_trace(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM)
 		on_headroom(s, m->headroom);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT)
+		on_verdict(s, m->verdict);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN)
+		on_load_open(s, m->load_open, fds);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD)
+		on_load(s, m->load);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
 		session_on_close(s);
 	else if (!attached)

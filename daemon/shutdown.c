@@ -55,7 +55,7 @@ static void on_pool_closed(void *arg)
 void shutdown_go_on(struct shutdown *s)
 {
 	struct engine *e = s->engine;
-	if (!e->stopping || e->jobs || e->sessions || s->syncing || !e->pool)
+	if (!e->stopping || e->jobs || e->sessions || e->n_loads || s->syncing || !e->pool)
 		return;
 	assert(!e->waiting);
 	struct pool *pool = e->pool;

@@ -16,6 +16,7 @@
 #include "core/plan.h"
 #include "data/sample-cache.h"
 #include "job.h"
+#include "load.h"
 #include "pin-status.h"
 #include "producer.h"
 #include "session-state.h"
@@ -422,6 +423,9 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		if (all)
 			set_text(o, "stalled_why", s->stall.why);
 	}
+	json_t *images = load_status_json(s);
+	if (images)
+		daemon_status_set(o, "images", images);
 	if (s->own_batch_size)
 		set_int(o, "batch_size", s->own_batch_size);
 	if (s->consumer.group) {

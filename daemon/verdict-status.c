@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clock-status.h"
 #include "core/loader.h"
 #include "core/verdict.h"
 #include "job.h"
@@ -113,6 +114,58 @@ json_t *verdict_status_of(const struct session *s, bool whole)
 	struct verdict v;
 	make(s, whole, &v);
 	return verdict_status_json(&v);
+}
+
+/* ---- for one client ---- */
+
+static struct session *find_trainer(const struct session *asker, const char *job, uint32_t rank)
+{
+	struct session *s = asker->engine->sessions;
+	while (s && !(s->state == SESSION_ATTACHED && s->job && s->uid == asker->uid && s->consumer.rank == rank &&
+		      !strcmp(s->job->spec.job, job)))
+		s = s->next;
+	return s;
+}
+
+static void shares_of(const struct session *s, bool whole, double part[CLOCK_N_STATES])
+{
+	const struct state_clock *c = &s->consumer.clock.states;
+	uint64_t ns[CLOCK_N_STATES], all = 0;
+	state_clock_last(c, MINUTE, ns);
+	if (whole)
+		memcpy(ns, c->total_ns, sizeof(ns));
+	for (int i = 0; i < CLOCK_N_STATES; i++)
+		all += ns[i];
+	for (int i = 0; i < CLOCK_N_STATES; i++)
+		part[i] = all ? (double)ns[i] / (double)all : i == CLOCK_IDLE;
+}
+
+int verdict_status_answer(struct session *asker, const Batchd__Wire__VerdictRequest *m, struct refusal *why)
+{
+	Batchd__Wire__Verdict answer = BATCHD__WIRE__VERDICT__INIT;
+	double part[CLOCK_N_STATES];
+	struct verdict v;
+	struct session *s = find_trainer(asker, m->job, m->rank);
+	if (!s)
+		return refuse(why, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "job",
+			      "no trainer of this user is rank %u of job '%s': `batchctl status` lists those that are",
+			      m->rank, m->job);
+	clock_status_update(s);
+	make(s, m->since_start, &v);
+	shares_of(s, m->since_start, part);
+	answer.text = v.text;
+	answer.known = v.known;
+	answer.input_bound = v.input_bound;
+	answer.share = v.share;
+	answer.cause = v.cause;
+	answer.n_part = CLOCK_N_STATES;
+	answer.part = part;
+	answer.without_cause = v.without;
+	answer.twice_the_cpu = v.more_cpu;
+	answer.all_processors = v.more_workers;
+	answer.decoded_cache = v.decoded_cache;
+	peer_send(asker->peer, WIRE_SERVER(VERDICT, verdict, &answer), NULL, 0);
+	return 0;
 }
 
 json_t *verdict_status_worst(const struct engine *e, bool (*is_shown)(void *arg, const struct session *s), void *arg)

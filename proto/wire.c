@@ -271,6 +271,17 @@ static const char *check_open(const struct wire_arena *a, const Batchd__Wire__Op
 	return NULL;
 }
 
+static const char *check_load_open(const struct wire_arena *a, const Batchd__Wire__LoadOpen *m)
+{
+	if (string_size(a, m->transform) > WIRE_MAX_TRANSFORM || strlen(m->transform) != string_size(a, m->transform))
+		return "LoadOpen.transform is too long or has a NUL in it";
+	if (m->dtype < 0 || (m->dtype > BATCHD__WIRE__DTYPE__BOOL8 && m->dtype != BATCHD__WIRE__DTYPE__UINT16))
+		return "LoadOpen.dtype is unknown";
+	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__NHWC)
+		return "LoadOpen.layout is neither NCHW nor NHWC";
+	return NULL;
+}
+
 static const char *check_client(const struct wire_arena *a, const Batchd__Wire__ClientMessage *m)
 {
 	switch (m->body_case) {
@@ -307,6 +318,13 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return name_ok(a, m->headroom->job, WIRE_MAX_JOB)
 			       ? NULL
 			       : "Headroom.job is longer than 128 bytes or not printable UTF-8";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN:
+		return check_load_open(a, m->load_open);
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT:
+		return name_ok(a, m->verdict->job, WIRE_MAX_JOB)
+			       ? NULL
+			       : "VerdictRequest.job is longer than 128 bytes or not printable UTF-8";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
@@ -395,6 +413,14 @@ static const char *check_classes(const struct wire_arena *a, const Batchd__Wire_
 	return NULL;
 }
 
+static const char *check_load_opened(const Batchd__Wire__LoadOpened *m)
+{
+	if (m->n_slots < 1 || m->n_slots > WIRE_MAX_LOADS || m->row_bytes < 1 || m->row_bytes > m->slot_bytes ||
+	    m->slot_bytes > SIZE_MAX / WIRE_MAX_LOADS)
+		return "LoadOpened has slots that its rows do not fit";
+	return m->n_shape == 3 ? NULL : "LoadOpened.shape does not have 3 dimensions";
+}
+
 static const char *check_server(const struct wire_arena *a, const Batchd__Wire__ServerMessage *m)
 {
 	switch (m->body_case) {
@@ -422,6 +448,14 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED:
 		return NULL;
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED:
+		return check_load_opened(m->load_opened);
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED:
+		return bytes_ok(a, m->loaded->text, WIRE_MAX_TEXT) ? NULL : "Loaded has a text that is too long";
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_VERDICT:
+		if (m->verdict->n_part > WIRE_MAX_STATES || m->verdict->cause >= m->verdict->n_part)
+			return "Verdict has more than 16 states, or a cause that is none of them";
+		return bytes_ok(a, m->verdict->text, WIRE_MAX_TEXT) ? NULL : "Verdict has a text that is too long";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
 			       ? NULL
@@ -486,6 +520,8 @@ int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, 
 
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds)
 {
+	if (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN)
+		return n_fds == 1;
 	return n_fds == 0 || (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN && n_fds <= WIRE_MAX_FDS);
 }
 
@@ -498,7 +534,8 @@ bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
 {
 	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING)
 		return n_fds == (msg->producing->slab ? 1 : 0);
-	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED)
+	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED ||
+	    msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED)
 		return n_fds == 1;
 	if (msg->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
 		return n_fds == 0;
@@ -540,7 +577,10 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE] = "Trace",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM] = "Headroom",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED] = "Stepped" };
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED] = "Stepped",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN] = "LoadOpen",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD] = "Load",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT] = "VerdictRequest" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
@@ -562,7 +602,10 @@ const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED] = "Traced",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_REPLAY] = "Replay",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_HEADROOM] = "HeadroomResult" };
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_HEADROOM] = "HeadroomResult",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED] = "LoadOpened",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_VERDICT] = "Verdict" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

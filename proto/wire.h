@@ -45,6 +45,8 @@ enum {
 	WIRE_MAX_CHANNELS = 3,         /* of mean and std */
 	WIRE_MAX_HEADROOM = 512,       /* ranks of a measurement, some 60 bytes each */
 	WIRE_MAX_STATUS = 61440,       /* bytes of JSON in one packet */
+	WIRE_MAX_LOADS = 64,           /* slots for single images */
+	WIRE_MAX_STATES = 16,          /* of a trainer's clock */
 	WIRE_FINGERPRINT_BYTES = 1444, /* of a data set (daemon/data/fingerprint.h) */
 
 	/* Sizes that CUDA defines. */
@@ -118,8 +120,8 @@ int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, 
  * GPU memory's, if its kind has an fd. */
 enum { WIRE_OPENED_FDS = 3 };
 unsigned wire_opened_fds(const Batchd__Wire__Opened *m);
-/* Whether a message of this kind may come with n_fds fds: Open with up to WIRE_MAX_FDS, Opened with exactly
- * wire_opened_fds, Producing with one if it brings a slab, all others with none. */
+/* Whether a message of this kind may come with n_fds fds: Open with up to WIRE_MAX_FDS, LoadOpen with one, Opened
+ * with exactly wire_opened_fds, LoadOpened and Traced with one, Producing with one if it brings a slab, all others with none. */
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds);
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds);
 

@@ -384,7 +384,7 @@ END_TEST
 START_TEST(test_message_without_a_known_body_is_refused)
 {
 	/* Empty, garbage, a field of a future version, the other side's message. */
-	static const unsigned char future[] = { 0xfa, 0x01, 0x00 }, cut[] = { 0x0a, 0x10, 0x08 };
+	static const unsigned char future[] = { 0xc2, 0x3e, 0x00 }, cut[] = { 0x0a, 0x10, 0x08 };
 	const Batchd__Wire__ClientMessage *got;
 	const char *why;
 

@@ -268,7 +268,8 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 	if (result)
 		return result;
 	if (!dataset_is_image(p->recipe->dataset))
-		atomic_fetch_add_explicit(&p->source.array_bytes, pixels_bytes(&p->recipe->pixels), memory_order_relaxed);
+		atomic_fetch_add_explicit(&p->source.array_bytes, pixels_bytes(&p->recipe->pixels),
+					  memory_order_relaxed);
 	note_cost(p, sample_cost(worker));
 	trace_cost(r, sample_cost(worker));
 	return 0;
@@ -373,7 +374,8 @@ static void note_gathered(const struct row *r, uint32_t n, int result, const str
 		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
 		atomic_store(&r->slot->failed, true);
 	}
-	atomic_fetch_add_explicit(&r->source->source.array_bytes, n * r->source->layout->row_bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&r->source->source.array_bytes, n * r->source->layout->row_bytes,
+				  memory_order_relaxed);
 	finish_rows(r->source, r->slot, n);
 }
 

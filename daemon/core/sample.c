@@ -11,6 +11,7 @@
 
 #include <xxhash.h>
 
+#include "data/file.h"
 #include "data/sample-cache.h"
 #include "decode/decode.h"
 #include "pipeline/random.h"
@@ -211,11 +212,12 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 
 static int sample_bad(const struct recipe *r, uint64_t index, const char *why, struct sample_error *err)
 {
-	char name[256];
-	dataset_name(r->dataset, index, name, sizeof(name));
+	char name[256] = "";
+	if (r->dataset)
+		dataset_name(r->dataset, index, name, sizeof(name));
 	size_t n = strlen(name);
 	/* Errors of opening files already contain the name. */
-	bool is_named = n && !strncmp(why, name, n) && why[n] == ':';
+	bool is_named = !n || (!strncmp(why, name, n) && why[n] == ':');
 	snprintf(err->text, sizeof(err->text), "%s%s%s", is_named ? "" : name, is_named ? "" : ": ", why);
 	err->slow = false;
 	return SAMPLE_E_BAD;
@@ -481,6 +483,47 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	w->n_made += result == 0;
 	if (result == 0 && w->cost.timed)
 		sample_end_cost(w, began_ns, waited_ns);
+	sample_end_sample(w);
+	return result;
+}
+
+/* ---- images without a data set ---- */
+
+static int make_from_memfd(const struct recipe *r, struct sample_worker *w, struct sample_key key, int fd,
+			   uint64_t offset, uint64_t n_bytes, void *const rows[], struct sample_error *err)
+{
+	char text[200];
+	int result = n_bytes > FILE_MAX_BYTES ? -EFBIG : file_read_at(fd, READ_WAIT, offset, (size_t)n_bytes, &w->file);
+	if (result == -ENOMEM)
+		return result;
+	if (result == -EFBIG)
+		snprintf(text, sizeof(text), "has %llu bytes; at most %llu are read", (unsigned long long)n_bytes,
+			 (unsigned long long)FILE_MAX_BYTES);
+	else if (result)
+		snprintf(text, sizeof(text), "cannot read the client's memory: %s", strerror(-result));
+	else if (w->file.n_bytes < n_bytes)
+		snprintf(text, sizeof(text), "the client's memory has %zu of its %llu bytes", w->file.n_bytes,
+			 (unsigned long long)n_bytes);
+	else
+		return make_from_bytes(r, w, key, &w->file, rows, err);
+	return sample_bad(r, key.index, text, err);
+}
+
+int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sample_key key, int fd, uint64_t offset,
+		   uint64_t n_bytes, void *const rows[], struct sample_error *err)
+{
+	workspace_enter(&w->space);
+	bool kept = w->space.used_bytes > 0;
+	w->cost.timed = false;
+	decoder_time(w->decoder, false);
+	int result = make_from_memfd(r, w, key, fd, offset, n_bytes, rows, err);
+	if (result == -ENOMEM && w->space.refused_bytes && kept) {
+		sample_trim(w);
+		w->space.refused_bytes = 0;
+		result = make_from_memfd(r, w, key, fd, offset, n_bytes, rows, err);
+	}
+	if (result == -ENOMEM && w->space.refused_bytes)
+		result = too_large(r, w, key.index, err);
 	sample_end_sample(w);
 	return result;
 }

@@ -81,6 +81,11 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *const rows[], struct sample_error *err);
 
+/* Makes the row of an image without a data set, from n_bytes at an offset of a memfd, whose owner may change it at any
+ * time. r has only a pipeline. 0, SAMPLE_E_BAD with err, which names no file, or -ENOMEM. */
+int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sample_key key, int fd, uint64_t offset,
+		   uint64_t n_bytes, void *const rows[], struct sample_error *err);
+
 /* Bytes that the worker's last sample_make read from a file, and those that the last sample_fetch did. 0: a cache had
  * them, or an I/O thread did the reading. */
 uint64_t sample_read_bytes(const struct sample_worker *w);

@@ -37,11 +37,11 @@ struct trainer_clock {
 	struct trainer_waits told, counted; /* counted: of told, what the clock has; an odd trainer's may be more */
 	enum clock_state state;             /* the one that had most of the time accounted last */
 	enum shortage shortage;             /* since states.at_ns, or since it was found */
-	uint64_t rows_ns;                   /* since states.at_ns: what it waited for rows, in periods too short to account */
-	struct pool_usage usage;            /* when a shortage of rows was found */
-	uint64_t unasked_ns;                /* of the source, when a shortage of a producer was found */
-	struct source_costs costs, mix;     /* the sums when mix was made; what rows have cost lately */
-	uint64_t lacked_ns, worked_ns;      /* of recent shortages of rows: their time, and the workers' in them */
+	uint64_t rows_ns;        /* since states.at_ns: what it waited for rows, in periods too short to account */
+	struct pool_usage usage; /* when a shortage of rows was found */
+	uint64_t unasked_ns;     /* of the source, when a shortage of a producer was found */
+	struct source_costs costs, mix; /* the sums when mix was made; what rows have cost lately */
+	uint64_t lacked_ns, worked_ns;  /* of recent shortages of rows: their time, and the workers' in them */
 };
 
 void trainer_clock_begin(struct trainer_clock *c, uint64_t now_ns);

@@ -159,7 +159,7 @@ static int preview_make_row(struct preview *p, const struct pipeline *pipeline, 
 		snprintf(why, why_size, "%s", *read_error.text ? read_error.text : strerror(-r));
 		return r == -ENOMEM ? r : IMAGE_E_CORRUPT;
 	}
-	r = decoder_open(p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
+	r = pipeline_open(pipeline, p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
 	if (r == 0) {
 		r = views_run(pipeline, p->worker, p->decoder, &info, key, p->rows, &error);
 		decoder_close(p->decoder);

@@ -163,7 +163,7 @@ int batchd_inline_load(batchd_inline *p, const void *bytes, size_t n_bytes, int 
 
 	if (!pair)
 		return inline_fail(err, err_size, BATCHD_E_NOMEM, "out of memory");
-	r = decoder_open(pair->decoder, bytes, n_bytes, apply_exif, &info, &why);
+	r = pipeline_open(p->pipeline, pair->decoder, bytes, n_bytes, apply_exif, &info, &why);
 	if (r == 0) {
 		r = pipeline_run(p->pipeline, pair->worker, pair->decoder, &info,
 				 (struct sample_key){ .seed = seed, .epoch = epoch, .index = index }, row, &why);

@@ -337,7 +337,7 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	struct image_info info;
 	struct image_error why;
 	note_read(w);
-	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
+	int result = pipeline_open(r->pipeline, w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
 		if (w->cost.timed)
 			w->cost.decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
@@ -549,7 +549,8 @@ static uint64_t sample_probe(const struct recipe *r, struct sample_worker *w, ui
 	workspace_leave(&w->ahead);
 	workspace_enter(&w->space);
 	if (result == 0 &&
-	    decoder_open(w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) == 0 &&
+	    pipeline_open(r->pipeline, w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) ==
+		    0 &&
 	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why) == 0)
 		bytes = (uint64_t)prefix.width * prefix.height * decoded_bytes(r);
 	decoder_close(w->decoder);

@@ -194,6 +194,15 @@ static int open_stored(struct decoder *d, enum image_format format, const uint8_
 	}
 }
 
+static void tell_upright(const struct decoder *d, struct image_info *info)
+{
+	*info = d->stored;
+	if (d->turn >= 5) {
+		info->width = d->stored.height;
+		info->height = d->stored.width;
+	}
+}
+
 static int decode_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif,
 		       struct image_info *info, struct image_error *err)
 {
@@ -212,12 +221,16 @@ static int decode_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, 
 
 	d->stored.format = format;
 	d->turn = apply_exif || format == FORMAT_TIFF ? d->stored.orientation : 1;
-	*info = d->stored;
-	if (d->turn >= 5) {
-		info->width = d->stored.height;
-		info->height = d->stored.width;
-	}
+	tell_upright(d, info);
 	return 0;
+}
+
+void decoder_draft(struct decoder *d, uint32_t width, uint32_t height, struct image_info *info)
+{
+	if (d->stored.format != FORMAT_JPEG)
+		return;
+	jpeg_reader_draft(d->jpeg, width, height, &d->stored);
+	tell_upright(d, info);
 }
 
 void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, bool large)

@@ -65,6 +65,11 @@ uint64_t decoder_spent_ns(const struct decoder *d);
 int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
 		 struct image_error *err);
 
+/* As Pillow's Image.draft("RGB", (width, height)) on the open file: a JPEG is decoded at 1/8, 1/4 or 1/2 of its size, the
+ * smallest of these, by whole numbers, that is at least width x height (of the picture as the file stores it); changes
+ * info's size. Other files stay as they are. Between decoder_open and decoder_region. */
+void decoder_draft(struct decoder *d, uint32_t width, uint32_t height, struct image_info *info);
+
 /* Decodes at least `want` (inside the image) and sets *out to exactly that rectangle: pixels in the decoder's memory,
  * valid until the next decoder_open. Decodes only the needed rows and columns where the format allows. The pixels equal
  * those of a full decode. Same returns. */

@@ -60,7 +60,8 @@ struct jpeg_reader {
 	struct jpeg_header header;
 	const uint8_t *bytes; /* borrowed; NULL while closed */
 	size_t n_bytes;
-	bool finishing; /* all rows are out: missing data is no longer an error */
+	uint32_t shrink; /* edges of the result are these times shorter: 1, 2, 4 or 8 */
+	bool finishing;  /* all rows are out: missing data is no longer an error */
 
 	jmp_buf escape;
 	struct cpu_budget budget;
@@ -267,6 +268,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	r->n_index_bytes = 0;
 	r->wants_pack = false;
 	r->pack = NULL;
+	r->shrink = 1;
 	cpu_budget_begin(&r->budget, r->limits->max_ns);
 
 	int outcome = jpeg_header_read(bytes, n_bytes, &r->joined, &r->header, err);
@@ -281,6 +283,17 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	info->orientation = r->header.orientation;
 	info->numbers = r->header.n_layers == 1 ? NUMBERS_UINT8 : NUMBERS_NONE;
 	return 0;
+}
+
+void jpeg_reader_draft(struct jpeg_reader *r, uint32_t width, uint32_t height, struct image_info *info)
+{
+	uint32_t across = r->header.width / width, down = r->header.height / height;
+
+	r->shrink = 8;
+	while (r->shrink > 1 && (across < r->shrink || down < r->shrink))
+		r->shrink /= 2;
+	info->width = (r->header.width + r->shrink - 1) / r->shrink;
+	info->height = (r->header.height + r->shrink - 1) / r->shrink;
 }
 
 /* Pillow's CMYK to RGB, on the file's values: it treats every four-layer JPEG as inverted, as Adobe writes them. In
@@ -319,13 +332,34 @@ static void jpeg_reader_read_rows(struct jpeg_reader *r, uint8_t *to, size_t str
 	}
 }
 
+/* A progressive picture whose data end before the last scan: libjpeg smooths its coarse blocks. That needs their
+ * neighbours on all sides and goes wrong when rows or columns are left out. */
+static bool is_smoothed(j_decompress_ptr cinfo)
+{
+	if (!cinfo->progressive_mode || !cinfo->coef_bits)
+		return false;
+	for (int c = 0; c < cinfo->num_components; c++)
+		for (int k = 0; k < DCTSIZE2; k++)
+			if (cinfo->coef_bits[c][k] != 0)
+				return true;
+	return false;
+}
+
+/* libjpeg leaves rows and columns out of pictures in full size only. */
+static bool reads_all(j_decompress_ptr cinfo)
+{
+	return cinfo->scale_num != cinfo->scale_denom || is_smoothed(cinfo);
+}
+
 /* Decodes the rest into `spare`, a row, only for its errors. */
 static void read_to_end(struct jpeg_reader *r, uint8_t *spare)
 {
 	j_decompress_ptr cinfo = &r->cinfo;
 
 	/* Skipping to the very end would leave the data unread; the last row makes libjpeg read all of it. */
-	if (cinfo->output_height - cinfo->output_scanline > 1)
+	if (reads_all(cinfo))
+		jpeg_reader_read_rows(r, spare, 0, cinfo->output_height - cinfo->output_scanline);
+	else if (cinfo->output_height - cinfo->output_scanline > 1)
 		(void)jpeg_skip_scanlines(cinfo, cinfo->output_height - cinfo->output_scanline - 1);
 	if (cinfo->output_scanline < cinfo->output_height)
 		jpeg_reader_read_rows(r, spare, 0, 1);
@@ -341,19 +375,6 @@ static bool tail_is_harmless(const struct jpeg_reader *r)
 	return jpeg_tail_is_plain(r->source.next_input_byte, r->bytes + r->n_bytes);
 }
 
-/* A progressive picture whose data end before the last scan: libjpeg smooths its coarse blocks. That needs their
- * neighbours on all sides and goes wrong when rows or columns are left out. */
-static bool is_smoothed(j_decompress_ptr cinfo)
-{
-	if (!cinfo->progressive_mode || !cinfo->coef_bits)
-		return false;
-	for (int c = 0; c < cinfo->num_components; c++)
-		for (int k = 0; k < DCTSIZE2; k++)
-			if (cinfo->coef_bits[c][k] != 0)
-				return true;
-	return false;
-}
-
 /* The columns to request from libjpeg. */
 static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSION *x, JDIMENSION *width)
 {
@@ -361,7 +382,7 @@ static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSI
 
 	*x = 0;
 	*width = cinfo->output_width;
-	if (is_smoothed(cinfo))
+	if (reads_all(cinfo))
 		return;
 	*x = want.x > MARGIN_LEFT ? want.x - MARGIN_LEFT : 0;
 	end = cinfo->output_width - end > MARGIN_RIGHT ? end + MARGIN_RIGHT : cinfo->output_width;
@@ -382,6 +403,8 @@ static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, stru
 
 	bool several_scans = jpeg_has_multiple_scans(cinfo);
 	cinfo->out_color_space = cinfo->num_components == 4 ? JCS_CMYK : JCS_RGB;
+	cinfo->scale_num = 1;
+	cinfo->scale_denom = r->shrink;
 	(void)jpeg_start_decompress(cinfo); /* never suspends: see source_fill */
 	crop_columns(cinfo, want, &x, &width);
 
@@ -393,7 +416,7 @@ static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, stru
 
 	uint8_t *spare = to + stride * want.height;
 
-	if (is_smoothed(cinfo))
+	if (reads_all(cinfo))
 		jpeg_reader_read_rows(r, spare, 0, want.y);
 	else if (want.y > 0)
 		(void)jpeg_skip_scanlines(cinfo, want.y);
@@ -433,6 +456,8 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 
 	const bool progressive = scan_supported_progressive(&r->cinfo);
+	if (r->shrink > 1)
+		return SCAN_E_UNSURE;
 	if (!progressive && !scan_supported(&r->cinfo))
 		return SCAN_E_UNSURE;
 	uint8_t *to = scratch_reserve(pixels, stride * want.height);

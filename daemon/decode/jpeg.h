@@ -14,6 +14,8 @@ void jpeg_reader_destroy(struct jpeg_reader *r);
  * region's pixels are put into `pixels`. bytes are borrowed until jpeg_reader_close. */
 int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
 		     struct image_error *err);
+/* As decoder_draft, of the picture that is open. */
+void jpeg_reader_draft(struct jpeg_reader *r, uint32_t width, uint32_t height, struct image_info *info);
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 		       struct image_error *err);
 /* As decoder_want_index and decoder_index. */

@@ -38,6 +38,7 @@ struct list_reader {
 	unsigned n_nested, depth, n_texts;
 	const struct timm_surroundings *around; /* of timm's texts */
 	bool numbers;                           /* the pipeline reads images of one number for each pixel */
+	struct draft draft;
 };
 
 struct arguments {

@@ -1,4 +1,4 @@
-/* Convert: the mode, as Pillow names it, in which images are read. */
+/* How files are read. Convert: the mode, as Pillow names it. Draft: the size, as Pillow's Image.draft chooses it. */
 #include "pipeline/op-types.h"
 
 #include <string.h>
@@ -58,7 +58,25 @@ static int follow_convert(const struct op *op, struct form *f, struct pipeline_e
 	return 0;
 }
 
+static const char *const draft_args[] = { "size", NULL };
+
+/* It is no step of its own, so the ops behind it keep their random numbers. */
+static int read_draft(struct arguments *a, struct op *op)
+{
+	struct draft *d = &a->reader->draft;
+	struct op_size size = { 0 };
+	int rc = 0;
+
+	if (strcmp(op->position, "1") != 0)
+		return op_wrong(op, a->err, "must be the first op: it says how files are read");
+	if (a->values[0] && !json_is_null(a->values[0]))
+		rc = argument_size(a, 0, &size);
+	*d = (struct draft){ .wanted = true, .own_size = !size.width, .width = size.width, .height = size.height };
+	return rc;
+}
+
 const struct op_type convert_ops[] = {
+	{ .name = "Draft", .args = draft_args, .flags = OP_NOTHING | OP_ANY_PIXEL, .read = read_draft },
 	{ .name = "Convert",
 	  .args = convert_args,
 	  .args_bytes = sizeof(enum pixel),

@@ -343,6 +343,17 @@ int pipeline_make(const struct pipeline *p, struct op_run *run, struct view *v, 
 	return rc == 0 ? ops_finish(run, s->ops + s->n_pixel_ops, s->n_ops - s->n_pixel_ops, &p->finish, row, err) : rc;
 }
 
+int pipeline_open(const struct pipeline *p, struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif,
+		  struct image_info *info, struct image_error *err)
+{
+	const struct draft *draft = &p->spec.draft;
+	int rc = decoder_open(d, bytes, n_bytes, apply_exif, info, err);
+
+	if (rc == 0 && draft->wanted)
+		decoder_draft(d, draft->width, draft->height, info);
+	return rc;
+}
+
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err)
 {

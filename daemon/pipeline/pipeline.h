@@ -52,7 +52,8 @@ struct pipeline_error {
  *
  * dtype: uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize are left to the trainer
  * (pipeline_normalize tells them), floats need a ToTensor. The output size must be the same for every image.
- * ["Convert", mode] as the first op reads images of one number a pixel in Pillow's mode I;16, I or F: their dtype is uint16,
+ * ["Draft", size] as the first op reads JPEGs in the size that Pillow's Image.draft gives them; size is that of the
+ * results unless given. ["Convert", mode] as the first op behind it reads images of one number a pixel in Pillow's mode I;16, I or F: their dtype is uint16,
  * int32 or float32 as they are, or a float behind ["ToDtype", "float32", true].
  *
  * 0, -EINVAL with one line in err->text, -ENOMEM. The caller destroys *out. */
@@ -101,7 +102,10 @@ void pipeline_worker_limit(struct pipeline_worker *w, uint64_t max_ns);
 void pipeline_worker_trim(struct pipeline_worker *w); /* frees its memory */
 void pipeline_worker_destroy(struct pipeline_worker *w);
 
-/* Makes one row from an image whose header d has just read (decoder_open; info is its result). row: pipeline_row_bytes,
+/* decoder_open, and decoder_draft if the pipeline begins with Draft. */
+int pipeline_open(const struct pipeline *p, struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif,
+		  struct image_info *info, struct image_error *err);
+/* Makes one row from an image whose header d has just read (pipeline_open; info is its result). row: pipeline_row_bytes,
  * any alignment of the dtype. Returns 0, an IMAGE_E_ outcome, -ENOMEM. */
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err);

@@ -175,17 +175,34 @@ static int check_sizes(struct spec *s, const struct image_form *source, struct p
 			 "CenterCrop, RandomCrop or RandomResizedCrop, or Resize to [height, width]");
 		return -EINVAL;
 	}
+	if (s->draft.wanted && source->width) {
+		snprintf(err->text, sizeof(err->text),
+			 "op 1 'Draft' reads image files, and the samples are arrays of pixels: leave it out");
+		return -EINVAL;
+	}
 	if (f->width > SPEC_MAX_EDGE || f->height > SPEC_MAX_EDGE) {
 		snprintf(err->text, sizeof(err->text), "the output would be %u x %u pixels; at most %u per edge",
 			 f->width, f->height, SPEC_MAX_EDGE);
 		return -EINVAL;
 	}
+	if (s->draft.own_size) {
+		s->draft.width = f->width;
+		s->draft.height = f->height;
+	}
 	return 0;
 }
 
-static char *write_ops(const struct op *ops, unsigned n)
+/* The first n ops, and how files are read. */
+static char *write_ops(const struct spec *s, unsigned n)
 {
-	json_t *list = op_list_json(ops, n);
+	json_t *list = op_list_json(s->ops, n);
+	if (list && s->draft.wanted &&
+	    json_array_insert_new(
+		    list, 0, json_pack("[s{s:[ii]}]", "Draft", "size", (int)s->draft.height, (int)s->draft.width)) !=
+		    0) {
+		json_decref(list);
+		list = NULL;
+	}
 	char *text = list ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
 
 	json_decref(list);
@@ -198,8 +215,8 @@ static int write_texts(struct spec *s)
 		s->n_pixel_ops++;
 	while (s->n_prefix < s->n_pixel_ops && !(s->ops[s->n_prefix].type->flags & OP_RANDOM))
 		s->n_prefix++;
-	s->text = write_ops(s->ops, s->n_ops);
-	s->prefix_text = write_ops(s->ops, s->n_prefix);
+	s->text = write_ops(s, s->n_ops);
+	s->prefix_text = write_ops(s, s->n_prefix);
 	return s->text && s->prefix_text ? 0 : -ENOMEM;
 }
 
@@ -213,7 +230,13 @@ static json_t *spec_composed(json_t *entry)
 	return name && strcmp(name, "Compose") == 0 && json_is_array(list) ? list : NULL;
 }
 
-/* Appends the entries of list to flat, and in place of a Compose those of its list. */
+/* The ops that a name stands for; NULL if it is none. */
+static const char *recipe_text(const char *name)
+{
+	return strcmp(name, "train224") == 0 ? train224 : strcmp(name, "val224") == 0 ? val224 : NULL;
+}
+
+/* Appends the entries of list to flat, in place of a Compose those of its list, and in place of a recipe's name its. */
 static int spec_flatten(json_t *list, json_t *flat, unsigned depth)
 {
 	json_t *entry;
@@ -222,8 +245,13 @@ static int spec_flatten(json_t *list, json_t *flat, unsigned depth)
 
 	json_array_foreach (list, i, entry) {
 		json_t *inner = depth < SPEC_MAX_DEPTH ? spec_composed(entry) : NULL;
+		const char *recipe = json_is_string(entry) ? recipe_text(json_string_value(entry)) : NULL;
+		json_t *ops = recipe ? json_loads(recipe, 0, NULL) : NULL;
 
-		rc = inner ? spec_flatten(inner, flat, depth + 1) : json_array_append(flat, entry);
+		rc = ops     ? json_array_extend(flat, ops)
+		     : inner ? spec_flatten(inner, flat, depth + 1)
+			     : json_array_append(flat, entry);
+		json_decref(ops);
 		if (rc != 0)
 			break;
 	}
@@ -241,7 +269,10 @@ static int read_flat(struct spec *s, json_t *flat, struct pipeline_error *err)
 			 "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
 		return -EINVAL;
 	}
-	return spec_read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
+	int rc = spec_read_list(&r, flat, (struct place){ NULL, &s->ops, &s->n_ops }, err);
+
+	s->draft = r.draft;
+	return rc;
 }
 
 static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
@@ -282,10 +313,8 @@ int spec_parse(struct spec *s, const char *text, const struct image_form *source
 	json_t *list;
 	int rc;
 
-	if (strcmp(text, "train224") == 0)
-		text = train224;
-	else if (strcmp(text, "val224") == 0)
-		text = val224;
+	const char *recipe = recipe_text(text);
+	text = recipe ? recipe : text;
 	memset(s, 0, sizeof(*s));
 	rc = parse_json(text, &list, err);
 	if (rc != 0)
@@ -316,9 +345,18 @@ void spec_set_view(struct spec *s, unsigned view)
 	move_places(s->ops, s->n_ops, view);
 }
 
+int spec_set_draft(struct spec *s, uint32_t width, uint32_t height)
+{
+	free(s->text);
+	free(s->prefix_text);
+	s->draft.width = width;
+	s->draft.height = height;
+	return write_texts(s);
+}
+
 int spec_drop_prefix(struct spec *s)
 {
-	char *text = strdup("[]");
+	char *text = write_ops(s, 0);
 
 	if (!text)
 		return -ENOMEM;

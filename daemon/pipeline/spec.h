@@ -39,7 +39,14 @@ struct form {
 	const struct op *blame; /* the op that made the size depend on what is drawn; NULL: none */
 };
 
+/* As ["Draft", size] asks; sizes are 0 without it. */
+struct draft {
+	bool wanted, own_size; /* own_size: none was given, so it is that of the results */
+	uint32_t width, height;
+};
+
 struct spec {
+	struct draft draft;
 	struct op *ops;
 	unsigned n_ops;
 	unsigned n_pixel_ops; /* those before ToTensor */
@@ -54,6 +61,8 @@ struct spec {
 int spec_parse(struct spec *s, const char *text, const struct image_form *source, struct pipeline_error *err);
 /* Makes it the view of this number: other random numbers, see random_init. Once, after spec_parse. */
 void spec_set_view(struct spec *s, unsigned view);
+/* Drafts to this size instead; it must want a draft. 0 or -ENOMEM. */
+int spec_set_draft(struct spec *s, uint32_t width, uint32_t height);
 /* Leaves the prefix without ops: each of several views begins with other ones. 0 or -ENOMEM. */
 int spec_drop_prefix(struct spec *s);
 void spec_finish(struct spec *s);

@@ -132,6 +132,27 @@ static int check_modes(struct views_reader *r)
 	return 0;
 }
 
+/* And it is read once, in one size: the largest that a view without a size of its own wants. */
+static int check_drafts(struct views_reader *r)
+{
+	struct draft all = r->at[0]->spec.draft;
+	int rc = 0;
+
+	for (unsigned k = 1; k < r->n; k++) {
+		const struct draft *d = &r->at[k]->spec.draft;
+
+		if (d->wanted != all.wanted || d->own_size != all.own_size ||
+		    (!d->own_size && (d->width != all.width || d->height != all.height)))
+			return views_fail(r, "all views must begin with the same Draft: the views '%s' and '%s' do not",
+					  r->at[0]->name, r->at[k]->name);
+		all.width = d->width > all.width ? d->width : all.width;
+		all.height = d->height > all.height ? d->height : all.height;
+	}
+	for (unsigned k = 0; rc == 0 && all.own_size && k < r->n; k++)
+		rc = spec_set_draft(&r->at[k]->spec, all.width, all.height);
+	return rc;
+}
+
 static int check_pixels(struct views_reader *r)
 {
 	uint64_t n = 0;
@@ -207,6 +228,8 @@ static int views_read(struct views_reader *r, json_t *given, struct pipeline **o
 		rc = views_fail(r, "the views are an empty object: name at least one");
 	if (rc == 0)
 		rc = check_modes(r);
+	if (rc == 0)
+		rc = check_drafts(r);
 	if (rc == 0)
 		rc = check_pixels(r);
 	if (rc == 0)

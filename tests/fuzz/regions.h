@@ -43,14 +43,25 @@ static void regions_compare(const uint8_t *whole, uint32_t whole_width, struct r
 			abort();
 }
 
+/* Opens it, in some inputs as a draft. */
+static int regions_open(struct decoder *d, const uint8_t *bytes, size_t n, struct image_info *info)
+{
+	struct image_error err;
+	int r = decoder_open(d, bytes, n, n > 0 && (bytes[n / 2] & 1), info, &err);
+
+	if (r == 0 && bytes[n / 3] & 1)
+		decoder_draft(d, 1 + bytes[n / 3] / 2, 1 + bytes[n / 2] / 2, info);
+	return r;
+}
+
 /* The same of the file's numbers, as every kind of pixel that holds them. A kind that does not is refused. */
-static void regions_of_numbers(struct decoder *d, const uint8_t *bytes, size_t n, bool apply_exif, enum pixel as)
+static void regions_of_numbers(struct decoder *d, const uint8_t *bytes, size_t n, enum pixel as)
 {
 	struct image_info info;
 	struct image_error err = { "" };
 	struct image out;
 
-	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
+	if (regions_open(d, bytes, n, &info) != 0)
 		abort();
 	struct region_px r = regions_pick(bytes, n, &info), all = { 0, 0, info.width, info.height };
 	size_t px = pixel_bytes(as), row = info.width * px;
@@ -61,7 +72,7 @@ static void regions_of_numbers(struct decoder *d, const uint8_t *bytes, size_t n
 
 	for (uint32_t y = 0; whole && y < info.height; y++)
 		memcpy(whole + y * row, out.rgb + y * out.stride_bytes, row);
-	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
+	if (regions_open(d, bytes, n, &info) != 0)
 		abort();
 	if (decoder_region_as(d, as, r, &out, &err) == 0)
 		for (uint32_t y = 0; whole && y < r.height; y++)
@@ -76,22 +87,21 @@ static int regions_agree(const uint8_t *bytes, size_t n)
 	struct image_info info;
 	struct image_error err;
 	struct image out;
-	bool apply_exif = n > 0 && (bytes[n / 2] & 1);
 
 	if (!d && !(d = decoder_create(&regions_limits)))
 		abort();
-	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
+	if (regions_open(d, bytes, n, &info) != 0)
 		return 0;
 	struct region_px r = regions_pick(bytes, n, &info), all = { 0, 0, info.width, info.height };
 	uint8_t *whole = decoder_region(d, all, &out, &err) == 0 ? regions_copy(&out) : NULL;
 
-	if (decoder_open(d, bytes, n, apply_exif, &info, &err) != 0)
+	if (regions_open(d, bytes, n, &info) != 0)
 		abort();
 	if (decoder_region(d, r, &out, &err) == 0 && whole)
 		regions_compare(whole, info.width, r, &out);
 	if (info.numbers != NUMBERS_NONE)
 		for (enum pixel as = PIXEL_UINT16; as <= PIXEL_FLOAT32; as++)
-			regions_of_numbers(d, bytes, n, apply_exif, as);
+			regions_of_numbers(d, bytes, n, as);
 	decoder_close(d);
 	free(whole);
 	return 0;

@@ -8,7 +8,7 @@ import pathlib
 
 import numpy
 
-from . import _arrays, _check, _image_mode, _lib, _views, errors
+from . import _arrays, _check, _draft, _image_mode, _lib, _views, errors
 
 _TEXT_BYTES = 1024
 _MOST_BYTES = 256 << 20  # of a file: the daemon's limit
@@ -121,6 +121,7 @@ def load(
     transform="val224",
     *,
     image_mode=None,
+    decode="full",
     dtype="float32",
     layout="NCHW",
     device=None,
@@ -135,7 +136,7 @@ def load(
     source        a path or the bytes of a compressed image (bytes, a buffer, a uint8 array); a list of them gives one
                   array with a row for each
     transform     as for DataLoader. A text is found again faster than objects, which are read anew at each call
-    image_mode, dtype, layout  as for DataLoader
+    image_mode, decode, dtype, layout  as for DataLoader
     device        where torch is to have the result, "cuda:0"; None: host memory
     apply_exif    turn the image upright by its EXIF orientation
     seed, epoch, index  what random ops are drawn by, as of a loader's sample; the images of a list count up from index
@@ -150,7 +151,7 @@ def load(
     words, form = _views.read(transform)
     if form is not None:
         raise TypeError("load makes one result of an image, and transform has several views: call it for each of them")
-    text = _check.text("transform", _image_mode.into(words, image_mode)) or b"val224"
+    text = _check.text("transform", _draft.into(_image_mode.into(words, image_mode), decode, "val224")) or b"val224"
     name = _NUMPY[_check.choice("dtype", name, _NUMPY)]
     pipeline = _pipeline(text, _lib.DTYPES.index(name), _check.choice("layout", layout, _lib.LAYOUTS[:2]))
     sources = [source] if one else source

@@ -25,6 +25,7 @@ from . import (
     _arrays,
     _blend,
     _check,
+    _draft,
     _draws,
     _epoch,
     _fields,
@@ -293,6 +294,7 @@ class _Options:
     seed: typing.Any
     transform: typing.Any
     image_mode: typing.Any
+    decode: typing.Any
     dtype: typing.Any
     layout: typing.Any
     rank: typing.Any
@@ -345,6 +347,10 @@ class DataLoader:
     image_mode    how image files are read, by Pillow's modes: "RGB" (default); "L": one channel of 8 bits; "I;16", "I"
                   or "F": one channel of 16-bit numbers, 32-bit numbers or floats, from 16-bit and float PNG, TIFF and
                   PNM files. These three need transform; it is the same as ["Convert", mode] as its first op
+    decode        "full", or "draft" for Pillow's Image.draft("RGB", size): a JPEG is decoded at 1/2, 1/4 or 1/8 of its
+                  size where that has at least the pixels of a row, the largest of several views; ("draft", size) names
+                  another size. The transform then works on that smaller image. Other formats come in full. The same as
+                  ["Draft"] or ["Draft", size] as the transform's first op
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
                   the caller normalises: `normalize` has (mean, std). Images of mode I;16, I or F are "uint16", "int32" or
                   "float32", and floats behind ToDtype
@@ -440,6 +446,7 @@ class DataLoader:
         batch_sampler=None,
         transform=None,
         image_mode=None,
+        decode="full",
         dtype="float32",
         layout="NCHW",
         rank=None,
@@ -495,6 +502,7 @@ class DataLoader:
             "batch_sampler": batch_sampler is not None,
             "transform": transform is not None,
             "image_mode": image_mode is not None,
+            "decode": decode not in (None, "full"),
             "dtype": _check.dtype_name(dtype) != "float32",
             "layout": str(layout).upper() != "NCHW",
             "seed": seed != 0,
@@ -612,7 +620,8 @@ class DataLoader:
         o.node_rank, o.node_world_size = _node_ranks(1 if told else world_size)
         o.dataset = _check.text("dataset", self._spec)
         text, self._form = _views.read(asked.transform)
-        o.transform = _check.text("transform", _image_mode.into(text, asked.image_mode))
+        text = _draft.into(_image_mode.into(text, asked.image_mode), asked.decode, "train224")
+        o.transform = _check.text("transform", text)
         o.mix = _check.text("mix", asked.mix)
         o.headroom = bool(asked.headroom)
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))

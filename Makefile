@@ -259,7 +259,7 @@ $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
 $(BUILD)/tests/test_content: $(BUILD)/client/names.o # not in the library by name
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
 $(BUILD)/tests/test_headroom_client: $(BUILD)/client/headroom.o $(PROTO) # with doubles of its links
-MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o cuda/convert-plan.o cuda/mix-plan.o)
+MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o finish-avx512.o cuda/convert-plan.o cuda/mix-plan.o)
 $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/test_mixing $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)

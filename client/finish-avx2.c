@@ -81,15 +81,17 @@ INLINE struct rgb load_rgb(const uint8_t *px)
 			       _mm_loadu_si128((const void *)(px + 32)) } };
 }
 
-/* What becomes of eight pixel values: numbers, or numbers mixed with a partner's. The floats of a tile are kept in the
- * order in which they are made. */
+/* What becomes of eight pixel values: numbers of the one source, or blends of each source with the one before. What
+ * is constant when compiling makes loops of a known length. */
 struct use {
 	const struct finish *f;
-	int float32; /* the numbers' type; known when compiling */
-	float *tile; /* of the partner, then of own; NULL: there is none */
-	int reads_tile;
-	const struct batchd_mix_row *row, *other_row; /* other_row: of a pair */
-	void *image, *other_image;                    /* NULL: floats go to the tile alone */
+	int float32; /* the numbers' type */
+	int mixes;
+	int is_pair; /* the second row's own image is the first source */
+	unsigned n_rows, n_sources;
+	const uint8_t *from[FINISH_CHAIN + 1];
+	void *to[FINISH_CHAIN];
+	const struct batchd_mix_row *row[FINISH_CHAIN];
 };
 
 INLINE __m256 eight_mixed(const struct batchd_mix_row *row, __m256 own, __m256 partner)
@@ -98,137 +100,161 @@ INLINE __m256 eight_mixed(const struct batchd_mix_row *row, __m256 own, __m256 p
 			     _mm256_mul_ps(partner, _mm256_set1_ps(row->partner_weight)));
 }
 
-/* kept: place in the tile; at: in the image. */
-INLINE void eight_use(const struct use *u, __m128i own, __m128i other, struct eight k, size_t kept, size_t at)
+/* bytes: of each source. */
+INLINE void eight_use(const struct use *u, const __m128i *bytes, struct eight k, size_t at)
 {
-	__m256 a = eight_numbers(u->f, own, k), b = a;
+	__m256 before = eight_numbers(u->f, bytes[0], k), first = before;
 
-	if (u->other_row)
-		b = eight_numbers(u->f, other, k);
-	else if (u->reads_tile)
-		b = _mm256_loadu_ps(u->tile + kept);
-	if (u->tile)
-		_mm256_storeu_ps(u->tile + kept, a);
-	if (u->image)
-		eight_store(u->float32, u->image, at, u->row ? eight_mixed(u->row, a, b) : a);
-	if (u->other_row)
-		eight_store(u->float32, u->other_image, at, eight_mixed(u->other_row, b, a));
+	if (!u->mixes)
+		eight_store(u->float32, u->to[0], at, before);
+	for (unsigned r = 0; r < u->n_rows && u->mixes; r++) {
+		__m256 own = u->is_pair && r == 1 ? first : eight_numbers(u->f, bytes[r + 1], k);
+
+		eight_store(u->float32, u->to[r], at, eight_mixed(u->row[r], own, before));
+		before = own;
+	}
 }
 
-INLINE void planes_as(const struct use *u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
+INLINE void planes_as(const struct use *u, size_t first, size_t n)
 {
 	const struct convert_plan *p = &u->f->plan;
 
 	for (size_t i = 0; i < n; i += FINISH_PX) {
-		struct rgb px = load_rgb(own + i * 3), px2 = u->other_row ? load_rgb(other + i * 3) : px;
+		struct rgb px[FINISH_CHAIN + 1];
 
+		for (unsigned s = 0; s < u->n_sources; s++)
+			px[s] = load_rgb(u->from[s] + i * 3);
 		for (int c = 0; c < 3; c++) {
 			struct eight k = { _mm256_set1_ps(p->mean[c]), _mm256_set1_ps(p->std_high[c]),
 					   _mm256_set1_ps(p->std_low[c]) };
-			__m128i x = one_channel(px.part[0], px.part[1], px.part[2], c),
-				y = u->other_row ? one_channel(px2.part[0], px2.part[1], px2.part[2], c) : x;
-			size_t at = (size_t)c * p->plane + first + i, kept = i * 3 + (size_t)c * FINISH_PX;
+			size_t at = (size_t)c * p->plane + first + i;
+			__m128i x[FINISH_CHAIN + 1], high[FINISH_CHAIN + 1];
 
-			eight_use(u, x, y, k, kept, at);
-			eight_use(u, _mm_srli_si128(x, 8), _mm_srli_si128(y, 8), k, kept + 8, at + 8);
+			for (unsigned s = 0; s < u->n_sources; s++) {
+				x[s] = one_channel(px[s].part[0], px[s].part[1], px[s].part[2], c);
+				high[s] = _mm_srli_si128(x[s], 8);
+			}
+			eight_use(u, x, k, at);
+			eight_use(u, high, k, at + 8);
 		}
 	}
 }
 
 /* Numbers that stay in order; n of them, a multiple of 48, the first one of channel 0. */
-INLINE void flat_as(const struct use *u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
+INLINE void flat_as(const struct use *u, size_t first, size_t n)
 {
 	const struct finish *f = u->f;
 
 	for (size_t from = 0; from < n; from += 48)
 		for (size_t i = 0; i < 48; i += 8) {
-			struct eight k = { _mm256_loadu_ps(f->mean48 + i), _mm256_loadu_ps(f->std_high48 + i),
-					   _mm256_loadu_ps(f->std_low48 + i) };
-			__m128i x = _mm_loadl_epi64((const void *)(own + from + i)),
-				y = u->other_row ? _mm_loadl_epi64((const void *)(other + from + i)) : x;
+			struct eight k = { _mm256_loadu_ps(f->mean64 + i), _mm256_loadu_ps(f->std_high64 + i),
+					   _mm256_loadu_ps(f->std_low64 + i) };
+			__m128i x[FINISH_CHAIN + 1];
 
-			eight_use(u, x, y, k, from + i, first + from + i);
+			for (unsigned s = 0; s < u->n_sources; s++)
+				x[s] = _mm_loadl_epi64((const void *)(u->from[s] + from + i));
+			eight_use(u, x, k, first + from + i);
 		}
 }
 
 /* Returns how many pixels are done; the reference does the rest. */
-INLINE size_t avx2_pixels(const struct use *u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
+INLINE size_t avx2_pixels(const struct use *u, size_t first, size_t n)
 {
 	size_t channels = u->f->plan.n_channels, whole;
 
 	if (is_planar(u->f)) {
 		whole = channels == 3 ? n / FINISH_PX * FINISH_PX : 0;
-		planes_as(u, own, other, first, whole);
+		planes_as(u, first, whole);
 		return whole;
 	}
 	whole = n * channels / 48 * 48;
-	flat_as(u, own, other, first * channels, whole);
+	flat_as(u, first * channels, whole);
 	return whole / channels;
 }
 
-INLINE size_t avx2_either(struct use u, const uint8_t *own, const uint8_t *other, size_t first, size_t n)
+INLINE size_t avx2_either(struct use u, size_t first, size_t n)
 {
 	u.float32 = 1;
 	if (u.f->plan.number == CONVERT_TO_FLOAT32)
-		return avx2_pixels(&u, own, other, first, n);
+		return avx2_pixels(&u, first, n);
 	u.float32 = 0;
-	return avx2_pixels(&u, own, other, first, n);
+	return avx2_pixels(&u, first, n);
+}
+
+/* Of the plane's pixels from `first` on. */
+INLINE size_t avx2_rows(const struct finish *f, const struct finish_chain *rows, unsigned n_rows, int is_pair,
+			size_t first)
+{
+	struct use u = { .f = f, .mixes = 1, .is_pair = is_pair, .n_rows = n_rows };
+
+	u.n_sources = is_pair ? 2 : n_rows + 1;
+	for (unsigned s = 0; s < u.n_sources; s++)
+		u.from[s] = (const uint8_t *)rows->from[s] + first * f->plan.n_channels;
+	for (unsigned r = 0; r < n_rows; r++) {
+		u.to[r] = rows->to[r];
+		u.row[r] = rows->row[r];
+	}
+	return first + avx2_either(u, first, f->plan.plane - first);
 }
 
 AVX2 static void avx2_plain(const struct finish *f, const uint8_t *own, size_t first, size_t n, void *image)
 {
-	size_t done = avx2_either((struct use){ .f = f, .image = image }, own, NULL, first, n);
+	struct use u = { .f = f, .n_rows = 1, .n_sources = 1, .from = { own }, .to = { image } };
+	size_t done = avx2_either(u, first, n);
 
 	finish_c.plain(f, own + done * f->plan.n_channels, first + done, n - done, image);
 }
 
-AVX2 static void avx2_floats(const struct finish *f, const uint8_t *own, size_t n, float *to)
+static void avx2_box(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
+		     const uint8_t *partner, size_t first, uint8_t *scratch, void *image)
 {
-	size_t done = avx2_pixels(&(struct use){ .f = f, .float32 = 1, .tile = to }, own, NULL, 0, n),
-	       at = done * f->plan.n_channels;
-
-	finish_c.floats(f, own + at, n - done, to + at);
+	finish_box_by_copy(&finish_avx2, f, row, own, partner, first, scratch, image);
 }
 
-AVX2 static void avx2_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
-			    float *partner, size_t first, size_t n, void *image)
+AVX2 static void avx2_chain(const struct finish *f, const struct finish_chain *rows, size_t first)
 {
-	struct use u = { .f = f, .tile = partner, .reads_tile = 1, .row = row, .image = image };
-	size_t done = avx2_either(u, own, NULL, first, n), at = done * f->plan.n_channels;
+	size_t done;
 
-	finish_c.blend(f, row, own + at, partner + at, first + done, n - done, image);
+	if (rows->n == 4)
+		done = avx2_rows(f, rows, 4, 0, first);
+	else if (rows->n == 3)
+		done = avx2_rows(f, rows, 3, 0, first);
+	else if (rows->n == 2)
+		done = avx2_rows(f, rows, 2, 0, first);
+	else
+		done = avx2_rows(f, rows, 1, 0, first);
+	finish_c.chain(f, rows, done);
 }
 
-AVX2 static void avx2_pair(const struct finish *f, const struct batchd_mix_row *const rows[2],
-			   const uint8_t *const px[2], size_t first, size_t n, void *const images[2])
+AVX2 static void avx2_pair(const struct finish *f, const struct finish_chain *rows, size_t first)
 {
-	struct use u = { .f = f, .row = rows[0], .other_row = rows[1], .image = images[0], .other_image = images[1] };
-	size_t done = avx2_either(u, px[0], px[1], first, n), at = done * f->plan.n_channels;
-	const uint8_t *const rest[2] = { px[0] + at, px[1] + at };
-
-	finish_c.pair(f, rows, rest, first + done, n - done, images);
+	finish_c.pair(f, rows, avx2_rows(f, rows, 2, 1, first));
 }
 
-AVX2 static void avx2_blend_numbers(const struct finish *f, const struct batchd_mix_row *row, const void *own,
-				    const void *partner, size_t n, void *to)
+INLINE __m256 eight_load(int float32, const void *numbers, size_t i)
 {
-	__m256 weight = _mm256_set1_ps(row->weight), other = _mm256_set1_ps(row->partner_weight);
+	return float32 ? _mm256_loadu_ps((const float *)numbers + i)
+		       : _mm256_cvtph_ps(_mm_loadu_si128((const void *)((const uint16_t *)numbers + i)));
+}
+
+AVX2 static void avx2_chain_numbers(const struct finish *f, const struct finish_chain *rows, size_t first, size_t n)
+{
 	int float32 = f->plan.number == CONVERT_TO_FLOAT32;
-	size_t bytes = float32 ? 4 : 2, i = 0;
+	size_t i = first;
 
 	for (; i + 8 <= n; i += 8) {
-		const char *x = (const char *)own + i * bytes, *y = (const char *)partner + i * bytes;
-		__m256 a = float32 ? _mm256_loadu_ps((const void *)x)
-				   : _mm256_cvtph_ps(_mm_loadu_si128((const void *)x)),
-		       b = float32 ? _mm256_loadu_ps((const void *)y)
-				   : _mm256_cvtph_ps(_mm_loadu_si128((const void *)y));
+		__m256 before = eight_load(float32, rows->from[0], i);
 
-		eight_store(float32, to, i, _mm256_add_ps(_mm256_mul_ps(a, weight), _mm256_mul_ps(b, other)));
+		for (unsigned r = 0; r < rows->n; r++) {
+			__m256 own = eight_load(float32, rows->from[r + 1], i);
+
+			eight_store(float32, rows->to[r], i, eight_mixed(rows->row[r], own, before));
+			before = own;
+		}
 	}
-	finish_c.blend_numbers(f, row, (const char *)own + i * bytes, (const char *)partner + i * bytes, n - i,
-			       (char *)to + i * bytes);
+	finish_c.chain_numbers(f, rows, i, n);
 }
 
-const struct finish_path finish_avx2 = { "avx2",     avx2_can_run, avx2_plain,        avx2_floats,
-					 avx2_blend, avx2_pair,    avx2_blend_numbers };
+const struct finish_path finish_avx2 = { "avx2",     avx2_can_run, avx2_plain,        avx2_box,
+					 avx2_chain, avx2_pair,    avx2_chain_numbers };
 #endif

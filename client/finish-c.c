@@ -3,6 +3,8 @@
 
 #include "finish.h"
 
+#include <string.h>
+
 uint16_t finish_sixteen(const struct finish *f, float v)
 {
 	return f->plan.number == CONVERT_TO_FLOAT16 ? convert_to_float16(v) : convert_to_bfloat16(v);
@@ -50,60 +52,67 @@ static float c_mixed(const struct batchd_mix_row *row, float own, float partner)
 	return a + b;
 }
 
-/* Floats are kept pixel by pixel. */
-static void c_floats(const struct finish *f, const uint8_t *own, size_t n, float *to)
+void finish_box_by_copy(const struct finish_path *path, const struct finish *f, const struct batchd_mix_row *row,
+			const uint8_t *own, const uint8_t *partner, size_t first, uint8_t *scratch, void *image)
 {
-	uint32_t channels = f->plan.n_channels;
+	size_t channels = f->plan.n_channels, from = row->left * channels;
 
-	for (size_t i = 0; i < n * channels; i++)
-		to[i] = f->float32[i % channels][own[i]];
+	memcpy(scratch, own, f->width * channels);
+	memcpy(scratch + from, partner + from, (row->right - row->left) * channels);
+	path->plain(f, scratch, first, f->width, image);
 }
 
-static void c_blend(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own, float *partner,
-		    size_t first, size_t n, void *image)
+static void c_box(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own, const uint8_t *partner,
+		  size_t first, uint8_t *scratch, void *image)
+{
+	finish_box_by_copy(&finish_c, f, row, own, partner, first, scratch, image);
+}
+
+static float number_of(const struct finish *f, const struct finish_chain *rows, unsigned source, size_t at,
+		       uint32_t channel)
+{
+	return f->float32[channel][((const uint8_t *)rows->from[source])[at]];
+}
+
+static void c_chain(const struct finish *f, const struct finish_chain *rows, size_t first)
 {
 	uint32_t channels = f->plan.n_channels;
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = first; i < f->plan.plane; i++)
 		for (uint32_t c = 0; c < channels; c++) {
-			float *other = partner + i * channels + c, a = f->float32[c][own[i * channels + c]];
+			size_t at = number_at(&f->plan, i, c);
+			float partner = number_of(f, rows, 0, i * channels + c, c);
 
-			put(f, image, number_at(&f->plan, first + i, c), c_mixed(row, a, *other));
-			*other = a;
+			for (unsigned r = 0; r < rows->n; r++) {
+				float own = number_of(f, rows, r + 1, i * channels + c, c);
+
+				put(f, rows->to[r], at, c_mixed(rows->row[r], own, partner));
+				partner = own;
+			}
 		}
 }
 
-static void c_pair(const struct finish *f, const struct batchd_mix_row *const rows[2], const uint8_t *const px[2],
-		   size_t first, size_t n, void *const images[2])
+static void c_pair(const struct finish *f, const struct finish_chain *rows, size_t first)
 {
-	uint32_t channels = f->plan.n_channels;
+	struct finish_chain chain = *rows;
 
-	for (size_t i = 0; i < n; i++)
-		for (uint32_t c = 0; c < channels; c++) {
-			size_t from = i * channels + c, at = number_at(&f->plan, first + i, c);
-			float a = f->float32[c][px[0][from]], b = f->float32[c][px[1][from]];
-
-			put(f, images[0], at, c_mixed(rows[0], a, b));
-			put(f, images[1], at, c_mixed(rows[1], b, a));
-		}
+	chain.from[2] = chain.from[0];
+	c_chain(f, &chain, first);
 }
 
-static void c_blend_numbers(const struct finish *f, const struct batchd_mix_row *row, const void *own,
-			    const void *partner, size_t n, void *to)
+static float stored_number(const struct finish *f, const void *numbers, size_t i)
 {
-	const float *a32 = own, *b32 = partner;
-	const uint16_t *a16 = own, *b16 = partner;
-	int single = f->plan.number == CONVERT_TO_FLOAT32;
-
-	for (size_t i = 0; i < n; i++) {
-		float a = (single ? a32[i] : convert_from_float16(a16[i])) * row->weight,
-		      b = (single ? b32[i] : convert_from_float16(b16[i])) * row->partner_weight, v = a + b;
-
-		if (single)
-			((float *)to)[i] = v;
-		else
-			((uint16_t *)to)[i] = convert_to_float16(v);
-	}
+	return f->plan.number == CONVERT_TO_FLOAT32 ? ((const float *)numbers)[i]
+						    : convert_from_float16(((const uint16_t *)numbers)[i]);
 }
 
-const struct finish_path finish_c = { "c", c_can_run, c_plain, c_floats, c_blend, c_pair, c_blend_numbers };
+static void c_chain_numbers(const struct finish *f, const struct finish_chain *rows, size_t first, size_t n)
+{
+	for (size_t i = first; i < n; i++)
+		for (unsigned r = 0; r < rows->n; r++)
+			put(f, rows->to[r], i,
+			    c_mixed(rows->row[r], stored_number(f, rows->from[r + 1], i),
+				    stored_number(f, rows->from[r], i)));
+}
+
+const struct finish_path finish_c = { "c", c_can_run, c_plain, c_box, c_chain, c_pair, c_chain_numbers };

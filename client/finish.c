@@ -3,10 +3,12 @@
 
 #include "finish.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct finish_path *const finish_paths[] = {
 #if defined(__x86_64__)
+	&finish_avx512,
 	&finish_avx2,
 #endif
 	&finish_c,
@@ -17,36 +19,85 @@ enum { FINISH_PATHS = sizeof finish_paths / sizeof *finish_paths };
 
 enum { TRIAL = 256 };
 
-/* Runs all pixel values of each channel through both functions of a path and compares with the reference. */
+struct trial {
+	struct finish f;
+	struct batchd_mix_row row[FINISH_CHAIN];
+	uint8_t px[FINISH_CHAIN + 1][TRIAL * CONVERT_MAX_CHANNELS];
+	float out[FINISH_CHAIN][TRIAL * CONVERT_MAX_CHANNELS];
+};
+
+/* All pixel values of each channel, in each source. */
+static void trial_init(struct trial *t, const struct finish *f)
+{
+	t->f = *f;
+	t->f.plan.plane = TRIAL;
+	t->f.width = TRIAL;
+	for (unsigned s = 0; s <= FINISH_CHAIN; s++)
+		for (size_t i = 0; i < sizeof t->px[s]; i++)
+			t->px[s][i] = (uint8_t)(i / f->plan.n_channels * (2 * s + 1) + 3 * s);
+	for (unsigned r = 0; r < FINISH_CHAIN; r++)
+		t->row[r] = (struct batchd_mix_row){ .weight = 0.1f * (float)(r + 1),
+						     .partner_weight = 1 - 0.1f * (float)(r + 1),
+						     .left = 37,
+						     .right = 131 };
+}
+
+static struct finish_chain trial_chain(struct trial *t, unsigned n)
+{
+	struct finish_chain chain = { .n = n };
+
+	for (unsigned r = 0; r < n; r++) {
+		chain.row[r] = &t->row[r];
+		chain.to[r] = t->out[r];
+	}
+	for (unsigned s = 0; s <= n; s++)
+		chain.from[s] = t->px[s];
+	return chain;
+}
+
+enum { TRIALS = 5 + FINISH_CHAIN };
+
+/* Runs one function of a path; what it makes is in t->out. */
+static void trial_run(struct trial *t, const struct finish_path *path, int which)
+{
+	struct finish_chain chain = trial_chain(t, which < FINISH_CHAIN ? (unsigned)which + 1 : 2);
+	uint8_t scratch[TRIAL * CONVERT_MAX_CHANNELS];
+	float numbers[TRIAL * CONVERT_MAX_CHANNELS];
+	size_t n = (size_t)TRIAL * t->f.plan.n_channels;
+
+	memset(t->out, 0, sizeof t->out);
+	if (which < FINISH_CHAIN) {
+		path->chain(&t->f, &chain, 0);
+	} else if (which == FINISH_CHAIN) {
+		path->pair(&t->f, &chain, 0);
+	} else if (which == FINISH_CHAIN + 1) {
+		path->plain(&t->f, t->px[0], 0, TRIAL, t->out[0]);
+	} else if (which == FINISH_CHAIN + 2) {
+		path->plain(&t->f, t->px[0], 0, TRIAL - 1, t->out[0]); /* ends of lines */
+	} else if (which == FINISH_CHAIN + 3) {
+		path->box(&t->f, &t->row[0], t->px[0], t->px[1], 0, scratch, t->out[0]);
+	} else {
+		finish_c.plain(&t->f, t->px[0], 0, TRIAL, numbers);
+		chain.from[0] = chain.from[2] = chain.from[1] = numbers;
+		path->chain_numbers(&t->f, &chain, 0, n - 1);
+	}
+}
+
+/* Runs all pixel values of each channel through the functions of a path and compares with the reference. */
 static int finish_is_exact(const struct finish *f, const struct finish_path *path)
 {
-	const struct batchd_mix_row row = { .weight = 0.3f, .partner_weight = 0.7f };
-	uint8_t own[TRIAL * CONVERT_MAX_CHANNELS], partner[TRIAL * CONVERT_MAX_CHANNELS];
-	float ours[TRIAL * CONVERT_MAX_CHANNELS], theirs[TRIAL * CONVERT_MAX_CHANNELS],
-		numbers[TRIAL * CONVERT_MAX_CHANNELS], floats[TRIAL * CONVERT_MAX_CHANNELS];
-	struct finish trial = *f;
-	size_t n_numbers = (size_t)TRIAL * f->plan.n_channels;
-	size_t n_bytes = (size_t)TRIAL * f->plan.n_channels * convert_number_bytes((enum convert_number)f->plan.number);
+	struct trial *t = malloc(2 * sizeof *t);
+	int same = t != NULL;
 
-	trial.plan.plane = TRIAL;
-	for (size_t i = 0; i < sizeof own; i++) {
-		own[i] = (uint8_t)(i / f->plan.n_channels);
-		partner[i] = (uint8_t)(own[i] * 7 + 3);
+	for (int which = 0; same && which < TRIALS; which++) {
+		trial_init(&t[0], f);
+		trial_init(&t[1], f);
+		trial_run(&t[0], path, which);
+		trial_run(&t[1], &finish_c, which);
+		same = memcmp(t[0].out, t[1].out, sizeof t->out) == 0;
 	}
-	path->plain(&trial, own, 0, TRIAL, ours);
-	finish_c.plain(&trial, own, 0, TRIAL, theirs);
-	if (memcmp(ours, theirs, n_bytes))
-		return 0;
-	path->floats(&trial, partner, TRIAL, floats);
-	path->blend(&trial, &row, own, floats, 0, TRIAL, ours);
-	finish_c.floats(&trial, partner, TRIAL, floats);
-	finish_c.blend(&trial, &row, own, floats, 0, TRIAL, theirs);
-	if (memcmp(ours, theirs, n_bytes))
-		return 0;
-	finish_c.plain(&trial, own, 0, TRIAL, numbers);
-	path->blend_numbers(&trial, &row, numbers, theirs, n_numbers, ours);
-	finish_c.blend_numbers(&trial, &row, numbers, theirs, n_numbers, theirs);
-	return memcmp(ours, theirs, n_bytes) == 0;
+	free(t);
+	return same || path == &finish_c;
 }
 
 int finish_set_path(struct finish *f, const char *name)
@@ -67,12 +118,12 @@ static void fill_tables(struct finish *f)
 			f->float32[c][v] = convert_value(&f->plan, c, v);
 			f->sixteen[c][v] = finish_sixteen(f, f->float32[c][v]);
 		}
-	for (uint32_t i = 0; i < 48; i++) {
+	for (uint32_t i = 0; i < 64; i++) {
 		uint32_t c = i % f->plan.n_channels;
 
-		f->mean48[i] = f->plan.mean[c];
-		f->std_high48[i] = f->plan.std_high[c];
-		f->std_low48[i] = f->plan.std_low[c];
+		f->mean64[i] = f->plan.mean[c];
+		f->std_high64[i] = f->plan.std_high[c];
+		f->std_low64[i] = f->plan.std_low[c];
 	}
 }
 
@@ -90,47 +141,56 @@ size_t finish_image_bytes(const struct finish *f)
 
 /* ---- blends of pixels ---- */
 
-enum { TILE_PX = 2048 };
-
 struct blend {
 	const struct finish *f;
-	const uint8_t *in;
+	const char *in;
 	const struct batchd_mix_row *rows;
 	char *to;
+	size_t in_bytes; /* of an image in the slot */
 };
 
-static const uint8_t *blend_px(const struct blend *b, uint32_t i, size_t first)
+static const void *blend_from_image(const struct blend *b, uint32_t i)
 {
-	return b->in + (i * (size_t)b->f->plan.plane + first) * b->f->plan.n_channels;
+	return b->in + i * b->in_bytes;
 }
 
-static char *blend_image(const struct blend *b, uint32_t i)
+static void blend_add(const struct blend *b, struct finish_chain *chain, uint32_t i)
 {
-	return b->to + i * finish_image_bytes(b->f);
+	chain->row[chain->n] = &b->rows[i];
+	chain->to[chain->n] = b->to + i * finish_image_bytes(b->f);
+	chain->from[++chain->n] = blend_from_image(b, i);
 }
 
-/* Rows from..end - 1, of which each is the next one's partner, tile by tile: so every row is read and converted once. */
+static void blend_run(const struct blend *b, const struct finish_chain *chain)
+{
+	if (b->f->has_numbers)
+		b->f->path->chain_numbers(b->f, chain, 0, (size_t)b->f->plan.plane * b->f->plan.n_channels);
+	else
+		b->f->path->chain(b->f, chain, 0);
+}
+
+/* Rows from..end - 1, of which each is the next one's partner, some at a time. */
 static void blend_chain(const struct blend *b, uint32_t from, uint32_t end)
 {
-	float tile[TILE_PX * CONVERT_MAX_CHANNELS];
-	size_t plane = b->f->plan.plane;
+	for (uint32_t i = from; i < end;) {
+		struct finish_chain chain = { .from = { blend_from_image(b, b->rows[i].partner) } };
 
-	for (size_t first = 0; first < plane; first += TILE_PX) {
-		size_t n = plane - first < TILE_PX ? plane - first : TILE_PX;
-
-		b->f->path->floats(b->f, blend_px(b, b->rows[from].partner, first), n, tile);
-		for (uint32_t i = from; i < end; i++)
-			b->f->path->blend(b->f, &b->rows[i], blend_px(b, i, first), tile, first, n, blend_image(b, i));
+		while (i < end && chain.n < FINISH_CHAIN)
+			blend_add(b, &chain, i++);
+		blend_run(b, &chain);
 	}
 }
 
 static void blend_pair(const struct blend *b, uint32_t i, uint32_t j)
 {
-	const struct batchd_mix_row *const rows[2] = { &b->rows[i], &b->rows[j] };
-	const uint8_t *const px[2] = { blend_px(b, i, 0), blend_px(b, j, 0) };
-	void *const images[2] = { blend_image(b, i), blend_image(b, j) };
+	struct finish_chain chain = { .from = { blend_from_image(b, j) } };
 
-	b->f->path->pair(b->f, rows, px, 0, b->f->plan.plane, images);
+	blend_add(b, &chain, i);
+	blend_add(b, &chain, j);
+	if (b->f->has_numbers)
+		blend_run(b, &chain);
+	else
+		b->f->path->pair(b->f, &chain, 0);
 }
 
 /* Whether a row and another one are each other's partners. */
@@ -162,17 +222,13 @@ static uint32_t blend_from(const struct blend *b, uint32_t i, uint32_t n_rows)
 /* ---- images ---- */
 
 static void finish_box(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
-		       const uint8_t *partner, uint8_t *line, void *image)
+		       const uint8_t *partner, uint8_t *scratch, void *image)
 {
-	size_t pitch = (size_t)f->width * f->plan.n_channels, from = (size_t)row->left * f->plan.n_channels,
-	       n = (size_t)(row->right - row->left) * f->plan.n_channels;
+	size_t pitch = (size_t)f->width * f->plan.n_channels;
 
 	f->path->plain(f, own, 0, (size_t)row->top * f->width, image);
-	for (size_t y = row->top; y < row->bottom; y++) {
-		memcpy(line, own + y * pitch, pitch);
-		memcpy(line + from, partner + y * pitch + from, n);
-		f->path->plain(f, line, y * f->width, f->width, image);
-	}
+	for (size_t y = row->top; y < row->bottom; y++)
+		f->path->box(f, row, own + y * pitch, partner + y * pitch, y * f->width, scratch, image);
 	f->path->plain(f, own + row->bottom * pitch, (size_t)row->bottom * f->width,
 		       (size_t)(f->height - row->bottom) * f->width, image);
 }
@@ -189,32 +245,38 @@ static void finish_bytes(const struct finish *f, const uint8_t *in, const struct
 		finish_box(f, row, own, partner, scratch, image);
 }
 
-/* The box of one plane, or of all channels of NHWC images: pieces of n bytes. */
-static void copy_box(const struct finish *f, const struct batchd_mix_row *row, size_t pixel_bytes, const char *partner,
-		     char *image)
+/* One plane, or all channels of NHWC images: own numbers around the box, which lie together from one line to the next,
+ * and the partner's in it. */
+static void plane_box(const struct finish *f, const struct batchd_mix_row *row, size_t pixel_bytes, const char *own,
+		      const char *partner, char *image)
 {
 	size_t pitch = f->width * pixel_bytes, from = row->left * pixel_bytes,
-	       n = (row->right - row->left) * pixel_bytes;
+	       n = (row->right - row->left) * pixel_bytes, done = 0;
 
-	for (size_t y = row->top; y < row->bottom; y++)
-		memcpy(image + y * pitch + from, partner + y * pitch + from, n);
+	for (size_t y = row->top; y < row->bottom; y++) {
+		size_t at = y * pitch + from;
+
+		memcpy(image + done, own + done, at - done);
+		memcpy(image + at, partner + at, n);
+		done = at + n;
+	}
+	memcpy(image + done, own + done, f->height * pitch - done);
 }
 
 static void finish_numbers(const struct finish *f, const char *in, const struct batchd_mix_row *row, uint32_t i,
 			   char *image)
 {
 	size_t n_bytes = finish_image_bytes(f), bytes = convert_number_bytes((enum convert_number)f->plan.number);
-	const char *own = in + i * n_bytes, *partner = in + row->partner * n_bytes;
 	uint32_t planes = f->plan.planar ? f->plan.n_channels : 1;
+	const char *own = in + i * n_bytes, *partner = in + row->partner * n_bytes;
 
-	if (row->kind == BATCHD_MIX_BLEND) {
-		f->path->blend_numbers(f, row, own, partner, n_bytes / bytes, image);
+	if (row->kind == BATCHD_MIX_NONE) {
+		memcpy(image, own, n_bytes);
 		return;
 	}
-	memcpy(image, own, n_bytes);
-	for (size_t c = 0; c < planes && row->kind == BATCHD_MIX_BOX; c++)
-		copy_box(f, row, bytes * f->plan.n_channels / planes, partner + c * (n_bytes / planes),
-			 image + c * (n_bytes / planes));
+	for (size_t c = 0; c < planes; c++)
+		plane_box(f, row, bytes * f->plan.n_channels / planes, own + c * (n_bytes / planes),
+			  partner + c * (n_bytes / planes), image + c * (n_bytes / planes));
 }
 
 void finish_rows(const struct finish *f, const void *in, const struct batchd_mix_row *rows, uint32_t n_rows,
@@ -223,14 +285,15 @@ void finish_rows(const struct finish *f, const void *in, const struct batchd_mix
 	static const struct batchd_mix_row clean = { .kind = BATCHD_MIX_NONE };
 	struct blend blend = { .f = f, .in = in, .rows = rows, .to = to };
 
+	blend.in_bytes = f->has_numbers ? finish_image_bytes(f) : (size_t)f->plan.plane * f->plan.n_channels;
 	for (uint32_t i = 0; i < n_rows; i++) {
 		const struct batchd_mix_row *row = rows ? &rows[i] : &clean;
 		char *image = (char *)to + i * finish_image_bytes(f);
 
-		if (f->has_numbers)
-			finish_numbers(f, in, row, i, image);
-		else if (row->kind == BATCHD_MIX_BLEND)
+		if (row->kind == BATCHD_MIX_BLEND)
 			i = blend_from(&blend, i, n_rows) - 1;
+		else if (f->has_numbers)
+			finish_numbers(f, in, row, i, image);
 		else
 			finish_bytes(f, in, row, i, scratch, image);
 	}

@@ -11,23 +11,32 @@
 
 struct finish;
 
-/* One way to make numbers of n pixels of an image. */
+enum { FINISH_CHAIN = 4 };
+
+/* Rows of which each is the next one's partner. A path makes them side by side, so that it converts each row once. */
+struct finish_chain {
+	unsigned n; /* rows; 1 to FINISH_CHAIN */
+	const struct batchd_mix_row *row[FINISH_CHAIN];
+	const void *from[FINISH_CHAIN + 1]; /* the partner of row 0, then each row's own image */
+	void *to[FINISH_CHAIN];
+};
+
+/* One way to make numbers of pixels. */
 struct finish_path {
 	const char *name;
 	int (*can_run)(const struct finish *f);
-	/* first: number of the first pixel, at which own begins; image: where the image's numbers begin. */
+	/* n pixels of an image. first: number of the first pixel, at which own begins; image: where the image's numbers
+	 * begin. */
 	void (*plain)(const struct finish *f, const uint8_t *own, size_t first, size_t n, void *image);
-	/* n_channels floats of each pixel, whatever the plan's number is, in an order that only the path knows. */
-	void (*floats)(const struct finish *f, const uint8_t *own, size_t n, float *to);
-	/* Blends pixels with the floats that `floats` has made of the partner's, and leaves own's floats in their place. */
-	void (*blend)(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own, float *partner,
-		      size_t first, size_t n, void *image);
-	/* Two rows that are each other's partners. */
-	void (*pair)(const struct finish *f, const struct batchd_mix_row *const rows[2], const uint8_t *const px[2],
-		     size_t first, size_t n, void *const images[2]);
-	/* n floats of the slot. */
-	void (*blend_numbers)(const struct finish *f, const struct batchd_mix_row *row, const void *own,
-			      const void *partner, size_t n, void *to);
+	/* A line of an image with the partner's pixels in the row's columns; scratch: room for a line. */
+	void (*box)(const struct finish *f, const struct batchd_mix_row *row, const uint8_t *own,
+		    const uint8_t *partner, size_t first, uint8_t *scratch, void *image);
+	/* Pixels `first` and after of all rows of a chain. */
+	void (*chain)(const struct finish *f, const struct finish_chain *rows, size_t first);
+	/* The same for two rows that are each other's partners: rows->from has two images. */
+	void (*pair)(const struct finish *f, const struct finish_chain *rows, size_t first);
+	/* A chain of floats of the slot: numbers first..n - 1. */
+	void (*chain_numbers)(const struct finish *f, const struct finish_chain *rows, size_t first, size_t n);
 };
 
 /* Constants of one loader; read-only once made. */
@@ -38,8 +47,8 @@ struct finish {
 	const struct finish_path *path;
 	float float32[CONVERT_MAX_CHANNELS][256];
 	uint16_t sixteen[CONVERT_MAX_CHANNELS][256];
-	/* Of number i of NHWC pixels; 48 is a multiple of every number of channels. */
-	float mean48[48], std_high48[48], std_low48[48];
+	/* Of number i of NHWC pixels, for vectors of 16 that begin in the first 48, a multiple of every number of channels. */
+	float mean64[64], std_high64[64], std_low64[64];
 };
 
 /* plan: made by convert_plan_init for images of height x width, with a float number. has_numbers: the slot has such
@@ -56,6 +65,9 @@ void finish_rows(const struct finish *f, const void *in, const struct batchd_mix
 		 uint8_t *scratch, void *to);
 
 /* The paths, the best first. */
-extern const struct finish_path finish_avx2, finish_c;
+extern const struct finish_path finish_avx512, finish_avx2, finish_c;
+/* A path's `box` that copies the line together in scratch and calls its `plain`. */
+void finish_box_by_copy(const struct finish_path *path, const struct finish *f, const struct batchd_mix_row *row,
+			const uint8_t *own, const uint8_t *partner, size_t first, uint8_t *scratch, void *image);
 
 #endif

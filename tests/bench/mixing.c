@@ -16,6 +16,7 @@
 enum { MAX_REPEATS = 1001, WAYS = 3 };
 
 static const char *const texts[WAYS] = { "none", "mixup:alpha=1", "cutmix:alpha=1" };
+static const char *const paths[] = { "avx512", "avx2", "c" };
 static const float mean[3] = { 0.485f, 0.456f, 0.406f }, std[3] = { 0.229f, 0.224f, 0.225f };
 
 static double cpu_now(void)
@@ -56,7 +57,7 @@ static void measure(const struct finish *f, const char *what, uint32_t n_rows, u
 		}
 	for (int w = 0; w < WAYS; w++)
 		qsort(took[w], (size_t)repeats, sizeof(double), compare);
-	printf("%-16s %-5s clean %7.3f ms   mixup %7.3f ms (%+5.1f %%)   cutmix %7.3f ms (%+5.1f %%)\n", what,
+	printf("%-16s %-6s clean %7.3f ms   mixup %7.3f ms (%+5.1f %%)   cutmix %7.3f ms (%+5.1f %%)\n", what,
 	       f->path->name, 1e3 * took[0][repeats / 2], 1e3 * took[1][repeats / 2],
 	       100 * (took[1][repeats / 2] / took[0][repeats / 2] - 1), 1e3 * took[2][repeats / 2],
 	       100 * (took[2][repeats / 2] / took[0][repeats / 2] - 1));
@@ -68,9 +69,9 @@ int main(int argc, char **argv)
 {
 	uint32_t n_rows = argc > 1 ? (uint32_t)atoi(argv[1]) : 64, size = argc > 2 ? (uint32_t)atoi(argv[2]) : 224;
 	int repeats = argc > 3 ? atoi(argv[3]) : 21;
-	size_t n = (size_t)n_rows * size * size * 3;
+	size_t n = (size_t)n_rows * size * size * 3 / 64 * 64 + 64;
 	uint8_t *in = calloc(n, sizeof(float));
-	void *out = malloc(n * sizeof(float));
+	void *out = aligned_alloc(64, n * sizeof(float) + 64); /* as torch aligns its tensors */
 	struct convert_plan plan;
 	struct finish f;
 
@@ -80,14 +81,14 @@ int main(int argc, char **argv)
 		in[i] = (uint8_t)(i * 2654435761u >> 24);
 	memset(out, 1, n * sizeof(float));
 	for (int half = 0; half < 2; half++)
-		for (int path = 0; path < 2; path++) {
+		for (unsigned path = 0; path < sizeof paths / sizeof *paths; path++) {
 			convert_plan_init(&plan, half ? CONVERT_TO_FLOAT16 : CONVERT_TO_FLOAT32, 1, 3, size * size,
 					  mean, std);
 			finish_init(&f, &plan, size, size, 0);
-			if (path)
-				finish_set_path(&f, "c");
+			if (!finish_set_path(&f, paths[path]))
+				continue;
 			measure(&f, half ? "bytes to float16" : "bytes to float32", n_rows, size,
-				path ? repeats / 4 + 1 : repeats, in, out);
+				f.path == &finish_c ? repeats / 4 + 1 : repeats, in, out);
 		}
 	finish_init(&f, &plan, size, size, 1);
 	f.plan.number = CONVERT_TO_FLOAT32;

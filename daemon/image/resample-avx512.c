@@ -36,7 +36,7 @@ enum reach { REACH_64, REACH_128, REACH_TOO_FAR };
 struct table {
 	uint64_t reach; /* enum reach: how far apart the sources of one struct lanes are, in bytes */
 	uint64_t unused[7];
-	/* then struct lanes [vectors of a row][groups of taps], or the AVX2 path's table */
+	/* then struct lanes [vectors of a row][groups of taps] and digits, or the AVX2 path's table */
 };
 
 static bool resample_avx512_can_run(void)
@@ -89,31 +89,66 @@ static enum reach reach_of(const struct taps *t)
 	return most <= 128 - 3 * TAPS_AT_ONCE && t->made.n_avail * 3 >= 64 ? REACH_128 : REACH_TOO_FAR;
 }
 
+/* One digit of every weight. */
+static size_t digits_bytes(const struct taps *t)
+{
+	return (size_t)t->made.n * resample_avx512_groups_of(t) * TAPS_AT_ONCE;
+}
+
 static size_t resample_avx512_table_bytes(const struct taps *t)
 {
-	size_t own = sizeof(struct lanes) * vectors_of(t) * resample_avx512_groups_of(t);
+	size_t own = sizeof(struct lanes) * vectors_of(t) * resample_avx512_groups_of(t) + 3 * digits_bytes(t);
 
 	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx2.table_bytes(t) : own);
 }
 
-static void prepare_lane(const struct taps *t, uint32_t x, uint32_t channel, uint32_t group, struct lanes *to,
-			 uint32_t lane)
+/* Digits of all weights: of each window as many as all groups have taps, zeros at the end. */
+struct digits {
+	int8_t *high, *middle, *low;
+	uint32_t pitch;
+};
+
+/* The first n of 16 lanes. */
+static __mmask16 lanes_below(uint32_t n)
 {
-	const int32_t *k = t->k + (size_t)x * t->width;
-
-	for (uint32_t j = 0; j < TAPS_AT_ONCE && group * TAPS_AT_ONCE + j < t->width; j++) {
-		uint32_t tap = group * TAPS_AT_ONCE + j, at = lane * TAPS_AT_ONCE + j;
-		int32_t rest = k[tap];
-
-		to->from[at] = (uint8_t)((t->first[x] + tap) * 3 + channel - to->first_byte);
-		to->low[at] = (int8_t)rest;
-		rest = (rest - to->low[at]) >> 8;
-		to->middle[at] = (int8_t)rest;
-		to->high[at] = (int8_t)((rest - to->middle[at]) >> 8);
-	}
+	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 
-static void prepare_lanes(const struct taps *t, enum reach reach, uint32_t vector, uint32_t group, struct lanes *to)
+AVX512 static void split_weights(const struct taps *t, const struct digits *d)
+{
+	for (uint32_t x = 0; x < t->made.n; x++)
+		for (uint32_t j = 0; j < d->pitch; j += 16) {
+			__mmask16 there = lanes_below(t->width > j ? t->width - j : 0),
+				  mask = lanes_below(d->pitch - j);
+			__m512i rest = _mm512_maskz_loadu_epi32(there, t->k + (size_t)x * t->width + j);
+			__m128i low = _mm512_cvtepi32_epi8(rest), middle;
+			size_t at = (size_t)x * d->pitch + j;
+
+			rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(low)), 8);
+			middle = _mm512_cvtepi32_epi8(rest);
+			rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(middle)), 8);
+			_mm_mask_storeu_epi8(d->low + at, mask, low);
+			_mm_mask_storeu_epi8(d->middle + at, mask, middle);
+			_mm_mask_storeu_epi8(d->high + at, mask, _mm512_cvtepi32_epi8(rest));
+		}
+}
+
+/* Four bytes at once: the taps of a lane. A place of weight 0 may be any. */
+static void prepare_lane(const struct taps *t, const struct digits *d, uint32_t x, uint32_t channel, uint32_t group,
+			 struct lanes *to, uint32_t lane)
+{
+	size_t at = (size_t)x * d->pitch + group * TAPS_AT_ONCE, lane_at = (size_t)lane * TAPS_AT_ONCE;
+	uint32_t first = (t->first[x] + group * TAPS_AT_ONCE) * 3 + channel - to->first_byte;
+	uint32_t places = (first & 0xff) * 0x01010101u + 0x09060300u; /* a pixel has three bytes */
+
+	memcpy(to->from + lane_at, &places, TAPS_AT_ONCE);
+	memcpy(to->high + lane_at, d->high + at, TAPS_AT_ONCE);
+	memcpy(to->middle + lane_at, d->middle + at, TAPS_AT_ONCE);
+	memcpy(to->low + lane_at, d->low + at, TAPS_AT_ONCE);
+}
+
+static void prepare_lanes(const struct taps *t, const struct digits *d, enum reach reach, uint32_t vector,
+			  uint32_t group, struct lanes *to)
 {
 	struct pixels p = pixels_of(t, vector);
 	uint32_t last = t->made.n_avail * 3 - 64; /* the last byte from which 128 may be read */
@@ -122,12 +157,8 @@ static void prepare_lanes(const struct taps *t, enum reach reach, uint32_t vecto
 	to->first_byte = (p.first + group * TAPS_AT_ONCE) * 3;
 	if (reach == REACH_128 && to->first_byte > last)
 		to->first_byte = last;
-	for (uint32_t lane = 0; lane < LANES; lane++) {
-		uint32_t byte = vector * LANES + lane;
-
-		if (byte / 3 < t->made.n)
-			prepare_lane(t, byte / 3, byte % 3, group, to, lane);
-	}
+	for (uint32_t lane = 0, byte = vector * LANES; lane < LANES && byte < t->made.n * 3; lane++, byte++)
+		prepare_lane(t, d, byte / 3, byte % 3, group, to, lane);
 }
 
 static void resample_avx512_prepare(const struct taps *t, void *table)
@@ -135,15 +166,20 @@ static void resample_avx512_prepare(const struct taps *t, void *table)
 	struct table *head = table;
 	enum reach reach = reach_of(t);
 	struct lanes *to = (struct lanes *)(void *)(head + 1);
+	size_t n_lanes = (size_t)vectors_of(t) * resample_avx512_groups_of(t), n_digits = digits_bytes(t);
+	struct digits d = { .high = (int8_t *)(to + n_lanes), .pitch = resample_avx512_groups_of(t) * TAPS_AT_ONCE };
 
 	head->reach = reach;
 	if (reach == REACH_TOO_FAR) {
 		resample_avx2.prepare(t, head + 1);
 		return;
 	}
+	d.middle = d.high + n_digits;
+	d.low = d.middle + n_digits;
+	split_weights(t, &d);
 	for (uint32_t v = 0; v < vectors_of(t); v++)
 		for (uint32_t g = 0; g < resample_avx512_groups_of(t); g++)
-			prepare_lanes(t, reach, v, g, to++);
+			prepare_lanes(t, &d, reach, v, g, to++);
 }
 
 struct sums {

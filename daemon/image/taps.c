@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "image/weights.h"
+
 /* The source positions that an output position reads. */
 struct window {
 	uint32_t first, end;
@@ -230,25 +232,65 @@ void taps_exact(enum filter f, uint32_t in, uint32_t out, uint32_t x, uint32_t *
 	weigh_by(f, &s, center_of(&s, x), w.first, *count, weights);
 }
 
-static void taps_fill(struct taps *t, const struct taps_request *q, double *weight)
+/* Takes weights from[0], from[step] ... of the window at i, which find_windows has found. At the right edge the window moves
+ * left and starts with zero weights, so that width positions can be read. */
+static void put_window(struct taps *t, const struct taps_request *q, uint32_t i, const int32_t *from, uint32_t step)
+{
+	uint32_t n = t->count[i], first = t->first[i] - q->avail_from,
+		 shift = first + t->width > q->n_avail ? first + t->width - q->n_avail : 0;
+	int32_t *k = t->k + (size_t)i * t->width;
+
+	memset(k, 0, t->width * sizeof(*k));
+	for (uint32_t j = 0; j < n; j++)
+		k[shift + j] = from[(size_t)j * step];
+	t->first[i] = first - shift;
+	t->count[i] = shift + n;
+}
+
+static uint32_t position_of(const struct taps_request *q, uint32_t i)
+{
+	return q->from + (q->reverse ? q->n - 1 - i : i);
+}
+
+static void fill_one(struct taps *t, const struct taps_request *q, const struct stretch *s, uint32_t i, double *exact,
+		     int32_t *fixed)
+{
+	weigh_by(q->filter, s, center_of(s, position_of(q, i)), t->first[i], t->count[i], exact);
+	for (uint32_t j = 0; j < t->count[i]; j++)
+		fixed[j] = to_fixed(exact[j]);
+	put_window(t, q, i, fixed, 1);
+}
+
+/* Positions i and the n - 1 after it; the rest of the eight are the last one again. */
+static void fill_eight(struct taps *t, const struct taps_request *q, const struct stretch *s, uint32_t i, uint32_t n,
+		       double *exact, int32_t *fixed)
+{
+	struct weights_windows windows;
+
+	for (uint32_t w = 0; w < WEIGHTS_AT_ONCE; w++) {
+		uint32_t at = i + (w < n ? w : n - 1);
+
+		windows.center[w] = center_of(s, position_of(q, at));
+		windows.first[w] = (double)t->first[at];
+		windows.count[w] = (double)t->count[at];
+	}
+	weights_make(q->filter, s->filterscale, &windows, t->width, exact, fixed);
+	for (uint32_t w = 0; w < n; w++)
+		put_window(t, q, i + w, fixed + w, WEIGHTS_AT_ONCE);
+}
+
+static void taps_fill(struct taps *t, const struct taps_request *q)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
+	double *exact = (double *)(void *)t->exact.data;
+	int32_t *fixed = (int32_t *)(void *)(exact + (size_t)t->width * WEIGHTS_AT_ONCE);
+	uint32_t step = weights_can(q->filter) ? WEIGHTS_AT_ONCE : 1;
 
-	for (uint32_t i = 0; i < q->n; i++) {
-		uint32_t x = q->from + (q->reverse ? q->n - 1 - i : i), n = t->count[i],
-			 first = t->first[i] - q->avail_from, shift;
-		int32_t *k = t->k + (size_t)i * t->width;
-
-		weigh_by(q->filter, &s, center_of(&s, x), t->first[i], n, weight);
-		/* At the right edge the window moves left and starts with zero weights, so that width positions can be
-		 * read. */
-		shift = first + t->width > q->n_avail ? first + t->width - q->n_avail : 0;
-		memset(k, 0, t->width * sizeof(*k));
-		for (uint32_t j = 0; j < n; j++)
-			k[shift + j] = to_fixed(weight[j]);
-		t->first[i] = first - shift;
-		t->count[i] = shift + n;
-	}
+	for (uint32_t i = 0; i < q->n; i += step)
+		if (step == 1)
+			fill_one(t, q, &s, i, exact, fixed);
+		else
+			fill_eight(t, q, &s, i, q->n - i < step ? q->n - i : step, exact, fixed);
 }
 
 static bool same_request(const struct taps_request *a, const struct taps_request *b)
@@ -271,7 +313,9 @@ static int reserve_weights(struct taps *t, uint32_t n, uint32_t width)
 {
 	t->width = width;
 	t->k = (int32_t *)(void *)scratch_reserve(&t->weights, (size_t)n * width * sizeof(int32_t));
-	return t->k && scratch_reserve(&t->exact, width * sizeof(double)) ? 0 : -ENOMEM;
+	return t->k && scratch_reserve(&t->exact, (size_t)width * WEIGHTS_AT_ONCE * (sizeof(double) + sizeof(int32_t)))
+		       ? 0
+		       : -ENOMEM;
 }
 
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed)
@@ -291,7 +335,7 @@ int taps_make(struct taps *t, const struct taps_request *want, bool *changed)
 	if (nearest)
 		nearest_fill(t, want);
 	else
-		taps_fill(t, want, (double *)(void *)t->exact.data);
+		taps_fill(t, want);
 	t->made = *want;
 	return 0;
 }

@@ -29,7 +29,7 @@ struct taps {
 	uint32_t width;           /* weights per position */
 	uint32_t *first, *count;
 	int32_t *k;
-	struct scratch windows, weights, exact; /* first and count; k; one window's weights in double */
+	struct scratch windows, weights, exact; /* first and count; k; the weights of some windows */
 };
 
 /* Source positions first..last (half open) that output positions from .. from + n - 1 read. */

@@ -125,7 +125,7 @@ static void render(bool by_prefix, char **argv)
 	if (!w || !d)
 		die("render", "no memory");
 	for (unsigned k = 0; k < views_n(p); k++) {
-		rows[k] = malloc(pipeline_row_bytes(views_at(p, k)));
+		rows[k] = aligned_alloc(64, (pipeline_row_bytes(views_at(p, k)) + 63) / 64 * 64); /* as in a slot */
 		if (!rows[k])
 			die("render", "no memory");
 	}

@@ -14,41 +14,48 @@ static const struct sweep {
 	double steps[N_STEPS];
 	bool both;          /* the argument is a range: both ends are the step */
 	const char *beside; /* further arguments, JSON; NULL: none */
+	const char *end;    /* the argument that ends the range which `argument` begins: 1 more; NULL: none */
 } sweeps[] = {
-	{ "RandAugment", "magnitude", { 0, 6, 12, 18, 24, 30 }, false, NULL },
-	{ "AugMix", "severity", { 1, 3, 5, 7, 9, 10 }, false, NULL },
-	{ "ColorJitter", "brightness", { 0.5, 0.75, 1, 1.25, 1.5, 2 }, true, NULL },
-	{ "Brightness", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL },
-	{ "Color", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL },
-	{ "Contrast", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL },
-	{ "Sharpness", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL },
-	{ "RandomAdjustSharpness", "sharpness_factor", { 0, 0.5, 1, 2, 4, 8 }, false, "{\"p\": 1}" },
-	{ "Posterize", "bits", { 8, 5, 4, 3, 2, 1 }, false, NULL },
-	{ "RandomPosterize", "bits", { 8, 5, 4, 3, 2, 1 }, false, "{\"p\": 1}" },
-	{ "Solarize", "threshold", { 256, 205, 154, 102, 51, 0 }, false, NULL },
-	{ "RandomSolarize", "threshold", { 256, 205, 154, 102, 51, 0 }, false, "{\"p\": 1}" },
-	{ "SolarizeAdd", "add", { 0, 25, 50, 75, 100, 128 }, false, NULL },
-	{ "GaussianBlur", "sigma", { 0.1, 0.5, 1, 2, 4, 8 }, true, "{\"kernel_size\": 23}" },
-	{ "PillowGaussianBlur", "radius", { 0.1, 0.5, 1, 2, 4, 8 }, true, "{\"p\": 1}" },
-	{ "GaussianNoise", "sigma", { 0, 0.02, 0.05, 0.1, 0.2, 0.4 }, false, NULL },
-	{ "RandomRotation", "degrees", { -30, -10, 10, 30, 90, 135 }, true, NULL },
-	{ "RandomAffine", "degrees", { -30, -10, 10, 30, 90, 135 }, true, NULL },
-	{ "RandomPerspective", "distortion_scale", { 0.1, 0.2, 0.4, 0.6, 0.8, 1 }, false, "{\"p\": 1}" },
-	{ "ElasticTransform", "alpha", { 10, 25, 50, 100, 200, 400 }, false, NULL },
-	{ "RandomErasing", "scale", { 0.02, 0.05, 0.1, 0.2, 0.33, 0.5 }, true, "{\"p\": 1}" },
-	{ "RandomZoomOut", "side_range", { 1, 1.25, 1.5, 2, 3, 4 }, true, "{\"p\": 1}" },
-	{ "RandomShortestSize", "min_size", { 40, 80, 120, 160, 240, 320 }, false, NULL },
-	{ "ScaleJitter", "scale_range", { 0.25, 0.5, 0.75, 1, 1.5, 2 }, true, "{\"target_size\": [160, 160]}" },
-	{ "ResizeKeepRatio", "size", { 40, 80, 120, 160, 240, 320 }, false, NULL },
+	{ "RandAugment", "magnitude", { 0, 6, 12, 18, 24, 30 }, false, NULL, NULL },
+	{ "AugMix", "severity", { 1, 3, 5, 7, 9, 10 }, false, NULL, NULL },
+	{ "ColorJitter", "brightness", { 0.5, 0.75, 1, 1.25, 1.5, 2 }, true, NULL, NULL },
+	{ "Brightness", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL, NULL },
+	{ "Color", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL, NULL },
+	{ "Contrast", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL, NULL },
+	{ "Sharpness", "factor", { 0, 0.25, 0.5, 1, 1.5, 1.9 }, false, NULL, NULL },
+	{ "RandomAdjustSharpness", "sharpness_factor", { 0, 0.5, 1, 2, 4, 8 }, false, "{\"p\": 1}", NULL },
+	{ "Posterize", "bits", { 8, 5, 4, 3, 2, 1 }, false, NULL, NULL },
+	{ "RandomPosterize", "bits", { 8, 5, 4, 3, 2, 1 }, false, "{\"p\": 1}", NULL },
+	{ "Solarize", "threshold", { 256, 205, 154, 102, 51, 0 }, false, NULL, NULL },
+	{ "RandomSolarize", "threshold", { 256, 205, 154, 102, 51, 0 }, false, "{\"p\": 1}", NULL },
+	{ "SolarizeAdd", "add", { 0, 25, 50, 75, 100, 128 }, false, NULL, NULL },
+	{ "GaussianBlur", "sigma", { 0.1, 0.5, 1, 2, 4, 8 }, true, "{\"kernel_size\": 23}", NULL },
+	{ "PillowGaussianBlur", "radius", { 0.1, 0.5, 1, 2, 4, 8 }, true, "{\"p\": 1}", NULL },
+	{ "GaussianNoise", "sigma", { 0, 0.02, 0.05, 0.1, 0.2, 0.4 }, false, NULL, NULL },
+	{ "RandomRotation", "degrees", { -30, -10, 10, 30, 90, 135 }, true, NULL, NULL },
+	{ "RandomAffine", "degrees", { -30, -10, 10, 30, 90, 135 }, true, NULL, NULL },
+	{ "RandomPerspective", "distortion_scale", { 0.1, 0.2, 0.4, 0.6, 0.8, 1 }, false, "{\"p\": 1}", NULL },
+	{ "ElasticTransform", "alpha", { 10, 25, 50, 100, 200, 400 }, false, NULL, NULL },
+	{ "RandomErasing", "scale", { 0.02, 0.05, 0.1, 0.2, 0.33, 0.5 }, true, "{\"p\": 1}", NULL },
+	{ "RandomZoomOut", "side_range", { 1, 1.25, 1.5, 2, 3, 4 }, true, "{\"p\": 1}", NULL },
+	{ "Resize", "size", { 40, 80, 120, 160, 240, 320 }, false, NULL, NULL },
+	{ "RandomResize", "min_size", { 40, 80, 120, 160, 240, 320 }, false, NULL, "max_size" },
+	{ "CenterCrop", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL, NULL },
+	{ "RandomCrop", "size", { 20, 40, 80, 120, 140, 160 }, false, NULL, NULL },
+	{ "RandomResizedCrop", "scale", { 0.05, 0.1, 0.2, 0.4, 0.7, 1 }, true, "{\"size\": 160}", NULL },
+	{ "RandomShortestSize", "min_size", { 40, 80, 120, 160, 240, 320 }, false, NULL, NULL },
+	{ "ScaleJitter", "scale_range", { 0.25, 0.5, 0.75, 1, 1.5, 2 }, true, "{\"target_size\": [160, 160]}", NULL },
+	{ "ResizeKeepRatio", "size", { 40, 80, 120, 160, 240, 320 }, false, NULL, NULL },
 	{ "RandomResizeKeepRatio",
 	  "random_scale_range",
 	  { 0.5, 0.75, 1, 1.25, 1.5, 2 },
 	  true,
-	  "{\"size\": 160, \"random_scale_prob\": 1}" },
-	{ "CenterCropOrPad", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL },
-	{ "RandomCropOrPad", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL },
-	{ "RandomPad", "input_size", { 160, 180, 200, 240, 280, 320 }, false, NULL },
-	{ "TrimBorder", "border_size", { 2, 5, 10, 20, 40, 60 }, false, NULL },
+	  "{\"size\": 160, \"random_scale_prob\": 1}",
+	  NULL },
+	{ "CenterCropOrPad", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL, NULL },
+	{ "RandomCropOrPad", "size", { 40, 80, 120, 160, 200, 240 }, false, NULL, NULL },
+	{ "RandomPad", "input_size", { 160, 180, 200, 240, 280, 320 }, false, NULL, NULL },
+	{ "TrimBorder", "border_size", { 2, 5, 10, 20, 40, 60 }, false, NULL, NULL },
 };
 
 static const struct sweep *sweep_of(const char *op)
@@ -71,6 +78,8 @@ static json_t *step_json(const struct sweep *w, double step)
 
 	json_object_set_new(given, w->argument,
 			    w->both ? json_pack("[oo]", number_json(step), number_json(step)) : number_json(step));
+	if (w->end)
+		json_object_set_new(given, w->end, number_json(step + 1));
 	return json_pack("[so]", w->op, given);
 }
 

@@ -44,6 +44,12 @@ SWEEPS = {
         (40, 80, 120, 160, 200, 240),
         lambda i, n: in_middle(import_torchvision().transforms.CenterCrop(n)(i)),
     ),
+    "CenterCrop": (
+        (40, 80, 120, 160, 200, 240),
+        lambda i, n: in_middle(import_torchvision().transforms.CenterCrop(n)(i)),
+    ),
+    "Resize": ((40, 80, 120, 160, 240, 320), resized),
+    "RandomResize": ((40, 80, 120, 160, 240, 320), resized),
     "ResizeKeepRatio": ((40, 80, 120, 160, 240, 320), resized),
     "RandomShortestSize": ((40, 80, 120, 160, 240, 320), resized),
     "ScaleJitter": ((0.25, 0.5, 0.75, 1, 1.5, 2), lambda i, r: resized(i, PX * r)),
@@ -84,7 +90,10 @@ def test_policies_grow_and_ops_without_magnitude_are_drawn(batchctl, samples, tm
         "RandomRotation",
         "RandomZoomOut",
         '["RandomResizedCrop", 64]',
-        "Resize",
+        "RandomCrop",
+        "RandomResizedCrop",
+        "rand-m9-mstd0.5-inc1",
+        "Pad",
         "RandomPad",
         "RandomCropOrPad",
         "RandomResizeKeepRatio",
@@ -94,12 +103,12 @@ def test_policies_grow_and_ops_without_magnitude_are_drawn(batchctl, samples, tm
 )
 def test_ops_on_numbers_of_other_sizes_and_in_json(batchctl, samples, tmp_path, op):
     """Each is shown, or refused as in a pipeline, by name."""
-    if op == "Resize":
+    if op == "Pad":
         r = batchctl("preview", samples, "--out", tmp_path / "x.png", "--op", op)
-        assert r.returncode == 2 and "--op 'Resize': argument 'size' is missing" in r.stderr
+        assert r.returncode == 2 and "--op 'Pad': argument 'padding' is missing" in r.stderr
         return
     rows = sheet(batchctl, samples, tmp_path, op)
-    assert all(row[0].tobytes() != row[-1].tobytes() for row in rows)
+    assert all(len({c.tobytes() for c in row}) > 1 for row in rows)
 
 
 @pytest.mark.parametrize(

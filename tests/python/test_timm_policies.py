@@ -267,10 +267,10 @@ def test_weights_are_dirichlet(build, alpha):
     """m by Beta and each weight by Dirichlet's margin, against numpy's; they sum to 1."""
     op = policy("augmix-m3-w3-d1")
     op[1]["alpha"] = alpha
-    rows = np.stack([row[:4] for row in drawn(build, op, 20_000)])
+    rows = np.stack([row[:4] for row in drawn(build, op, 100_000)])
     generator = np.random.default_rng(9)
-    same_distribution(rows[:, 0], generator.beta(alpha, alpha, 20_000))
-    theirs = generator.dirichlet([alpha] * 3, 20_000)
+    same_distribution(rows[:, 0], generator.beta(alpha, alpha, 100_000))
+    theirs = generator.dirichlet([alpha] * 3, 100_000)
     assert np.allclose(rows[:, 1:].sum(axis=1), 1, atol=1e-6)
     for i in range(3):
         same_distribution(rows[:, 1 + i], theirs[:, i])

@@ -1,6 +1,6 @@
-/* See list-table.h. The first row decides what a column holds: whole numbers, numbers, several numbers in one cell or in
- * several columns, or text; a later row that differs is an error with its line. Labels are an exception: they are classes
- * as soon as one is no whole number, so they are kept by name until the end. */
+/* See list-table.h. The first row decides what a column holds, where the caller does not: whole numbers, numbers, several
+ * numbers in one cell or in several columns, or text; a later row that differs is an error with its line. Labels in one
+ * column have a file of their own, as all of them together tell whether they are whole numbers. */
 #include "data/list-table.h"
 
 #include <errno.h>
@@ -9,11 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <xxhash.h>
 
 #include "data/name.h"
-
-enum { MAX_LABEL_BYTES = 255 }; /* as of folders: a client takes no longer name of a class */
 
 char list_table_separator(const char *path)
 {
@@ -117,6 +114,22 @@ static unsigned find_any(const struct list_table *t, const char *names)
 	return t->n_cells;
 }
 
+/* Takes ":KIND" off the end of a list of columns, unless a column has this very name. Returns the bytes before it. */
+static size_t take_kind(const struct list_table *t, const char *names, size_t n, enum list_kind *kind)
+{
+	const char *last = names, *colon = NULL;
+
+	for (const char *at = names; at < names + n; at++) {
+		last = *at == ';' ? at + 1 : last;
+		colon = *at == ':' ? at : colon;
+	}
+	if (!colon || colon < last || find_cell(t, last, (size_t)(names + n - last)) < t->n_cells ||
+	    !list_kind_find(colon + 1, (size_t)(names + n - colon - 1), kind)) {
+		return n;
+	}
+	return (size_t)(colon - names);
+}
+
 static int list_table_take_columns(struct list_table *t, struct list_field *f, const char *names, size_t n)
 {
 	const char *end = names + n;
@@ -164,14 +177,25 @@ static int take_field(struct list_table *t, const char *item, size_t n)
 	if (!strcmp(f.name, "label") && has_label(t)) {
 		return refuse(t, "field 'label' is there twice");
 	}
-	r = list_table_take_columns(t, &f, equals + 1, n - n_name - 1);
+	r = list_table_take_columns(t, &f, equals + 1, take_kind(t, equals + 1, n - n_name - 1, &f.kind));
 	if (r < 0) {
 		return r;
+	}
+	if ((f.kind == LIST_CLASS && strcmp(f.name, "label") != 0) ||
+	    (f.n > 1 && f.kind != LIST_ANY && f.kind != LIST_FLOAT)) {
+		return refuse(t, "field '%.60s': %s", f.name,
+			      f.n > 1 ? "several columns are float" : "only the label is a class");
 	}
 	if (!strcmp(f.name, "image") && f.n == 1) {
 		t->path_cell = t->field_cells[f.first];
 	} else if (!strcmp(f.name, "label") && f.n == 1) {
+		if (f.kind == LIST_TEXT) {
+			return refuse(
+				t,
+				"field 'label': a text is no label; name the field text, or take its kind for class");
+		}
 		t->label_cell = t->field_cells[f.first];
+		t->labels.wanted = f.kind;
 	} else {
 		t->list[t->n_fields++] = f;
 	}
@@ -183,7 +207,6 @@ static int list_table_take_header(struct list_table *t)
 	int r = 0;
 
 	t->has_header = true;
-	t->all_numbers = true;
 	if (!strncmp(t->cells[0], "\xef\xbb\xbf", 3)) {
 		t->cells[0] += 3; /* the mark of UTF-8 that spreadsheets write */
 	}
@@ -205,49 +228,23 @@ static int list_table_take_header(struct list_table *t)
 
 /* ---- values ---- */
 
-static bool parse_whole(const char *text, int64_t *value)
-{
-	char *end;
-
-	errno = 0;
-	*value = strtoll(text, &end, 10);
-	return !errno && end != text && !*end && *text != ' ' && *text != '+';
-}
-
-/* Numbers with blanks between them, as many as there are; SIZE_MAX: something else. `out` may be NULL. */
-static size_t parse_floats(const char *text, float *out, size_t most)
-{
-	size_t n = 0;
-
-	for (text += strspn(text, " ["); *text && *text != ']'; n++) {
-		char *end;
-		float value = strtof(text, &end);
-
-		if (end == text || n == most) {
-			return SIZE_MAX;
-		}
-		if (out) {
-			out[n] = value;
-		}
-		text = end + strspn(end, " ");
-	}
-	return n;
-}
-
 /* The first row decides. */
 static int choose_kind(struct list_table *t, struct list_field *f)
 {
 	const char *cell = t->cells[t->field_cells[f->first]];
-	size_t n = parse_floats(cell, NULL, COLUMN_MAX_WIDTH);
+	size_t n = list_floats(cell, NULL, COLUMN_MAX_WIDTH);
 	int64_t whole;
 	int r;
 
 	f->column = (int)t->columns.n;
 	if (f->n > 1) {
 		r = columns_add(&t->columns, f->name, COLUMN_FLOAT32, f->n);
-	} else if (parse_whole(cell, &whole)) {
+	} else if (f->kind == LIST_INT || (f->kind == LIST_ANY && list_whole(cell, &whole))) {
 		r = columns_add(&t->columns, f->name, COLUMN_INT64, 1);
-	} else if (n != SIZE_MAX && n > 0) {
+	} else if (f->kind == LIST_FLOAT || (f->kind == LIST_ANY && n != SIZE_MAX && n > 0)) {
+		if (n == SIZE_MAX || !n) {
+			return refuse(t, "%.60s: '%.60s' is no number", f->name, cell);
+		}
 		r = columns_add(&t->columns, f->name, COLUMN_FLOAT32, (uint32_t)n);
 	} else {
 		r = columns_add(&t->columns, f->name, COLUMN_TEXT, 1);
@@ -266,7 +263,7 @@ static int put_floats(struct list_table *t, const struct list_field *f, const st
 	}
 	for (unsigned i = 0; !r && i < f->n; i++) {
 		const char *cell = t->cells[t->field_cells[f->first + i]];
-		size_t got = parse_floats(cell, values + n, c->width - n);
+		size_t got = list_floats(cell, values + n, c->width - n);
 
 		if (got == SIZE_MAX || (f->n > 1 && got != 1)) {
 			r = refuse(t, "%.60s: '%.60s' is not as many numbers as in the first row", f->name, cell);
@@ -294,9 +291,12 @@ static int put_value(struct list_table *t, struct list_field *f)
 	c = &t->columns.list[f->column];
 	switch (c->kind) {
 	case COLUMN_INT64:
-		return parse_whole(cell, &whole)
+		return list_whole(cell, &whole)
 			       ? columns_put_int(&t->columns, (unsigned)f->column, whole)
-			       : refuse(t, "%.60s: '%.60s' is no whole number, as the first row has", f->name, cell);
+			       : refuse(t, "%.60s: '%.60s' is no whole number%s", f->name, cell,
+					f->kind == LIST_INT
+						? ""
+						: ", as the first row has (COLUMN:float takes all as float32)");
 	case COLUMN_FLOAT32:
 		return put_floats(t, f, c);
 	default:
@@ -306,121 +306,9 @@ static int put_value(struct list_table *t, struct list_field *f)
 	}
 }
 
-/* ---- labels ---- */
-
-static size_t list_table_place_of(const struct list_table *t, const char *name)
-{
-	size_t at = XXH3_64bits(name, strlen(name)) & (t->n_table - 1);
-
-	while (t->table[at] && strcmp(t->names.bytes + t->name_at[t->table[at] - 1], name) != 0) {
-		at = (at + 1) & (t->n_table - 1);
-	}
-	return at;
-}
-
-static int list_table_grow_table(struct list_table *t)
-{
-	size_t n = t->n_table ? t->n_table * 2 : 256;
-	int r = meter_take(t->columns.meter, n * sizeof(*t->table));
-	uint32_t *larger = r ? NULL : calloc(n, sizeof(*larger));
-
-	if (!larger) {
-		return r ? r : -ENOMEM;
-	}
-	meter_give(t->columns.meter, t->n_table * sizeof(*t->table));
-	free(t->table);
-	t->table = larger;
-	t->n_table = n;
-	for (size_t i = 0; i < t->n_names; i++) {
-		larger[list_table_place_of(t, t->names.bytes + t->name_at[i])] = (uint32_t)i + 1;
-	}
-	return 0;
-}
-
-static int name_label(struct list_table *t, const char *name, int64_t *label)
-{
-	int64_t whole;
-	size_t at;
-	int r = t->n_names * 2 >= t->n_table ? list_table_grow_table(t) : 0;
-
-	if (r < 0) {
-		return r;
-	}
-	if (!*name) {
-		return refuse(t, "no label");
-	}
-	if (strlen(name) > MAX_LABEL_BYTES) {
-		return refuse(t, "a label of more than %d bytes", MAX_LABEL_BYTES);
-	}
-	at = list_table_place_of(t, name);
-	if (!t->table[at]) {
-		t->names.meter = t->columns.meter;
-		r = t->n_names < UINT32_MAX - 1 ? block_grow(t->columns.meter, &t->name_at, &t->names_capacity,
-							     t->n_names + 1, sizeof(*t->name_at))
-						: -EFBIG;
-		r = r ? r : text_add(&t->names, name, strlen(name), &t->name_at[t->n_names]);
-		if (r < 0) {
-			return r;
-		}
-		t->all_numbers = t->all_numbers && parse_whole(name, &whole);
-		t->table[at] = (uint32_t)++t->n_names;
-	}
-	*label = (int64_t)t->table[at] - 1;
-	return 0;
-}
-
-static _Thread_local const struct list_table *sorting;
-
-static int list_table_by_name(const void *a, const void *b)
-{
-	const struct list_table *t = sorting;
-
-	return name_compare(t->names.bytes + t->name_at[*(const uint32_t *)a],
-			    t->names.bytes + t->name_at[*(const uint32_t *)b]);
-}
-
-/* t->table becomes the class of each name. */
-static int sort_classes(struct list_table *t, int64_t *class_of)
-{
-	uint32_t *order = calloc(t->n_names, sizeof(*order));
-	int r = order ? 0 : -ENOMEM;
-
-	for (uint32_t i = 0; !r && i < t->n_names; i++) {
-		order[i] = i;
-	}
-	sorting = t;
-	if (!r) {
-		qsort(order, t->n_names, sizeof(*order), list_table_by_name);
-	}
-	for (uint32_t i = 0; !r && i < t->n_names; i++) {
-		class_of[order[i]] = i;
-		r = manifest_add_class(t->builder, t->names.bytes + t->name_at[order[i]]);
-	}
-	free(order);
-	return r;
-}
-
 int list_table_end(struct list_table *t)
 {
-	struct manifest_builder *b = t->builder;
-	int64_t *value_of = t->n_names ? calloc(t->n_names, sizeof(*value_of)) : NULL;
-	int r = 0;
-
-	if (!t->n_names) {
-		return 0;
-	}
-	if (!value_of) {
-		return -ENOMEM;
-	}
-	for (size_t i = 0; t->all_numbers && i < t->n_names; i++) {
-		(void)parse_whole(t->names.bytes + t->name_at[i], &value_of[i]);
-	}
-	r = t->all_numbers ? 0 : sort_classes(t, value_of);
-	for (size_t i = 0; !r && i < b->n_files; i++) {
-		b->labels[i] = value_of[b->labels[i]];
-	}
-	free(value_of);
-	return r;
+	return list_labels_end(&t->labels, t->builder, &t->columns);
 }
 
 int list_table_take(struct list_table *t, const char *line, size_t n, const char **path, int64_t *label)
@@ -428,7 +316,7 @@ int list_table_take(struct list_table *t, const char *line, size_t n, const char
 	unsigned n_cells;
 	int r;
 
-	t->line.meter = t->columns.meter;
+	t->line.meter = t->labels.meter = t->columns.meter;
 	r = n ? list_table_split(t, line, n, &n_cells) : 1;
 	if (r) {
 		return r;
@@ -443,7 +331,9 @@ int list_table_take(struct list_table *t, const char *line, size_t n, const char
 	}
 	*path = t->cells[t->path_cell];
 	*label = (int64_t)t->builder->n_files; /* a sample without label is labelled by its index */
-	r = t->label_cell < t->n_cells ? name_label(t, t->cells[t->label_cell], label) : 0;
+	r = t->label_cell < t->n_cells
+		    ? list_labels_take(&t->labels, t->cells[t->label_cell], label, t->why, sizeof(t->why))
+		    : 0;
 	for (unsigned k = 0; !r && k < t->n_fields; k++) {
 		r = put_value(t, &t->list[k]);
 	}
@@ -452,11 +342,8 @@ int list_table_take(struct list_table *t, const char *line, size_t n, const char
 
 void list_table_finish(struct list_table *t)
 {
-	meter_give(t->columns.meter, t->line.capacity + t->names.capacity + t->names_capacity * sizeof(*t->name_at) +
-					     t->n_table * sizeof(*t->table));
+	meter_give(t->columns.meter, t->line.capacity);
 	free(t->line.bytes);
-	free(t->names.bytes);
-	free(t->name_at);
-	free(t->table);
+	list_labels_finish(&t->labels);
 	columns_builder_finish(&t->columns);
 }

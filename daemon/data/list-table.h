@@ -6,13 +6,13 @@
 #include <stdbool.h>
 
 #include "data/columns.h"
-#include "data/manifest.h"
+#include "data/list-labels.h"
 
 enum { LIST_TABLE_MAX_CELLS = 4096, LIST_TABLE_MAX_FIELDS = COLUMNS_MAX };
 
 struct list_table {
 	char separator;                   /* ',' or '\t' */
-	const char *fields;               /* "NAME=COLUMN[;COLUMN]...,..."; NULL: a path and a label */
+	const char *fields;               /* "NAME=COLUMN[;COLUMN]...[:KIND],..."; NULL: a path and a label */
 	struct manifest_builder *builder; /* gets the classes */
 	struct columns_builder columns;   /* its meter is the caller's */
 	/* private */
@@ -24,16 +24,11 @@ struct list_table {
 	struct list_field {
 		char name[COLUMN_NAME_BYTES];
 		unsigned first, n; /* in field_cells */
-		int column;        /* -1: not known before the first row */
+		enum list_kind kind;
+		int column; /* -1: not known before the first row */
 	} list[LIST_TABLE_MAX_FIELDS];
 	unsigned field_cells[LIST_TABLE_MAX_CELLS], n_field_cells;
-	/* Labels: as class names until the end, when it is known whether all are numbers. */
-	struct text names;
-	uint64_t *name_at; /* of each class, in the order of their appearance */
-	size_t n_names, names_capacity;
-	uint32_t *table; /* open addressing over names; name + 1 */
-	size_t n_table;
-	bool all_numbers;
+	struct list_labels labels;
 	char why[240];
 };
 

@@ -1,6 +1,7 @@
 """Lists with columns: what csv and numpy read of the same file, and how mistakes are named."""
 
 import csv
+import json
 import os
 import pathlib
 import random
@@ -81,6 +82,75 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
     assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", 0), ("a.jpg", 1)])
 
 
+DTYPES = {"float32": "2", "int64": "4"}  # as tests/tools/values prints them
+LABELS = {
+    "floats": (["0.5", "-2.25", "1e-3"], "", "float32", lambda c: numpy.float32(c)),
+    "floats and whole numbers": (["1", "2.5", "-3"], "", "float32", lambda c: numpy.float32(c)),
+    "whole numbers taken for floats": (["1", "2", "-3"], ":float", "float32", lambda c: numpy.float32(c)),
+    "multi-hot": (["0 1 1", "1 0 0", "0 0 0"], "", "float32", lambda c: numpy.array(c.split(), "float32")),
+    "lists": (["[0, 1.5]", "[1, 0]", "[2, -1]"], "", "float32", lambda c: numpy.array(json.loads(c), "float32")),
+    "whole": (["7", "-9", "12"], "", "int64", lambda c: numpy.int64(c)),
+    "whole numbers taken for classes": (["7", "10", "-9"], ":class", "int64", None),
+    "floats taken for classes": (["0.5", "0.25", "1"], ":class", "int64", None),
+    "names with numbers": (["7", "cat", "1.5"], ":class", "int64", None),
+    "dates": (["2024-01-05", "2023-01-05", "2024-1-5"], "", "int64", None),
+    "not a number": (["nan", "inf", "0x10"], "", "int64", None),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_are_what_their_cells_are(tmp_path, name):
+    """Proves each kind of label of one column, found and named: floats, vectors and whole numbers are what numpy and json
+    read of the cell, all others are classes in sorted order."""
+    cells, kind, dtype, read = LABELS[name]
+    cells = cells * 9
+    with open(tmp_path / "l.csv", "w", newline="") as f:
+        writer = csv.writer(f)
+        writer.writerow(["path", "y", "other"])
+        writer.writerows([[f"{i}.jpg", cell, i] for i, cell in enumerate(cells)])
+    classes = sorted(set(cells))
+    fields, got = values(f"files:{tmp_path}/l.csv#image=path,label=y{kind},other=other")
+    assert fields["label"][1] == DTYPES[dtype]
+    for row, cell in zip(got, cells):
+        expected = read(cell) if read else numpy.int64(classes.index(cell))
+        assert row["label"] == expected.tobytes(), cell
+    assert [int.from_bytes(row["other"], "little") for row in got] == list(range(len(cells)))
+    assert listed(f"files:{tmp_path}/l.csv#label=y{kind}")[0] == ([] if read else classes)
+
+
+def test_a_kind_behind_a_column(tmp_path):
+    """Proves that fields are of the kind that is asked for, whatever the first row is, and that a column whose own name ends
+    like a kind is found."""
+    (tmp_path / "l.csv").write_text("path,x,y:float\na.jpg,1,3\nb.jpg,0.5,4\n")
+    fields, got = values(f"files:{tmp_path}/l.csv#f=x:float,t=x:text,n=y:float,m=y:float:float")
+    dtypes = {name: fields[name][1] for name in "fnm"}
+    assert dtypes == {"f": DTYPES["float32"], "n": DTYPES["int64"], "m": DTYPES["float32"]}
+    assert fields["t"][0] == "text" and [row["t"] for row in got] == [b"1", b"0.5"]
+    assert [numpy.frombuffer(row["f"], "float32")[0] for row in got] == [1, 0.5]
+
+
+def test_float_labels_arrive_in_batches(daemon, samples, tmp_path):
+    """Proves that a float label of one column is the float32 label of a batch, as numpy reads the same table, by default as
+    well, and that a kind gives the table's classes."""
+    import batchd
+
+    torch = pytest.importorskip("torch")
+    samples = shutil.copytree(samples, tmp_path / "data")
+    files = sorted(p for p in samples.rglob("*.jpg"))[:20]
+    with open(samples / "y.csv", "w", newline="") as f:
+        writer = csv.writer(f)
+        writer.writerow(["path", "label"])
+        writer.writerows([[p.relative_to(samples), i / 8] for i, p in enumerate(files)])
+    read = numpy.genfromtxt(samples / "y.csv", delimiter=",", skip_header=1, usecols=1).astype("float32")
+    loader = batchd.DataLoader(f"files:{samples}/y.csv", 8, shuffle=True, transform="val224")
+    for images, labels in loader:
+        assert labels.dtype == torch.float32
+        assert torch.equal(labels, torch.tensor(read[loader.last_batch.indices]))
+    loader = batchd.DataLoader(f"files:{samples}/y.csv#image=path,label=label:class", 20, transform="val224")
+    ((images, labels),) = loader
+    assert loader.classes == sorted(str(i / 8) for i in range(20)) and labels.dtype == torch.int64
+
+
 @pytest.mark.parametrize(
     "text, fields, words",
     [
@@ -99,6 +169,16 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
         ("path,x,y\na.jpg,1,2\n", "#label=x;y,label=x", ":1: field 'label' is there twice"),
         ("path,x,y\na.jpg,1,2\n", "#label=x,label=x;y", ":1: field 'label' is there twice"),
         ("path,x,y\na.jpg,1,2\nb.jpg,1,dog\n", "#label=x;y", ":3: label: 'dog' is not as many numbers"),
+        ("path,y\na.jpg,1\nb.jpg,cat\n", "#label=y", ":3: label: 'cat' is no number, and the rows above have numbers"),
+        ("path,y\na.jpg,0.5\nb.jpg,1 2\n", "#label=y", ":3: label: '1 2' has 2 numbers, and the rows above have 1"),
+        ("path,y\na.jpg,cat\nb.jpg,0.5\n", "#label=y", ":3: label: '0.5' is a number, and the rows above have names"),
+        ("path,y\na.jpg,1\nb.jpg,0.5\n", "#label=y:int", ":3: label: '0.5' is no whole number"),
+        ("path,y\na.jpg,1\nb.jpg,cat\n", "#label=y:float", ":3: label: 'cat' is no number"),
+        ("path,y\na.jpg,1\n", "#label=y:text", ":1: field 'label': a text is no label"),
+        ("path,y\na.jpg,1\n", "#x=y:class", ":1: field 'x': only the label is a class"),
+        ("path,x,y\na.jpg,1,2\n", "#x=x;y:int", ":1: field 'x': several columns are float"),
+        ("path,y\na.jpg,cat\n", "#x=y:float", ":2: x: 'cat' is no number"),
+        ("path,y\na.jpg,cat\n", "#x=y:double", ":1: no column y:double"),
         ("path,x,y\na.jpg,cat,2\n", "#label=x;y", ":2: label: 'cat' is not as many numbers"),
     ],
 )

@@ -1,0 +1,30 @@
+/* The labels of a list, in one column: classes, whole numbers, or float32 numbers, one or several. Only the last line tells
+ * which, so they are kept by name until then. */
+#ifndef BATCHD_LIST_LABELS_H
+#define BATCHD_LIST_LABELS_H
+
+#include "data/columns.h"
+#include "data/list-number.h"
+#include "data/manifest.h"
+
+/* Starts zeroed, except for meter and wanted. */
+struct list_labels {
+	struct meter *meter;   /* borrowed; NULL: nothing is counted */
+	enum list_kind wanted; /* LIST_ANY: what the cells say */
+	struct text names;     /* of classes, and numbers as they are written */
+	uint64_t *name_at;     /* of each, in the order of their appearance */
+	size_t n_names, names_capacity;
+	uint32_t *table; /* open addressing over names; name + 1 */
+	size_t n_table;
+	size_t width; /* numbers in a cell; 0: they are names */
+	bool all_whole;
+};
+
+/* *label: the number of the name. -EINVAL with `why`, -ENOMEM, -EFBIG or the meter's error. */
+int list_labels_take(struct list_labels *l, const char *name, int64_t *label, char *why, size_t size);
+/* Behind the last line: turns the builder's labels, which are numbers of names, into whole numbers, or into classes in the
+ * order of their names. Other numbers become the column "label", and the builder's labels the samples' indices. */
+int list_labels_end(struct list_labels *l, struct manifest_builder *b, struct columns_builder *columns);
+void list_labels_finish(struct list_labels *l);
+
+#endif

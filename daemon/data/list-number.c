@@ -1,0 +1,50 @@
+/* See list-number.h. */
+#include "data/list-number.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool list_kind_find(const char *name, size_t n, enum list_kind *kind)
+{
+	static const char *const names[] = {
+		[LIST_CLASS] = "class", [LIST_INT] = "int", [LIST_FLOAT] = "float", [LIST_TEXT] = "text"
+	};
+
+	for (size_t i = LIST_CLASS; i < sizeof(names) / sizeof(*names); i++) {
+		if (strlen(names[i]) == n && !memcmp(names[i], name, n)) {
+			*kind = (enum list_kind)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+bool list_whole(const char *text, int64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoll(text, &end, 10);
+	return !errno && end != text && !*end && *text != ' ' && *text != '+';
+}
+
+size_t list_floats(const char *text, float *out, size_t most)
+{
+	const char *blanks = text[strspn(text, " ")] == '[' ? " ," : " ";
+	size_t n = 0;
+
+	for (text += strspn(text, " ["); *text && *text != ']'; n++) {
+		char *end;
+		float value = strtof(text, &end);
+
+		if (end == text || n == most || (*end && *end != ']' && !strchr(blanks, *end))) {
+			return SIZE_MAX;
+		}
+		if (out) {
+			out[n] = value;
+		}
+		text = end + strspn(end, blanks);
+	}
+	return *text && text[1 + strspn(text + 1, " ")] ? SIZE_MAX : n;
+}

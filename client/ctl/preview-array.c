@@ -14,12 +14,12 @@ int preview_array_open(struct preview_array *a, const struct dataset *ds, char *
 	if (r < 0)
 		return r;
 	a->row = malloc(pixels_bytes(&a->pixels));
-	a->rgb = malloc((size_t)a->pixels.form.width * a->pixels.form.height * 3);
+	a->image = malloc((size_t)a->pixels.form.width * a->pixels.form.height * pixel_bytes(PIXEL_FLOAT32));
 	snprintf(why, size, "out of memory for a picture of %ux%u", a->pixels.form.width, a->pixels.form.height);
-	return a->row && a->rgb ? 0 : -ENOMEM;
+	return a->row && a->image ? 0 : -ENOMEM;
 }
 
-int preview_array_image(struct preview_array *a, struct dataset *ds, uint64_t index, struct image *out,
+int preview_array_image(struct preview_array *a, struct dataset *ds, uint64_t index, enum pixel to, struct image *out,
 			struct dataset_error *err)
 {
 	void *rows[DATASET_MAX_FIELDS] = { a->row };
@@ -27,18 +27,14 @@ int preview_array_image(struct preview_array *a, struct dataset *ds, uint64_t in
 
 	if (r < 0)
 		return r;
-	pixels_to_rgb(&a->pixels, a->row, a->rgb);
-	*out = (struct image){ .rgb = a->rgb,
-			       .stride_bytes = (size_t)a->pixels.form.width * 3,
-			       .width = a->pixels.form.width,
-			       .height = a->pixels.form.height };
+	*out = pixels_image(&a->pixels, a->row, to, a->image);
 	return 0;
 }
 
 void preview_array_finish(struct preview_array *a)
 {
 	free(a->row);
-	free(a->rgb);
+	free(a->image);
 }
 
 json_t *preview_array_numbers(struct dataset *ds, const uint64_t *order, uint64_t n)

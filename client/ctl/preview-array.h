@@ -11,13 +11,13 @@
 /* Starts zeroed. */
 struct preview_array {
 	struct pixels pixels;
-	uint8_t *row, *rgb;
+	uint8_t *row, *image; /* image: room for the widest pixel */
 };
 
 /* 0; -EINVAL with a text that says what the rows are instead; -ENOMEM. */
 int preview_array_open(struct preview_array *a, const struct dataset *ds, char *why, size_t size);
-/* The row as a picture, valid until the next call. 0 or negative errno with err. */
-int preview_array_image(struct preview_array *a, struct dataset *ds, uint64_t index, struct image *out,
+/* The row as a picture of a pipeline's pixels, valid until the next call. 0 or negative errno with err. */
+int preview_array_image(struct preview_array *a, struct dataset *ds, uint64_t index, enum pixel to, struct image *out,
 			struct dataset_error *err);
 void preview_array_finish(struct preview_array *a);
 

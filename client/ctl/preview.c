@@ -132,7 +132,7 @@ static int make_from_row(struct preview *p, const struct pipeline *pipeline, str
 	struct dataset_error read_error = { .text = "" };
 	struct image_error error = { .text = "" };
 	struct image image;
-	int r = preview_array_image(&p->array, p->ds, key.index, &image, &read_error);
+	int r = preview_array_image(&p->array, p->ds, key.index, pipeline_pixel(p->pipeline), &image, &read_error);
 
 	if (r < 0) {
 		snprintf(why, why_size, "%s", *read_error.text ? read_error.text : strerror(-r));
@@ -383,12 +383,15 @@ static bool has_pictures(struct preview *p, int *code)
 	char why[400];
 	int r = dataset_is_image(p->ds) ? 0 : preview_array_open(&p->array, p->ds, why, sizeof why);
 
-	if (!r)
+	/* Arrays of numbers are what the caller takes them for. */
+	bool shows_numbers = p->json && !p->out && !p->op && !p->mix && !p->transform;
+
+	if (!r && !(shows_numbers && p->array.pixels.form.pixel != PIXEL_RGB))
 		return true;
 	*code = r == -ENOMEM ? CTL_FAILED : CTL_USAGE;
 	if (r == -ENOMEM)
 		ctl_complain("preview", "%s", why);
-	else if (p->out || p->op || p->mix || p->transform || !p->json)
+	else if (!shows_numbers)
 		ctl_complain("preview", "'%s': %s. Their numbers are shown by --json alone", p->path, why);
 	else
 		*code = p->indices ? parse_indices(p) : choose_first(p);
@@ -406,7 +409,9 @@ static int draw_pictures(struct preview *p)
 		return CTL_USAGE;
 	}
 	if (!p->transform)
-		p->transform = dataset_is_image(p->ds) ? "train224" : "[\"ToTensor\"]";
+		p->transform = dataset_is_image(p->ds)                   ? "train224"
+			       : p->array.pixels.form.pixel == PIXEL_RGB ? "[\"ToTensor\"]"
+									 : "[\"Identity\"]";
 	code = preview_open_pipeline(p);
 	if (code == CTL_OK && p->mix && views_n(p->pipeline) > 1) {
 		ctl_complain("preview", "--mix goes with one view of each picture, and the transform makes %u",

@@ -406,19 +406,17 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 		return SAMPLE_E_WOULD_BLOCK;
 	if (in && in->result)
 		return sample_bad(r, key.index, in->error.text, err);
-	struct image image = { .rgb = scratch_reserve(&w->rgb, (size_t)form->width * form->height * 3),
-			       .stride_bytes = (size_t)form->width * 3,
-			       .width = form->width,
-			       .height = form->height };
+	enum pixel pixel = pipeline_pixel(r->pipeline);
+	uint8_t *memory = scratch_reserve(&w->rgb, (size_t)form->width * form->height * pixel_bytes(pixel));
 	const uint8_t *from = in ? in->bytes.data : scratch_reserve(&w->row, pixels_bytes(&r->pixels));
-	if (!image.rgb || !from)
+	if (!memory || !from)
 		return -ENOMEM;
 	if (!in)
 		result = gather_picture(r, key.index, w->row.data, &why);
 	if (result)
 		return sample_bad(r, key.index, why.text, err);
 	note_read(w);
-	pixels_to_rgb(&r->pixels, from, image.rgb);
+	struct image image = pixels_image(&r->pixels, from, pixel, memory);
 	result = views_run_image(r->pipeline, w->pipeline, &image, key, rows, &image_why);
 	return result > 0 ? bad_image(r, key.index, result, image_why.text, err) : result;
 }

@@ -1,5 +1,6 @@
 /* Arrays whose rows are pictures: uint8, height x width x channels as Pillow and OpenCV keep them, or channels x height x
- * width as tensors and CIFAR's files do, of 3 channels or 1; or height x width, of one. */
+ * width as tensors and CIFAR's files do, of 3 channels or 1; or height x width, of one. With one channel also uint16, int32
+ * and float32, which are Pillow's modes I;16, I and F. */
 #ifndef BATCHD_PIXELS_H
 #define BATCHD_PIXELS_H
 
@@ -19,7 +20,8 @@ enum { PIXELS_MAX_EDGE = 1 << 16 };
  * what the rows are instead. */
 int pixels_of(const struct field *f, struct pixels *out, char *text, size_t size);
 size_t pixels_bytes(const struct pixels *p); /* of a row */
-/* As RGB, interleaved without gaps; a single channel three times, which ops treat alike. */
-void pixels_to_rgb(const struct pixels *p, const uint8_t *row, uint8_t *rgb);
+/* As pixels of a pipeline that takes such rows: RGB, interleaved without gaps, a single channel three times, which ops treat
+ * alike; or numbers, widened without loss. The image is in `memory`, with room for pixel_bytes(to) a pixel. */
+struct image pixels_image(const struct pixels *p, const uint8_t *row, enum pixel to, uint8_t *memory);
 
 #endif

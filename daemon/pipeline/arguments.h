@@ -37,7 +37,7 @@ struct list_reader {
 	int (*read)(struct list_reader *r, struct arguments *a, unsigned i, struct op *op);
 	unsigned n_nested, depth, n_texts;
 	const struct timm_surroundings *around; /* of timm's texts */
-	bool numbers;                           /* the pipeline reads images of one number for each pixel */
+	bool numbers;                           /* images of one number for each pixel, of files or arrays */
 	struct draft draft;
 };
 

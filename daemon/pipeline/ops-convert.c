@@ -41,18 +41,31 @@ static json_t *write_convert(const struct op *op)
 	return json_pack("{s:s}", "mode", modes[*pixel]);
 }
 
+/* Arrays of pixels that the mode holds without loss, as files of these modes. */
+static bool arrays_fit(const struct form *f, enum pixel to)
+{
+	switch (f->pixel) {
+	case PIXEL_RGB:
+		return f->n_channels == 1;
+	case PIXEL_FLOAT32:
+		return to == PIXEL_FLOAT32;
+	case PIXEL_INT32:
+		return to == PIXEL_INT32 || to == PIXEL_FLOAT32;
+	default:
+		return true;
+	}
+}
+
 static int follow_convert(const struct op *op, struct form *f, struct pipeline_error *err)
 {
 	const enum pixel *pixel = op->args;
 
 	if (op->place != 0)
 		return op_wrong(op, err, "to \"%s\" must be the first op: it says how files are read", modes[*pixel]);
-	if (f->pixel == PIXEL_RGB && f->width)
-		return op_wrong(op, err, "to \"%s\" reads image files, and the samples are arrays of 8-bit pixels",
-				modes[*pixel]);
-	if (f->pixel != PIXEL_RGB && f->pixel != *pixel)
+	if (f->width && !arrays_fit(f, *pixel))
 		return op_wrong(op, err, "to \"%s\" does not suit the samples, which are arrays of mode %s",
-				modes[*pixel], pixel_mode(f->pixel));
+				modes[*pixel],
+				f->n_channels == 1 && f->pixel == PIXEL_RGB ? "L" : pixel_mode(f->pixel));
 	f->pixel = *pixel;
 	f->n_channels = 1;
 	return 0;

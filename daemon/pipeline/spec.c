@@ -258,10 +258,10 @@ static int spec_flatten(json_t *list, json_t *flat, unsigned depth)
 	return rc;
 }
 
-static int read_flat(struct spec *s, json_t *flat, struct pipeline_error *err)
+static int read_flat(struct spec *s, json_t *flat, const struct image_form *source, struct pipeline_error *err)
 {
 	struct timm_surroundings around;
-	struct list_reader r = { .read = read_nested, .around = &around };
+	struct list_reader r = { .read = read_nested, .around = &around, .numbers = source->pixel != PIXEL_RGB };
 
 	timm_look_around(flat, &around);
 	if (json_array_size(flat) == 0 || json_array_size(flat) > SPEC_MAX_OPS) {
@@ -275,12 +275,12 @@ static int read_flat(struct spec *s, json_t *flat, struct pipeline_error *err)
 	return rc;
 }
 
-static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
+static int read_ops(struct spec *s, json_t *list, const struct image_form *source, struct pipeline_error *err)
 {
 	json_t *flat = json_array();
 	int rc = flat ? spec_flatten(list, flat, 0) : -1;
 
-	rc = rc == 0 ? read_flat(s, flat, err) : -ENOMEM;
+	rc = rc == 0 ? read_flat(s, flat, source, err) : -ENOMEM;
 	json_decref(flat);
 	return rc;
 }
@@ -319,7 +319,7 @@ int spec_parse(struct spec *s, const char *text, const struct image_form *source
 	rc = parse_json(text, &list, err);
 	if (rc != 0)
 		return rc;
-	rc = read_ops(s, list, err);
+	rc = read_ops(s, list, source, err);
 	json_decref(list);
 	if (rc == 0)
 		rc = check_sizes(s, source, err);

@@ -108,14 +108,14 @@ def test_numbers_of_other_arrays(batchctl, tmp_path):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--out", "sheet.png"], "float32 of 2 x 3, which are no pictures"),
+        (["--out", "sheet.png"], "float64 of 2 x 3, which are no pictures"),
         (["--json", "--transform", "val224"], "shown by --json alone"),
         ([], "--out FILE.png is missing"),
     ],
 )
 def test_numbers_are_no_pictures(batchctl, tmp_path, options, words):
     """Proves that a picture of numbers is refused with what the rows are."""
-    numpy.save(tmp_path / "x.npy", numpy.zeros((N, 2, 3), "float32"))
+    numpy.save(tmp_path / "x.npy", numpy.zeros((N, 2, 3), "float64"))
     done = batchctl("preview", f"npy:{tmp_path}/x.npy", *options)
     assert done.returncode == 2 and words in done.stderr
 

@@ -176,11 +176,13 @@ static void turn_plain(struct image *i, uint8_t steps)
 void color_hue(struct image *i, uint8_t steps)
 {
 #if defined(__x86_64__)
-	if (processor_path() >= PROCESSOR_AVX2) {
-		for (uint32_t y = 0; y < i->height; y++)
-			hue_turn_avx2(steps, i->rgb + (size_t)y * i->stride_bytes, i->width);
+	enum processor_path path = processor_path();
+
+	for (uint32_t y = 0; y < i->height && path >= PROCESSOR_AVX2; y++)
+		(path >= PROCESSOR_AVX512 ? hue_turn_avx512
+					  : hue_turn_avx2)(steps, i->rgb + (size_t)y * i->stride_bytes, i->width);
+	if (path >= PROCESSOR_AVX2)
 		return;
-	}
 #endif
 	turn_plain(i, steps);
 }

@@ -125,6 +125,7 @@ START_TEST(test_what_timm_does_not_know_is_refused_by_name)
 	expect_refusal("[\"rand-m101\"]", "'TimmRandAugment'|'ops'");
 	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[\"randy\"]]]", "op 2.1|randy");
 	expect_refusal("[[\"rand\",9]]", "op 1|'rand'");
+	expect_refusal("rand-m9-inc1", "'rand-m9-inc1' is one op of a pipeline: put it into a list");
 }
 END_TEST
 

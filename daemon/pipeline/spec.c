@@ -294,6 +294,13 @@ static int parse_json(const char *text, json_t **list, struct pipeline_error *er
 			 SPEC_MAX_TEXT_BYTES);
 		return -EINVAL;
 	}
+	if (timm_is_text(text)) {
+		snprintf(err->text, sizeof(err->text),
+			 "'%.60s' is one op of a pipeline: put it into a list, such as [[\"RandomResizedCrop\",224],"
+			 "\"%.60s\",\"ToTensor\"]",
+			 text, text);
+		return -EINVAL;
+	}
 	if (text[strspn(text, " \t\r\n")] != '[') {
 		snprintf(err->text, sizeof(err->text),
 			 "pipeline '%.40s' is not known: it is \"train224\", \"val224\" or a JSON array of ops", text);

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 import batchd
-from batchd import _transform
+from batchd import _instead, _transform
 from test_transforms import fake
 from vision import import_torchvision
 
@@ -165,7 +165,7 @@ def test_what_does_something_else_is_refused_by_name():
 
 def test_what_errors_say_to_write_is_accepted(daemon, samples):
     """The words that stand in for classes of well-known recipes are ops of the daemon."""
-    for words in _transform._IN_WORDS.values():
+    for words in _instead._IN_WORDS.values():
         if words.startswith("["):
             op = json.loads(words.replace("p]", "0.5]"))
             assert accepted(samples, [["CenterCrop", 40], op], dtype="uint8").shape == (4, 3, 40, 40)

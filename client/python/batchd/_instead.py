@@ -1,4 +1,4 @@
-"""Transforms of torchvision that are no ops of the daemon, and what to write instead."""
+"""Transforms that are no ops of the daemon, and what to write instead."""
 
 _BATCH = "mixes rows of a batch, which a pipeline for one image cannot: apply it to the loader's batches"
 _BOXES = (
@@ -28,3 +28,51 @@ _OUTLET = "; or share a DataLoader of yours by batchd.serve"
 def check(name):
     if name in _INSTEAD:
         raise TypeError(f"transform: {name} {_INSTEAD[name]}{_OUTLET}")
+
+
+# What classes of well-known recipes are in words, by their names there (MoCo, DINO, SimCLR, DeiT).
+_IN_WORDS = {
+    "GaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
+    "PILRandomGaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
+    "RandomApply": "torchvision.transforms.RandomApply([transform], p)",
+    "Solarize": '["RandomSolarize", 128, p]',
+    "Solarization": '["RandomSolarize", 128, p]',
+    "gray_scale": '["RandomGrayscale", p]',
+    "RandomGaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
+    "TwoCropsTransform": "batchd.views(base_transform, n=2)",
+    "DataAugmentationDINO": "batchd.views(global1, global2, *[local] * 8)",
+}
+# Libraries whose objects work on something else than one Pillow image, by the first word of their modules.
+_SERVE = "or share a DataLoader of yours that uses it by batchd.serve"
+_LIBRARIES = {
+    "albumentations": "albumentations' own Python on numpy arrays: write torchvision's classes or their names (HorizontalFlip is "
+    f"RandomHorizontalFlip, RandomResizedCrop has torchvision's name), {_SERVE}",
+    "fastai": f"fastai's own Python: give its batch_tfms the loader's batches, {_SERVE}",
+    "fastcore": f"fastai's own Python: give its batch_tfms the loader's batches, {_SERVE}",
+    "imgaug": f"imgaug's own Python on numpy arrays: write torchvision's classes or their names, {_SERVE}",
+    "keras": f"made for tensors of Keras: write torchvision's classes or their names, {_SERVE}",
+    "kornia": "made for batches of tensors: give the loader what comes before it, and call it on the loader's batches, on a GPU if "
+    f"there is one (images = augment(images)), {_SERVE}",
+    "monai": f"MONAI's own Python: write torchvision's classes or their names, {_SERVE}",
+    "transformers": "an image processor: write what it does in words, with its size, image_mean and image_std, such as "
+    '[["RandomResizedCrop", size], "ToTensor", ["Normalize", processor.image_mean, processor.image_std]], or use torchvision\'s classes',
+}
+
+
+def foreign(entry, outlet):
+    """The message for an object that is not known."""
+    if entry is None:
+        return "transform: None stands where an operation is expected: leave it out"
+    if isinstance(entry, type):
+        return f"transform: {entry.__name__} is a class, and an object of it is expected: write {entry.__name__}(...)"
+    kind = type(entry)
+    module = kind.__module__.partition(".")[0]
+    name = getattr(entry, "__qualname__", kind.__qualname__)
+    if module in _LIBRARIES:
+        return f"transform: {name} of {module} is {_LIBRARIES[module]}"
+    words = _IN_WORDS.get(kind.__name__)
+    if kind.__name__ == "GaussianBlur" and hasattr(entry, "blur_h"):  # SimCLR's, a convolution
+        words = '["GaussianBlur", kernel_size, [0.1, 2.0]]'
+    instead = f"write {words}" if words else "use torchvision's own transforms or their names"
+    what = f"the function {name}" if hasattr(entry, "__qualname__") else f"{name} of the module {kind.__module__}"
+    return f"transform: {what} is Python, which the daemon does not run: {instead}, {outlet}"

@@ -16,16 +16,6 @@ _POLICIES = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix")
 # A subclass that has its own version of one of these does something else than its torchvision base.
 _METHODS = ("forward", "__call__", "transform", "make_params", "get_params", "_get_params", "_call_kernel")
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
-# What classes of well-known recipes are in words, by their names there (MoCo, DINO, SimCLR, DeiT).
-_IN_WORDS = {
-    "GaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
-    "Solarize": '["RandomSolarize", 128, p]',
-    "Solarization": '["RandomSolarize", 128, p]',
-    "gray_scale": '["RandomGrayscale", p]',
-    "RandomGaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
-    "TwoCropsTransform": "batchd.views(base_transform, n=2)",
-    "DataAugmentationDINO": "batchd.views(global1, global2, *[local] * 8)",
-}
 _OUTLET = "do it in the training loop, or share a DataLoader of yours by batchd.serve"
 
 
@@ -92,7 +82,7 @@ def _object(entry):
     kind = type(entry)
     if kind.__module__.startswith("timm.data."):
         return _timm.ops(entry, _from_torchvision)
-    if getattr(entry, "__module__", "").startswith("open_clip."):
+    if (getattr(entry, "__module__", "") or "").startswith("open_clip."):
         return _from_open_clip(entry)
     if kind.__name__ == "Identity" and kind.__module__.startswith("torch.nn."):
         return []
@@ -146,14 +136,14 @@ def _is_torchvisions(method):
 
 
 def _from_torchvision(entry):
+    if _upstream.is_to_tensor(entry):
+        return ["ToTensor"]
     kind = _base(type(entry))
     if kind is None:
         found = _upstream.ops(entry, _sequence)
         if found is not None:
             return found
-        words = _IN_WORDS.get(type(entry).__name__)
-        instead = f"write {words}" if words else "use torchvision's own transforms or their names"
-        raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: {instead}, {_OUTLET}")
+        raise TypeError(_instead.foreign(entry, _OUTLET))
     name = kind.__name__
     _instead.check(name)
     if name in _SEQUENCES:

@@ -16,7 +16,7 @@ _SEEDS = range(12)
 
 
 class _Calls:
-    """What a class does that calls its only attribute and nothing else, in two spellings."""
+    """What a class does that calls its only attribute and nothing else, in several spellings."""
 
     def at_once(self, image):
         return self.pipeline(image)
@@ -25,20 +25,25 @@ class _Calls:
         made = self.pipeline(image)
         return made
 
+    def with_anything(self, *args, **kwargs):
+        return self.pipeline(*args, **kwargs)
+
 
 class _Draws:
-    """What a class draws from: Python's generator, or numpy's."""
+    """What a class draws from: Python's generator, numpy's, or both."""
 
     def __init__(self, unit, uniform):
         self.unit, self.uniform = unit, uniform
 
 
 def _picture():
-    """Every value in each channel, so that a threshold off by one is seen."""
+    """Every value in each channel, so that a threshold off by one is seen, and dark ones more often, so that equalizing
+    changes it."""
     from PIL import Image
 
     generator = numpy.random.default_rng(3)
-    planes = [generator.permutation(256).reshape(16, 16) for _ in range(3)]
+    dark = [(256 * generator.random(320) ** 3).astype(int) for _ in range(3)]
+    planes = [generator.permutation(numpy.concatenate([numpy.arange(256), d])).reshape(24, 24) for d in dark]
     return Image.fromarray(numpy.stack(planes, -1).astype(numpy.uint8))
 
 
@@ -82,6 +87,7 @@ def _is(entry, model, chance):
     generators = [
         _Draws(random.random, random.uniform),
         _Draws(numpy.random.random_sample, numpy.random.uniform),
+        _Draws(numpy.random.random_sample, random.uniform),  # SwAV
     ]
     with _states():
         for draws in generators:
@@ -130,7 +136,7 @@ def _inner(entry, image, draws):
 # The names of all attributes; the one that is a probability; what it may be: a model, and its op from (object, reader).
 _KINDS = [
     (
-        {"prob", "radius_min", "radius_max"},  # DINO, DeiT III, iBOT
+        {"prob", "radius_min", "radius_max"},  # DINO, DeiT III, iBOT, SwAV
         "prob",
         _chance("prob", _blur(lambda e: e.radius_min, lambda e: e.radius_max)),
         lambda e, _: ["PillowGaussianBlur", [e.radius_min, e.radius_max], e.prob],
@@ -177,15 +183,31 @@ def _wraps(entry, attribute):
     """An object that calls its only attribute, a pipeline, and does nothing else (lightly's DINOViewTransform, the presets
     of torchvision's references)."""
     code = getattr(type(entry).__call__, "__code__", None) if callable(entry) else None
-    if (
-        code is None
-        or code.co_names != (attribute,)
-        or code.co_argcount != 2
-        or code.co_kwonlyargcount
-        or code.co_freevars
-    ):
+    return code is not None and code.co_names == (attribute,) and _form(code) in _CALLS
+
+
+def _form(code):
+    """All of a method but the names in it."""
+    return code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags & 12, code.co_freevars
+
+
+_CALLS = [_form(f.__code__) for f in (_Calls.at_once, _Calls.by_a_name, _Calls.with_anything)]
+
+
+def is_to_tensor(entry):
+    """Whether an object of a subclass of torchvision's ToTensor, with a __call__ of its own, makes ToTensor's numbers
+    (DINOv2's MaybeToTensor)."""
+    bases = [b for b in type(entry).__mro__ if b.__name__ == "ToTensor" and b.__module__.startswith("torchvision.")]
+    if not bases or type(entry) is bases[0]:
         return False
-    return code.co_code in (_Calls.at_once.__code__.co_code, _Calls.by_a_name.__code__.co_code)
+    picture = _picture()
+    want = numpy.asarray(picture).transpose(2, 0, 1).astype(numpy.float32) / 255
+    with _states():
+        try:
+            made = entry(picture)
+            return str(made.dtype) == "torch.float32" and numpy.array_equal(made.numpy(), want)
+        except Exception:  # whatever a class of the user's raises: it is not this one
+            return False
 
 
 def ops(entry, read):

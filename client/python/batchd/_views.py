@@ -205,12 +205,46 @@ def _contrastive(entry):
 
 
 def _dino(entry):
-    """DataAugmentationDINO: [global 1, global 2, local, local, ...]."""
+    """DataAugmentationDINO: [global 1, global 2, local, local, ...], and DINOv2's class of this name."""
+    if hasattr(entry, "geometric_augmentation_global"):
+        return _dino_v2(entry)
     names = ("global_transfo1", "global_transfo2", "local_transfo", "local_crops_number")
     first, second, local, n = (getattr(entry, name, None) for name in names)
     if not (first and second and local) or not isinstance(n, int) or not 0 <= n <= MOST - 2:
         return None
     return Views([first, second] + [local] * n, 1, False)
+
+
+def _dino_v2(entry):
+    """A dictionary of "global_crops", two, and "local_crops". Its "global_crops_teacher" are the global crops again."""
+    names = (
+        "geometric_augmentation_local",
+        "global_transfo1",
+        "global_transfo2",
+        "local_transfo",
+        "local_crops_number",
+    )
+    place, first, second, local, n = (getattr(entry, name, None) for name in names)
+    if not (place and first and second and local) or not isinstance(n, int) or not 0 <= n <= MOST - 2:
+        return None
+    large = entry.geometric_augmentation_global
+    made = {"global_crops": Views([[large, first], [large, second]], 1, False)}
+    return {**made, "local_crops": Views([[place, local]], n, False)} if n else made
+
+
+def _ibot(entry):
+    """DataAugmentationiBOT: [global 1, global 2, global 2, ..., local, local, ...]."""
+    names = ("global_transfo1", "global_transfo2", "local_transfo", "global_crops_number", "local_crops_number")
+    first, second, local, n_global, n = (getattr(entry, name, None) for name in names)
+    if not (first and second and local) or not all(isinstance(x, int) and x >= 0 for x in (n_global, n)):
+        return None
+    return Views([first] + [second] * (n_global - 1) + [local] * n, 1, False) if 1 <= n_global + n <= MOST else None
+
+
+def _one_view(entry):
+    """lightly's MAETransform and AIMTransform: a list of one view."""
+    inner = getattr(entry, "transform", None)
+    return Views([inner], 1, False) if inner is not None else None
 
 
 def _multi_view(entry):
@@ -230,4 +264,6 @@ _OBJECTS = {
     "TwoCropTransform": _two_crops,
     "ContrastiveLearningViewGenerator": _contrastive,
     "DataAugmentationDINO": _dino,
+    "DataAugmentationiBOT": _ibot,
+    "MAETransform": _one_view,
 }

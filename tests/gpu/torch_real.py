@@ -20,7 +20,7 @@ import time
 
 DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
 ON_GPU = DEVICE != "cpu"
-CASE_S, AT_ONCE, SKIPPED = 90, 4, 77
+CASE_S, AT_ONCE, SKIPPED = 90 * int(os.environ.get("BATCHD_GPU_PATIENCE", 1)), 4, 77
 TRANSFORM = [
     ["RandomResizedCrop", 64],
     "RandomHorizontalFlip",

@@ -433,6 +433,8 @@ def run_script(name, folder, *args, **env):
             os.environ
             | {
                 "BATCHD_GPU_BUILT": "1",
+                "BATCHD_GPU_SECONDS": "1700",  # other tests run beside these, and a limit is for a GPU that is lent
+                "BATCHD_GPU_PATIENCE": "5",
                 "BATCHD_GPU_LOGS": str(folder / "logs"),
                 "OUT": str(folder / "out"),
                 "PYTHONPATH": "",
@@ -446,7 +448,7 @@ def run_script(name, folder, *args, **env):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
         )
         left = left_running(short)
     assert not left, left

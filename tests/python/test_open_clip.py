@@ -7,9 +7,14 @@ import numpy
 import pytest
 
 import batchd
+from vision import import_torchvision
 
 pytest.importorskip("torch")
 image = pytest.importorskip("PIL.Image")
+try:
+    import_torchvision()  # open_clip imports it as well
+except ImportError:
+    pytest.skip("torchvision is not installed", allow_module_level=True)
 theirs = pytest.importorskip("open_clip.transform", reason="open_clip_torch is not installed")
 
 N = 12

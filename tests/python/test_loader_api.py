@@ -1248,3 +1248,22 @@ def test_a_loader_that_did_not_open_has_a_repr():
         batchd.DataLoader("random:length=8,shape=2", sampler=[1], shuffle=True)
     (half_open,) = {id(f.locals["self"]): f.locals["self"] for f in e.traceback if "self" in f.locals}.values()
     assert repr(half_open) == "<batchd.DataLoader, not open>"
+
+
+def test_a_loader_that_did_not_open_has_a_repr(daemon, tmp_path):
+    """A debugger shows the locals of a frame that failed, the half-made loader among them."""
+    made = []
+
+    class Kept(batchd.DataLoader):
+        def __init__(self, *args, **options):
+            made.append(self)
+            assert "not open" in repr(self)
+            super().__init__(*args, **options)
+
+    for args, options in ((("imagefolder:/there/is/none", 4), {}), (("random:length=8,shape=2",), {"no_such": 1})):
+        with pytest.raises((batchd.NotFoundError, TypeError)):
+            Kept(*args, **options)
+        assert "not open" in repr(made[-1]) or "closed" in repr(made[-1])
+    with Kept("random:length=8,shape=2", 4) as loader:
+        assert "8 samples" in repr(loader)
+    assert repr(loader).endswith(", closed>")

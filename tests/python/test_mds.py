@@ -162,6 +162,12 @@ def test_pixels_are_those_of_the_files(daemon, samples, tmp_path):
         assert (x == u).all() and (y == v).all()
 
 
+def at_first(b, size):
+    """Another size of the first sample's first value."""
+    at = struct.unpack_from("<I", b, 4)[0]
+    return b[:at] + struct.pack("<I", size) + b[at + 4 :]
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -172,6 +178,10 @@ def test_pixels_are_those_of_the_files(daemon, samples, tmp_path):
         (lambda b: b[:4] + b"\0\0\0\0" + b[8:], "not an MDS shard"),
         (lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "not an MDS shard"),
         (lambda b: b[:8] + b"\x01\0\0\0" + b[12:], "sample 0 does not lie inside"),
+        (lambda b: b[:8] + b"\x04\0\0\0" + b[12:], "sample 0 does not lie inside"),  # over the offsets themselves
+        (lambda b: b[:12] + b[8:12] + b[16:], "sample 1 does not lie inside"),  # where sample 0 lies, too
+        (lambda b: at_first(b, 2**31 - 1), "sample 0: column caption is larger than the sample"),
+        (lambda b: at_first(b, 500), "sample 0: column caption is larger than the sample"),
         (lambda b: b.replace(b'"column_names": [', b'"column_names": {'), "no JSON"),
         (lambda b: b.replace(b'"column_sizes": [null', b'"column_sizes": [-100'), "not valid"),
     ],

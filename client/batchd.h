@@ -663,6 +663,43 @@ const char *batchd_produce_error(const struct batchd_producer *p);
 
 /* The daemon's state as JSON; free() it. Needs no loader. */
 int batchd_status(const char *socket, char **json, char *err, size_t err_size);
+/* ---- single images ----
+ *
+ * Rows of single images, without a data set, by the daemon's workers: for inference with many images at a time. One image
+ * alone is made sooner in the calling thread (batchd-inline.h), by the same code and with the same bytes. A connection
+ * belongs to one thread at a time. */
+struct batchd_load;
+
+struct batchd_load_options {
+	size_t size_bytes;
+	const char *socket;    /* as in batchd_options */
+	const char *transform; /* as there; of one view */
+	enum batchd_dtype dtype;
+	enum batchd_layout layout;
+	int apply_exif;
+	int autostart;
+	const char *program;
+};
+void batchd_load_options_init(struct batchd_load_options *o);
+int batchd_load_open(const struct batchd_load_options *o, struct batchd_load **out, char *err, size_t err_size);
+void batchd_load_close(struct batchd_load *l); /* NULL: does nothing */
+/* A row's shape in memory order, and its size. */
+void batchd_load_shape(const struct batchd_load *l, uint32_t shape[3]);
+size_t batchd_load_row_bytes(const struct batchd_load *l);
+
+struct batchd_image {
+	const char *path; /* a file, which this process reads; NULL: the bytes are a compressed image */
+	const void *bytes;
+	size_t n_bytes;
+	uint64_t seed, epoch, index; /* what random ops are drawn by, as of a loader's sample */
+};
+/* Writes the row of image i to rows + i * batchd_load_row_bytes. Returns when all are there, or one has failed: then
+ * *failed is the first such image's number, err says what is wrong with it, and the connection can be used again. With
+ * another error (*failed is UINT32_MAX) the connection is lost: close it. BATCHD_AGAIN: a signal came, or a second has
+ * passed; call again with the same arguments, or close. */
+int batchd_load_images(struct batchd_load *l, const struct batchd_image *images, uint32_t n, void *rows,
+		       uint32_t *failed, char *err, size_t err_size);
+
 /* What a trainer does, or its next batch waits for; batchctl(1) describes the states. */
 enum batchd_state {
 	BATCHD_STATE_BUSY,

@@ -64,7 +64,8 @@ static int load_ask(struct batchd_load *l, const struct batchd_load_options *o)
 	body.layout = (Batchd__Wire__Layout)o->layout;
 	body.apply_exif = o->apply_exif;
 	if (strlen(body.transform) > WIRE_MAX_TRANSFORM)
-		return fault_set(&l->fault, BATCHD_E_INVALID, "the transform has more than %d bytes", WIRE_MAX_TRANSFORM);
+		return fault_set(&l->fault, BATCHD_E_INVALID, "the transform has more than %d bytes",
+				 WIRE_MAX_TRANSFORM);
 	return connection_send(&l->c, WIRE_CLIENT(LOAD_OPEN, load_open, &body), &l->memfd, 1) < 0
 		       ? connection_lost(&l->c, &l->fault)
 		       : 0;
@@ -355,8 +356,8 @@ static int load_take(struct batchd_load *l, uint8_t *rows)
 	} else if (p->image < l->failed) { /* the first of those that failed is told */
 		l->failed = p->image;
 		fault_set(&l->fault,
-			  back->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? BATCHD_E_BAD_DATA : BATCHD_E_INTERNAL, "%s",
-			  back->text);
+			  back->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? BATCHD_E_BAD_DATA : BATCHD_E_INTERNAL,
+			  "%s", back->text);
 	}
 	load_give_back(l, back->slot);
 	p->busy = false;

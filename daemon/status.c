@@ -423,9 +423,6 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		if (all)
 			set_text(o, "stalled_why", s->stall.why);
 	}
-	json_t *images = load_status_json(s);
-	if (images)
-		daemon_status_set(o, "images", images);
 	if (s->own_batch_size)
 		set_int(o, "batch_size", s->own_batch_size);
 	if (s->consumer.group) {
@@ -607,6 +604,23 @@ static bool is_shown(void *arg, const struct session *s)
 	return may_see(*(const uid_t *)arg, s->uid);
 }
 
+/* Clients of single images. */
+static json_t *image_clients_part(const struct engine *e, uid_t viewer)
+{
+	json_t *list = json_array();
+	for (const struct session *s = e->sessions; s; s = s->next) {
+		json_t *o = load_status_json(s);
+		if (!o)
+			continue;
+		set_int(o, "pid", (uint64_t)s->pid);
+		set_int(o, "uid", s->uid);
+		if (may_see(viewer, s->uid))
+			set_text(o, "program", s->program);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
 char *status_json(struct engine *e, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
@@ -628,6 +642,7 @@ char *status_json(struct engine *e, uid_t viewer)
 		daemon_status_set(root, "verdict", verdict);
 	daemon_status_set(root, "loaders", loaders);
 	daemon_status_set(root, "sessions", sessions);
+	daemon_status_set(root, "image_clients", image_clients_part(e, viewer));
 	daemon_status_set(root, "users", users_part(e));
 	for (const struct producer *p = e->producers; p; p = p->next)
 		json_array_append_new(producers, producer_part(p, viewer));

@@ -8,12 +8,14 @@ import pathlib
 
 import numpy
 
-from . import _arrays, _check, _draft, _image_mode, _lib, _views, errors
+from . import _arrays, _check, _draft, _image_mode, _lib, _load_daemon, _views, errors
 
 _TEXT_BYTES = 1024
 _MOST_BYTES = 256 << 20  # of a file: the daemon's limit
 _PIECE_BYTES = 64 << 10
 _SONAME = "libbatchd-inline.so.0"
+# Of a list, for which the calling thread then does the work.
+_NO_DAEMON = ("CONNECT", "LOST", "LIMIT", "ACCESS", "SHUTDOWN", "VERSION", "PROTOCOL")
 _NUMPY = ("uint8", "float16", "float32", "int32", "uint16")
 
 
@@ -116,6 +118,46 @@ def _named(source, number, of):
     return f"{name} (number {number} of {of})" if of > 1 else name
 
 
+def _rows_here(pipeline, sources, key, name, apply_exif):
+    rows = numpy.empty((len(sources), *pipeline.shape), name)
+    step, at = rows.nbytes // max(len(sources), 1), rows.ctypes.data
+    seed, epoch, index = key
+    for i, each in enumerate(sources):
+        try:
+            pipeline.run(_bytes_of(each), (seed, epoch, index + i), apply_exif, at + i * step)
+        except errors.Error as e:
+            raise type(e)(f"{_named(each, i + 1, len(sources))}: {e}") from None
+    return rows
+
+
+def _handed_over(source):
+    """A path as bytes, or the compressed image as an array."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fsencode(source)
+    data = _bytes_of(source)
+    return data if isinstance(data, numpy.ndarray) else numpy.frombuffer(data, numpy.uint8)
+
+
+def _rows_by_daemon(wish, sources, key, name, may_miss):
+    """may_miss: returns None where no daemon can do it, for the calling thread to do it."""
+    if may_miss and not _load_daemon.is_there(wish):
+        return None
+    handed = [_handed_over(each) for each in sources]
+    try:
+        return _load_daemon.rows_of(wish, handed, key, name, not may_miss)
+    except _load_daemon.Failed as e:
+        each = sources[e.number]
+        if isinstance(each, (str, os.PathLike)):
+            with open(each, "rb"):  # a file that cannot be opened is Python's own error
+                pass
+        raise type(e.error)(f"{_named(each, e.number + 1, len(sources))}: {e}") from None
+    except errors.Error as e:
+        if not may_miss or e.code not in _NO_DAEMON:
+            raise
+        _load_daemon.is_missing(wish)
+        return None
+
+
 def load(
     source,
     transform="val224",
@@ -130,6 +172,8 @@ def load(
     epoch=0,
     index=0,
     arrays=None,
+    inline=None,
+    socket=None,
 ):
     """The pixels of one image, as a loader with the same transform serves them: for inference.
 
@@ -141,9 +185,13 @@ def load(
     apply_exif    turn the image upright by its EXIF orientation
     seed, epoch, index  what random ops are drawn by, as of a loader's sample; the images of a list count up from index
     arrays        "torch" or "numpy"; None: torch if it is installed
+    inline        True: the calling thread does the work, without a daemon and without the interpreter's lock. False: the
+                  workers of a daemon do, which is started if there is none. None: a list goes to the workers of a daemon
+                  that is there, one image never does, since handing it over takes longer than it saves
+    socket        of the daemon, as for DataLoader
 
-    The calling thread does the work, without the interpreter's lock and without a daemon. Raises BadDataError for what
-    is no image, is damaged or exceeds the daemon's limits; its text names the image."""
+    The bytes are the same either way. Any number of threads may call it. Raises BadDataError for what is no image, is
+    damaged or exceeds the daemon's limits; its text names the image."""
     one = _is_image(source)
     if not one and not isinstance(source, collections.abc.Sequence):
         raise TypeError(f"load wants a path, the bytes of an image or a list of them, not {type(source).__name__}")
@@ -153,15 +201,16 @@ def load(
         raise TypeError("load makes one result of an image, and transform has several views: call it for each of them")
     text = _check.text("transform", _draft.into(_image_mode.into(words, image_mode), decode, "val224")) or b"val224"
     name = _NUMPY[_check.choice("dtype", name, _NUMPY)]
-    pipeline = _pipeline(text, _lib.DTYPES.index(name), _check.choice("layout", layout, _lib.LAYOUTS[:2]))
+    kinds = _lib.DTYPES.index(name), _check.choice("layout", layout, _lib.LAYOUTS[:2])
     sources = [source] if one else source
-    rows = numpy.empty((len(sources), *pipeline.shape), name)
-    step, at = rows.nbytes // max(len(sources), 1), rows.ctypes.data
-    for i, each in enumerate(sources):
-        try:
-            pipeline.run(_bytes_of(each), (seed, epoch, index + i), bool(apply_exif), at + i * step)
-        except errors.Error as e:
-            raise type(e)(f"{_named(each, i + 1, len(sources))}: {e}") from None
+    if inline not in (None, True, False):
+        raise TypeError(f"inline is True, False or None, not {inline!r}")
+    key, rows = (seed, epoch, index), None
+    if inline is False or (inline is None and len(sources) > 1):
+        wish = _load_daemon.Wish(socket, text, *kinds, bool(apply_exif))
+        rows = _rows_by_daemon(wish, sources, key, name, inline is None)
+    if rows is None:
+        rows = _rows_here(_pipeline(text, *kinds), sources, key, name, bool(apply_exif))
     kind = _arrays_of("torch" if device is not None else arrays, os.environ.get("BATCHD_ARRAYS"))
     result = kind.wrap(rows[0] if one else rows)
     return result if device is None else result.to(device)

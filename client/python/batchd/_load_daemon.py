@@ -89,9 +89,9 @@ class Connection:
         self.shape = tuple(shape)
         self.lost = False
 
-    def __del__(self):
+    def __del__(self, close=_close):  # when the interpreter ends, this module's names may be gone
         if hasattr(self, "_handle"):
-            _close(self._handle)
+            close(self._handle)
 
     def run(self, sources, key, rows):
         """Fills rows with the images of sources: paths (bytes), or arrays of uint8. Raises Failed for an image, another

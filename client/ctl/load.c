@@ -1,4 +1,4 @@
-/* batchctl load: one image through a pipeline in this process, as batchd.load does it: its numbers, as a file of numpy
+/* batchctl load: one image through a pipeline, in this process or by a daemon's workers, as batchd.load does it: its numbers, as a file of numpy
  * or as a picture, and how long it takes. */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +21,13 @@ static const char *const load_dtypes[] = { "uint8", "float16", "float32", NULL }
 static const char *const load_layouts[] = { "NCHW", "NHWC", NULL };
 
 struct load {
-	const char *path, *transform, *out;
+	const char *path, *transform, *out, *socket;
 	unsigned dtype, layout;
 	uint64_t repeat, seed, epoch, index;
-	bool exif, json;
+	bool exif, json, daemon;
 
 	batchd_inline *pipeline;
+	struct batchd_load *connection; /* daemon: in place of the pipeline */
 	uint8_t *bytes;
 	size_t n_bytes, row_bytes;
 	uint32_t shape[3];
@@ -69,17 +70,47 @@ static int load_read(struct load *o)
 	return o->bytes && (!o->n_bytes || n > 0) ? CTL_OK : CTL_UNKNOWN;
 }
 
+static int load_open_daemon(struct load *o, char *err, size_t err_size)
+{
+	struct batchd_load_options options;
+	int r;
+
+	batchd_load_options_init(&options);
+	options.socket = o->socket;
+	options.transform = o->transform;
+	options.dtype = (enum batchd_dtype)o->dtype;
+	options.layout = (enum batchd_layout)o->layout;
+	options.apply_exif = o->exif;
+	options.autostart = 0;
+	options.program = "batchctl load";
+	r = batchd_load_open(&options, &o->connection, err, err_size);
+	if (r < 0)
+		return r;
+	batchd_load_shape(o->connection, o->shape);
+	o->row_bytes = batchd_load_row_bytes(o->connection);
+	return 0;
+}
+
+static int load_open_inline(struct load *o, char *err, size_t err_size)
+{
+	int r = batchd_inline_open(o->transform, (int)o->dtype, (int)o->layout, &o->pipeline, err, err_size);
+
+	if (r < 0)
+		return r;
+	batchd_inline_shape(o->pipeline, o->shape);
+	o->row_bytes = batchd_inline_row_bytes(o->pipeline);
+	return 0;
+}
+
 static int load_open(struct load *o)
 {
-	char err[1024];
-	int r = batchd_inline_open(o->transform, (int)o->dtype, (int)o->layout, &o->pipeline, err, sizeof err);
+	char err[5000];
+	int r = (o->daemon || o->socket ? load_open_daemon : load_open_inline)(o, err, sizeof err);
 
 	if (r < 0) {
 		ctl_complain("load", "%s", err);
-		return r == BATCHD_E_INVALID ? CTL_USAGE : CTL_FAILED;
+		return r == BATCHD_E_INVALID ? CTL_USAGE : r == BATCHD_E_CONNECT ? CTL_NOT_RUNNING : CTL_FAILED;
 	}
-	batchd_inline_shape(o->pipeline, o->shape);
-	o->row_bytes = batchd_inline_row_bytes(o->pipeline);
 	o->row = malloc(o->row_bytes + 64);
 	o->ms = calloc(o->repeat, sizeof *o->ms);
 	if (o->row && o->ms)
@@ -88,14 +119,30 @@ static int load_open(struct load *o)
 	return CTL_FAILED;
 }
 
+static int load_once(struct load *o, char *err, size_t err_size)
+{
+	const struct batchd_image image = {
+		.bytes = o->bytes, .n_bytes = o->n_bytes, .seed = o->seed, .epoch = o->epoch, .index = o->index
+	};
+	uint32_t failed;
+	int r;
+
+	if (!o->connection)
+		return batchd_inline_load(o->pipeline, o->bytes, o->n_bytes, o->exif, o->seed, o->epoch, o->index,
+					  o->row, err, err_size);
+	do
+		r = batchd_load_images(o->connection, &image, 1, o->row, &failed, err, err_size);
+	while (r == BATCHD_AGAIN);
+	return r;
+}
+
 static int load_run(struct load *o)
 {
-	char err[1024];
+	char err[5000];
 
 	for (uint64_t i = 0; i < o->repeat; i++) {
 		uint64_t began = progress_now_ns();
-		int r = batchd_inline_load(o->pipeline, o->bytes, o->n_bytes, o->exif, o->seed, o->epoch, o->index,
-					   o->row, err, sizeof err);
+		int r = load_once(o, err, sizeof err);
 
 		if (r < 0) {
 			ctl_complain("load", "%s: %s", o->path, err);
@@ -179,13 +226,15 @@ int load_main(int argc, char **argv)
 		{ "out", OPTION_TEXT, &o.out, "FILE.npy", "write the numbers as an array of numpy", 0, 0, NULL },
 		{ "repeat", OPTION_NUMBER, &o.repeat, "N", "so many times, to measure the delay (default 1)", 1,
 		  1000000, NULL },
+		{ "daemon", OPTION_FLAG, &o.daemon, NULL, "by the workers of a daemon, not in this process", 0, 0, NULL },
+		{ "socket", OPTION_TEXT, &o.socket, "PATH", "by the daemon at PATH", 0, 0, NULL },
 		{ "json", OPTION_FLAG, &o.json, NULL, "the result as JSON", 0, 0, NULL },
 		{ 0 },
 	};
 	const struct command cmd = {
 		"load",
 		"FILE",
-		"Runs one image through a pipeline, as batchd.load does. Needs no daemon.",
+		"Runs one image through a pipeline, as batchd.load does. Needs no daemon, unless asked for one.",
 		"The first repetition has empty tables and buffers; p50 says what a process that goes on takes.",
 		1,
 	};
@@ -201,6 +250,7 @@ int load_main(int argc, char **argv)
 	if (code == CTL_OK)
 		code = load_report(&o);
 	batchd_inline_close(o.pipeline);
+	batchd_load_close(o.connection);
 	free(o.bytes);
 	free(o.row);
 	free(o.ms);

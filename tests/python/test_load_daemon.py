@@ -160,3 +160,17 @@ def test_a_child_of_a_fork(daemon, photos):
         os._exit(0 if np.array_equal(made, wanted) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert np.array_equal(batchd.load(paths, arrays="numpy", inline=False, socket=str(daemon.socket)), wanted)
+
+
+def test_batchctl_load(daemon, batchctl, photos, tmp_path):
+    """The same numbers as in its own process; a code where no daemon is, and where the image is none."""
+    path = files(photos)[0]
+    for out, more in (("here.npy", ()), ("there.npy", ("--socket", daemon.socket))):
+        made = batchctl("load", path, "--out", tmp_path / out, "--repeat", 3, *more)
+        assert made.returncode == 0, made.stderr
+    assert np.array_equal(np.load(tmp_path / "here.npy"), np.load(tmp_path / "there.npy"))
+    assert sum(i["made"] for i in images(daemon)) in (0, 3)  # its connection may have ended already
+    bad = batchctl("load", "/etc/passwd", "--socket", daemon.socket)
+    assert bad.returncode == 1 and "/etc/passwd" in bad.stderr
+    assert batchctl("load", path, "--transform", "Nothing", "--socket", daemon.socket).returncode == 2
+    assert batchctl("load", path, "--socket", tmp_path / "absent").returncode == 3

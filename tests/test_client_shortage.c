@@ -338,6 +338,32 @@ static int live_curious(char *why, size_t size)
 	return r;
 }
 
+static int live_asking_for_a_verdict(char *why, size_t size)
+{
+	struct batchd_verdict v = { .size_bytes = sizeof(v) };
+	int r = batchd_verdict(path, "no such job", 0, 0, &v, why, size);
+	return r == BATCHD_E_NOT_FOUND ? 0 : r;
+}
+
+/* A single image, which is none: the daemon's answer names what is wrong. */
+static int live_on_single_images(char *why, size_t size)
+{
+	struct batchd_load_options o;
+	struct batchd_load *l;
+	struct batchd_image image = { .bytes = "no image", .n_bytes = 8 };
+	static float row[3 * 224 * 224];
+	uint32_t failed = 0;
+	batchd_load_options_init(&o);
+	o.socket = path;
+	o.autostart = 0;
+	int r = batchd_load_open(&o, &l, why, size);
+	if (r < 0)
+		return r;
+	r = batchd_load_images(l, &image, 1, row, &failed, why, size);
+	batchd_load_close(l);
+	return r == BATCHD_E_BAD_DATA && failed == 0 ? 0 : r < 0 ? r : BATCHD_E_INTERNAL;
+}
+
 static atomic_bool given_up;
 
 static int has_given_up(void *arg, const char *phase, uint64_t done, uint64_t total)
@@ -456,7 +482,8 @@ static const struct life lives[] = {
 	{ "group", live_in_a_group, 12, false }, { "own", live_with_own_batches, 6, false },
 	{ "again", live_again, 12, false },      { "cut", live_on_without_a_connection, 12, false },
 	{ "status", live_curious, 2, false },    { "producer", live_for_others, 4, false },
-	{ "gpu", live_on_a_gpu, 8, true },
+	{ "gpu", live_on_a_gpu, 8, true },       { "verdict", live_asking_for_a_verdict, 1, false },
+	{ "images", live_on_single_images, 3, false },
 };
 enum { N_LIVES = sizeof(lives) / sizeof(*lives) };
 

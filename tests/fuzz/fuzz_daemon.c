@@ -156,7 +156,7 @@ static uint64_t number(struct input *in)
 
 struct client {
 	int fd; /* -1: none */
-	bool opened, produces;
+	bool opened, produces, loads;
 	uint64_t seek;
 	uint64_t step;
 	Batchd__Wire__Batch held[N_HELD];
@@ -191,6 +191,7 @@ static void hang_up(struct client *c)
 static void note(struct client *c, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	c->opened = c->opened || m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	c->loads = c->loads || m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED;
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 		c->held[c->n_held++ % N_HELD] = *m->batch;
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
@@ -452,6 +453,39 @@ static void say_filled(struct client *c, struct input *in)
 	SAY(c, FILLED, filled, &f);
 }
 
+/* Its memory has nothing in it, or a few bytes. */
+static void say_load_open(struct client *c, struct input *in)
+{
+	static const char *const transforms[] = { "", "val224", "[[\"Resize\", [8, 9]], \"ToTensor\"]", "[", "{}" };
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__LoadOpen o = BATCHD__WIRE__LOAD_OPEN__INIT;
+	uint8_t b = byte(in);
+	int fd = b & 1 ? memfd_create("fuzz", MFD_CLOEXEC) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	o.transform = (char *)transforms[b / 2 % 5];
+	o.dtype = (Batchd__Wire__Dtype)(b >> 4);
+	o.apply_exif = b & 8;
+	if (b & 4 && write(fd, &b, 1) < 0)
+		o.transform = (char *)"";
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN;
+	m.load_open = &o;
+	say(c, &m, &fd, fd >= 0);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void say_load(struct client *c, struct input *in)
+{
+	Batchd__Wire__Load l = BATCHD__WIRE__LOAD__INIT;
+	uint8_t b = byte(in);
+
+	l.slot = b & 1 ? (uint32_t)number(in) : b >> 6;
+	l.offset = b & 2 ? number(in) : 0;
+	l.n_bytes = b & 4 ? number(in) : 1;
+	l.index = b & 8 ? number(in) : 0;
+	SAY(c, LOAD, load, &l);
+}
+
 static void say_something(struct client *c, struct input *in, uint8_t what)
 {
 	Batchd__Wire__StatusRequest status = BATCHD__WIRE__STATUS_REQUEST__INIT;
@@ -487,6 +521,23 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	case 5:
 		SAY(c, CLOSE, close, &bye);
 		break;
+	case 6:
+	case 14: /* also before Opened: see step */
+		say_load_open(c, in);
+		break;
+	case 7:
+	case 8:
+	case 15:
+		say_load(c, in);
+		break;
+	case 9: {
+		Batchd__Wire__VerdictRequest verdict = BATCHD__WIRE__VERDICT_REQUEST__INIT;
+
+		verdict.job = (char *)"a";
+		verdict.rank = byte(in) % 3;
+		SAY(c, VERDICT, verdict, &verdict);
+		break;
+	}
 	default:
 		SAY(c, WAKE, wake, &wake);
 	}
@@ -500,7 +551,7 @@ static void step(struct client *c, struct input *in, uint8_t what)
 			say_hello(c, in);
 	}
 	/* Mostly in an order that leads somewhere: most messages before Opened end the connection. */
-	if (!c->opened && !c->produces && what % 16 > 1 && what % 16 < 14 && what < 224) {
+	if (!c->opened && !c->produces && !c->loads && what % 16 > 1 && what % 16 < 14 && what < 224) {
 		if (what % 16 > 10)
 			say_produce(c, in);
 		else

@@ -132,12 +132,41 @@ START_TEST(test_a_queue_that_had_the_machine_alone_does_not_wait_for_a_new_one_t
 }
 END_TEST
 
+START_TEST(test_a_single_image_goes_before_the_rows_of_a_trainer)
+{
+	/* The queue of a client that loads an image now and then, beside that of a trainer that always has rows to make,
+	 * with batches ahead or without: it waits for the row in work, and for no other. */
+	struct fixture f;
+	struct pool_queue trainer, images;
+	struct rows gate, batch, image;
+	setup(&f);
+	ck_assert_int_eq(pool_queue_add(f.pool, &trainer, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &images, 0, 1), 0);
+	pool_queue_set_urgency(f.pool, &images, 0, true);
+	for (int round = 0; round < 10; round++) {
+		pool_queue_set_urgency(f.pool, &trainer, round % 2 ? 3 : 0, true);
+		f.n_logged = 0;
+		submit(&f, &trainer, &gate, 'g', 1);
+		submit(&f, &trainer, &batch, 's', 20);
+		submit(&f, &images, &image, 'i', 1);
+		uv_sem_post(&f.gate);
+		uv_run(&f.loop, UV_RUN_DEFAULT);
+		ck_assert_uint_eq(f.n_logged, 22);
+		ck_assert(f.log[0] == 'i' || f.log[1] == 'i');
+	}
+	pool_queue_remove(f.pool, &trainer);
+	pool_queue_remove(f.pool, &images);
+	teardown(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("pool turns");
 	TCase *tc = tcase_create("one user");
 	tcase_add_test(tc, test_a_queue_with_ready_batches_gets_its_share_beside_one_that_never_has_any);
 	tcase_add_test(tc, test_a_queue_that_had_the_machine_alone_does_not_wait_for_a_new_one_to_catch_up);
+	tcase_add_test(tc, test_a_single_image_goes_before_the_rows_of_a_trainer);
 	suite_add_tcase(s, tc);
 	return suite_run(s);
 }

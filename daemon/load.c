@@ -22,7 +22,7 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-enum { LEAST_SLOTS = 4, PAGE_BYTES = 4096 };
+enum { LEAST_SLOTS = 8, SLOTS_PER_WORKER = 4, PAGE_BYTES = 4096 };
 #define MOST_SLAB_BYTES (UINT64_C(64) << 20) /* beyond it there are fewer slots, but for one */
 
 struct load {
@@ -96,7 +96,12 @@ static int load_make_slab(struct load *l, uint64_t slot_bytes)
 			"an image takes %s behind this transform, more than the %s that limits.batch_bytes in the "
 			"daemon's configuration allows",
 			size, size_format(most, limit, sizeof(limit)));
-	int r = charge_begin(&l->bytes, &l->engine->budget.accounts, l->uid, ACCOUNT_SLOT_BYTES, n * slot_bytes);
+	int r;
+	/* With fewer slots the workers wait for the client now and then, but with one everything works. */
+	while ((r = charge_begin(&l->bytes, &l->engine->budget.accounts, l->uid, ACCOUNT_SLOT_BYTES, n * slot_bytes)) >
+		       0 &&
+	       n > 1)
+		n /= 2;
 	if (r > 0)
 		return refuse(&l->why, CODE(LIMIT), r == ACCOUNT_E_USER ? "memory_per_user" : "memory",
 			      "no memory for the rows of single images: they take %u slots of %s (%s in the daemon's "
@@ -177,12 +182,12 @@ static void load_on_opened(struct pool_task *t)
 		load_send_opened(l);
 }
 
-/* Enough for each worker to have one in work and one waiting. */
+/* Each worker has one in work, one waits for it, and the client copies and sends the others meanwhile. */
 static unsigned load_n_wanted(struct engine *e)
 {
 	struct pool_stats stats;
 	pool_get_stats(e->pool, &stats);
-	unsigned n = 2 * stats.max;
+	unsigned n = SLOTS_PER_WORKER * stats.max;
 	return n < LEAST_SLOTS ? LEAST_SLOTS : n > WIRE_MAX_LOADS ? WIRE_MAX_LOADS : n;
 }
 

@@ -236,11 +236,11 @@ static void small_share(struct config *c)
 
 START_TEST(test_rows_are_charged_to_their_user)
 {
-	/* 8 MiB: some clients of large rows fit, the next is refused by the limit's name, and fits when the others have
-	 * gone. */
-	static const char *const large = "[[\"Resize\", [1024, 512]], \"ToTensor\"]"; /* 1.5 MiB a row, 4 of them */
+	/* 8 MiB: some clients of large rows fit, the later ones with fewer slots; one is refused by the limit's name, and
+	 * fits when the others have gone. */
+	static const char *const large = "[[\"Resize\", [1024, 512]], \"ToTensor\"]"; /* 1.5 MiB a row */
 	struct caller c[8];
-	unsigned n = 0;
+	unsigned n = 0, slots = WIRE_MAX_LOADS;
 	start_daemon_with(small_share);
 	int memfd = memfd_create("images", MFD_CLOEXEC), code = 0, fd;
 	while (n < 8 && code == 0) {
@@ -251,11 +251,15 @@ START_TEST(test_rows_are_charged_to_their_user)
 		if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
 			code = (int)m->error->code;
 			ck_assert_str_eq(m->error->field, "memory_per_user");
+		} else {
+			ck_assert_uint_ge(slots, m->load_opened->n_slots);
+			slots = m->load_opened->n_slots;
 		}
 		n++;
 	}
 	ck_assert_int_eq(code, CODE(LIMIT));
 	ck_assert_uint_ge(n, 2);
+	ck_assert_uint_lt(slots, 4);
 	for (unsigned i = 0; i < n; i++)
 		close(c[i].fd);
 	for (int tries = 0; tries < 1000 && code; tries++) { /* until the daemon has seen the hang-ups */

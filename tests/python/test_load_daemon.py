@@ -103,6 +103,17 @@ def test_a_file_that_the_client_may_not_read(daemon, photos, tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def test_a_pipe_is_read_here(daemon, photos, tmp_path):
+    """The library reads regular files only; the bytes of others are handed over."""
+    data = files(photos)[0].read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(data,))
+    writer.start()
+    made = batchd.load([tmp_path / "pipe", data], arrays="numpy", inline=False, socket=str(daemon.socket))
+    writer.join()
+    assert np.array_equal(made[0], made[1])
+
+
 def test_what_decides_where_an_image_is_made(daemon, photos, monkeypatch):
     """One image here, a list there; a list here, too, where there is no daemon, and none is started for it."""
     paths = files(photos, 2)

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import stat
 
 import numpy
 
@@ -131,8 +132,8 @@ def _rows_here(pipeline, sources, key, name, apply_exif):
 
 
 def _handed_over(source):
-    """A path as bytes, or the compressed image as an array."""
-    if isinstance(source, (str, os.PathLike)):
+    """The path of a regular file as bytes; otherwise the compressed image as an array."""
+    if isinstance(source, (str, os.PathLike)) and stat.S_ISREG(os.stat(source).st_mode):
         return os.fsencode(source)
     data = _bytes_of(source)
     return data if isinstance(data, numpy.ndarray) else numpy.frombuffer(data, numpy.uint8)
@@ -142,7 +143,12 @@ def _rows_by_daemon(wish, sources, key, name, may_miss):
     """may_miss: returns None where no daemon can do it, for the calling thread to do it."""
     if may_miss and not _load_daemon.is_there(wish):
         return None
-    handed = [_handed_over(each) for each in sources]
+    handed = []
+    for i, each in enumerate(sources):
+        try:
+            handed.append(_handed_over(each))
+        except errors.Error as e:
+            raise type(e)(f"{_named(each, i + 1, len(sources))}: {e}") from None
     try:
         return _load_daemon.rows_of(wish, handed, key, name, not may_miss)
     except _load_daemon.Failed as e:

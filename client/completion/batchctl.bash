@@ -11,9 +11,9 @@ _batchctl() {
 	case $command in
 	status) options="--socket --watch --interval --from --json --help" ;;
 	top) options="--socket --interval --n --sort --job --plain --json --help" ;;
-	bench) options="--transform --batch-size --dtype --layout --trainers --mode --epochs --seconds --workers --slots --seed --touch
+	bench) options="--transform --batch-size --dtype --layout --device --trainers --mode --epochs --seconds --workers --slots --seed --touch
 		--private --socket --json --quiet --help" ;;
-	tune) options="--transform --batch-size --seconds --rounds --most-workers --no-torch --python --svg --write --json --quiet --help" ;;
+	tune) options="--job --socket --transform --batch-size --seconds --rounds --most-workers --no-torch --python --svg --write --json --quiet --help" ;;
 	headroom) options="--steps --before --time --socket --json --help" ;;
 	trace) options="--time --out --merge --socket --json --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;

@@ -80,6 +80,7 @@ static int bench_trainer_open_loader(struct bench_trainer *t, const json_t *conf
 	o.socket = json_string_value(json_object_get(config, "socket"));
 	o.dataset = json_string_value(json_object_get(config, "dataset"));
 	o.transform = json_string_value(json_object_get(config, "transform"));
+	o.device = json_string_value(json_object_get(config, "device"));
 	o.job = json_string_value(json_object_get(config, "job"));
 	o.dtype = (enum batchd_dtype)bench_trainer_integer(config, "dtype");
 	o.layout = (enum batchd_layout)bench_trainer_integer(config, "layout");

@@ -80,12 +80,12 @@ static int bench_ask(struct bench *b, struct usage *out)
 
 static json_t *trainer_config(const struct bench *b, unsigned i)
 {
-	return json_pack("{s:s*, s:o, s:s*, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I, s:I, s:I, s:b}", "socket",
-			 b->socket, "dataset", ctl_json_text(b->spec), "transform", b->transform, "job", b->job,
-			 "dtype", (int)b->dtype, "layout", (int)b->layout, "mode", (int)b->mode, "batch_size",
-			 (json_int_t)b->batch_size, "rank", b->mode == BATCHD_SHARE ? -1 : (int)i, "world_size",
-			 (int)b->n_trainers, "num_workers", (json_int_t)b->workers, "n_slots", (json_int_t)b->slots,
-			 "seed", (json_int_t)b->seed, "touch", b->touch);
+	return json_pack("{s:s*, s:s*, s:o, s:s*, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I, s:I, s:I, s:b}", "socket",
+			 b->socket, "device", b->device, "dataset", ctl_json_text(b->spec), "transform", b->transform,
+			 "job", b->job, "dtype", (int)b->dtype, "layout", (int)b->layout, "mode", (int)b->mode,
+			 "batch_size", (json_int_t)b->batch_size, "rank", b->mode == BATCHD_SHARE ? -1 : (int)i,
+			 "world_size", (int)b->n_trainers, "num_workers", (json_int_t)b->workers, "n_slots",
+			 (json_int_t)b->slots, "seed", (json_int_t)b->seed, "touch", b->touch);
 }
 
 static int wait_all(struct bench *b, struct progress *progress)
@@ -269,6 +269,8 @@ static bool bench_parse(struct bench *b, int argc, char **argv, int *code)
 		{ "dtype", OPTION_CHOICE, &b->dtype, "TYPE", "uint8, float16 or float32 (default float32)", 0, 0,
 		  bench_dtypes },
 		{ "layout", OPTION_CHOICE, &b->layout, "LAYOUT", "NCHW or NHWC (default NCHW)", 0, 0, bench_layouts },
+		{ "device", OPTION_TEXT, &b->device, "DEVICE",
+		  "where batches are delivered: cpu, cuda or cuda:N (default cpu)", 0, 0, NULL },
 		{ "trainers", OPTION_NUMBER, &b->n_trainers, "N", "trainer processes (default 1)", 1, MAX_TRAINERS,
 		  NULL },
 		{ "mode", OPTION_CHOICE, &b->mode, "MODE",

@@ -14,7 +14,7 @@
 enum { MAX_TRAINERS = 256 };
 
 struct bench {
-	const char *path, *transform, *socket;
+	const char *path, *transform, *socket, *device;
 	uint64_t batch_size, n_trainers, epochs, until_ns, workers, slots, seed;
 	unsigned dtype, layout, mode;
 	bool touch, own_daemon, json, quiet;

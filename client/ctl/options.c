@@ -173,6 +173,12 @@ static bool take_positional(const struct command *cmd, const char *text, const c
 bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code)
 {
+	return command_parse_some(cmd, specs, cmd->n_positional, argc, argv, positional, exit_code);
+}
+
+bool command_parse_some(const struct command *cmd, const struct option_spec *specs, unsigned least, int argc,
+			char **argv, const char **positional, int *exit_code)
+{
 	unsigned n = 0;
 	bool ended = false;
 
@@ -197,7 +203,7 @@ bool command_parse(const struct command *cmd, const struct option_spec *specs, i
 			return false;
 		}
 	}
-	if (n < cmd->n_positional) {
+	if (n < least) {
 		ctl_complain(cmd->name, "%s is missing; 'batchctl %s --help' explains", cmd->synopsis, cmd->name);
 		return false;
 	}

@@ -40,6 +40,10 @@ struct command {
 bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code);
 
+/* The same of a command whose positional arguments may be left out behind the first `least`: they are NULL then. */
+bool command_parse_some(const struct command *cmd, const struct option_spec *specs, unsigned least, int argc,
+			char **argv, const char **positional, int *exit_code);
+
 /* A whole decimal number without sign or spaces. False when text is anything else or outside min..max. */
 bool options_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 

@@ -1,12 +1,13 @@
 /* Which setting a group of trials speaks for. Machines are noisy and defaults adapt to what changes later, so a fixed
- * number is chosen only where it is clearly better than the default. */
+ * number is chosen only where it is clearly better than the default: by 2.5 %, and in every round. Two settings are
+ * compared round by round, so that a machine whose speed changes meanwhile changes both sides. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tune.h"
 
-static const double CLEARLY = 1.05; /* better by more than noise */
+static const double CLEARLY = 1.025; /* two choices one after the other stay within 5 % of the best */
 
 static int tune_by_value(const void *a, const void *b)
 {
@@ -45,19 +46,42 @@ static const struct tune_trial *find_best(const struct tune *t, enum tune_group 
 	return best;
 }
 
-/* The first of the group, in its order, that is as good as the best. */
+/* How many times as fast a is as b: the median of the rounds that both have. */
+static double ratio(const struct tune_trial *a, const struct tune_trial *b)
+{
+	double of[TUNE_MOST_ROUNDS];
+	unsigned n = a->n_rounds < b->n_rounds ? a->n_rounds : b->n_rounds;
+
+	for (unsigned i = 0; i < n; i++)
+		of[i] = a->rate[i] / b->rate[i];
+	return tune_median(of, n);
+}
+
+static bool is_clearly_faster(const struct tune_trial *a, const struct tune_trial *b)
+{
+	unsigned n = a->n_rounds < b->n_rounds ? a->n_rounds : b->n_rounds;
+
+	for (unsigned i = 0; i < n; i++)
+		if (a->rate[i] <= b->rate[i])
+			return false;
+	return ratio(a, b) > CLEARLY;
+}
+
+/* The first number of the group, in its order, that is nearly as good as the best trial. */
 static const struct tune_trial *find_least(const struct tune *t, enum tune_group group)
 {
 	const struct tune_trial *best = find_best(t, group);
 
-	for (unsigned i = 0; best && i < t->n_trials; i++)
-		if (t->trial[i].group == group && strcmp(t->trial[i].value, "auto") != 0 &&
-		    t->trial[i].median * CLEARLY >= best->median)
-			return &t->trial[i];
+	for (unsigned i = 0; best && i < t->n_trials; i++) {
+		const struct tune_trial *x = &t->trial[i];
+
+		if (x->group == group && x->median > 0 && strcmp(x->value, "auto") != 0 && ratio(best, x) <= CLEARLY)
+			return x;
+	}
 	return best;
 }
 
-/* Workers and slots: auto, unless a number is clearly better. Returns the number; 0: auto. */
+/* Workers and slots: auto, unless a number is clearly better. NULL: auto. */
 static const struct tune_trial *choose_number(struct tune *t, enum tune_group group, const char *what)
 {
 	const struct tune_trial *automatic = find_value(t, group, "auto"), *least = find_least(t, group);
@@ -66,7 +90,7 @@ static const struct tune_trial *choose_number(struct tune *t, enum tune_group gr
 
 	if (!least)
 		return NULL;
-	if (automatic && automatic->median * CLEARLY >= least->median) {
+	if (automatic && (least == automatic || !is_clearly_faster(least, automatic))) {
 		if (least == automatic)
 			snprintf(reason, size, "%s: auto makes %.0f images/s; no number makes as many", what,
 				 automatic->median);
@@ -75,9 +99,27 @@ static const struct tune_trial *choose_number(struct tune *t, enum tune_group gr
 				 what, automatic->median, least->value, least->median);
 		return NULL;
 	}
-	snprintf(reason, size, "%s: %s makes %.0f images/s, auto %.0f; more brings less than 5 %%", what, least->value,
-		 least->median, automatic ? automatic->median : 0);
+	snprintf(reason, size, "%s: %s makes %.0f images/s, auto %.0f; more brings less than 2.5 %%", what,
+		 least->value, least->median, automatic ? automatic->median : 0);
 	return least;
+}
+
+static void choose_pin(struct tune *t)
+{
+	const struct tune_trial *off = find_value(t, TUNE_PIN, "off"), *on = find_value(t, TUNE_PIN, "on");
+	char *reason = t->choice.reason[TUNE_PIN];
+	size_t size = sizeof t->choice.reason[TUNE_PIN];
+
+	if (!off || !on)
+		return;
+	t->choice.pin_on = is_clearly_faster(on, off);
+	t->choice.pin_off = is_clearly_faster(off, on);
+	snprintf(reason, size,
+		 "pin_memory: %s; batches on a GPU come with %.0f images/s from pinned memory, %.0f without",
+		 t->choice.pin_on    ? "on"
+		 : t->choice.pin_off ? "off"
+				     : "auto",
+		 on->median, off->median);
 }
 
 static void choose_cache(struct tune *t)
@@ -88,7 +130,7 @@ static void choose_cache(struct tune *t)
 
 	if (!off || !on)
 		return;
-	t->choice.decoded_off = off->median > on->median * CLEARLY;
+	t->choice.decoded_off = is_clearly_faster(off, on);
 	snprintf(reason, size,
 		 "caches: %s; epochs after the first make %.0f images/s with them and %.0f without (%.2f x)",
 		 t->choice.decoded_off ? "off" : "auto", on->median, off->median, on->median / off->median);
@@ -98,7 +140,10 @@ static void choose_dtype(struct tune *t)
 {
 	const struct tune_trial *wide = find_value(t, TUNE_DTYPE, "float32"), *best = find_best(t, TUNE_DTYPE);
 
-	if (wide && best)
+	if (wide && best == wide)
+		snprintf(t->choice.reason[TUNE_DTYPE], sizeof t->choice.reason[TUNE_DTYPE],
+			 "dtype: float32 makes %.0f images/s; no other type makes as many", wide->median);
+	else if (wide && best)
 		snprintf(
 			t->choice.reason[TUNE_DTYPE], sizeof t->choice.reason[TUNE_DTYPE],
 			"dtype: %s is the fastest with %.0f images/s, float32 makes %.0f; the model decides which it takes",
@@ -142,6 +187,9 @@ void tune_choose(struct tune *t, enum tune_group group)
 		break;
 	case TUNE_DTYPE:
 		choose_dtype(t);
+		break;
+	case TUNE_PIN:
+		choose_pin(t);
 		break;
 	default:
 		choose_torch(t);

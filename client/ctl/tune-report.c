@@ -11,8 +11,9 @@
 
 enum { BAR_PX = 420, LABEL_PX = 150, LINE_PX = 22, GAP_PX = 14, TOP_PX = 34, WIDTH_PX = LABEL_PX + BAR_PX + 110 };
 
-const char *const tune_group_names[TUNE_N_GROUPS] = { "workers", "slots", "caches", "dtype", "PyTorch num_workers" };
-static const char *const colours[TUNE_N_GROUPS] = { "#3f7fc1", "#6a55c2", "#4a9d5b", "#d9822b", "#999999" };
+const char *const tune_group_names[TUNE_N_GROUPS] = { "workers", "slots",      "caches",
+						      "dtype",   "pin_memory", "PyTorch num_workers" };
+static const char *const colours[TUNE_N_GROUPS] = { "#3f7fc1", "#6a55c2", "#4a9d5b", "#d9822b", "#b0428f", "#999999" };
 
 static double tune_best(const struct tune *t)
 {
@@ -42,6 +43,8 @@ void tune_print(const struct tune *t)
 
 	if (!table)
 		return;
+	if (t->job.name)
+		tune_job_print(t);
 	for (unsigned i = 0; i < t->n_trials; i++) {
 		const struct tune_trial *x = &t->trial[i];
 
@@ -55,7 +58,10 @@ void tune_print(const struct tune *t)
 			continue;
 		}
 		table_cell(table, "%.0f", x->median);
-		table_cell(table, "%.0f %%", spread_percent(x));
+		if (x->n_rounds > 1)
+			table_cell(table, "%.0f %%", spread_percent(x));
+		else
+			table_cell(table, "-");
 		if (x->cpu_ms >= 0)
 			table_cell(table, "%.2f", x->cpu_ms);
 		else
@@ -73,6 +79,11 @@ void tune_print(const struct tune *t)
 static json_t *number_or_auto(uint64_t n)
 {
 	return n ? json_integer((json_int_t)n) : json_string("auto");
+}
+
+static const char *pin_text(const struct tune *t)
+{
+	return t->choice.pin_on ? "on" : t->choice.pin_off ? "off" : "auto";
 }
 
 json_t *tune_json(const struct tune *t)
@@ -93,10 +104,10 @@ json_t *tune_json(const struct tune *t)
 	for (int g = 0; g < TUNE_N_GROUPS; g++)
 		if (*t->choice.reason[g])
 			json_array_append_new(reasons, ctl_json_text(t->choice.reason[g]));
-	return json_pack("{s:o, s:o, s:{s:o, s:o, s:s}, s:o}", "dataset", ctl_json_text(t->dataset), "trials", trials,
-			 "choice", "workers", number_or_auto(t->choice.workers), "slots",
-			 number_or_auto(t->choice.slots), "caches", t->choice.decoded_off ? "off" : "auto", "reasons",
-			 reasons);
+	return json_pack("{s:o, s:o, s:{s:o, s:o, s:s, s:s}, s:o, s:o*}", "dataset", ctl_json_text(t->dataset),
+			 "trials", trials, "choice", "workers", number_or_auto(t->choice.workers), "slots",
+			 number_or_auto(t->choice.slots), "caches", t->choice.decoded_off ? "off" : "auto",
+			 "pin_memory", pin_text(t), "reasons", reasons, "job", t->job.name ? tune_job_json(t) : NULL);
 }
 
 /* ---- the picture ---- */
@@ -173,20 +184,53 @@ static bool tune_sets(const char *line, const char *key)
 	return !strncmp(line, key, n) && (line[n] == ':' || (line[n] == ' ' && strchr(line + n, ':')));
 }
 
-static void put_setting(FILE *f, const char *key, uint64_t n)
+/* The keys that the file gets, and their values; pin_memory only where it was measured. */
+enum { MOST_KEYS = 3 };
+struct setting {
+	const char *key;
+	char value[24];
+	bool written;
+};
+
+static void set_number_or_auto(struct setting *s, const char *key, uint64_t n)
 {
+	s->key = key;
 	if (n)
-		fprintf(f, "%s: %llu\n", key, (unsigned long long)n);
+		snprintf(s->value, sizeof s->value, "%llu", (unsigned long long)n);
 	else
-		fprintf(f, "%s: auto\n", key);
+		snprintf(s->value, sizeof s->value, "auto");
+}
+
+static unsigned settings_of(const struct tune *t, struct setting settings[MOST_KEYS])
+{
+	set_number_or_auto(&settings[0], "workers", t->choice.workers);
+	set_number_or_auto(&settings[1], "slots", t->choice.slots);
+	if (!*t->choice.reason[TUNE_PIN])
+		return 2;
+	settings[2].key = "pin_memory";
+	snprintf(settings[2].value, sizeof settings[2].value, "%s", pin_text(t));
+	return 3;
+}
+
+static void copy_line(FILE *f, const char *line, struct setting *settings, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (tune_sets(line, settings[i].key)) {
+			fprintf(f, "%s: %s\n", settings[i].key, settings[i].value);
+			settings[i].written = true;
+			return;
+		}
+	fputs(line, f);
 }
 
 int tune_write_config(const struct tune *t, const char *path)
 {
+	struct setting settings[MOST_KEYS] = { { .key = NULL } };
+	unsigned n = settings_of(t, settings);
 	FILE *old = fopen(path, "re"), *f;
 	char *line = NULL, *fresh;
 	size_t size = 0;
-	bool workers = false, slots = false, ends = true;
+	bool ends = true;
 	int r = 0;
 
 	if (!old && errno != ENOENT)
@@ -200,24 +244,14 @@ int tune_write_config(const struct tune *t, const char *path)
 	if (!f)
 		r = -errno;
 	while (f && old && getline(&line, &size, old) > 0) {
-		bool is_workers = tune_sets(line, "workers"), is_slots = tune_sets(line, "slots");
-
-		workers |= is_workers;
-		slots |= is_slots;
 		ends = line[strlen(line) - 1] == '\n';
-		if (is_workers)
-			put_setting(f, "workers", t->choice.workers);
-		else if (is_slots)
-			put_setting(f, "slots", t->choice.slots);
-		else
-			fputs(line, f);
+		copy_line(f, line, settings, n);
 	}
 	if (f && !ends)
 		fputc('\n', f);
-	if (f && !workers)
-		put_setting(f, "workers", t->choice.workers);
-	if (f && !slots)
-		put_setting(f, "slots", t->choice.slots);
+	for (unsigned i = 0; f && i < n; i++)
+		if (!settings[i].written)
+			fprintf(f, "%s: %s\n", settings[i].key, settings[i].value);
 	if (f && (ferror(f) | fclose(f) || rename(fresh, path) < 0))
 		r = errno ? -errno : -EIO;
 	if (r < 0 && f)

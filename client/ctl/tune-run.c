@@ -1,5 +1,4 @@
-/* One measurement of a trial, in processes of its own: `batchctl bench --private` for batchd, a script for PyTorch's
- * loader. */
+/* One measurement of a trial, in processes of its own: `batchctl bench --private`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,36 +16,8 @@
 
 enum { MOST_ANSWER = 1 << 20, MOST_ARGUMENTS = 32, PATIENCE = 8 };
 
-/* Its loop is a trainer that takes batches and does nothing. The stub stands for compiled operators that no transform
- * needs, without which some builds of torchvision cannot be imported. */
-static const char torch_script[] =
-	"import json, sys, time, types\n"
-	"folder, transform, batch, seconds, workers = sys.argv[1:]\n"
-	"import torch\n"
-	"try:\n"
-	"    import torchvision.transforms.v2\n"
-	"except RuntimeError:\n"
-	"    for name in [n for n in sys.modules if n.partition('.')[0] == 'torchvision']: del sys.modules[name]\n"
-	"    sys.modules['torchvision._meta_registrations'] = types.ModuleType('torchvision._meta_registrations')\n"
-	"import torchvision\n"
-	"from torchvision.transforms import v2\n"
-	"crop = [v2.Resize(256), v2.CenterCrop(224)] if transform == 'val224' else [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip()]\n"
-	"ops = v2.Compose(crop + [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])])\n"
-	"data = torchvision.datasets.ImageFolder(folder, ops)\n"
-	"loader = torch.utils.data.DataLoader(data, int(batch), shuffle=True, num_workers=int(workers), persistent_workers=int(workers) > 0)\n"
-	"next(iter(loader))\n" /* imports and tables */
-	"began, n, end = time.perf_counter(), 0, None\n"
-	"while end is None:\n"
-	"    for images, _ in loader:\n"
-	"        n += len(images)\n"
-	"        if time.perf_counter() - began > float(seconds):\n"
-	"            end = time.perf_counter()\n"
-	"            break\n"
-	"print(json.dumps({'images_per_s': n / (end - began)}), flush=True)\n"
-	"import os; os._exit(0)\n";
-
 /* The last line of what a program said. */
-static void take_last_line(int said, char *problem, size_t problem_size)
+void tune_take_last_line(int said, char *problem, size_t problem_size)
 {
 	off_t size = lseek(said, 0, SEEK_END), from = size > 1000 ? size - 1000 : 0;
 	char text[1001], *line;
@@ -102,7 +73,7 @@ static char *run_program(char **argv, const char *config, char *problem, size_t 
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!answer || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-		take_last_line(said, problem, problem_size);
+		tune_take_last_line(said, problem, problem_size);
 		free(answer);
 		answer = NULL;
 	}
@@ -139,7 +110,7 @@ static int note_round(struct tune_trial *trial, double rate, double cpu_ms)
 	return 0;
 }
 
-static int take_answer(struct tune_trial *trial, char *text)
+int tune_take_answer(struct tune_trial *trial, char *text)
 {
 	json_t *answer = text ? json_loads(text, 0, NULL) : NULL;
 	const json_t *total = json_object_get(answer, "total"), *rate = json_object_get(answer, "images_per_s");
@@ -159,9 +130,11 @@ static int take_answer(struct tune_trial *trial, char *text)
 /* A configuration without caches, or an empty one, so that the user's own does not decide. */
 static int write_config(const struct tune_trial *trial, char path[64])
 {
-	static const char off[] = "cache:\n  decoded: off\n  jpeg: off\nlinger: 0s\n", on[] = "linger: 0s\n";
-	const char *text = trial->cached ? on : off;
+	char text[128];
 	int fd;
+
+	snprintf(text, sizeof text, "%slinger: 0s\n%s", trial->cached ? "" : "cache:\n  decoded: off\n  jpeg: off\n",
+		 trial->on_gpu ? trial->pinned ? "pin_memory: on\n" : "pin_memory: off\n" : "");
 
 	snprintf(path, 64, "/tmp/batchctl-tune-XXXXXX");
 	fd = mkstemp(path);
@@ -199,43 +172,25 @@ static int run_ours(const struct tune *t, struct tune_trial *trial, uint64_t sec
 		ADD("--workers"), ADD(workers);
 	if (trial->slots)
 		ADD("--slots"), ADD(slots);
-	if (trial->dtype)
-		ADD("--dtype"), ADD(trial->dtype);
+	if (trial->dtype || *t->job.dtype)
+		ADD("--dtype"), ADD(trial->dtype ? trial->dtype : t->job.dtype);
+	if (*t->job.layout)
+		ADD("--layout"), ADD(t->job.layout);
+	if (trial->on_gpu)
+		ADD("--device"), ADD("cuda");
 	if (t->transform)
 		ADD("--transform"), ADD(t->transform);
 	ADD("--"), ADD(t->dataset), ADD(NULL);
 	char *answer = run_program(argv, config, trial->problem, sizeof trial->problem);
 
 	unlink(config);
-	return take_answer(trial, answer);
-}
-
-static int run_torch(const struct tune *t, struct tune_trial *trial)
-{
-	char workers[24], batch[24], seconds[32];
-	const char *folder = !strncmp(t->dataset, "imagefolder:", 12) ? t->dataset + 12 : t->dataset;
-	char *argv[] = { (char *)(uintptr_t)t->python,
-			 (char *)(uintptr_t)"-c",
-			 (char *)(uintptr_t)torch_script,
-			 (char *)(uintptr_t)folder,
-			 (char *)(uintptr_t)(t->transform ? t->transform : "train224"),
-			 batch,
-			 seconds,
-			 workers,
-			 NULL };
-
-	snprintf(workers, sizeof workers, "%llu", (unsigned long long)trial->workers);
-	snprintf(batch, sizeof batch, "%llu", (unsigned long long)t->batch_size);
-	snprintf(seconds, sizeof seconds, "%.3f", (double)t->seconds_ns / 1e9);
-	return take_answer(trial, run_program(argv, NULL, trial->problem, sizeof trial->problem));
+	return tune_take_answer(trial, answer);
 }
 
 int tune_run(const struct tune *t, struct tune_trial *trial)
 {
 	int r;
 
-	if (trial->group == TUNE_TORCH)
-		return run_torch(t, trial);
 	r = run_ours(t, trial, t->seconds_ns);
 	if (!trial->slow)
 		return r;

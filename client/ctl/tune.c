@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ctl.h"
 #include "options.h"
@@ -62,31 +63,44 @@ static void add_group(struct tune *t, enum tune_group group)
 			tune_add(t, (struct tune_trial){ .group = group, .workers = workers, .dtype = dtypes[i] },
 				 dtypes[i]);
 		break;
+	case TUNE_PIN:
+		tune_add(t, (struct tune_trial){ .group = group, .workers = workers, .on_gpu = true }, "off");
+		tune_add(t, (struct tune_trial){ .group = group, .workers = workers, .on_gpu = true, .pinned = true },
+			 "on");
+		break;
 	default:
-		add_workers(t, group, 0, most > 4 ? most : 4);
+		add_workers(t, group, 0, most > 4 || t->most_workers ? most : 4);
 		break;
 	}
 }
 
-/* Measures the group's trials in turn, round by round, so that changes in the machine's speed affect all alike. False:
- * none could be measured. */
+/* Measures the group's trials in turn, round by round, and every other round backwards, so that changes in the
+ * machine's speed affect all alike. False: none could be measured. */
 static bool measure_group(struct tune *t, enum tune_group group, struct progress *p, uint64_t *n_done)
 {
-	unsigned first = t->n_trials;
+	unsigned first = t->n_trials, n;
 	bool any = false;
 
 	add_group(t, group);
+	n = t->n_trials - first;
 	for (uint64_t round = 0; round < t->rounds; round++)
-		for (unsigned i = first; i < t->n_trials; i++) {
-			struct tune_trial *x = &t->trial[i];
+		for (unsigned i = 0; i < n; i++) {
+			struct tune_trial *x = &t->trial[first + (round % 2 ? n - 1 - i : i)];
 
 			if (round && !x->n_rounds)
 				continue; /* it failed */
-			any |= tune_run(t, x) == 0;
+			any |= (group == TUNE_TORCH ? tune_torch_run(t, x) : tune_run(t, x)) == 0;
 			progress_update(p, ++*n_done);
 		}
 	tune_choose(t, group);
 	return any;
+}
+
+static bool has_gpu(void)
+{
+	const char *driver = getenv("BATCHD_LIBCUDA");
+
+	return (driver && *driver) || access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
 }
 
 /* PyTorch's loader is measured on folders, by its two well-known transforms. */
@@ -110,10 +124,15 @@ static int tune_measure(struct tune *t)
 		measure_group(t, TUNE_SLOTS, &p, &n_done);
 		measure_group(t, TUNE_CACHE, &p, &n_done);
 		measure_group(t, TUNE_DTYPE, &p, &n_done);
+		if (has_gpu())
+			measure_group(t, TUNE_PIN, &p, &n_done);
 		if (is_torchs(t))
 			measure_group(t, TUNE_TORCH, &p, &n_done);
 	}
 	progress_end(&p);
+	tune_torch_stop(t);
+	if (t->job.name)
+		tune_job_end(t);
 	if (any)
 		return CTL_OK;
 	ctl_complain("tune", "nothing could be measured: %s", t->n_trials ? t->trial[0].problem : "no trials");
@@ -136,7 +155,7 @@ static int tune_report(struct tune *t)
 		return ctl_print_json("tune", tune_json(t));
 	tune_print(t);
 	if (t->write)
-		printf("\n%s has these workers and slots; a running daemon takes them with SIGHUP\n", t->write);
+		printf("\n%s has these settings; a running daemon takes them with SIGHUP\n", t->write);
 	return ctl_flush("tune");
 }
 
@@ -152,9 +171,12 @@ int tune_main(int argc, char **argv)
 	t->rounds = 3;
 	t->batch_size = 64;
 	const struct option_spec specs[] = {
+		{ "job", OPTION_TEXT, &t->job.name, "NAME",
+		  "instead of DATASET: the data set, transform, batch size and types of this running job", 0, 0, NULL },
+		{ "socket", OPTION_TEXT, &t->socket, "PATH", "of the job's daemon (default as in status)", 0, 0, NULL },
 		{ "transform", OPTION_TEXT, &t->transform, "T", "train224, val224 or JSON (default: the data set's)", 0,
 		  0, NULL },
-		{ "batch-size", OPTION_NUMBER, &t->batch_size, "N", "rows (default 64)", 1, 1 << 20, NULL },
+		{ "batch-size", OPTION_NUMBER, &t->batch_size, "N", "rows (default 64)", 1, 65536, NULL },
 		{ "seconds", OPTION_DURATION, &t->seconds_ns, "TIME", "of each measurement (default 3s)", 100000000u, 0,
 		  NULL },
 		{ "rounds", OPTION_NUMBER, &t->rounds, "N", "measurements of each setting (default 3)", 1,
@@ -173,15 +195,30 @@ int tune_main(int argc, char **argv)
 		"tune",
 		"DATASET",
 		"Measures settings on your data and machine, beside PyTorch's DataLoader, and says which to take.",
-		"DATASET is as for bench. It needs no running daemon: each measurement has one of its own.",
+		"DATASET is as for bench. It needs no running daemon: each measurement has one of its own. With --job, those run\n"
+		"beside the job, which keeps its settings and slows down meanwhile.",
 		1,
 	};
-	bool parsed = command_parse(&cmd, specs, argc, argv, &t->dataset, &code);
+	bool parsed = command_parse_some(&cmd, specs, 0, argc, argv, &t->dataset, &code);
 
+	if (parsed && !t->dataset == !t->job.name) {
+		ctl_complain("tune",
+			     "give a DATASET, or a running job with --job NAME; 'batchctl tune --help' explains");
+		code = CTL_USAGE;
+		parsed = false;
+	}
+	if (parsed && t->job.name && t->transform) {
+		ctl_complain("tune", "--job has a transform of its own: leave --transform out");
+		code = CTL_USAGE;
+		parsed = false;
+	}
 	if (parsed)
+		code = t->job.name ? tune_job_begin(t) : CTL_OK;
+	if (parsed && code == CTL_OK)
 		code = tune_measure(t);
 	if (parsed && code == CTL_OK)
 		code = tune_report(t);
+	tune_job_finish(t);
 	free(t);
 	return code;
 }

@@ -1,16 +1,21 @@
 """batchctl tune: its table, recommendation, picture and configuration, on short measurements."""
 
 import fcntl
+import importlib.util
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree
 
 import pytest
 
-QUICK = ["--seconds", "200ms", "--rounds", "1", "--batch-size", "8", "--most-workers", "2", "--quiet"]
+import batchd
+from daemons import BUILD, until
+
+QUICK = ["--seconds", "100ms", "--rounds", "1", "--batch-size", "8", "--most-workers", "2", "--quiet"]
 
 
 def tune(batchctl, *arguments):
@@ -68,25 +73,33 @@ def test_every_setting_is_measured(measured):
 
 
 def test_pytorchs_loader_is_measured_beside(measured):
-    pytest.importorskip("torch")
+    if not importlib.util.find_spec("torch"):  # importing it takes longer than this test
+        pytest.skip("torch is not installed")
     result, _ = measured
     torchs = by_setting(result)["PyTorch num_workers"]
-    assert list(torchs) == ["0", "1", "2", "4"]
+    assert list(torchs) == ["0", "1", "2"]
     if "No module named" in torchs["0"]["problem"]:
         pytest.skip("torchvision is not installed")
     assert all(trial["images_per_s"] > 0 for trial in torchs.values()), torchs
     assert any("PyTorch's DataLoader: at best" in reason for reason in result["reasons"])
 
 
+def is_clearly_faster(a, b):
+    """In every round, and by 2.5 % in the median one."""
+    ratios = [x / y for x, y in zip(a["rounds"], b["rounds"])]
+    return min(ratios) > 1 and statistics.median(ratios) > 1.025
+
+
 def test_the_choice_follows_from_the_table(measured):
-    """auto, unless a number is more than 5 % better; then the least that is within 5 % of the best."""
+    """auto, unless a number is clearly faster; then the least that is within 2.5 % of the best."""
     result, _ = measured
     for setting, key in (("workers", "workers"), ("slots", "slots")):
-        rates = {value: t["images_per_s"] for value, t in by_setting(result)[setting].items()}
-        best = max(rates.values())
-        least = next((v for v, rate in rates.items() if v != "auto" and rate * 1.05 >= best), "auto")
-        wanted = "auto" if least == "auto" or rates["auto"] * 1.05 >= rates[least] else int(least)
-        assert result["choice"][key] == wanted
+        trials = by_setting(result)[setting]
+        best = max(trials.values(), key=lambda t: t["images_per_s"])
+        near = lambda t: statistics.median(x / y for x, y in zip(best["rounds"], t["rounds"])) <= 1.025  # noqa: E731
+        least = next((v for v, t in trials.items() if v != "auto" and near(t)), best["value"])
+        faster = least != "auto" and is_clearly_faster(trials[least], trials["auto"])
+        assert result["choice"][key] == (int(least) if faster else "auto"), trials
     assert result["choice"]["caches"] == "auto"
     assert len(result["reasons"]) >= 4
 
@@ -114,13 +127,98 @@ def test_the_configuration_keeps_its_other_lines(measured, build):
 def test_shards_and_arrays(batchctl, samples, tmp_path):
     np = pytest.importorskip("numpy")
     np.save(tmp_path / "x.npy", np.zeros((256, 64), np.float32))
-    text = tune(batchctl, f"npy:{tmp_path}/x.npy").stdout
+    text = tune(batchctl, "--most-workers", "1", f"npy:{tmp_path}/x.npy").stdout
     assert re.search(r"^workers +1 +[1-9]\d*", text, re.M) and "PyTorch num_workers" not in text
     subprocess.run(["tar", "-cf", tmp_path / "s.tar", "-C", samples, "."], check=True)
-    text = tune(batchctl, "--no-torch", f"tar:{tmp_path}/s.tar").stdout
-    assert re.search(r"^workers +2 +[1-9]\d*", text, re.M) and "Recommended" in text
+    text = tune(batchctl, "--no-torch", "--most-workers", "1", f"tar:{tmp_path}/s.tar").stdout
+    assert re.search(r"^workers +1 +[1-9]\d*", text, re.M) and "Recommended" in text
 
 
 def test_a_data_set_that_is_not_there(batchctl, tmp_path):
     made = batchctl("tune", *QUICK, str(tmp_path / "none"), timeout=300)
     assert made.returncode == 1 and "nothing could be measured" in made.stderr and made.stdout == ""
+
+
+def job_of(trainer_argv, tmp_path):
+    """A trainer process of batchctl bench, and the name of its job."""
+    process = subprocess.Popen(
+        [BUILD / "batchctl", "bench", "--seconds", "600s", *trainer_argv], stdout=subprocess.DEVNULL
+    )
+
+    def name():
+        loaders = batchd.status()["loaders"]
+        return loaders and loaders[0].get("samples_delivered", 0) > 0 and loaders[0]["job"]
+
+    return process, until("the job delivers", name)
+
+
+def test_a_running_job(daemon, batchctl, samples, tmp_path):
+    """Its data set, transform, batch size, layout and type are measured; its own speed and verdict stand beside."""
+    options = ["--transform", "val224", "--batch-size", "4", "--layout", "NHWC", "--dtype", "float16", samples]
+    process, job = job_of(options, tmp_path)
+    try:
+        least = ["--seconds", "200ms", "--rounds", "1", "--most-workers", "1", "--quiet", "--no-torch"]
+        made = batchctl("tune", "--job", job, "--json", *least, "--write", tmp_path / "own.yaml", timeout=300)
+        assert made.returncode == 0, made.stderr
+        result = json.loads(made.stdout)
+        assert result["dataset"] == f"imagefolder:{samples}"
+        assert result["job"]["name"] == job and result["job"]["images_per_s"] > 0
+        assert result["job"]["images_per_s_beside"] > 0 and "input-bound" in result["job"]["verdict"]
+        assert all(t["images_per_s"] > 0 for t in result["trials"]), result["trials"]
+        assert re.fullmatch(r"workers: \S+\nslots: \S+\n", (tmp_path / "own.yaml").read_text())
+        loader = batchd.status()["loaders"][0]
+        assert (loader["job"], loader["dtype"], loader["layout"]) == (job, "float16", "NHWC")
+        assert len(batchd.status()["loaders"]) == 1  # the daemon of the job measures nothing
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_jobs_that_cannot_be_measured(daemon, batchctl):
+    np = pytest.importorskip("numpy")
+    loader = batchd.DataLoader((np.zeros((64, 4), np.float32),), 4, arrays="numpy", job="in-memory")
+    next(iter(loader))
+    made = batchctl("tune", "--job", "in-memory")
+    assert made.returncode == 1 and "memory of its trainers" in made.stderr, made.stderr
+    made = batchctl("tune", "--job", "none")
+    assert made.returncode == 4 and "no job of yours is named 'none'" in made.stderr
+    assert batchctl("tune").returncode == batchctl("tune", "--job", "x", "/tmp").returncode == 2
+    assert batchctl("tune", "--job", "x", "--transform", "val224").returncode == 2
+    loader.close()
+
+
+def test_pinned_memory_is_measured_with_a_gpu(build, samples, tmp_path):
+    """On the fake driver, whose reports say which daemons have locked memory."""
+    if not (build / "libfakecuda.so").exists():
+        pytest.skip("the build has no fake driver")
+    fake = {"BATCHD_LIBCUDA": str(build / "libfakecuda.so"), "FAKECUDA_DIR": str(tmp_path), "FAKECUDA_QUIET": "1"}
+    argv = [
+        build / "batchctl",
+        "tune",
+        "--seconds",
+        "200ms",
+        "--rounds",
+        "1",
+        "--batch-size",
+        "8",
+        "--most-workers",
+        "1",
+    ]
+    made = subprocess.run(
+        [*argv, "--quiet", "--no-torch", "--json", "--write", tmp_path / "own.yaml", samples],
+        env={**os.environ, **fake, "FAKECUDA_REPORT": str(tmp_path / "report")},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    assert made.returncode == 0, made.stderr
+    result = json.loads(made.stdout)
+    pinned = by_setting(result)["pin_memory"]
+    assert list(pinned) == ["off", "on"] and all(t["images_per_s"] > 0 for t in pinned.values()), pinned
+    assert result["choice"]["pin_memory"] in ("auto", "on", "off")
+    assert re.search(rf"^pin_memory: {result['choice']['pin_memory']}$", (tmp_path / "own.yaml").read_text(), re.M)
+    reports = [path.read_text() for path in tmp_path.glob("report.*")]
+    copied = [text for text in reports if re.search(r"^call cuMemcpyHtoDAsync [1-9]", text, re.M)]
+    locked = [text for text in copied if re.search(r"^call cuMemHostRegister [1-9]", text, re.M)]
+    assert len(copied) == 2 and len(locked) == 1, [text[-400:] for text in reports]

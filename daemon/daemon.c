@@ -16,6 +16,7 @@
 #include "ipc/server.h"
 #include "metrics.h"
 #include "notify.h"
+#include "recent-errors.h"
 #include "report.h"
 #include "session.h"
 #include "shutdown.h"
@@ -38,6 +39,7 @@ struct daemon {
 	const struct daemon_params *params;
 	struct server server;
 	struct reports reports;
+	struct recent_errors errors;
 	struct metrics *metrics; /* NULL: none were asked for */
 	uv_signal_t on_term, on_int, on_hup;
 	uv_check_t audit; /* of the accounts, whenever no client is connected */
@@ -352,6 +354,7 @@ int daemon_run(const struct daemon_params *params)
 	d->engine = (struct engine){ .config = params->config,
 				     .n_io = params->config->io_threads,
 				     .reports = &d->reports,
+				     .errors = &d->errors,
 				     .job_ops = &session_job_ops,
 				     .on_activity = on_activity,
 				     .on_ended = daemon_on_ended,
@@ -378,6 +381,7 @@ int daemon_run(const struct daemon_params *params)
 	daemon_audit(d);
 	bool even = !d->unbalanced;
 	reports_finish(&d->reports);
+	recent_errors_finish(&d->errors);
 	budget_finish(&d->engine.budget);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = d->shutdown.exit_code;

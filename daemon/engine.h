@@ -18,6 +18,7 @@ struct job_ops;
 struct opening;
 struct pool;
 struct producer;
+struct recent_errors;
 struct reports;
 struct session;
 
@@ -35,6 +36,7 @@ struct engine {
 	struct session *sessions;
 	struct producer *producers;
 	struct reports *reports;
+	struct recent_errors *errors; /* NULL: they are not kept */
 	unsigned n_loads; /* clients of single images, and those that have gone while workers are in their jobs */
 	uv_timer_t stall; /* stall.c's clock */
 	bool stopping;

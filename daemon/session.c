@@ -19,6 +19,7 @@
 #include "job-join.h"
 #include "load.h"
 #include "producer.h"
+#include "recent-errors.h"
 #include "report.h"
 #include "request.h"
 #include "served-job.h"
@@ -177,6 +178,8 @@ static void session_note(struct session *s, int r, const struct refusal *why)
 static void session_on_ended(struct session *s, const struct refusal *why)
 {
 	bool attached = s->peer && s->state == SESSION_ATTACHED, on_gpu = s->consumer.device_slab;
+	if (why->code != CODE(REOPEN) && why->code != CODE(FENCED))
+		recent_errors_note(s->engine->errors, s->uid, s->job ? s->job->spec.job : NULL, why->text);
 	if (attached && !on_gpu)
 		session_ring_collect(s);
 	if (attached && (why->code == CODE(REOPEN) || (s->consumer.n_leases && !on_gpu)))
@@ -584,6 +587,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		named.dataset = served;
 	}
 	if (request_make(s->engine->config, &named, &who, n_fds, &r, &why)) {
+		recent_errors_note(s->engine->errors, s->uid, open->job, why.text);
 		session_note(s, REFUSED, &why);
 		return;
 	}
@@ -597,6 +601,8 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
 	int refused = job_join(s->engine, s, &r, fds, n_fds, &why);
 	request_finish(&r);
+	if (refused)
+		recent_errors_note(s->engine->errors, s->uid, open->job, why.text);
 	session_note(s, refused, &why);
 	if (refused)
 		return;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "recent-errors.h"
 #include "session-state.h"
 #include "util/log.h"
 #include "util/io-full.h"
@@ -204,6 +205,7 @@ static void begin_spell(struct session *s, uint64_t idle_ns)
 	s->stall.is_on = true;
 	stall_describe(s, idle_ns, text, sizeof(text));
 	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);
+	recent_errors_note(s->engine->errors, s->uid, s->job->spec.job, text);
 	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, stall_seconds(idle_ns));
 	s->consumer.stalled = true;
 	if (s->consumer.group)

@@ -19,6 +19,7 @@
 #include "load.h"
 #include "pin-status.h"
 #include "producer.h"
+#include "recent-errors.h"
 #include "session-state.h"
 #include "util/namespace.h"
 #include "stage-status.h"
@@ -647,6 +648,7 @@ char *status_json(struct engine *e, uid_t viewer)
 	for (const struct producer *p = e->producers; p; p = p->next)
 		json_array_append_new(producers, producer_part(p, viewer));
 	daemon_status_set(root, "producers", producers);
+	daemon_status_set(root, "errors", recent_errors_json(e->errors, viewer));
 	daemon_status_set(root, "limits", limits_part(e));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	json_decref(root);

@@ -82,6 +82,10 @@ class Tab:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def open(self, url):
+        self.call("Page.navigate", url=url)
+        until("the page is there", lambda: self.value("location.href + document.readyState") == url + "complete")
+
     def errors(self):
         """What the console would show in red."""
         bad = [e for e in self.events if e["method"] == "Runtime.exceptionThrown"]
@@ -136,7 +140,7 @@ def tab(tmp_path_factory):
 
 @pytest.fixture
 def forwarder(make_daemon, tmp_path):
-    make_daemon("--metrics", f"unix:{tmp_path / 'page'}")
+    make_daemon("--metrics", f"unix:{tmp_path / 'page'}", config="bad_data: 10%\n")
     with Forwarder(tmp_path / "page") as server:
         yield server
         server.shutdown()
@@ -151,7 +155,7 @@ def test_the_page_in_a_browser(forwarder, tab, samples, tmp_path):
     loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, job="a-run", arrays="numpy")
     it = iter(loader)
     batch = next(it)
-    tab.call("Page.navigate", url=f"http://127.0.0.1:{forwarder.server_address[1]}/")
+    tab.open(f"http://127.0.0.1:{forwarder.server_address[1]}/")
     shows(tab, "the job", "document.getElementById('loaders').innerText.includes('a-run')")
     looks = forwarder.n["/status.json"]
     until("it updates", lambda: forwarder.n["/status.json"] >= looks + 2)
@@ -165,4 +169,27 @@ def test_the_page_in_a_browser(forwarder, tab, samples, tmp_path):
     tab.screenshot(tmp_path / "page.png")
     loader.close()
     del batch, it
+    assert not tab.errors(), tab.errors()
+
+
+def test_errors_on_the_page(forwarder, tab, samples, tmp_path):
+    """A refusal, and a bad file by its name; texts of peers are shown as texts."""
+    folder = tmp_path / "data"
+    shutil.copytree(samples, folder)
+    bad = sorted(folder.glob("*/*.jpg"))[5]
+    bad.write_bytes(b"no picture")
+    with pytest.raises(batchd.Error):
+        batchd.DataLoader(f"imagefolder:{folder}", 4, transform=[["<img src=x onerror=alert(1)>"]], job="<b>odd</b>")
+    loader = batchd.DataLoader(f"imagefolder:{folder}", 8, arrays="numpy", job="a-run")
+    assert sum(1 for _ in loader) == 12
+    tab.open(f"http://127.0.0.1:{forwarder.server_address[1]}/")
+    text = shows(
+        tab,
+        "both errors",
+        f"(t => t.includes({json.dumps(bad.name)}) && t.includes('<b>odd</b>') && t)"
+        "(document.getElementById('errors').innerText)",
+    )
+    assert "<img src=x" in text and not tab.value("document.querySelector('#errors img, #errors b')"), text
+    tab.screenshot(tmp_path / "page.png")
+    loader.close()
     assert not tab.errors(), tab.errors()

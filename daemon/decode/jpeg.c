@@ -456,14 +456,13 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 
 	const bool progressive = scan_supported_progressive(&r->cinfo);
-	if (r->shrink > 1)
-		return SCAN_E_UNSURE;
 	if (!progressive && !scan_supported(&r->cinfo))
 		return SCAN_E_UNSURE;
 	uint8_t *to = scratch_reserve(pixels, stride * want.height);
 	if (!to)
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
+	scan_shrink(r->scan, r->shrink);
 	if (progressive)
 		return decode_progressive(r, want, out);
 	struct checkpoints *index = r->n_index_bytes ? (struct checkpoints *)(void *)r->index.data : NULL;

@@ -15,6 +15,8 @@
 
 #define TARGET __attribute__((target("avx2")))
 #define INLINE TARGET static inline __attribute__((always_inline))
+#define IDCT_TARGET TARGET
+#include "jpeg/idct-small.h"
 
 /* ---- inverse DCT ---- */
 
@@ -413,7 +415,15 @@ TARGET static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t 
 	blocks_c.interleave(r, g, b, rgb, n_px);
 }
 
-const struct blocks_ops blocks_avx2 = { "avx2", idct_pair, { { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, interleave };
+TARGET static int idct_small(unsigned edge, int16_t *coef, const uint16_t *quant, unsigned last, uint8_t *out,
+			     size_t stride_bytes)
+{
+	return idct_small_block(edge, coef, quant, last, out, stride_bytes);
+}
+
+const struct blocks_ops blocks_avx2 = {
+	"avx2", idct_pair, idct_small, { { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, interleave
+};
 #else
 typedef int blocks_avx2_is_empty; /* ISO C requires a declaration in every file */
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "jpeg/blocks.h"
+#include "jpeg/idct-small.h"
 
 enum { CONST_BITS = 13, PASS1_BITS = 2 };
 
@@ -91,6 +92,12 @@ static int idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], u
 	return bad;
 }
 
+static int idct_small(unsigned edge, int16_t *coef, const uint16_t *quant, unsigned last, uint8_t *out,
+		      size_t stride_bytes)
+{
+	return idct_small_block(edge, coef, quant, last, out, stride_bytes);
+}
+
 /* ---- colour; constants in units of 1 / 65536, rounded to nearest ---- */
 
 static void blocks_c_pixel(uint8_t y, uint8_t blue, uint8_t red, uint8_t *rgb)
@@ -163,5 +170,5 @@ static void blocks_c_interleave(const uint8_t *r, const uint8_t *g, const uint8_
 }
 
 const struct blocks_ops blocks_c = {
-	"c", idct_pair, { { blocks_c_ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, blocks_c_interleave
+	"c", idct_pair, idct_small, { { blocks_c_ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, blocks_c_interleave
 };

@@ -34,6 +34,10 @@ struct blocks_ops {
 	 * `last` in zigzag order are zero. Returns 0, or nonzero when a value exceeds DEQUANTIZED_MAX. */
 	int (*idct_pair)(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a,
 			 uint8_t *b, size_t stride_bytes);
+	/* One block of such a pair to edge x edge samples (4, 2 or 1), as libjpeg transforms it for a picture at a half,
+	 * a quarter or an eighth of its size. Clears and returns as idct_pair; more values may be too large. */
+	int (*idct_small)(unsigned edge, int16_t *coef, const uint16_t *quant, unsigned last, uint8_t *out,
+			  size_t stride_bytes);
 	/* YCbCr to RGB with chroma halved [vertically][horizontally] or not. Halved rows need one sample before the
 	 * first and one after the last. */
 	upsample_row_fn *ycc[2][2];

@@ -35,6 +35,7 @@ struct scan {
 	struct huff_cache tables;
 	struct scratch stream, starts, strips;
 	struct progressive progressive;
+	uint32_t edge; /* samples along an edge that a block of luma becomes: 8, or of a draft 4, 2 or 1 */
 	/* The present image. */
 	enum scan_source source;
 	const struct block_pack *pack;                 /* borrowed */
@@ -62,6 +63,14 @@ struct scan {
 	int exceeded;                              /* a dequantized value was too large */
 };
 
+/* ---- scan.c: MCU by MCU ---- */
+
+/* Goes to the rectangle's first MCU of a row. */
+int scan_enter_row(struct scan *s, uint32_t mcu_y);
+/* The next MCU of the row: its wanted blocks. */
+int scan_next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
+		  int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS]);
+
 /* ---- scan-shape.c: the header ---- */
 
 /* False for a picture that this decoder does not handle. */
@@ -85,5 +94,15 @@ void scan_plan(struct scan *s, struct region_px want);
 int scan_reserve_strips(struct scan *s);
 /* Emits the pixel rows that MCU row mcu_y completes, and keeps the samples that the next row needs. */
 void scan_emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out);
+
+/* ---- scan-draft.c: pictures at a fraction of their size ---- */
+
+/* Whether pictures of this shape are decoded here in the present size. */
+bool scan_can_draft(const struct scan *s);
+/* As scan_plan and scan_reserve_strips. */
+void scan_plan_draft(struct scan *s, struct region_px want);
+int scan_reserve_drafts(struct scan *s);
+/* Decodes a row of MCUs and emits its pixels. */
+int scan_draft_row(struct scan *s, uint32_t mcu_y, const struct image *out);
 
 #endif

@@ -105,6 +105,10 @@ void scan_plan(struct scan *s, struct region_px want)
 	const uint32_t end_x = want.x + want.width, end_y = want.y + want.height;
 	uint32_t first, end;
 
+	if (s->edge < 8) {
+		scan_plan_draft(s, want);
+		return;
+	}
 	s->want = want;
 	chroma_needs(want.x, end_x, shape->h, shape->chroma_width, &s->chroma_x0, &s->chroma_x1);
 	chroma_needs(want.y, end_y, shape->v, shape->chroma_height, &s->chroma_y0, &s->chroma_y1);
@@ -123,6 +127,8 @@ int scan_reserve_strips(struct scan *s)
 	const struct shape *shape = &s->shape;
 	size_t stride[3], rows[3], total = 0;
 
+	if (s->edge < 8)
+		return scan_reserve_drafts(s);
 	for (uint32_t i = 0; i < shape->n_components; i++) {
 		stride[i] = ((size_t)(s->mcu_x1 - s->mcu_x0) * 8 * (i ? 1 : shape->h) + 2 * MARGIN + 63) / 64 * 64;
 		rows[i] = i ? 10 : 8 * shape->v + 1; /* one of the previous MCU row above, one beyond the image's end

@@ -25,6 +25,7 @@ struct scan *scan_create(void)
 	memset(s, 0, sizeof(*s));
 	s->entropy = entropy_best();
 	s->blocks = blocks_paths()[0];
+	s->edge = 8;
 	return s;
 }
 
@@ -231,17 +232,15 @@ static int take_mcu(struct scan *s, uint32_t wanted, int16_t *const coef[ENTROPY
 	return 0;
 }
 
-/* Goes to the rectangle's first MCU of a row. */
-static int enter_row(struct scan *s, uint32_t mcu_y)
+int scan_enter_row(struct scan *s, uint32_t mcu_y)
 {
 	if (s->source == FROM_STREAM)
 		return scan_go_to(s, mcu_y * s->shape.mcus_per_row + s->mcu_x0);
 	return s->source == FROM_PACK ? enter_pack_row(s, mcu_y) : 0;
 }
 
-/* The next MCU of the row: its wanted blocks. */
-static int next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
-		    int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+int scan_next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
+		  int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
 {
 	int r;
 
@@ -271,7 +270,7 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 
 	coef[n_luma] = s->coef[2];
 	coef[n_luma + 1] = s->coef[2] + 8;
-	if ((r = enter_row(s, mcu_y)))
+	if ((r = scan_enter_row(s, mcu_y)))
 		return r;
 	for (uint32_t x = 0; x < n; x++) {
 		uint32_t wanted = x && x + 1 < n ? inner : blocks_wanted(s, s->mcu_x0 + x, mcu_y);
@@ -280,7 +279,7 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 			coef[0] = s->coef[0] + x % 2 * 8;
 		if (wanted != (1u << (n_luma + s->shape.n_components - 1)) - 1)
 			memset(last, 0, sizeof(last));
-		if ((r = next_mcu(s, s->mcu_x0 + x, mcu_y, wanted, coef, last)))
+		if ((r = scan_next_mcu(s, s->mcu_x0 + x, mcu_y, wanted, coef, last)))
 			return r;
 		transform_mcu(s, x, wanted, last);
 		if (n_luma == 1) {
@@ -305,11 +304,13 @@ static int decode_rows(struct scan *s, const struct image *out)
 	if (s->source == FROM_STREAM)
 		scan_stand_at(s, 0, 0, (const int32_t[3]){ 0 });
 	for (uint32_t y = s->mcu_y0; y < s->mcu_y1; y++) {
-		if ((r = decode_row(s, y))) {
+		r = s->edge < 8 ? scan_draft_row(s, y, out) : decode_row(s, y);
+		if (r) {
 			memset(s->coef, 0, sizeof(s->coef));
 			return r;
 		}
-		scan_emit_rows(s, y, out);
+		if (s->edge == 8)
+			scan_emit_rows(s, y, out);
 	}
 	return 0;
 }
@@ -319,7 +320,7 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 {
 	int r;
 
-	if (!scan_supported(c) || !scan_shape(c, &s->shape))
+	if (!scan_supported(c) || !scan_shape(c, &s->shape) || !scan_can_draft(s))
 		return SCAN_E_UNSURE;
 	s->source = FROM_STREAM;
 	if ((r = scan_load_tables(s, c)) || (r = load_stream(s, data, n)))
@@ -363,7 +364,7 @@ static void frame_of(const struct scan *s, uint32_t max_scans, struct progressiv
 static bool begin_progressive(struct scan *s, const struct jpeg_decompress_struct *c, enum scan_source source,
 			      struct region_px want)
 {
-	if (!scan_supported_progressive(c) || !scan_shape(c, &s->shape))
+	if (!scan_supported_progressive(c) || !scan_shape(c, &s->shape) || !scan_can_draft(s))
 		return false;
 	s->source = source;
 	s->index = NULL;

@@ -36,6 +36,10 @@ bool scan_supported(const struct jpeg_decompress_struct *c);
 uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n);
 uint64_t scan_progressive_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n);
 
+/* From here on pictures are decoded at 1 / times of their size (1, 2, 4 or 8; 1 at first), rounded up, with libjpeg's
+ * pixels for that scale_denom: rectangles are in the smaller picture. Chroma halved in one direction only is unsure. */
+void scan_shrink(struct scan *s, uint32_t times);
+
 /* Decodes the rectangle `want` (not empty, inside the image) into out->rgb, which has room for it at out->stride_bytes;
  * sets out's width and height. data[0..n) is the file after the header (the source's next_input_byte) up to its end;
  * nothing else is read. The pixels are those of jpeg_read_scanlines with JDCT_ISLOW, fancy upsampling and JCS_RGB.

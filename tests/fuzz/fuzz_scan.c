@@ -3,8 +3,7 @@
  * Random bytes seldom make a valid header, so most inputs are a few changes to one of several JPEGs made at the start:
  * byte 0 odd, then which JPEG, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path
  * of the processor is run, and with a forged index too. */
-#include "jpeg/scan.h"
-#include "jpegs.h"
+#include "draft.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -195,6 +194,16 @@ static void check_progressive(const struct jpeg_in *header, const uint8_t *bytes
 	free(other);
 }
 
+static void check_draft(const uint8_t *bytes, size_t n, uint32_t seed)
+{
+	const char *what;
+
+	if (draft_check(scan, bytes, n, 2u << seed % 3, seed, &what) == DRAFT_FAILED) {
+		fprintf(stderr, "fuzz_scan: a draft: ");
+		check(0, what);
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct jpeg_in header;
@@ -209,6 +218,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			check_image(&header, bytes, n, seed);
 		else if (scan_supported_progressive(&header.c))
 			check_progressive(&header, bytes, n, seed);
+		if (scan_supported(&header.c) || scan_supported_progressive(&header.c))
+			check_draft(bytes, n, seed);
 	}
 	jpeg_in_close(&header);
 	free(bytes);

@@ -6,7 +6,7 @@
  *
  * Horizontally lane i is byte i of the result, 16 at a time. One vpermb gives each lane its four bytes out of 64 source
  * bytes (or, with two registers, 128). If the sources are further apart, as when an image shrinks to less than a
- * seventh or so, the AVX2 path does the work. Vertically four rows are interleaved bytewise. */
+ * seventh or so, resample-avx512-wide.c does the work. Vertically four rows are interleaved bytewise. */
 #if defined(__x86_64__)
 #include "image/resample-paths.h"
 
@@ -36,7 +36,7 @@ enum reach { REACH_64, REACH_128, REACH_TOO_FAR };
 struct table {
 	uint64_t reach; /* enum reach: how far apart the sources of one struct lanes are, in bytes */
 	uint64_t unused[7];
-	/* then struct lanes [vectors of a row][groups of taps] and digits, or the AVX2 path's table */
+	/* then struct lanes [vectors of a row][groups of taps] and digits, or the table of resample-avx512-wide.c */
 };
 
 static bool resample_avx512_can_run(void)
@@ -99,7 +99,7 @@ static size_t resample_avx512_table_bytes(const struct taps *t)
 {
 	size_t own = sizeof(struct lanes) * vectors_of(t) * resample_avx512_groups_of(t) + 3 * digits_bytes(t);
 
-	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx2.table_bytes(t) : own);
+	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx512_wide.table_bytes(t) : own);
 }
 
 /* Digits of all weights: of each window as many as all groups have taps, zeros at the end. */
@@ -171,7 +171,7 @@ static void resample_avx512_prepare(const struct taps *t, void *table)
 
 	head->reach = reach;
 	if (reach == REACH_TOO_FAR) {
-		resample_avx2.prepare(t, head + 1);
+		resample_avx512_wide.prepare(t, head + 1);
 		return;
 	}
 	d.middle = d.high + n_digits;
@@ -274,7 +274,7 @@ AVX512 static void horizontal(const struct taps *t, const void *table, const uin
 	uint32_t n_vectors = vectors_of(t), n_groups = resample_avx512_groups_of(t);
 
 	if (head->reach == REACH_TOO_FAR)
-		resample_avx2.horizontal(t, head + 1, src, src_stride, dst, dst_stride, n_rows);
+		resample_avx512_wide.horizontal(t, head + 1, src, src_stride, dst, dst_stride, n_rows);
 	/* The common cases with constants, so that the compiler unrolls their loops. */
 	else if (head->reach == REACH_64 && n_groups == 1 && n_rows == 4)
 		resample_rows_once(lanes, n_vectors, src, src_stride, dst, dst_stride, 4);

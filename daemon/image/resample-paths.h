@@ -34,6 +34,7 @@ struct resample_path {
 extern const struct resample_path resample_c;
 extern const struct resample_path resample_avx2;
 extern const struct resample_path resample_avx512;
+extern const struct resample_path resample_avx512_wide; /* a part of it */
 extern const struct resample_path resample_neon;
 
 static inline uint8_t resample_clip(int32_t sum)

@@ -13,6 +13,7 @@
 
 #include "ctl.h"
 #include "table.h"
+#include "wrap.h"
 #include "util/size.h"
 
 enum { MAX_BAD_SHOWN = 10 };
@@ -612,17 +613,16 @@ static void print_producers(const json_t *root)
 static void print_verdict(const json_t *root)
 {
 	const json_t *v = json_object_get(root, "verdict");
+	char line[1024];
 
 	if (!*text(v, "text"))
 		return;
+	snprintf(line, sizeof line, "%s", text(v, "text"));
+	if (json_array_size(json_object_get(root, "sessions")) > 1)
+		snprintf(line, sizeof line, "%s [job %s]", text(v, "text"), or_dash(text(v, "job")));
+	ctl_make_printable(line);
 	status_text_heading("verdict");
-	status_text_put(text(v, "text"));
-	if (json_array_size(json_object_get(root, "sessions")) > 1) {
-		printf(" [job ");
-		status_text_put(or_dash(text(v, "job")));
-		putchar(']');
-	}
-	putchar('\n');
+	wrap_put(stdout, line, 10, 10, table_line_limit());
 }
 
 void status_print(const json_t *root, const json_t *last)

@@ -125,8 +125,7 @@ static const char *cell_text(const struct table *t, size_t i)
 	return t->cells[i] ? t->cells[i] : "?";
 }
 
-/* 0: no limit. */
-static unsigned line_limit(void)
+unsigned table_line_limit(void)
 {
 	struct winsize w;
 
@@ -138,7 +137,7 @@ static unsigned line_limit(void)
 static void table_measure(const struct table *t, unsigned indent, unsigned *widths)
 {
 	unsigned total = indent, widest = 0;
-	unsigned limit = line_limit();
+	unsigned limit = table_line_limit();
 
 	for (unsigned c = 0; c < t->n_columns; c++)
 		widths[c] = text_width(t->heading[c]);
@@ -155,8 +154,15 @@ static void table_measure(const struct table *t, unsigned indent, unsigned *widt
 	}
 	if (!limit || total <= limit || t->right[widest])
 		return;
-	widths[widest] =
-		widths[widest] > total - limit + MIN_FLEXIBLE ? widths[widest] - (total - limit) : MIN_FLEXIBLE;
+	/* It is cut if then all columns fit and most of its text stays. Otherwise it comes in a block below, as wide as
+	 * a line. */
+	unsigned excess = total - limit, alone = indent + (widest ? widths[0] + GAP : 0);
+	if (widths[widest] > excess + MIN_FLEXIBLE && (widths[widest] - excess) * 3 >= widths[widest] * 2)
+		widths[widest] -= excess;
+	else if (!widest || limit < alone + MIN_FLEXIBLE)
+		widths[widest] = MIN_FLEXIBLE;
+	else if (widths[widest] > limit - alone)
+		widths[widest] = limit - alone;
 }
 
 static void table_put(const char *text, unsigned width, bool right, bool last)
@@ -191,7 +197,7 @@ struct block {
 /* The columns from `begin` on that fit beside the first; at least one. */
 static struct block next_block(const struct table *t, const unsigned *widths, unsigned indent, unsigned begin)
 {
-	unsigned limit = line_limit(), total = indent + widths[0];
+	unsigned limit = table_line_limit(), total = indent + widths[0];
 	struct block b = { .begin = begin, .end = begin };
 
 	do

@@ -26,4 +26,7 @@ void table_print(const struct table *t, unsigned indent);
 const char *table_bold(void);
 const char *table_plain(void);
 
+/* Columns of a line of standard output; 0: it is no terminal. */
+unsigned table_line_limit(void);
+
 #endif

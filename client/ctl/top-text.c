@@ -9,6 +9,7 @@
 #include "ctl.h"
 #include "nvml.h"
 #include "util/size.h"
+#include "wrap.h"
 
 enum { MOST_GPUS = 8, BAR = 40, LEAST_JOB = 14, MOST_JOB = 40 };
 
@@ -63,19 +64,22 @@ static unsigned print_gpus(FILE *f)
 	return n;
 }
 
-/* The daemon's own sentence. */
-static unsigned print_verdict(FILE *f, const json_t *status)
+/* The daemon's own sentence, of the trainer that loses most. */
+static unsigned print_verdict(FILE *f, const struct top_view *v)
 {
-	const char *line = top_text_of(json_object_get(status, "verdict"), "text");
-	char *copy = *line ? strdup(line) : NULL;
+	const json_t *verdict = json_object_get(v->status, "verdict");
+	const char *text = top_text_of(verdict, "text"), *job = top_text_of(verdict, "job");
+	char line[1024];
 
-	if (!copy)
+	if (!*text)
 		return 0;
-	ctl_make_printable(copy);
-	fprintf(f, "%s\n", copy);
-	free(copy);
-	return 1;
+	snprintf(line, sizeof line, "%s%s%s%s", text, *job ? " [job " : "", job, *job ? "]" : "");
+	ctl_make_printable(line);
+	return wrap_put(f, line, 0, 2, v->columns);
 }
+
+static const char *const sorted_by[TOP_N_SORTS] = { "most time lost first", "longest wait first", "fastest first",
+						    "by job" };
 
 unsigned top_print_head(FILE *f, const struct top_view *v)
 {
@@ -84,14 +88,14 @@ unsigned top_print_head(FILE *f, const struct top_view *v)
 	char used[32], all[32];
 	double in_use = top_number_of(memory, "slots_bytes") + top_number_of(memory, "data_bytes") +
 			top_number_of(memory, "cache_bytes");
-	unsigned n = print_verdict(f, v->status);
+	unsigned n = print_verdict(f, v);
 
-	fprintf(f, "batchd %s  up %.0f s  workers %.0f busy of %.0f  I/O %.0f of %.0f  memory %s of %s\n",
+	fprintf(f, "batchd %s  up %.0f s  %.0f of %.0f workers busy  %.0f of %.0f reading  %s of %s\n",
 		top_text_of(daemon, "version"), top_number_of(daemon, "uptime_s"), top_number_of(workers, "busy"),
 		top_number_of(workers, "target"), top_number_of(workers, "io_busy"),
 		top_number_of(workers, "io_threads"), size_text(in_use, used, sizeof used),
 		size_text(top_number_of(memory, "budget_bytes"), all, sizeof all));
-	fprintf(f, "%zu trainers, by %s", v->rows->n, top_sort_names[v->sort]);
+	fprintf(f, "%zu trainer%s, %s", v->rows->n, v->rows->n == 1 ? "" : "s", sorted_by[v->sort]);
 	print_caches(f, v->status);
 	fputc('\n', f);
 	return n + 2 + print_gpus(f);

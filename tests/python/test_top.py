@@ -125,7 +125,7 @@ def test_the_screen_fits(trainers, terminal, columns, lines):
 
 def test_keys(trainers, terminal):
     t = terminal(100, 30)
-    t.shows("by lost")
+    t.shows("most time lost first")
     t.press("j")
     screen = t.shows("by job")
     heading = next(i for i, line in enumerate(screen) if line.startswith("JOB"))

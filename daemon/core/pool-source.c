@@ -262,6 +262,7 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 		return SAMPLE_E_BAD;
 	for (unsigned k = 0; k < views_n(p->recipe->pipeline); k++)
 		rows[k] = row_of_field(r, &p->layout->field[k]); /* views are the first fields: fields.c */
+	sample_worker_hurry(worker, pool_queue_is_waited_for(&r->slot->stream->queue));
 	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
 	if (sample_read_bytes(worker))
 		atomic_fetch_add_explicit(&p->source.file_bytes, sample_read_bytes(worker), memory_order_relaxed);

@@ -16,6 +16,7 @@
 #ifndef BATCHD_POOL_H
 #define BATCHD_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -88,7 +89,8 @@ struct pool_queue {
 	uint64_t begun_ns;                  /* the sum of the times at which the workers on this queue began */
 	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
 	int n_ready;                        /* batches ready for the trainer: fewer is more urgent */
-	bool waited_for;                    /* whether the loop must be woken as soon as a job is done */
+	atomic_bool waited_for;             /* whether the loop must be woken as soon as a job is done. Any thread may
+	                                     * read it; written under the pool's lock */
 	unsigned n_busy, max_busy;          /* workers on this queue; 0: no maximum */
 	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
 	struct pool_piece returned;         /* a new row that needs a ticket and cannot have one yet */
@@ -138,6 +140,11 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empt
 /* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
  * job is done; otherwise done jobs stay in the pool until pool_drain, which saves one wake-up of the loop per batch. */
 void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for);
+/* Any thread: what pool_queue_set_urgency said last. */
+static inline bool pool_queue_is_waited_for(const struct pool_queue *q)
+{
+	return atomic_load_explicit(&q->waited_for, memory_order_relaxed);
+}
 /* Calls ops->done of every job that has finished, and done of every task that has finished. */
 void pool_drain(struct pool *p);
 

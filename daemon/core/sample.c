@@ -11,6 +11,7 @@
 
 #include <xxhash.h>
 
+#include "core/filling.h"
 #include "data/file.h"
 #include "data/sample-cache.h"
 #include "decode/decode.h"
@@ -32,6 +33,9 @@ struct sample_worker {
 	struct pipeline_worker *pipeline;
 	struct file_bytes file;
 	struct scratch row, rgb; /* of an array's picture */
+	struct filling filling;
+	bool hurried;            /* a trainer waits for rows */
+	enum filling_row filled; /* what became of the row in hand */
 	uint32_t n_made;         /* rows, to choose those that are timed */
 	uint64_t read_ns;        /* when the row in hand had its file; only of a timed one */
 	uint64_t read_bytes;     /* of the row in hand, from a file by this worker */
@@ -93,6 +97,11 @@ static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_
 	current->data = NULL;
 	cache_release(&hit);
 	return true;
+}
+
+void sample_worker_hurry(struct sample_worker *w, bool hurried)
+{
+	w->hurried = hurried;
 }
 
 /* Frees all buffers of the worker, so that its next sample begins like its first one. */
@@ -341,8 +350,10 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	if (result == 0) {
 		if (w->cost.timed)
 			w->cost.decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
-		bool keep =
-			r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * decoded_bytes(r));
+		bool keep = r->decoded &&
+			    cache_has_room(r->decoded, (size_t)info.width * info.height * decoded_bytes(r)) &&
+			    filling_may(&w->filling, r->decoded, w->hurried);
+		w->filled = keep ? FILLING_KEPT : FILLING_PLAIN;
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
 	decoder_close(w->decoder);
@@ -375,6 +386,7 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 {
 	struct image_error why;
 	note_read(w);
+	w->filled = FILLING_HIT;
 	int result = views_resume(r->pipeline, w->pipeline, &hit->image, key, rows, &why);
 	cache_release(hit);
 	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
@@ -468,7 +480,7 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	workspace_enter(&w->space);
 	bool kept = w->space.used_bytes > 0;
 	sample_begin_cost(w);
-	uint64_t began_ns = w->cost.timed ? clock_now_ns() : 0, waited_ns = w->space.waited_ns;
+	uint64_t began_ns = w->cost.timed || r->decoded ? clock_now_ns() : 0, waited_ns = w->space.waited_ns;
 	int result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
 	if (result == -ENOMEM && w->space.refused_bytes && kept) {
 		/* Buffers left by earlier samples must not decide. */
@@ -479,6 +491,8 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	if (result == -ENOMEM && w->space.refused_bytes)
 		result = too_large(r, w, key.index, err);
 	w->n_made += result == 0;
+	if (result == 0 && r->decoded)
+		filling_note(&w->filling, r->decoded, w->filled, clock_now_ns() - began_ns);
 	if (result == 0 && w->cost.timed)
 		sample_end_cost(w, began_ns, waited_ns);
 	sample_end_sample(w);

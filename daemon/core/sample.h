@@ -44,6 +44,9 @@ struct sample_cost {
 struct sample_worker;
 struct sample_worker *sample_worker_create(const struct decode_limits *limits); /* NULL: out of memory */
 void sample_worker_destroy(struct sample_worker *w);
+/* Whether a trainer waits for the rows that follow: then filling the decoded cache is limited (core/filling.h). At
+ * first none does. */
+void sample_worker_hurry(struct sample_worker *w, bool hurried);
 
 /* What an I/O thread found ahead of time: a file's bytes, the fact that a cached entry is current, or an error. */
 struct sample_input {

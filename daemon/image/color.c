@@ -73,6 +73,13 @@ static void blend_with_gray(struct image *i, float factor)
 
 void color_saturation(struct image *i, float factor)
 {
+#if defined(__x86_64__)
+	if (processor_path() >= PROCESSOR_AVX512) {
+		for (uint32_t y = 0; y < i->height; y++)
+			saturate_avx512(i->rgb + (size_t)y * i->stride_bytes, i->width, factor);
+		return;
+	}
+#endif
 	blend_with_gray(i, factor);
 }
 

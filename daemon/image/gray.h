@@ -9,4 +9,9 @@ void gray_triples(const uint8_t *rgb, uint32_t n_px, uint8_t *out);
 /* The sum of the greys of n_px pixels, at most 2^20. */
 uint32_t gray_sum(const uint8_t *rgb, uint32_t n_px);
 
+#if defined(__x86_64__)
+/* Blends n_px pixels with their greys as blend_bytes(greys, rgb, ...) does. For processors with PROCESSOR_AVX512. */
+void saturate_avx512(uint8_t *rgb, uint32_t n_px, float factor);
+#endif
+
 #endif

@@ -1,0 +1,44 @@
+/* The paths of color_saturation give the same bytes. (tests/python/test_pixels.py compares with Pillow.) */
+#include <check.h>
+#include <string.h>
+
+#include "image/color.h"
+#include "image/processor.h"
+#include "suite.h"
+
+enum { MOST_PX = 200, GUARD = 64 };
+
+START_TEST(test_rows_of_every_length_are_saturated_alike)
+{
+	/* Rows of 1 to 200 pixels, factors that fade, pass on, stretch and clip; bytes behind the row stay. */
+	static const float factors[] = { 0.0f, 0.2f, 0.6000000238f, 0.9999f, 1.0f, 1.4f, 7.5f };
+	static const enum processor_path paths[] = { PROCESSOR_AVX2, PROCESSOR_AVX512 };
+	uint8_t plain[MOST_PX * 3 + GUARD], wide[MOST_PX * 3 + GUARD];
+	uint32_t state = 7;
+
+	for (uint32_t n = 1; n <= MOST_PX; n++)
+		for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
+			struct image a = { plain, sizeof plain, n, 1 }, b = { wide, sizeof wide, n, 1 };
+
+			for (size_t i = 0; i < sizeof plain; i++) {
+				state = state * 1664525 + 1013904223;
+				plain[i] = wide[i] = (uint8_t)(state >> 24);
+			}
+			processor_limit(PROCESSOR_PLAIN);
+			color_saturation(&a, factors[f]);
+			processor_limit(paths[_i]);
+			color_saturation(&b, factors[f]);
+			ck_assert_mem_eq(wide, plain, sizeof plain);
+		}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("saturation");
+	TCase *t = tcase_create("saturation");
+
+	tcase_add_loop_test(t, test_rows_of_every_length_are_saturated_alike, 0, 2);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

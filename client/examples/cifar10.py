@@ -1,7 +1,11 @@
 """CIFAR-10, a small residual network: cifar10.py FOLDER [--epochs 1] [--steps N] [--policy autoaugment]
 
-FOLDER has the binary version (data_batch_*.bin, test_batch.bin). Only the loaders differ from a script with
-torchvision.datasets.CIFAR10 and torch's DataLoader; the pickled version goes through torchvision:
+Upstream (kuangliu/pytorch-cifar, main.py) has these lines, which the loaders replace:
+
+    trainset = torchvision.datasets.CIFAR10(root="./data", train=True, download=True, transform=transform_train)
+    trainloader = torch.utils.data.DataLoader(trainset, batch_size=128, shuffle=True, num_workers=2)
+
+FOLDER has the binary version (data_batch_*.bin, test_batch.bin); the pickled version goes through torchvision:
 batchd.DataLoader((data.data, torch.tensor(data.targets)), transform=...).
 """
 
@@ -68,13 +72,16 @@ def main():
     for epoch in range(args.epochs):
         train.set_epoch(epoch)
         model.train()
+        seen = 0
         for step, (images, labels) in enumerate(itertools.islice(train, args.steps)):
             loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            seen += len(labels)
             if step % 10 == 0:
                 print(f"epoch {epoch} step {step} loss {loss.item():.4f}", flush=True)
+        print(f"epoch {epoch}: {seen} samples", flush=True)
     model.eval()
     with torch.no_grad():
         right = sum((model(images).argmax(1) == labels).sum().item() for images, labels in test)

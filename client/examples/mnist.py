@@ -2,6 +2,11 @@
 
 FOLDER has MNIST's four files as they are distributed, compressed or not (torchvision keeps them in MNIST/raw). Only the
 loaders differ from a script with torchvision.datasets.MNIST and torch's DataLoader.
+
+Upstream (pytorch/examples, mnist/main.py) has these lines, which the loaders replace:
+
+    dataset1 = datasets.MNIST("../data", train=True, download=True, transform=transform)
+    train_loader = torch.utils.data.DataLoader(dataset1, **train_kwargs)
 """
 
 import argparse
@@ -46,13 +51,16 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for epoch in range(args.epochs):
         train.set_epoch(epoch)
+        seen = 0
         for step, (images, labels) in enumerate(itertools.islice(train, args.steps)):
             loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            seen += len(labels)
             if step % 10 == 0:
                 print(f"epoch {epoch} step {step} loss {loss.item():.4f}", flush=True)
+        print(f"epoch {epoch}: {seen} samples", flush=True)
     with torch.no_grad():
         right = sum((model(images).argmax(1) == labels).sum().item() for images, labels in test)
     print(f"accuracy {right / len(test.dataset):.4f}")

@@ -47,6 +47,11 @@ def accuracy(output):
     return float(re.search(r"accuracy ([\d.]+)", output)[1])
 
 
+def seen_by(output):
+    """The samples of each epoch."""
+    return re.findall(r": (\d+) samples", output)
+
+
 def blobs(n, height, width, channels=()):
     """Pictures whose class is the place of a bright patch."""
     rng = numpy.random.default_rng(0)
@@ -68,6 +73,7 @@ def test_mnist(daemon, tmp_path, ending):
             path.write_bytes(gzip.compress(content) if ending else content)
     output = run("mnist.py", tmp_path, "--epochs", 2)
     assert losses(output)[-1] < losses(output)[0] / 2 and accuracy(output) > 0.8
+    assert seen_by(output) == ["1280", "1280"]
 
 
 @pytest.mark.parametrize("policy", ["none", "autoaugment", "autoaugment+cutout", "trivial"])
@@ -79,6 +85,7 @@ def test_cifar10(daemon, tmp_path, policy):
     (tmp_path / "test_batch.bin").write_bytes(records[:100].tobytes())
     output = run("cifar10.py", tmp_path, "--epochs", 2, "--batch-size", 25, "--policy", policy)
     assert len(losses(output)) == 4 and 0 <= accuracy(output) <= 1
+    assert seen_by(output) == ["500", "500"]
     if policy == "none":  # the others hide what there is to learn in 40 steps
         assert losses(output)[-1] < losses(output)[0]
 
@@ -98,7 +105,7 @@ def test_timms_training_sees_each_sample(daemon, samples, tmp_path, options, see
     (tmp_path / "train").symlink_to(samples)
     (tmp_path / "val").symlink_to(samples)
     output = run_by("timm_train.py", WITH_TORCHVISION, tmp_path, "--epochs", 1, "--batch-size", 16, *options)
-    assert re.findall(r": (\d+) samples", output) == [str(seen)]
+    assert seen_by(output) == [str(seen)]
     assert 0 <= accuracy(output) <= 1 and len(losses(output)) == 1
 
 

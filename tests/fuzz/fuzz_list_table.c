@@ -52,7 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (t && size) {
 		t->separator = *data & 1 ? ',' : '\t';
-		t->fields = *data & 4   ? "label=a;c,image=path,text=b"
+		t->fields = *data & 8   ? (*data & 2 ? "label=a:float,x=b:int,y=c:float"
+						     : "label=a:class,x=b:text,p=a;c:float")
+			    : *data & 4 ? "label=a;c,image=path,text=b"
 			    : *data & 2 ? "image=path,label=a,text=b,pair=a;c"
 					: NULL;
 		t->builder = &b;

@@ -8,7 +8,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_MADE = 36, N_BASELINE = 24, MAX_PX = 1 << 16, MAX_SCANS = 20 };
+enum { N_MADE = 36, N_BASELINE = 24, MAX_PX = 1 << 14, MAX_SCANS = 20 };
 
 static struct made {
 	uint8_t *bytes;

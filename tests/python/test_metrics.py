@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import http.client
+import contextlib
 import json
 import os
 import re
@@ -168,7 +169,10 @@ def test_over_tcp_no_names_are_told(reader, samples):
 
 def test_without_the_option_nothing_listens(make_daemon):
     d = make_daemon()
-    links = [os.readlink(f"/proc/{d.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{d.pid}/fd")]
+    links = []
+    for fd in os.listdir(f"/proc/{d.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the daemon may close one meanwhile
+            links.append(os.readlink(f"/proc/{d.pid}/fd/{fd}"))
     inodes = {m[1] for m in map(re.compile(r"socket:\[(\d+)\]").match, links) if m}
     for table in ("tcp", "tcp6"):
         lines = open(f"/proc/{d.pid}/net/{table}").read().splitlines()[1:]

@@ -478,11 +478,16 @@ static int live_on_a_gpu(char *why, size_t size)
 }
 
 static const struct life lives[] = {
-	{ "alone", live_alone, 6, false },       { "writable", live_writable, 6, false },
-	{ "group", live_in_a_group, 12, false }, { "own", live_with_own_batches, 6, false },
-	{ "again", live_again, 12, false },      { "cut", live_on_without_a_connection, 12, false },
-	{ "status", live_curious, 2, false },    { "producer", live_for_others, 4, false },
-	{ "gpu", live_on_a_gpu, 8, true },       { "verdict", live_asking_for_a_verdict, 1, false },
+	{ "alone", live_alone, 6, false },
+	{ "writable", live_writable, 6, false },
+	{ "group", live_in_a_group, 12, false },
+	{ "own", live_with_own_batches, 6, false },
+	{ "again", live_again, 12, false },
+	{ "cut", live_on_without_a_connection, 12, false },
+	{ "status", live_curious, 2, false },
+	{ "producer", live_for_others, 4, false },
+	{ "gpu", live_on_a_gpu, 8, true },
+	{ "verdict", live_asking_for_a_verdict, 1, false },
 	{ "images", live_on_single_images, 3, false },
 };
 enum { N_LIVES = sizeof(lives) / sizeof(*lives) };

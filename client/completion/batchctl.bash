@@ -19,7 +19,7 @@ _batchctl() {
 	verify) options="--jobs --exif --json --quiet --help" ;;
 	index) options="--check --force --json --quiet --help" ;;
 	preview) options="--out --title --transform --op --mix --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
-	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --json --help" ;;
+	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --daemon --socket --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
 	help) options="status top bench tune headroom trace verify index preview load sample-data doctor" ;;

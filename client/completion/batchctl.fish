@@ -23,7 +23,7 @@ complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune headr
 complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify index preview sample-data" -l quiet -d "No progress"
 complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -a "(__fish_complete_directories)"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench headroom trace doctor" -l socket -r -F -d "The daemon's socket"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench headroom trace load doctor" -l socket -r -F -d "The daemon's socket"
 complete -c batchctl -n "__fish_seen_subcommand_from doctor" -l gpu -d "A machine without a usable GPU has a problem"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l watch -d "Again and again"
 complete -c batchctl -n "__fish_seen_subcommand_from status top" -l interval -x -d "Time between two looks"
@@ -64,6 +64,7 @@ complete -c batchctl -n "__fish_seen_subcommand_from load" -l layout -x -a "NCHW
 complete -c batchctl -n "__fish_seen_subcommand_from load" -l index -x -d "The sample's index, for random ops"
 complete -c batchctl -n "__fish_seen_subcommand_from load" -l out -r -F -d "Array of numpy to write"
 complete -c batchctl -n "__fish_seen_subcommand_from load" -l repeat -x -d "So many times"
+complete -c batchctl -n "__fish_seen_subcommand_from load" -l daemon -d "By the workers of a daemon"
 complete -c batchctl -n "__fish_seen_subcommand_from load" -F
 complete -c batchctl -n "__fish_seen_subcommand_from top" -l sort -x -a "lost wait rate job" -d "Order"
 complete -c batchctl -n "__fish_seen_subcommand_from top" -l job -x -d "Only this job"

@@ -271,7 +271,7 @@ static void on_audit(uv_check_t *check)
 {
 	struct daemon *d = check->data;
 	const struct engine *e = &d->engine;
-	if (!e->sessions && !e->jobs && !d->server.peers && !e->budget.slots_bytes)
+	if (!e->sessions && !e->jobs && !e->n_loads && !d->server.peers && !e->budget.slots_bytes)
 		daemon_audit(d);
 }
 

@@ -145,6 +145,13 @@ START_TEST(test_a_stalled_trainer_is_named)
 {
 	struct verdict_facts f = { .ns = { [CLOCK_BUSY] = S, [CLOCK_PEER] = S }, .why = "rank 1 is stopped" };
 	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "other trainers of the job (rank 1 is stopped)"));
+	/* Not the input's fault, and no cache is advised. */
+	ck_assert_ptr_nonnull(strstr(verdict_of(&f).text, "held up 50 % of rank 0's time, not by the input: "));
+	f.n_samples = 100, f.decoded_room_bytes = 1 << 30;
+	f.ns[CLOCK_DECODE] = S / 2;
+	f.costs = (struct source_costs){ .n_rows = 10, .ns = { [SOURCE_DECODE] = S }, .decoded_bytes = 1000 };
+	ck_assert_ptr_null(strstr(verdict_of(&f).text, "decoded cache"));
+	f.ns[CLOCK_DECODE] = 0;
 	f.slowest = "rank 2 is the slowest";
 	ck_assert_ptr_null(strstr(verdict_of(&f).text, f.slowest));
 	f.why = "";

@@ -152,8 +152,13 @@ void verdict_make(const struct verdict_facts *f, struct verdict *v)
 	v->more_cpu = gain_of_more_cpu(f, all, 2);
 	if (f->n_most_workers && f->n_most_workers < f->n_processors)
 		v->more_workers = gain_of_more_cpu(f, all, (double)f->n_processors / f->n_most_workers);
-	predict_decoded_cache(f, all, v);
-	add(v, "input-bound %.0f %% of rank %u's time: ", 100 * v->share, f->rank);
+	if (v->cause != CLOCK_PEER)
+		predict_decoded_cache(f, all, v);
+	/* A slow peer is no fault of the input, and no cache helps against it. */
+	add(v,
+	    v->cause == CLOCK_PEER ? "held up %.0f %% of rank %u's time, not by the input: "
+				   : "input-bound %.0f %% of rank %u's time: ",
+	    100 * v->share, f->rank);
 	add_cause(f, v);
 	add_predictions(f, v);
 }

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "contact-sheet.h"
-#include "core/plan.h"
 #include "ctl.h"
 #include "local-dataset.h"
 #include "op-sheet.h"
@@ -19,6 +18,7 @@
 #include "preview-array.h"
 #include "preview-fields.h"
 #include "preview-mix.h"
+#include "preview-order.h"
 #include "preview-views.h"
 
 enum { COLUMNS = 6 };
@@ -77,53 +77,10 @@ static int preview_open_pipeline(struct preview *p)
 	return CTL_OK;
 }
 
-/* "3,17,4" */
-static int parse_indices(struct preview *p)
+static int choose(struct preview *p)
 {
-	char *copy = strdup(p->indices);
-	char *rest = copy;
-	uint64_t n = 1, i = 0;
-	int code = CTL_OK;
-
-	for (const char *c = p->indices; *c; c++)
-		n += *c == ',';
-	p->order = calloc(n, sizeof *p->order);
-	if (!copy || !p->order)
-		code = CTL_FAILED;
-	for (char *one; code == CTL_OK && (one = strsep(&rest, ",")); i++)
-		if (!options_number(one, 0, dataset_n(p->ds) - 1, &p->order[i])) {
-			ctl_complain("preview",
-				     "--indices wants sample numbers such as 3,17,4, each from 0 to %" PRIu64
-				     ", not '%s'",
-				     dataset_n(p->ds) - 1, one);
-			code = CTL_USAGE;
-		}
-	p->n = n;
-	free(copy);
-	return code;
-}
-
-static int choose_first(struct preview *p)
-{
-	struct plan *plan;
-	int r = plan_create(&(struct plan_spec){ .n_samples = dataset_n(p->ds),
-						 .seed = p->seed,
-						 .epoch = p->epoch,
-						 .world_size = 1,
-						 .shuffle = true },
-			    &plan);
-
-	if (r < 0) {
-		ctl_complain("preview", "cannot make the epoch's order: %s", strerror(-r));
-		return CTL_FAILED;
-	}
-	if (p->n > plan_n_per_rank(plan))
-		p->n = plan_n_per_rank(plan);
-	p->order = calloc(p->n, sizeof *p->order);
-	for (uint64_t i = 0; p->order && i < p->n; i++)
-		p->order[i] = plan_at(plan, 0, i);
-	plan_unref(plan);
-	return p->order ? CTL_OK : CTL_FAILED;
+	return p->indices ? preview_order_listed(p->ds, p->indices, &p->order, &p->n)
+			  : preview_order_first(p->ds, p->seed, p->epoch, &p->order, &p->n);
 }
 
 static int make_from_row(struct preview *p, const struct pipeline *pipeline, struct sample_key key, char *why,
@@ -394,7 +351,7 @@ static bool has_pictures(struct preview *p, int *code)
 	else if (!shows_numbers)
 		ctl_complain("preview", "'%s': %s. Their numbers are shown by --json alone", p->path, why);
 	else
-		*code = p->indices ? parse_indices(p) : choose_first(p);
+		*code = choose(p);
 	if (*code == CTL_OK)
 		*code = ctl_print_json("preview", preview_array_numbers(p->ds, p->order, p->n));
 	return false;
@@ -419,7 +376,7 @@ static int draw_pictures(struct preview *p)
 		return CTL_USAGE;
 	}
 	if (code == CTL_OK)
-		code = p->indices ? parse_indices(p) : choose_first(p);
+		code = choose(p);
 	if (code == CTL_OK)
 		code = open_sheet(p);
 	if (code == CTL_OK)

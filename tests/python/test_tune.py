@@ -13,7 +13,7 @@ import xml.etree.ElementTree
 import pytest
 
 import batchd
-from daemons import BUILD, until
+from daemons import BUILD, REPO, until
 
 QUICK = ["--seconds", "100ms", "--rounds", "1", "--batch-size", "8", "--most-workers", "2", "--quiet"]
 
@@ -222,3 +222,16 @@ def test_pinned_memory_is_measured_with_a_gpu(build, samples, tmp_path):
     copied = [text for text in reports if re.search(r"^call cuMemcpyHtoDAsync [1-9]", text, re.M)]
     locked = [text for text in copied if re.search(r"^call cuMemHostRegister [1-9]", text, re.M)]
     assert len(copied) == 2 and len(locked) == 1, [text[-400:] for text in reports]
+
+
+def test_the_documents_picture_is_one_of_tune(measured):
+    """It has a bar for each setting that tune measures, is small, and the documents name the command that makes it."""
+    result, _ = measured
+    picture = REPO / "client/python/pictures/tune.svg"
+    labels = [t.text for t in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    for setting in {trial["setting"] for trial in result["trials"] if trial["images_per_s"] > 0}:
+        assert any(label.startswith(setting + " ") for label in labels), (setting, labels)
+    assert picture.stat().st_size < 60_000
+    guide = (REPO / "client/python/README.md").read_text()
+    assert "](pictures/tune.svg)" in guide and "make tune-picture" in guide
+    assert "tune-picture: all venv" in (REPO / "Makefile").read_text()

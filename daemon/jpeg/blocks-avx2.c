@@ -185,8 +185,8 @@ INLINE void load_rows(int16_t *coef, const uint16_t *quant, unsigned n, __m256i 
 
 enum { CORNER_LAST = 9 /* zigzag positions of the first four diagonals */, SHIFT1 = 11, SHIFT2 = 18 };
 
-TARGET static int idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a,
-			    uint8_t *b, size_t stride_bytes)
+TARGET int blocks_avx2_idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a,
+				 uint8_t *b, size_t stride_bytes)
 {
 	__m256i v[8], exceeded;
 
@@ -406,7 +406,7 @@ TARGET static void ycc_h2v2(const uint8_t *y, const struct chroma_row *c, uint8_
 	ycc_row(up_h2v2, 2, 2, y, c, rgb, n_px);
 }
 
-TARGET static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint8_t *rgb, uint32_t n_px)
+TARGET void blocks_avx2_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint8_t *rgb, uint32_t n_px)
 {
 	for (; n_px >= 32; n_px -= 32, r += 32, g += 32, b += 32, rgb += 96)
 		store_spread(_mm256_shuffle_epi8(load32(r), place_pixels(0)),
@@ -415,15 +415,17 @@ TARGET static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t 
 	blocks_c.interleave(r, g, b, rgb, n_px);
 }
 
-TARGET static int idct_small(unsigned edge, int16_t *coef, const uint16_t *quant, unsigned last, uint8_t *out,
-			     size_t stride_bytes)
+TARGET int blocks_avx2_idct_small(unsigned edge, int16_t *coef, const uint16_t *quant, unsigned last, uint8_t *out,
+				  size_t stride_bytes)
 {
 	return idct_small_block(edge, coef, quant, last, out, stride_bytes);
 }
 
-const struct blocks_ops blocks_avx2 = {
-	"avx2", idct_pair, idct_small, { { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, interleave
-};
+const struct blocks_ops blocks_avx2 = { "avx2",
+					blocks_avx2_idct_pair,
+					blocks_avx2_idct_small,
+					{ { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } },
+					blocks_avx2_interleave };
 #else
 typedef int blocks_avx2_is_empty; /* ISO C requires a declaration in every file */
 #endif

@@ -47,7 +47,13 @@ struct blocks_ops {
 
 extern const struct blocks_ops blocks_c;
 #if defined(__x86_64__)
-extern const struct blocks_ops blocks_avx2;
+extern const struct blocks_ops blocks_avx2, blocks_avx512;
+/* Of blocks_avx2, for both. */
+int blocks_avx2_idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a,
+			  uint8_t *b, size_t stride_bytes);
+int blocks_avx2_idct_small(unsigned edge, int16_t *coef, const uint16_t *quant, unsigned last, uint8_t *out,
+			   size_t stride_bytes);
+void blocks_avx2_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint8_t *rgb, uint32_t n_px);
 #endif
 /* The paths that this processor can run, fastest first, NULL-terminated. */
 const struct blocks_ops *const *blocks_paths(void);

@@ -42,12 +42,12 @@ void scan_destroy(struct scan *s)
 
 const char *const *scan_paths(void)
 {
-	static const char *const all[] = { "avx2", "c", NULL }; /* the plain path runs on every processor */
+	static const char *const all[] = { "avx512", "avx2", "c", NULL }; /* the plain path runs on every processor */
 
 	for (const char *const *name = all; *name; name++)
 		if (strcmp(*name, blocks_paths()[0]->name) == 0)
 			return name;
-	return all + 1;
+	return all + 2;
 }
 
 int scan_set_path(struct scan *s, const char *name)

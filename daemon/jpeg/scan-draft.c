@@ -39,8 +39,7 @@ int scan_reserve_drafts(struct scan *s)
 	return 0;
 }
 
-/* The blocks of MCU x of the strips. */
-static void transform_draft(struct scan *s, uint32_t x, const uint8_t *last)
+void scan_transform_draft(struct scan *s, uint32_t x, const uint8_t *last)
 {
 	const struct shape *shape = &s->shape;
 	const uint32_t edge = s->edge, wide = edge * shape->h;
@@ -66,7 +65,7 @@ static void transform_draft(struct scan *s, uint32_t x, const uint8_t *last)
 						     blue->stride_bytes);
 }
 
-static void emit_draft(const struct scan *s, uint32_t mcu_y, const struct image *out)
+void scan_emit_draft(const struct scan *s, uint32_t mcu_y, const struct image *out)
 {
 	const uint32_t height = s->edge * s->shape.v, end_y = s->want.y + s->want.height;
 	const uint32_t from = mcu_y * height > s->want.y ? mcu_y * height : s->want.y;
@@ -85,26 +84,4 @@ static void emit_draft(const struct scan *s, uint32_t mcu_y, const struct image 
 		else
 			s->blocks->interleave(luma, blue, red, rgb, s->want.width);
 	}
-}
-
-int scan_draft_row(struct scan *s, uint32_t mcu_y, const struct image *out)
-{
-	const uint32_t n_luma = s->shape.n_luma, n_blocks = n_luma + s->shape.n_components - 1;
-	int16_t *coef[ENTROPY_MAX_BLOCKS] = { s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8 };
-	uint8_t last[ENTROPY_MAX_BLOCKS] = { 0 };
-	int r;
-
-	coef[n_luma] = s->coef[2];
-	coef[n_luma + 1] = s->coef[2] + 8;
-	if ((r = scan_enter_row(s, mcu_y)))
-		return r;
-	for (uint32_t x = s->mcu_x0; x < s->mcu_x1; x++) {
-		if ((r = scan_next_mcu(s, x, mcu_y, (1u << n_blocks) - 1, coef, last)))
-			return r;
-		transform_draft(s, x - s->mcu_x0, last);
-	}
-	if (s->exceeded)
-		return SCAN_E_UNSURE;
-	emit_draft(s, mcu_y, out);
-	return 0;
 }

@@ -63,14 +63,6 @@ struct scan {
 	int exceeded;                              /* a dequantized value was too large */
 };
 
-/* ---- scan.c: MCU by MCU ---- */
-
-/* Goes to the rectangle's first MCU of a row. */
-int scan_enter_row(struct scan *s, uint32_t mcu_y);
-/* The next MCU of the row: its wanted blocks. */
-int scan_next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
-		  int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS]);
-
 /* ---- scan-shape.c: the header ---- */
 
 /* False for a picture that this decoder does not handle. */
@@ -102,7 +94,9 @@ bool scan_can_draft(const struct scan *s);
 /* As scan_plan and scan_reserve_strips. */
 void scan_plan_draft(struct scan *s, struct region_px want);
 int scan_reserve_drafts(struct scan *s);
-/* Decodes a row of MCUs and emits its pixels. */
-int scan_draft_row(struct scan *s, uint32_t mcu_y, const struct image *out);
+/* Transforms the blocks of MCU x of the strips. */
+void scan_transform_draft(struct scan *s, uint32_t x, const uint8_t *last);
+/* Emits the pixels of MCU row mcu_y. */
+void scan_emit_draft(const struct scan *s, uint32_t mcu_y, const struct image *out);
 
 #endif

@@ -232,15 +232,17 @@ static int take_mcu(struct scan *s, uint32_t wanted, int16_t *const coef[ENTROPY
 	return 0;
 }
 
-int scan_enter_row(struct scan *s, uint32_t mcu_y)
+/* Goes to the rectangle's first MCU of a row. */
+static int enter_row(struct scan *s, uint32_t mcu_y)
 {
 	if (s->source == FROM_STREAM)
 		return scan_go_to(s, mcu_y * s->shape.mcus_per_row + s->mcu_x0);
 	return s->source == FROM_PACK ? enter_pack_row(s, mcu_y) : 0;
 }
 
-int scan_next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
-		  int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+/* The next MCU of the row: its wanted blocks. */
+static int next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wanted,
+		    int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
 {
 	int r;
 
@@ -270,7 +272,7 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 
 	coef[n_luma] = s->coef[2];
 	coef[n_luma + 1] = s->coef[2] + 8;
-	if ((r = scan_enter_row(s, mcu_y)))
+	if ((r = enter_row(s, mcu_y)))
 		return r;
 	for (uint32_t x = 0; x < n; x++) {
 		uint32_t wanted = x && x + 1 < n ? inner : blocks_wanted(s, s->mcu_x0 + x, mcu_y);
@@ -279,7 +281,7 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 			coef[0] = s->coef[0] + x % 2 * 8;
 		if (wanted != (1u << (n_luma + s->shape.n_components - 1)) - 1)
 			memset(last, 0, sizeof(last));
-		if ((r = scan_next_mcu(s, s->mcu_x0 + x, mcu_y, wanted, coef, last)))
+		if ((r = next_mcu(s, s->mcu_x0 + x, mcu_y, wanted, coef, last)))
 			return r;
 		transform_mcu(s, x, wanted, last);
 		if (n_luma == 1) {
@@ -296,6 +298,29 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 	return s->exceeded ? SCAN_E_UNSURE : 0;
 }
 
+/* The same of a draft, whose pixels need no other row. */
+static int decode_draft_row(struct scan *s, uint32_t mcu_y, const struct image *out)
+{
+	const uint32_t n_luma = s->shape.n_luma, n_blocks = n_luma + s->shape.n_components - 1;
+	int16_t *coef[ENTROPY_MAX_BLOCKS] = { s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8 };
+	uint8_t last[ENTROPY_MAX_BLOCKS] = { 0 };
+	int r;
+
+	coef[n_luma] = s->coef[2];
+	coef[n_luma + 1] = s->coef[2] + 8;
+	if ((r = enter_row(s, mcu_y)))
+		return r;
+	for (uint32_t x = s->mcu_x0; x < s->mcu_x1; x++) {
+		if ((r = next_mcu(s, x, mcu_y, (1u << n_blocks) - 1, coef, last)))
+			return r;
+		scan_transform_draft(s, x - s->mcu_x0, last);
+	}
+	if (s->exceeded)
+		return SCAN_E_UNSURE;
+	scan_emit_draft(s, mcu_y, out);
+	return 0;
+}
+
 static int decode_rows(struct scan *s, const struct image *out)
 {
 	int r;
@@ -304,7 +329,7 @@ static int decode_rows(struct scan *s, const struct image *out)
 	if (s->source == FROM_STREAM)
 		scan_stand_at(s, 0, 0, (const int32_t[3]){ 0 });
 	for (uint32_t y = s->mcu_y0; y < s->mcu_y1; y++) {
-		r = s->edge < 8 ? scan_draft_row(s, y, out) : decode_row(s, y);
+		r = s->edge < 8 ? decode_draft_row(s, y, out) : decode_row(s, y);
 		if (r) {
 			memset(s->coef, 0, sizeof(s->coef));
 			return r;

@@ -1,4 +1,5 @@
-"""The same pictures in other formats: progressive JPEG, PNG and WebP, as web data has them. Pillow re-encodes up to
+"""The same pictures in other formats: progressive JPEG, PNG and WebP, as web data has them, and enlarged to 12
+megapixels, where batchd is also measured with decode="draft". Pillow re-encodes up to
 MAX_PICTURES of the folder once for the run. Compared is CPU per image in the first epoch, of batchd, of PyTorch's
 DataLoader and, with --before, of an earlier build's daemon; for JPEGs also from the second epoch on, with their indexes
 kept."""
@@ -11,33 +12,42 @@ from scenarios import JPEG_CACHE, NO_CACHE, ratio, result, rounds
 
 MAX_PICTURES = 192
 # Kinds that the index cache knows, and the least ratio to PyTorch's CPU per image from the second epoch on.
-INDEXED = {"baseline": None, "progressive": 6}
+INDEXED = {"baseline": None, "progressive": 6, "12 megapixels": None}
+LARGE = {"12 megapixels": (4000, 3000)}  # one picture in PART_OF_LARGE
+PART_OF_LARGE = 6
 # name, suffix, what Pillow's save gets, the least ratio of CPU per image to PyTorch's
 KINDS = (
     ("baseline", ".jpg", {"format": "JPEG", "quality": 90}, None),
     ("progressive", ".jpg", {"format": "JPEG", "quality": 90, "progressive": True}, 4),
     ("PNG", ".png", {"format": "PNG"}, 4),
     ("WebP", ".webp", {"format": "WEBP", "quality": 80}, 3),
+    ("12 megapixels", ".jpg", {"format": "JPEG", "quality": 90}, 12),
     ("lossless WebP", ".webp", {"format": "WEBP", "lossless": True, "method": 0}, None),
 )
 
 
-def write(path, to, options):
+def write(path, to, options, size):
     from PIL import Image
 
     os.makedirs(to.parent, exist_ok=True)
-    Image.open(path).convert("RGB").save(to, **options)
+    image = Image.open(path).convert("RGB")
+    (image.resize(size) if size else image).save(to, **options)
 
 
 def copy_of(runner, kind, suffix, options):
     """The folder of the copies."""
     copy = runner.scratch / kind.replace(" ", "-")
     pictures = runner.pictures()
-    pictures = pictures[:: -(-len(pictures) // MAX_PICTURES)]
+    most = MAX_PICTURES // (PART_OF_LARGE if kind in LARGE else 1)
+    pictures = pictures[:: -(-len(pictures) // most)]
     with concurrent.futures.ProcessPoolExecutor(runner.args.workers) as crew:
         for done in [
             crew.submit(
-                write, path, copy / pathlib.Path(path).relative_to(runner.args.data).with_suffix(suffix), options
+                write,
+                path,
+                copy / pathlib.Path(path).relative_to(runner.args.data).with_suffix(suffix),
+                options,
+                LARGE.get(kind),
             )
             for path in pictures
         ]:
@@ -57,6 +67,11 @@ def copies(runner):
         loaders = {ours: runner.batchd(daemon, data=str(copy), transform="train224", job=job)}
         if kind in INDEXED:
             loaders[later] = runner.batchd(indexed, data=str(copy), transform="train224", job=f"{job}-indexed")
+        draft = f"batchd, {kind}, draft"
+        if kind in LARGE:
+            loaders[draft] = runner.batchd(
+                daemon, data=str(copy), transform="train224", job=f"{job}-draft", decode="draft"
+            )
         if before:
             loaders[old] = runner.batchd(before, data=str(copy), transform="train224", job=f"{job}-before")
         loaders[torch] = runner.participant("PyTorch", label=f"PyTorch ({kind})", data=str(copy), transform="train224")
@@ -64,6 +79,8 @@ def copies(runner):
         ratios.append(ratio(rows, "cpu", torch, ours, f"CPU per image, PyTorch / batchd, {kind}", least, True))
         text = f"CPU per image from the second epoch on, PyTorch / batchd, {kind}"
         ratios.append(ratio(rows, "cpu", torch, later, text, INDEXED.get(kind), True))
+        text = f"CPU per image with draft, PyTorch without / batchd, {kind}"
+        ratios.append(ratio(rows, "cpu", torch, draft, text, None, True))
         ratios.append(ratio(rows, "cpu", old, ours, f"CPU per image, before / now, {kind}", None, True))
         for loader in filter(None, loaders.values()):
             loader.stop()

@@ -13,6 +13,7 @@ class Batchd:
             shuffle=o.transform != "val224",
             seed=0,
             transform=o.transform,
+            decode=getattr(o, "decode", "full"),
             rank=0,
             world_size=1,
             job=o.job,

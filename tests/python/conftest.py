@@ -12,8 +12,10 @@ A summary of skipped tests by reason comes at the end.
 """
 
 import collections
+import inspect
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -126,6 +128,32 @@ def photos(data):
 @pytest.fixture(scope="session")
 def odd(data):
     return data / "odd"
+
+
+# A CUDA toolkit and photographs can change what these words are about.
+TELLING = re.compile(r"[Cc][Uu][Dd][Aa]|[Gg][Pp][Uu]|nvcc|ptx|kernel|\bDATA\b|REPO\.parent|pictures\.make")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--bare-machine",
+        action="store_true",
+        help="only tests that may come out differently without a CUDA toolkit and photographs",
+    )
+
+
+def tells(item):
+    """Its pictures, its fixtures, its file's name or its own lines."""
+    words = [*item.fixturenames, item.path.name, inspect.getsource(item.function)]
+    return "data" in item.fixturenames or any(TELLING.search(text) for text in words)
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--bare-machine"):
+        return
+    kept = [item for item in items if tells(item)]
+    config.hook.pytest_deselected(items=sorted(set(items) - set(kept), key=lambda item: item.nodeid))
+    items[:] = kept
 
 
 def pytest_unconfigure():

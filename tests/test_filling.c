@@ -28,7 +28,7 @@ static uint64_t epoch(bool hurried, int interrupted)
 	uint64_t sum_ns = 0;
 
 	for (int i = 0; i < N_SAMPLES; i++) {
-		enum filling_row row = cached[i] ? FILLING_HIT
+		enum filling_row row = cached[i]                                ? FILLING_HIT
 				       : filling_may(&filling, &cache, hurried) ? FILLING_KEPT
 										: FILLING_PLAIN;
 		bool longer = interrupted && (i * 2654435761U >> 16) % (unsigned)interrupted == 0;
@@ -101,16 +101,16 @@ START_TEST(test_a_sample_is_kept_unless_a_trainer_waits)
 	put_bytes("pets/cat/a.jpg", jpeg, n, 0644);
 	free(jpeg);
 	recipe.dataset = open_trusted("imagefolder", in_root("pets"));
-	ck_assert_int_eq(pipeline_parse("[[\"RandomResizedCrop\", [16, 16]]]", DTYPE_UINT8, LAYOUT_NHWC,
-					&recipe.pipeline, &why),
-			 0);
+	ck_assert_int_eq(
+		pipeline_parse("[[\"RandomResizedCrop\", [16, 16]]]", DTYPE_UINT8, LAYOUT_NHWC, &recipe.pipeline, &why),
+		0);
 	ck_assert_int_eq(cache_create(&config, &real), 0);
 	ck_assert_int_eq(recipe_attach(&recipe, real, 1 << 20, false, &decode_limits_default), 0);
 	for (int hurried = 1; hurried >= 0; hurried--) {
 		sample_worker_hurry(w, hurried);
-		ck_assert_int_eq(sample_make(&recipe, w, (struct sample_key){ .seed = 1 }, NULL, true, (void *[]){ row },
-					     &err),
-				 0);
+		ck_assert_int_eq(
+			sample_make(&recipe, w, (struct sample_key){ .seed = 1 }, NULL, true, (void *[]){ row }, &err),
+			0);
 		cache_get_stats(real, CACHE_DECODED, &stats);
 		ck_assert_uint_eq(stats.n_entries, !hurried);
 	}

@@ -4,9 +4,9 @@
 #include <stddef.h>
 
 enum {
-	PART = 5,                   /* of a row's usual time: so much longer a row may take; the first credit comes on top */
-	FIRST_ROWS = 8,             /* of which the shortest begins the median */
-	STEPS = 64,                 /* of the median: each row moves it by so small a part of it */
+	PART = 5,       /* of a row's usual time: so much longer a row may take; the first credit comes on top */
+	FIRST_ROWS = 8, /* of which the shortest begins the median */
+	STEPS = 64,     /* of the median: each row moves it by so small a part of it */
 	FIRST_CREDIT_NS = 25000000, /* so that a small data set is kept at once */
 	MOST_CREDIT_ROWS = 64,      /* what a worker may save up */
 };

@@ -120,6 +120,7 @@ EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a $(BUILD)/$(INLINE_SO).$(VERSION)
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/convert-plan.c client/cuda/mix-plan.c)
+SHIMS := $(patsubst tests/shim/%.c,$(BUILD)/tests/%.so,$(wildcard tests/shim/*.c))
 GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
@@ -221,7 +222,7 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with what
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
-tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/faultinject.so
+tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(SHIMS)
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
 UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
 # T="stream pool" picks programs, T=stream:seek the tests of one whose names contain "seek".
@@ -268,7 +269,7 @@ SIMULATION := $(BUILD)/tests/test_simulation.o $(call objects,$(wildcard tests/s
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libdaemon.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
 # For LD_PRELOAD, into programs with or without sanitizers.
-$(BUILD)/tests/faultinject.so: tests/shim/faultinject.c
+$(BUILD)/tests/%.so: tests/shim/%.c
 	@mkdir -p $(@D)
 	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
 $(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap

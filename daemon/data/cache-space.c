@@ -206,9 +206,8 @@ static void cache_space_insert(struct cache_space *s, uint64_t index, struct ent
 	}
 }
 
-/* Has the kernel bring all pages of a large block at once: a page fault for each of them takes a quarter longer. Huge
- * pages would save more, but not where a hypervisor takes back free ones and must give each page anew (measured: five
- * times as long). An older kernel refuses, and brings the pages one by one. */
+/* Has the kernel bring all pages of a large block in one call in place of a page fault for each. Huge pages were tried:
+ * on a virtual machine filling took twice as long. An older kernel refuses, and brings the pages one by one. */
 static void populate(void *block, size_t n_bytes)
 {
 	uintptr_t from = ((uintptr_t)block + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;

@@ -342,7 +342,8 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c client/examples/*.py)) \
+	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE)) \
+	$(call into,$(docdir)/client/examples,$(wildcard client/examples/*.c client/examples/*.py)) \
 	$(call into,$(docdir)/monitoring,$(wildcard systemd/monitoring/*)) \
 	$(foreach guide,client/python systemd,644:$(guide)/README.md:$(docdir)/$(guide)/README.md) \
 	$(call into,$(docdir)/client/python/pictures,$(wildcard client/python/pictures/*))
@@ -366,7 +367,7 @@ install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, 
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
-	rmdir $(addprefix $(DESTDIR)$(docdir),/monitoring /client/python/pictures /client/python /client /systemd /) 2>/dev/null || true
+	rmdir $(addprefix $(DESTDIR)$(docdir),/monitoring /client/examples /client/python/pictures /client/python /client /systemd /) 2>/dev/null || true
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 # Files that name places; made anew each time, as the places may be others.
 .PHONY: places

@@ -67,7 +67,7 @@ def test_everything_lands_below_destdir_and_prefix(installed):
         "share/doc/batchd/batchd.yaml",
         "share/doc/batchd/gpu.conf",
         "share/doc/batchd/batchd-modules-load.conf",
-        "share/doc/batchd/train_graph.py",
+        "share/doc/batchd/client/examples/train_graph.py",
         "share/doc/batchd/client/python/README.md",
         "share/doc/batchd/systemd/README.md",
     }

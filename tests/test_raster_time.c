@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jpegs.h"
 #include "suite.h"
 
 static uint8_t *bytes;
@@ -54,6 +55,55 @@ static void make_graymap(void)
 	make(head, sizeof(head) - 1, sizeof(head) - 1 + 3000 * 3000, 7);
 }
 
+static uint8_t *put16(uint8_t *at, unsigned v)
+{
+	at[0] = (uint8_t)v;
+	at[1] = (uint8_t)(v >> 8);
+	return at + 2;
+}
+
+static uint8_t *put32(uint8_t *at, size_t v)
+{
+	return put16(put16(at, v & 0xffff), (unsigned)(v >> 16));
+}
+
+static uint8_t *put_tag(uint8_t *at, unsigned tag, unsigned type, size_t n, size_t v)
+{
+	return put32(put32(put16(put16(at, tag), type), n), v);
+}
+
+/* A TIFF with many strips, all of them the same JPEG, and tables that are read again for each: quantization tables, one
+ * after the other. */
+static void make_tiff_tables(void)
+{
+	enum { STRIPS = 64, ROWS = 8, TAGS = 9, TABLE = 69, N_TABLES = 4000, LISTS = 8 + 2 + 12 * TAGS + 4 };
+	const struct jpeg_recipe r = { .width = 8, .height = ROWS, .n_components = 1, .h = 1, .v = 1, .quality = 80 };
+	size_t n_jpeg, tables = LISTS + 2 * 4 * STRIPS, n_all = 4 + TABLE * N_TABLES;
+	uint8_t *jpeg = jpeg_make(&r, 1, &n_jpeg), *at;
+
+	make("II*", 4, tables + n_all + n_jpeg, 1);
+	at = put16(put32(bytes + 4, 8), TAGS);
+	at = put_tag(at, 256, 3, 1, r.width);
+	at = put_tag(at, 257, 3, 1, STRIPS * ROWS);
+	at = put_tag(at, 258, 3, 1, 8);
+	at = put_tag(at, 259, 3, 1, 7);
+	at = put_tag(at, 262, 3, 1, 1);
+	at = put_tag(at, 273, 4, STRIPS, LISTS);
+	at = put_tag(at, 278, 3, 1, ROWS);
+	at = put_tag(at, 279, 4, STRIPS, LISTS + 4 * STRIPS);
+	at = put_tag(at, 347, 7, n_all, tables);
+	at = put32(at, 0);
+	for (unsigned i = 0; i < STRIPS; i++)
+		at = put32(at, tables + n_all);
+	for (unsigned i = 0; i < STRIPS; i++)
+		at = put32(at, n_jpeg);
+	at = put16(at, 0xd8ff);
+	for (unsigned i = 0; i < N_TABLES; i++, at += TABLE)
+		memcpy(at, (uint8_t[]){ 0xff, 0xdb, 0, TABLE - 2, 0 }, 5);
+	memcpy(put16(at, 0xd9ff), jpeg, n_jpeg);
+	free(jpeg);
+}
+
 static int decode(uint64_t max_ns, struct image_error *err)
 {
 	struct decode_limits limits = decode_limits_default;
@@ -82,7 +132,8 @@ START_TEST(test_a_file_that_takes_too_long_is_refused)
 	} files[] = { { make_gif, IMAGE_E_CORRUPT },
 		      { make_pnm, IMAGE_E_CORRUPT },
 		      { make_bmp, IMAGE_E_CORRUPT },
-		      { make_graymap, 0 } };
+		      { make_graymap, 0 },
+		      { make_tiff_tables, 0 } };
 	struct image_error err;
 
 	files[_i].make();
@@ -98,7 +149,7 @@ int main(void)
 	TCase *c = tcase_create("raster time");
 	Suite *s = suite_create("raster time");
 
-	tcase_add_loop_test(c, test_a_file_that_takes_too_long_is_refused, 0, 4);
+	tcase_add_loop_test(c, test_a_file_that_takes_too_long_is_refused, 0, 5);
 	suite_add_tcase(s, c);
 	return suite_run(s);
 }

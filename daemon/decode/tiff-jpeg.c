@@ -67,6 +67,14 @@ static void tiff_jpeg_no_output(j_common_ptr cinfo)
 	(void)cinfo; /* never on stderr */
 }
 
+static _Noreturn void tiff_jpeg_end_of_time(struct tiff_jpeg *j)
+{
+	tiff_jpeg_give_up(j, image_fail(j->err, IMAGE_E_TIME,
+					"TIFF that takes more than %.3g s of processor time to decode "
+					"(limits.image_time in the daemon's configuration)",
+					(double)j->limits->max_ns / 1e9));
+}
+
 static void tiff_jpeg_on_progress(j_common_ptr common)
 {
 	j_decompress_ptr cinfo = (j_decompress_ptr)common;
@@ -77,10 +85,7 @@ static void tiff_jpeg_on_progress(j_common_ptr common)
 		tiff_jpeg_give_up(j, image_fail(j->err, IMAGE_E_LIMIT, "TIFF with a JPEG of more than %u scans",
 						j->limits->max_scans));
 	if (!cpu_budget_spend(j->budget, (uint64_t)cinfo->image_width * rows))
-		tiff_jpeg_give_up(j, image_fail(j->err, IMAGE_E_TIME,
-						"TIFF that takes more than %.3g s of processor time to decode "
-						"(limits.image_time in the daemon's configuration)",
-						(double)j->limits->max_ns / 1e9));
+		tiff_jpeg_end_of_time(j);
 }
 
 static void tiff_jpeg_source_nothing(j_decompress_ptr cinfo)
@@ -225,6 +230,8 @@ static void tiff_jpeg_read_tables(struct tiff_jpeg *j, const struct tiff_jpeg_ch
 	jpeg_memory_forget_tables(&j->memory, &j->cinfo);
 	if (!c->tables)
 		return;
+	if (!cpu_budget_spend(j->budget, c->n_tables)) /* read again for each of thousands of chunks */
+		tiff_jpeg_end_of_time(j);
 	j->source.next_input_byte = c->tables;
 	j->source.bytes_in_buffer = c->n_tables;
 	if (jpeg_read_header(&j->cinfo, FALSE) != JPEG_HEADER_TABLES_ONLY)

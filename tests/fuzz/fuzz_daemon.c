@@ -453,7 +453,9 @@ static void say_filled(struct client *c, struct input *in)
 	SAY(c, FILLED, filled, &f);
 }
 
-/* Its memory has nothing in it, or a few bytes. */
+static const char picture[] = "P5 2 2 255\nabcd";
+
+/* Its memory has nothing in it, or a picture. */
 static void say_load_open(struct client *c, struct input *in)
 {
 	static const char *const transforms[] = { "", "val224", "[[\"Resize\", [8, 9]], \"ToTensor\"]", "[", "{}" };
@@ -465,7 +467,7 @@ static void say_load_open(struct client *c, struct input *in)
 	o.transform = (char *)transforms[b / 2 % 5];
 	o.dtype = (Batchd__Wire__Dtype)(b >> 4);
 	o.apply_exif = b & 8;
-	if (b & 4 && write(fd, &b, 1) < 0)
+	if (b & 4 && write(fd, picture, sizeof(picture) - 1) < 0)
 		o.transform = (char *)"";
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN;
 	m.load_open = &o;
@@ -481,7 +483,7 @@ static void say_load(struct client *c, struct input *in)
 
 	l.slot = b & 1 ? (uint32_t)number(in) : b >> 6;
 	l.offset = b & 2 ? number(in) : 0;
-	l.n_bytes = b & 4 ? number(in) : 1;
+	l.n_bytes = b & 4 ? number(in) : b & 16 ? 1 : sizeof(picture) - 1;
 	l.index = b & 8 ? number(in) : 0;
 	SAY(c, LOAD, load, &l);
 }

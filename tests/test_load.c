@@ -303,6 +303,52 @@ START_TEST(test_clients_that_die_in_the_middle_leave_nothing)
 }
 END_TEST
 
+START_TEST(test_a_client_that_never_reads_is_ended)
+{
+	/* It asks for each slot again and again. The daemon keeps a bounded number of answers, tells why, and goes on; what
+	 * the client held is given back. A slot that is still in use ends it too, so the loop pauses for the workers. */
+	start_daemon_with(small_share);
+	for (int i = 0; i < 3; i++) {
+		struct caller c = call();
+		int sent = 0;
+		put(&c, 0);
+		Batchd__Wire__Load l = BATCHD__WIRE__LOAD__INIT;
+		while (sent < 100000) {
+			l.slot = (uint32_t)sent++ % c.n_slots;
+			if (wire_send(c.fd, &WIRE_CLIENT(LOAD, load, &l)->base, NULL, 0, 0))
+				break;
+			if (l.slot == c.n_slots - 1)
+				usleep(2000);
+		}
+		ck_assert_int_lt(sent, 100000);
+		finish(&c);
+	}
+	check_it_serves();
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_clients_that_open_and_go_leave_nothing)
+{
+	/* Dozens at once, for more memory than their user may have; most have gone before their slab is there. */
+	enum { N = 60 };
+	int fd[N], memfd = memfd_create("images", MFD_CLOEXEC);
+	start_daemon_with(small_share);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < N; i++) {
+			fd[i] = dial();
+			greet(fd[i]);
+			send_open(fd[i], whole, memfd);
+		}
+		for (int i = 0; i < N; i++)
+			close(fd[i]);
+	}
+	close(memfd);
+	check_it_serves();
+	stop_daemon();
+}
+END_TEST
+
 START_TEST(test_a_trainer_and_a_flood_of_images_both_go_on)
 {
 	/* One client keeps all of its slots busy; a trainer of the same user gets its batches meanwhile, and the client
@@ -342,6 +388,8 @@ int main(void)
 	tcase_add_test(t, test_a_wrong_transform_is_refused_by_name);
 	tcase_add_test(t, test_rows_are_charged_to_their_user);
 	tcase_add_test(t, test_clients_that_die_in_the_middle_leave_nothing);
+	tcase_add_test(t, test_a_client_that_never_reads_is_ended);
+	tcase_add_test(t, test_clients_that_open_and_go_leave_nothing);
 	tcase_add_test(t, test_a_trainer_and_a_flood_of_images_both_go_on);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -8,6 +8,11 @@
 /* By enum batchd_dtype; connection_recv lets no other number through. */
 static const size_t dtype_bytes[] = { 1, 2, 4, 4, 8, 8, 2, 1, 2, 1, 2, 4, 8, 8, 16 };
 
+size_t field_dtype_bytes(unsigned dtype)
+{
+	return dtype < sizeof dtype_bytes / sizeof *dtype_bytes ? dtype_bytes[dtype] : 0;
+}
+
 /* Whether `count` items of `size` fit between offset and the slot's end. */
 static bool client_field_fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
 {

@@ -21,6 +21,8 @@ struct link_fields {
 	uint32_t n;
 };
 
+/* Of one number; 0: an image or array has no such type. */
+size_t field_dtype_bytes(unsigned dtype);
 /* Takes them from an Opened. NULL, or what is wrong with it, for a person. *no_memory: that is the reason. */
 const char *fields_take(const Batchd__Wire__Opened *m, uint32_t batch_size, struct link_fields *out, bool *no_memory);
 void fields_finish(struct link_fields *fields);

@@ -15,6 +15,7 @@
 
 #include "batchd.h"
 #include "connect.h"
+#include "field.h"
 
 #define PART_BYTES ((size_t)1 << 20)
 #define MOST_BYTES ((uint64_t)256 << 20) /* of an image: the daemon's limit */
@@ -71,20 +72,47 @@ static int load_ask(struct batchd_load *l, const struct batchd_load_options *o)
 		       : 0;
 }
 
+/* A caller makes room for rows by their shape. */
+static int load_check_rows(struct batchd_load *l, const Batchd__Wire__LoadOpened *m, unsigned dtype)
+{
+	uint64_t n = field_dtype_bytes(dtype);
+	bool fits = n > 0;
+
+	for (unsigned i = 0; i < 3; i++)
+		fits = fits && !__builtin_mul_overflow(n, m->shape[i], &n);
+	return fits && n == m->row_bytes ? 0
+					 : fault_set(&l->fault, BATCHD_E_PROTOCOL,
+						     "batchd at %s: its rows have %llu bytes, which %u x %u x %u "
+						     "numbers do not take",
+						     l->c.address, (unsigned long long)m->row_bytes, m->shape[0],
+						     m->shape[1], m->shape[2]);
+}
+
+/* Memory that the daemon could make shorter would end this process. */
+static int load_check_memory(struct batchd_load *l, int slab)
+{
+	int seals = fcntl(slab, F_GET_SEALS);
+	struct stat st;
+
+	if (seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(slab, &st) == 0 &&
+	    (uint64_t)st.st_size >= l->n_slots * l->slot_bytes)
+		return 0;
+	return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers memory that it could take away",
+			 l->c.address);
+}
+
 static int load_map(struct batchd_load *l, const Batchd__Wire__LoadOpened *m, int slab)
 {
-	struct stat st;
 	void *rows, *parts;
+	int r;
 
 	l->n_slots = m->n_slots;
 	l->slot_bytes = m->slot_bytes;
 	l->row_bytes = m->row_bytes;
 	memcpy(l->shape, m->shape, sizeof l->shape);
-	/* Memory that the daemon could make shorter would end this process. */
-	if (fstat(slab, &st) < 0 || (uint64_t)st.st_size < l->n_slots * l->slot_bytes ||
-	    !(fcntl(slab, F_GET_SEALS) & F_SEAL_SHRINK))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers memory that it could take away",
-				 l->c.address);
+	r = load_check_memory(l, slab);
+	if (r < 0)
+		return r;
 	rows = mmap(NULL, l->n_slots * l->slot_bytes, PROT_READ, MAP_SHARED, slab, 0);
 	if (rows == MAP_FAILED)
 		return load_fail_memory(l);
@@ -98,7 +126,7 @@ static int load_map(struct batchd_load *l, const Batchd__Wire__LoadOpened *m, in
 	return 0;
 }
 
-static int load_await_opened(struct batchd_load *l)
+static int load_await_opened(struct batchd_load *l, unsigned dtype)
 {
 	const Batchd__Wire__ServerMessage *m;
 	int fds[CONNECTION_FDS] = { -1, -1, -1 }, r;
@@ -110,6 +138,8 @@ static int load_await_opened(struct batchd_load *l)
 		r = fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers LoadOpen with %s", l->c.address,
 			      wire_server_name(m));
 	else if (r == 0)
+		r = load_check_rows(l, m->load_opened, dtype);
+	if (r == 0)
 		r = load_map(l, m->load_opened, fds[0]);
 	for (int i = 0; i < CONNECTION_FDS; i++)
 		if (fds[i] >= 0)
@@ -140,7 +170,7 @@ int batchd_load_open(const struct batchd_load_options *options, struct batchd_lo
 	if (r == 0)
 		r = load_ask(l, &o);
 	if (r == 0)
-		r = load_await_opened(l);
+		r = load_await_opened(l, o.dtype);
 	if (r == 0) {
 		*out = l;
 		return 0;

@@ -72,36 +72,56 @@ static uint8_t *put_tag(uint8_t *at, unsigned tag, unsigned type, size_t n, size
 	return put32(put32(put16(put16(at, tag), type), n), v);
 }
 
-/* A TIFF with many strips, all of them the same JPEG, and tables that are read again for each: quantization tables, one
- * after the other. */
-static void make_tiff_tables(void)
+/* A TIFF with many strips, all of them the same small JPEG, and tables that are read again for each: quantization tables,
+ * one after the other. They are the file's, or stand in the JPEGs of the second plane and the third. */
+static void make_tiff_tables(bool planes)
 {
-	enum { STRIPS = 64, ROWS = 8, TAGS = 9, TABLE = 69, N_TABLES = 4000, LISTS = 8 + 2 + 12 * TAGS + 4 };
+	enum { STRIPS = 64, ROWS = 8, TAGS = 11, TABLE = 69, N_TABLES = 4000, LISTS = 8 + 2 + 12 * TAGS + 4 };
 	const struct jpeg_recipe r = { .width = 8, .height = ROWS, .n_components = 1, .h = 1, .v = 1, .quality = 80 };
-	size_t n_jpeg, tables = LISTS + 2 * 4 * STRIPS, n_all = 4 + TABLE * N_TABLES;
+	const unsigned n_planes = planes ? 3 : 1, n = STRIPS * n_planes;
+	size_t n_jpeg, bits = LISTS + 2 * 4 * n, tables = bits + 2 * 3, n_tables = 2 + TABLE * N_TABLES;
 	uint8_t *jpeg = jpeg_make(&r, 1, &n_jpeg), *at;
+	size_t small = tables + n_tables + n_jpeg;
 
-	make("II*", 4, tables + n_all + n_jpeg, 1);
+	make("II*", 4, small + n_jpeg, 1);
 	at = put16(put32(bytes + 4, 8), TAGS);
 	at = put_tag(at, 256, 3, 1, r.width);
 	at = put_tag(at, 257, 3, 1, STRIPS * ROWS);
-	at = put_tag(at, 258, 3, 1, 8);
+	at = put_tag(at, 258, 3, n_planes, planes ? bits : 8);
 	at = put_tag(at, 259, 3, 1, 7);
-	at = put_tag(at, 262, 3, 1, 1);
-	at = put_tag(at, 273, 4, STRIPS, LISTS);
+	at = put_tag(at, 262, 3, 1, planes ? 2 : 1);
+	at = put_tag(at, 273, 4, n, LISTS);
+	at = put_tag(at, 277, 3, 1, n_planes);
 	at = put_tag(at, 278, 3, 1, ROWS);
-	at = put_tag(at, 279, 4, STRIPS, LISTS + 4 * STRIPS);
-	at = put_tag(at, 347, 7, n_all, tables);
+	at = put_tag(at, 279, 4, n, LISTS + 4 * n);
+	at = put_tag(at, 284, 3, 1, planes ? 2 : 1);
+	at = put_tag(at, planes ? 60000 : 347, 7, n_tables + 2, tables);
 	at = put32(at, 0);
-	for (unsigned i = 0; i < STRIPS; i++)
-		at = put32(at, tables + n_all);
-	for (unsigned i = 0; i < STRIPS; i++)
-		at = put32(at, n_jpeg);
+	for (unsigned i = 0; i < n; i++)
+		at = put32(at, i < STRIPS ? small : tables);
+	for (unsigned i = 0; i < n; i++)
+		at = put32(at, i < STRIPS ? n_jpeg : n_tables + n_jpeg - 2);
+	for (unsigned i = 0; i < 3; i++)
+		at = put16(at, 8);
 	at = put16(at, 0xd8ff);
 	for (unsigned i = 0; i < N_TABLES; i++, at += TABLE)
 		memcpy(at, (uint8_t[]){ 0xff, 0xdb, 0, TABLE - 2, 0 }, 5);
-	memcpy(put16(at, 0xd9ff), jpeg, n_jpeg);
+	if (planes)
+		memcpy(at, jpeg + 2, n_jpeg - 2);
+	else
+		put16(at, 0xd9ff);
+	memcpy(bytes + small, jpeg, n_jpeg);
 	free(jpeg);
+}
+
+static void make_tiff_tables_of_file(void)
+{
+	make_tiff_tables(false);
+}
+
+static void make_tiff_tables_of_planes(void)
+{
+	make_tiff_tables(true);
 }
 
 static int decode(uint64_t max_ns, struct image_error *err)
@@ -133,7 +153,8 @@ START_TEST(test_a_file_that_takes_too_long_is_refused)
 		      { make_pnm, IMAGE_E_CORRUPT },
 		      { make_bmp, IMAGE_E_CORRUPT },
 		      { make_graymap, 0 },
-		      { make_tiff_tables, 0 } };
+		      { make_tiff_tables_of_file, 0 },
+		      { make_tiff_tables_of_planes, 0 } };
 	struct image_error err;
 
 	files[_i].make();
@@ -149,7 +170,7 @@ int main(void)
 	TCase *c = tcase_create("raster time");
 	Suite *s = suite_create("raster time");
 
-	tcase_add_loop_test(c, test_a_file_that_takes_too_long_is_refused, 0, 5);
+	tcase_add_loop_test(c, test_a_file_that_takes_too_long_is_refused, 0, 6);
 	suite_add_tcase(s, c);
 	return suite_run(s);
 }

@@ -350,6 +350,16 @@ static int convert_chunk(const struct tiff_job *j, uint64_t down, uint64_t acros
 	return 0;
 }
 
+/* What a chunk's planes take in the file: the time to read them may be all that they cost. */
+static uint64_t chunk_bytes_of_planes(const struct tiff *t, uint64_t down, uint64_t across)
+{
+	uint64_t n = 0;
+
+	for (uint64_t plane = 0; plane < t->n_planes; plane++)
+		n += chunk_bytes(t, chunk_number(t, plane, down, across), down);
+	return n;
+}
+
 int tiff_region(const struct tiff *t, const uint8_t *bytes, struct region_px want, struct tiff_memory *m,
 		struct scratch *pixels, struct image *out, struct cpu_budget *budget, struct image_error *err)
 {
@@ -363,7 +373,7 @@ int tiff_region(const struct tiff *t, const uint8_t *bytes, struct region_px wan
 	for (uint64_t down = want.y / t->chunk_height; down * t->chunk_height < want.y + want.height; down++)
 		for (uint64_t across = want.x / t->chunk_width; across * t->chunk_width < want.x + want.width;
 		     across++) {
-			uint64_t n_in = chunk_bytes(t, chunk_number(t, 0, down, across), down);
+			uint64_t n_in = chunk_bytes_of_planes(t, down, across);
 			int outcome = convert_chunk(&j, down, across);
 
 			if (outcome)

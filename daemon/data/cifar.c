@@ -12,7 +12,7 @@
 #include "data/dataset-impl.h"
 #include "data/mapped.h"
 
-enum { EDGE = 32, PICTURE_BYTES = 3 * EDGE * EDGE, MAX_FILES = 64 };
+enum { EDGE = 32, PICTURE_BYTES = 3 * EDGE * EDGE, MAX_FILES = 64, N_COARSE = 20 };
 
 struct cifar {
 	struct dataset base;
@@ -33,17 +33,27 @@ static const uint8_t *find_record(const struct cifar *c, uint64_t index, unsigne
 	return (const uint8_t *)c->files[i].map + (index - c->first[i]) * (c->n_labels + PICTURE_BYTES);
 }
 
-/* rows: pictures, then the fine label, then the coarse one. */
-static uint64_t cifar_copy_rows(const struct cifar *c, const uint64_t *indices, size_t n, void *const rows[])
+/* Checked with every read of a record, also of its picture alone, so that a damaged record is one bad sample. */
+static bool has_labels(const struct cifar *c, const uint8_t *record)
+{
+	return record[c->n_labels - 1] < c->version && (c->n_labels == 1 || record[0] < N_COARSE);
+}
+
+/* rows: pictures, then the fine label, then the coarse one. *bad: a row whose labels do not exist, else n. */
+static uint64_t cifar_copy_rows(const struct cifar *c, const uint64_t *indices, size_t n, void *const rows[],
+				size_t *bad)
 {
 	int64_t *label = rows[1], *coarse = c->n_labels > 1 ? rows[2] : NULL;
 	uint64_t touched = 0;
+
+	*bad = n;
 
 	for (size_t i = 0; i < n; i++) {
 		unsigned file;
 		const uint8_t *r = find_record(c, indices[i], &file);
 
 		touched |= 1ull << file;
+		*bad = has_labels(c, r) ? *bad : i;
 		if (rows[0]) {
 			memcpy((char *)rows[0] + i * PICTURE_BYTES, r + c->n_labels, PICTURE_BYTES);
 		}
@@ -67,24 +77,6 @@ static int cifar_check_whole(const struct cifar *c, uint64_t files, struct datas
 	return 0;
 }
 
-static int cifar_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
-			struct dataset_error *err)
-{
-	struct cifar *c = (struct cifar *)ds;
-	struct sigbus_guard guard = { .ranges = c->ranges, .n_ranges = c->n_files };
-	uint64_t touched;
-
-	if (sigsetjmp(guard.landing, 0)) {
-		int r = cifar_check_whole(c, UINT64_MAX, err);
-
-		return r < 0 ? r : dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read", c->files[0].name);
-	}
-	sigbus_guard_enter(&guard);
-	touched = cifar_copy_rows(c, indices, n, rows);
-	sigbus_guard_leave();
-	return cifar_check_whole(c, touched, err);
-}
-
 static void cifar_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
 {
 	const struct cifar *c = (const struct cifar *)ds;
@@ -92,6 +84,37 @@ static void cifar_name(const struct dataset *ds, uint64_t index, char *buf, size
 
 	(void)find_record(c, index, &file);
 	snprintf(buf, size, "%s[%llu]", c->files[file].name, (unsigned long long)(index - c->first[file]));
+}
+
+static int cifar_refuse(const struct cifar *c, uint64_t index, struct dataset_error *err)
+{
+	char name[256];
+
+	cifar_name(&c->base, index, name, sizeof(name));
+	return dataset_fail(
+		err, DATASET_E_BAD_DATA, -EINVAL,
+		"%s: a label that CIFAR-%u does not have (%s): the file is damaged, or not the binary version", name,
+		c->version, c->version == 100 ? "fine: 0 to 99, coarse: 0 to 19" : "0 to 9");
+}
+
+static int cifar_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
+			struct dataset_error *err)
+{
+	struct cifar *c = (struct cifar *)ds;
+	struct sigbus_guard guard = { .ranges = c->ranges, .n_ranges = c->n_files };
+	uint64_t touched;
+	size_t bad;
+	int r;
+
+	if (sigsetjmp(guard.landing, 0)) {
+		r = cifar_check_whole(c, UINT64_MAX, err);
+		return r < 0 ? r : dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read", c->files[0].name);
+	}
+	sigbus_guard_enter(&guard);
+	touched = cifar_copy_rows(c, indices, n, rows, &bad);
+	sigbus_guard_leave();
+	r = cifar_check_whole(c, touched, err);
+	return r < 0 || bad == n ? r : cifar_refuse(c, indices[bad], err);
 }
 
 static void cifar_destroy(struct dataset *ds)

@@ -240,9 +240,27 @@ def test_cifar10s_files(daemon, cifar10):
     assert torch.equal(images, torch.cat([x for x, _ in rows])) and labels.tolist() == data.targets
 
 
+@pytest.mark.parametrize(("label", "words"), (((10,), "0 to 9"), ((0, 100), "fine: 0 to 99"), ((20, 0), "coarse")))
+def test_labels_that_cifar_does_not_have(make_daemon, tmp_path, label, words):
+    """A record with one is a bad sample, named by its file and number; the other records are served."""
+    make_daemon(config="bad_data: 30%\n")
+    record = numpy.zeros((8, len(label) + 3072), "uint8")
+    record[:, len(label) :] = numpy.arange(8)[:, None]
+    record[5, : len(label)] = label
+    (tmp_path / "x.bin").write_bytes(record.tobytes())
+    spec = f"cifar:{tmp_path}/x.bin"
+    with batchd.DataLoader(spec, 4) as loader, pytest.raises(batchd.BadDataError, match=rf"x\.bin\[5\]: .*{words}"):
+        list(loader)
+    with pytest.warns(RuntimeWarning, match=rf"x\.bin\[5\].*{words}"):
+        with batchd.DataLoader(spec, 8, transform=["ToTensor"]) as loader:
+            ((images, _),) = loader
+    assert set((images[:, 0, 0, 0] * 255).round().int().tolist()) == {0, 1, 2, 3, 4, 6, 7}
+
+
 def test_cifar100_and_files_that_are_neither(daemon, tmp_path):
     rng = numpy.random.default_rng(3)
     records = rng.integers(0, 256, (7, 3074), dtype="uint8")
+    records[:, :2] %= numpy.array([20, 100], "uint8")
     (tmp_path / "train.bin").write_bytes(records.tobytes())
     with batchd.DataLoader(f"cifar:{tmp_path}/train.bin", batch_size=7) as loader:
         ((images, labels),) = loader

@@ -2,7 +2,8 @@
 
 Three views of each picture, which share its crop: one without a policy and two of AugMix, of which RandomErasing spares the
 first. The loss is the first view's cross-entropy and the Jensen-Shannon divergence of all three predictions. FOLDER has
-class folders. In timm's train.py these options, the AugMixDataset and the splits of the loader go:
+class folders. Upstream (huggingface/pytorch-image-models, train.py) has these options and lines, which the loader
+replaces:
 
     --aug-splits 3 --jsd-loss --aa augmix-m3-w3 --reprob 0.25 --resplit
     dataset_train = AugMixDataset(dataset_train, num_splits=3)      # train_loss_fn = JsdCrossEntropy(num_splits=3)

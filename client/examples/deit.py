@@ -1,7 +1,16 @@
 """DeiT's recipe: deit.py FOLDER [--epochs 300] [--steps N]
 
-RandAugment rand-m9-mstd0.5-inc1, RandomErasing of noise, Mixup 0.8 or CutMix 1.0, smoothed soft targets, as
-facebookresearch/deit trains with timm. Its repeated augmentation is an order of its own.
+RandAugment rand-m9-mstd0.5-inc1, RandomErasing of noise, Mixup 0.8 or CutMix 1.0, smoothed soft targets. Upstream
+(facebookresearch/deit; datasets.py, main.py, engine.py) has these lines, which the loader replaces:
+
+    dataset = datasets.ImageFolder(root, transform=create_transform(input_size=args.input_size, is_training=True, ...))
+    sampler_train = RASampler(dataset_train, num_replicas=num_tasks, rank=global_rank, shuffle=True)
+    data_loader_train = torch.utils.data.DataLoader(dataset_train, sampler=sampler_train,
+        batch_size=args.batch_size, num_workers=args.num_workers, pin_memory=args.pin_mem, drop_last=True)
+    mixup_fn = Mixup(mixup_alpha=args.mixup, cutmix_alpha=args.cutmix, ..., num_classes=args.nb_classes)
+    samples, targets = mixup_fn(samples, targets)
+
+RASampler's repeated augmentation is left out here: repeats=3 of the loader, as timm_train.py has it.
 RandomErasing behind Normalize writes numbers that no pixel has, so floats and not bytes are copied for device="cuda".
 """
 

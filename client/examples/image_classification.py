@@ -1,8 +1,14 @@
 """Fine-tunes an image classifier with HuggingFace's Trainer: image_classification.py DATA [--model NAME] [--steps N]
 
-DATA is a folder of datasets.save_to_disk, or a folder of class folders. It is transformers' example
-(examples/pytorch/image-classification/run_image_classification.py) without its options; only the lines of the loaders
-differ. There, set_transform has each worker process decode and augment; here, the daemon does.
+DATA is a folder of datasets.save_to_disk, or a folder of class folders. A small script in the manner of transformers'
+examples/pytorch/image-classification/run_image_classification.py, which has these lines, which the loaders replace:
+
+    _train_transforms = Compose([RandomResizedCrop(size), RandomHorizontalFlip(), ToTensor(), normalize])
+    example_batch["pixel_values"] = [_train_transforms(pil_img.convert("RGB")) for pil_img in example_batch["image"]]
+    dataset["train"].set_transform(train_transforms)    # and val_transforms: Resize, CenterCrop, ToTensor, normalize
+    Trainer(..., data_collator=collate_fn)              # which stacks pixel_values
+
+There, each worker process decodes and augments; here, the daemon does.
 """
 
 import argparse
@@ -26,8 +32,6 @@ def load(folder):
     return data.train_test_split(0.15, seed=42)
 
 
-# With torch's loader: data["train"].set_transform(lambda rows: {"pixel_values": [train_transforms(image.convert("RGB"))
-# for image in rows["image"]], "label": rows["label"]}), a collate_fn that stacks them, and the Trainer's own loaders.
 class BatchdTrainer(Trainer):
     def loader(self, data, batch_size, transform, **options):
         normalize = ["ToTensor", ["Normalize", [0.5] * 3, [0.5] * 3]]

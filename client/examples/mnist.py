@@ -1,7 +1,6 @@
 """MNIST, a small convolutional network: mnist.py FOLDER [--epochs 1] [--steps N]
 
-FOLDER has MNIST's four files as they are distributed, compressed or not (torchvision keeps them in MNIST/raw). Only the
-loaders differ from a script with torchvision.datasets.MNIST and torch's DataLoader.
+FOLDER has MNIST's four files as they are distributed, compressed or not (torchvision keeps them in MNIST/raw).
 
 Upstream (pytorch/examples, mnist/main.py) has these lines, which the loaders replace:
 

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 pairs_tar.py '/data/cc3m/{00000..00331}.tar'
 
-Only the two lines that make the loader differ from a loop over webdataset. Each pair comes once per epoch on any number
-of ranks, and state_dict goes on in mid-epoch.
+The loader replaces the two lines of webdataset that stand beside it. Each pair comes once per epoch on any number of
+ranks, and state_dict goes on in mid-epoch.
 """
 
 import sys

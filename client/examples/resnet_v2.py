@@ -2,6 +2,14 @@
 
 TrivialAugmentWide, RandomErasing, MixUp or CutMix, label smoothing, as `--auto-augment ta_wide --random-erase 0.1
 --mixup-alpha 0.2 --cutmix-alpha 1.0 --label-smoothing 0.1 --train-crop-size 176` of torchvision's references train it.
+Upstream (pytorch/vision, references/classification/train.py) has these lines, which the loader replaces:
+
+    dataset = torchvision.datasets.ImageFolder(traindir, presets.ClassificationPresetTrain(crop_size=..., ...))
+    train_sampler = torch.utils.data.distributed.DistributedSampler(dataset)
+    mixup_cutmix = get_mixup_cutmix(mixup_alpha=..., cutmix_alpha=..., num_classes=num_classes, ...)
+    data_loader = torch.utils.data.DataLoader(dataset, batch_size=args.batch_size, sampler=train_sampler,
+        num_workers=args.workers, pin_memory=True, collate_fn=lambda batch: mixup_cutmix(*default_collate(batch)))
+
 RandomErasing behind Normalize writes numbers that no pixel has, so floats and not bytes are copied for device="cuda".
 """
 

@@ -1,7 +1,14 @@
 """DeiT III's 3-Augment: three_augment.py FOLDER [--epochs 800] [--steps N]
 
-One of grey, solarize and blur, then colour jitter; Mixup 0.8 or CutMix 1.0; binary cross entropy on the mixed targets,
-as facebookresearch/deit trains with --ThreeAugment --bce-loss.
+One of grey, solarize and blur, then colour jitter; Mixup 0.8 or CutMix 1.0; binary cross entropy on the mixed targets.
+Upstream (facebookresearch/deit with --ThreeAugment --bce-loss; main.py, engine.py) has these lines, which the loader
+replaces:
+
+    data_loader_train = torch.utils.data.DataLoader(dataset_train, sampler=sampler_train,
+        batch_size=args.batch_size, num_workers=args.num_workers, pin_memory=args.pin_mem, drop_last=True)
+    data_loader_train.dataset.transform = new_data_aug_generator(args)
+    mixup_fn = Mixup(mixup_alpha=args.mixup, cutmix_alpha=args.cutmix, ..., num_classes=args.nb_classes)
+    samples, targets = mixup_fn(samples, targets)
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """timm's default training, on any model of timm's: timm_train.py FOLDER [--model test_vit] [--aa rand-m9-mstd0.5-inc1] ...
 
-FOLDER has train/ and val/ with class folders. In timm's train.py these lines go:
+FOLDER has train/ and val/ with class folders. Upstream (huggingface/pytorch-image-models, train.py) has these lines,
+which the loaders replace:
 
     dataset_train = create_dataset('', root=args.data_dir, split='train', ...)
     loader_train = create_loader(dataset_train, input_size=..., batch_size=..., is_training=True, auto_augment=args.aa,

@@ -1,7 +1,13 @@
 """A small GPT on a file of tokens, as nanoGPT trains: train_tokens.py TRAIN.BIN [--steps 100] [--out CHECKPOINT]
 
-Only the batches' origin differs from nanoGPT's train.py: a loader with windows=random in place of get_batch. A checkpoint
-has the loader's position besides, so that a run that is resumed draws the windows that the other would have drawn.
+A small script in the manner of karpathy/nanoGPT, whose train.py has these lines, which the loader replaces:
+
+    data = np.memmap(os.path.join(data_dir, 'train.bin'), dtype=np.uint16, mode='r')  # get_batch
+    ix = torch.randint(len(data) - block_size, (batch_size,))
+    x = torch.stack([torch.from_numpy((data[i:i+block_size]).astype(np.int64)) for i in ix])  # y: one token on
+    X, Y = get_batch('train')
+
+A checkpoint has the loader's position besides: a run that is resumed draws the windows that the other would have drawn.
 """
 
 import argparse

@@ -130,6 +130,23 @@ static size_t take_kind(const struct list_table *t, const char *names, size_t n,
 	return (size_t)(colon - names);
 }
 
+static int shown(size_t n)
+{
+	return n < 60 ? (int)n : 60;
+}
+
+static int refuse_column(struct list_table *t, const char *name, size_t n)
+{
+	const char *colon = memrchr(name, ':', n);
+	size_t n_column = colon ? (size_t)(colon - name) : 0;
+
+	if (colon && find_cell(t, name, n_column) < t->n_cells) {
+		return refuse(t, "no column %.*s, and no kind %.*s of column %.*s: expected class, int, float or text",
+			      shown(n), name, shown(n - n_column - 1), colon + 1, shown(n_column), name);
+	}
+	return refuse(t, "no column %.*s in the header, which begins with %.60s", shown(n), name, t->cells[0]);
+}
+
 static int list_table_take_columns(struct list_table *t, struct list_field *f, const char *names, size_t n)
 {
 	const char *end = names + n;
@@ -143,8 +160,11 @@ static int list_table_take_columns(struct list_table *t, struct list_field *f, c
 			n_name++;
 		}
 		cell = find_cell(t, names, n_name);
-		if (cell == t->n_cells || t->n_field_cells == LIST_TABLE_MAX_CELLS) {
-			return refuse(t, "no column %.60s in the header, which begins with %.60s", names, t->cells[0]);
+		if (cell == t->n_cells) {
+			return refuse_column(t, names, n_name);
+		}
+		if (t->n_field_cells == LIST_TABLE_MAX_CELLS) {
+			return refuse(t, "the fields have more than 4096 columns");
 		}
 		t->field_cells[t->n_field_cells++] = cell;
 		f->n++;

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 import pytest
+from vision import import_torchvision
 
 numpy = pytest.importorskip("numpy")
 
@@ -178,7 +179,12 @@ def test_float_labels_arrive_in_batches(daemon, samples, tmp_path):
         ("path,y\na.jpg,1\n", "#x=y:class", ":1: field 'x': only the label is a class"),
         ("path,x,y\na.jpg,1,2\n", "#x=x;y:int", ":1: field 'x': several columns are float"),
         ("path,y\na.jpg,cat\n", "#x=y:float", ":2: x: 'cat' is no number"),
-        ("path,y\na.jpg,cat\n", "#x=y:double", ":1: no column y:double"),
+        (
+            "path,y\na.jpg,cat\n",
+            "#x=y:double",
+            ":1: no column y:double, and no kind double of column y: expected class",
+        ),
+        ("path,y\na.jpg,cat\n", "#x=n:int,z=y", ":1: no column n in the header"),
         ("path,x,y\na.jpg,cat,2\n", "#label=x;y", ":2: label: 'cat' is not as many numbers"),
     ],
 )
@@ -267,6 +273,7 @@ def test_mixing_needs_a_label_that_is_a_number(daemon, samples, tmp_path):
     samples = shutil.copytree(samples, tmp_path / "data")
     file = next(samples.rglob("*.jpg"))
     (samples / "l.csv").write_text(f"path,a,b\n{file.relative_to(samples)},1,0\n")
-    mix = pytest.importorskip("torchvision.transforms.v2").CutMix(alpha=1.0, num_classes=2)
+    pytest.importorskip("torch")
+    mix = import_torchvision().transforms.v2.CutMix(alpha=1.0, num_classes=2)
     with pytest.raises(batchd.Error, match="one whole number"):
         batchd.DataLoader(f"files:{samples}/l.csv#label=a;b", batch_size=1, transform="val224", mix=mix)

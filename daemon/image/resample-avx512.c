@@ -111,7 +111,7 @@ struct digits {
 /* The first n of 16 lanes. */
 static __mmask16 lanes_below(uint32_t n)
 {
-	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+	return (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
 }
 
 AVX512 static void split_weights(const struct taps *t, const struct digits *d)

@@ -394,3 +394,23 @@ void connection_close(struct connection *c)
 		close(c->socket);
 	c->socket = -1;
 }
+
+struct connection *connection_for_question(const char *address, struct fault *f)
+{
+	struct connection *c = malloc(sizeof *c);
+
+	if (!c) {
+		fault_set(f, BATCHD_E_NOMEM, "out of memory");
+		return NULL;
+	}
+	if (connection_open(c, address, false, NULL, f) == 0)
+		return c;
+	free(c); /* opening closes what it cannot use */
+	return NULL;
+}
+
+void connection_answered(struct connection *c)
+{
+	connection_close(c);
+	free(c);
+}

@@ -23,6 +23,9 @@ struct connection {
  * batchd code with f. */
 int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f);
 void connection_close(struct connection *c);
+/* For one question: an open connection to a daemon that is there, or NULL with f. */
+struct connection *connection_for_question(const char *address, struct fault *f);
+void connection_answered(struct connection *c);
 /* Whether `code`, the result of opening with this address, may be passing, because the daemon is being restarted: it
  * was stopping, or went away, or no daemon listens at the address that the argument or the environment named, though
  * its directory is there. */

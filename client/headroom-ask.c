@@ -1,6 +1,5 @@
 /* Asking for a measurement with replays: one connection, which stands for as long as it lasts. */
 #include <poll.h>
-#include <stdlib.h>
 
 #include "batchd.h"
 #include "clock.h"
@@ -63,18 +62,15 @@ static void headroom_copy(const Batchd__Wire__HeadroomResult *from, struct batch
 int batchd_headroom(const char *socket, const char *job, uint32_t n_before, uint32_t n_steps, uint32_t timeout_ms,
 		    struct batchd_headroom_rank *ranks, uint32_t *n_ranks, char *err, size_t err_size)
 {
-	struct connection *c = malloc(sizeof *c);
 	const Batchd__Wire__HeadroomResult *result = NULL;
 	struct fault f = { 0 };
+	struct connection *c;
 	int r;
 
-	if (!c) {
-		fault_set(&f, BATCHD_E_NOMEM, "out of memory");
+	c = connection_for_question(socket, &f);
+	if (!c)
 		return fault_give(&f, err, err_size);
-	}
-	r = connection_open(c, socket, false, NULL, &f);
-	if (r == 0)
-		r = headroom_say(c, job, n_before, n_steps ? n_steps : 1, &f);
+	r = headroom_say(c, job, n_before, n_steps ? n_steps : 1, &f);
 	if (r == 0)
 		r = headroom_await(c, timeout_ms, &result, &f);
 	if (r == BATCHD_AGAIN)
@@ -86,7 +82,6 @@ int batchd_headroom(const char *socket, const char *job, uint32_t n_before, uint
 			      "the trainers of job '%s' do not go on: none has asked for a batch since", job);
 	if (r == 0)
 		headroom_copy(result, ranks, n_ranks);
-	connection_close(c);
-	free(c);
+	connection_answered(c);
 	return r < 0 ? fault_give(&f, err, err_size) : 0;
 }

@@ -62,18 +62,16 @@ static int client_trace_copy(int fd, void **memory, struct fault *f)
 
 int batchd_trace(const char *socket, unsigned milliseconds, void **memory, size_t *n_bytes, char *err, size_t err_size)
 {
-	struct connection *c = malloc(sizeof *c);
 	struct fault f = { 0 };
+	struct connection *c;
 	int fd, r;
 
 	*memory = NULL;
 	*n_bytes = sizeof(struct trace_memory);
-	if (!c) {
-		fault_set(&f, BATCHD_E_NOMEM, "out of memory");
+	c = connection_for_question(socket, &f);
+	if (!c)
 		return fault_give(&f, err, err_size);
-	}
-	r = connection_open(c, socket, false, NULL, &f);
-	fd = r == 0 ? client_trace_begin(c, &f) : r;
+	fd = client_trace_begin(c, &f);
 	if (fd >= 0) {
 		struct pollfd ends = { .fd = c->socket }; /* the daemon's end */
 
@@ -83,7 +81,6 @@ int batchd_trace(const char *socket, unsigned milliseconds, void **memory, size_
 	} else {
 		r = fd;
 	}
-	connection_close(c);
-	free(c);
+	connection_answered(c);
 	return r < 0 ? fault_give(&f, err, err_size) : 0;
 }

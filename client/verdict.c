@@ -1,6 +1,5 @@
 /* A trainer's verdict: one connection, one question, one answer. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "batchd.h"
@@ -51,21 +50,17 @@ static void verdict_copy(const Batchd__Wire__Verdict *from, struct batchd_verdic
 int batchd_verdict(const char *socket, const char *job, uint32_t rank, int since_start, struct batchd_verdict *v,
 		   char *err, size_t err_size)
 {
-	struct connection *c = malloc(sizeof *c);
 	const Batchd__Wire__Verdict *answer = NULL;
 	struct fault f = { 0 };
+	struct connection *c;
 	int r;
 
-	if (!c) {
-		fault_set(&f, BATCHD_E_NOMEM, "out of memory");
+	c = connection_for_question(socket, &f);
+	if (!c)
 		return fault_give(&f, err, err_size);
-	}
-	r = connection_open(c, socket, false, NULL, &f);
-	if (r == 0)
-		r = verdict_ask(c, job, rank, since_start, &answer, &f);
+	r = verdict_ask(c, job, rank, since_start, &answer, &f);
 	if (r == 0)
 		verdict_copy(answer, v);
-	connection_close(c);
-	free(c);
+	connection_answered(c);
 	return r < 0 ? fault_give(&f, err, err_size) : 0;
 }

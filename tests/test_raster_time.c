@@ -149,12 +149,10 @@ START_TEST(test_a_file_that_takes_too_long_is_refused)
 	static const struct {
 		void (*make)(void);
 		int whole;
-	} files[] = { { make_gif, IMAGE_E_CORRUPT },
-		      { make_pnm, IMAGE_E_CORRUPT },
-		      { make_bmp, IMAGE_E_CORRUPT },
-		      { make_graymap, 0 },
-		      { make_tiff_tables_of_file, 0 },
-		      { make_tiff_tables_of_planes, 0 } };
+	} files[] = {
+		{ make_gif, IMAGE_E_CORRUPT }, { make_pnm, IMAGE_E_CORRUPT },   { make_bmp, IMAGE_E_CORRUPT },
+		{ make_graymap, 0 },           { make_tiff_tables_of_file, 0 }, { make_tiff_tables_of_planes, 0 }
+	};
 	struct image_error err;
 
 	files[_i].make();

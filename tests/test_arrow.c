@@ -2,28 +2,13 @@
  * themselves. The files are those that the fuzzer begins with, which pyarrow has written; test_hf.py has the values. */
 #include "suite.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
 
 #include "data/arrow-index.h"
 
+#include "arrow-seeds.h"
+
 static struct dataset_error err;
-static uint8_t bytes[8192];
-static size_t n_bytes;
-
-static void take_seed(const char *name)
-{
-	char path[100];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "tests/fuzz/corpus/arrow/%s", name);
-	file = fopen(path, "rb");
-	ck_assert_msg(file != NULL, "%s: run from the repository's root", path);
-	n_bytes = fread(bytes, 1, sizeof(bytes), file);
-	fclose(file);
-	ck_assert_uint_gt(n_bytes, 100);
-	ck_assert_uint_lt(n_bytes, sizeof(bytes));
-}
 
 static int arrow_refuse(void *arg, uint64_t more)
 {

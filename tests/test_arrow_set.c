@@ -4,21 +4,7 @@
 
 #include <sys/mman.h>
 
-static uint8_t bytes[8192];
-static size_t n_bytes;
-
-static void take_seed(const char *name)
-{
-	char path[100];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "tests/fuzz/corpus/arrow/%s", name);
-	file = fopen(path, "rb");
-	ck_assert_msg(file != NULL, "%s: run from the repository's root", path);
-	n_bytes = fread(bytes, 1, sizeof(bytes), file);
-	fclose(file);
-	ck_assert_uint_gt(n_bytes, 100);
-}
+#include "arrow-seeds.h"
 
 static void put_files(void)
 {

@@ -5,23 +5,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include "arrow-seeds.h"
+
 enum { ALL_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
-
-static uint8_t bytes[8192];
-static size_t n_bytes;
-
-static void take_seed(const char *name)
-{
-	char path[100];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "tests/fuzz/corpus/arrow/%s", name);
-	file = fopen(path, "rb");
-	ck_assert_msg(file != NULL, "%s: run from the repository's root", path);
-	n_bytes = fread(bytes, 1, sizeof(bytes), file);
-	fclose(file);
-	ck_assert_uint_gt(n_bytes, 100);
-}
 
 static int memory_of(size_t n, int seals)
 {

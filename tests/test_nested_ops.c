@@ -12,6 +12,7 @@
 #include "image/processor.h"
 #include "pipeline/noise.h"
 #include "pipeline/random.h"
+#include "pipelines.h"
 #include "suite.h"
 
 static struct pipeline *parse(const char *text)
@@ -21,20 +22,6 @@ static struct pipeline *parse(const char *text)
 
 	ck_assert_msg(pipeline_parse(text, DTYPE_UINT8, LAYOUT_NHWC, &p, &err) == 0, "%s: %s", text, err.text);
 	return p;
-}
-
-/* words: what the message must contain, separated by '|'. */
-static void expect_refusal(const char *text, const char *words)
-{
-	struct pipeline_error err = { "" };
-	struct pipeline *p = NULL;
-	char copy[256], *rest = copy, *word;
-
-	ck_assert_msg(pipeline_parse(text, DTYPE_UINT8, LAYOUT_NHWC, &p, &err) == -EINVAL, "'%.100s' was not refused",
-		      text);
-	snprintf(copy, sizeof(copy), "%s", words);
-	while ((word = strsep(&rest, "|")))
-		ck_assert_msg(strstr(err.text, word) != NULL, "'%s' does not say '%s'", err.text, word);
 }
 
 static void expect_text(const char *text, const char *same)

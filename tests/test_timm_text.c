@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pipelines.h"
 #include "suite.h"
 
 static struct pipeline *parse(const char *text)
@@ -36,19 +37,6 @@ static void expect_same(const char *text, const char *same)
 	ck_assert_str_eq(pipeline_text(a), pipeline_text(b));
 	pipeline_destroy(a);
 	pipeline_destroy(b);
-}
-
-static void expect_refusal(const char *text, const char *words)
-{
-	struct pipeline_error err = { "" };
-	struct pipeline *p = NULL;
-	char copy[256], *rest = copy, *word;
-
-	ck_assert_msg(pipeline_parse(text, DTYPE_UINT8, LAYOUT_NHWC, &p, &err) == -EINVAL, "'%.100s' was not refused",
-		      text);
-	snprintf(copy, sizeof(copy), "%s", words);
-	while ((word = strsep(&rest, "|")))
-		ck_assert_msg(strstr(err.text, word) != NULL, "'%s' does not say '%s'", err.text, word);
 }
 
 START_TEST(test_numbers_are_read_as_timm_reads_them)

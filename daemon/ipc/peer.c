@@ -124,6 +124,8 @@ static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 
 /* Writes the log record and sends the client's Error. */
 static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
+	__attribute__((format(printf, 4, 0)));
+static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
 {
 	char text[WIRE_MAX_TEXT];
 	vsnprintf(text, sizeof(text), fmt, ap);

@@ -157,13 +157,42 @@ static bool under_mps(const struct gpu *gpu)
 	       enabled;
 }
 
+/* The kernel's answer for the GPU's place on the PCI bus; -1: the driver does not tell the place. */
+static int find_pci_node(struct gpu *gpu)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	int domain = 0, bus = 0, device = 0;
+	if (gpu_thread_failed(gpu, d->device_get_attribute(&domain, CUDA_DEVICE_PCI_DOMAIN_ID, gpu->own.device),
+			      "cuDeviceGetAttribute") ||
+	    gpu_thread_failed(gpu, d->device_get_attribute(&bus, CUDA_DEVICE_PCI_BUS_ID, gpu->own.device),
+			      "cuDeviceGetAttribute") ||
+	    gpu_thread_failed(gpu, d->device_get_attribute(&device, CUDA_DEVICE_PCI_DEVICE_ID, gpu->own.device),
+			      "cuDeviceGetAttribute"))
+		return -1;
+	return numa_of_pci(gpu->all->params.root, domain, bus, device);
+}
+
+/* The NUMA node near the GPU, or -1. It only makes copies faster, so a GPU whose node cannot be found is used all the
+ * same; the caller checks whether the GPU is lost. */
+static int find_node(struct gpu *gpu)
+{
+	int node = -1;
+	int r = gpu->all->driver.device_get_attribute(&node, CUDA_DEVICE_HOST_NUMA_ID, gpu->own.device);
+	if (r == CUDA_OK && node >= 0)
+		return node;
+	/* invalid: a driver before CUDA 12.2 does not know it */
+	if (r != CUDA_INVALID_VALUE)
+		(void)gpu_thread_failed(gpu, r, "cuDeviceGetAttribute");
+	return gpu->own.lost ? -1 : find_pci_node(gpu);
+}
+
 /* Whether the GPU itself allows sharing memory between processes. An instance of a divided GPU (MIG) is tried like any
  * other GPU: memory can be shared within one instance, and a driver that refuses says so. */
 static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	char name[sizeof(gpu->stats.name)] = "";
-	int mode = 0, integrated = 0, node = -1;
+	int mode = 0, integrated = 0;
 	size_t total = 0;
 	if (gpu_thread_failed(gpu, d->device_get_name(name, sizeof(name), gpu->own.device), "cuDeviceGetName") ||
 	    gpu_thread_failed(gpu, d->device_total_mem(&total, gpu->own.device), "cuDeviceTotalMem") ||
@@ -172,9 +201,8 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	    gpu_thread_failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device),
 			      "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
-	int r = d->device_get_attribute(&node, CUDA_DEVICE_HOST_NUMA_ID, gpu->own.device);
-	/* invalid: a driver before CUDA 12.2 does not know it */
-	if (r != CUDA_INVALID_VALUE && gpu_thread_failed(gpu, r, "cuDeviceGetAttribute"))
+	int node = find_node(gpu);
+	if (gpu->own.lost)
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	const struct gpus_params *p = &gpu->all->params;
 	gpu->own.budget_bytes =
@@ -313,27 +341,30 @@ static bool gpu_thread_unregister(struct gpu *gpu, struct gpu_host *h, uint64_t 
 
 /* Copies from memory of another processor use the link between the two, which is slower than the GPU's. Pinned pages
  * can no longer be moved. */
-static void move_near(struct gpu *gpu, uint8_t *base, uint64_t bytes)
+static bool move_near(struct gpu *gpu, uint8_t *base, uint64_t bytes)
 {
 	int node = gpu->stats.numa_node; /* only this thread writes it */
 	if (node < 0)
-		return;
+		return false;
 	int r = numa_prefer(base, (size_t)bytes, (unsigned)node);
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->stats.numa_error = -r;
 	pthread_mutex_unlock(&gpu->all->lock);
+	return r == 0;
 }
 
-static int register_pieces(struct gpu *gpu, struct gpu_host *h)
+static int register_pieces(struct gpu *gpu, struct gpu_slab_work *sw)
 {
+	struct gpu_host *h = sw->host;
 	uint64_t all = host_bytes(h);
+	bool moved = true;
 	for (uint64_t at = 0; at < all; at += gpu_piece_bytes(h)) {
 		uint64_t n = all - at < gpu_piece_bytes(h) ? all - at : gpu_piece_bytes(h);
 		if (at)
 			pause_pinning(gpu);
 		if (gpu->own.lost) /* by a copy meanwhile */
 			return -1;
-		move_near(gpu, h->base + at, n);
+		moved &= move_near(gpu, h->base + at, n);
 		if (gpu_thread_failed(gpu,
 				      gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE),
 				      "cuMemHostRegister")) {
@@ -341,6 +372,7 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 			return -1;
 		}
 	}
+	sw->slab.numa_node = moved ? gpu->stats.numa_node : -1;
 	return 0;
 }
 
@@ -394,7 +426,7 @@ static int gpu_thread_pin(struct gpu *gpu, struct gpu_slab_work *sw)
 	enum gpu_pin mode = gpu->all->params.pin;
 	char note[GPU_REASON_BYTES] = "pin_memory is off in the configuration";
 	bool wanted = mode != GPU_PIN_OFF && may_pin(gpu, bytes, note, sizeof(note));
-	if (wanted && register_pieces(gpu, h) == 0) {
+	if (wanted && register_pieces(gpu, sw) == 0) {
 		sw->slab.pinned = true;
 		gpu->own.n_uses++;
 		count_pinned(gpu, bytes);

@@ -178,6 +178,7 @@ static void begin_open(struct gpu_slab_work *sw)
 	if (sw->pin)
 		h->pinning = true;
 	sw->slab.pinned = h->pinned;
+	sw->slab.numa_node = -1;
 	gpus_submit(sw->slab.gpu, &sw->work, GPU_WORK_OPEN);
 }
 

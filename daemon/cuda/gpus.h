@@ -60,6 +60,7 @@ struct gpus_params {
 	enum gpu_pin pin;
 	double pin_limit;       /* 0..1: the most that may be pinned of the memory that is pinned or still available */
 	uint64_t machine_bytes; /* what the machine or the control group has; 0: not known */
+	const char *root;       /* NULL, or a directory that replaces / where /sys is read (tests) */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
 	void *arg;
 };
@@ -81,6 +82,7 @@ struct gpu_slab {
 	int fd;         /* GPU_SHARE_FD: a descriptor to send; open as long as the slab is; else -1 */
 	uint64_t bytes; /* whole multiples of 2 MiB */
 	bool pinned;    /* the host slab is pinned */
+	int numa_node;  /* to which the host slab was moved for this slab; -1: it lies where it did */
 	bool left;      /* set by the owner before closing, for GPU_SHARE_IPC: other processes have it open, so it is
 	                 * not freed before this process ends */
 };

@@ -18,9 +18,10 @@ enum { MOST_RULES = 64, KILLED = -9 };
 struct rule {
 	char name[48];
 	uint64_t seen, nth; /* nth: 0: at random */
-	bool from_then_on;
+	bool from_then_on, of_thread;
 	double chance;
 	CUresult result;
+	pthread_t thread;
 };
 
 struct settings settings;
@@ -69,11 +70,11 @@ static bool is_call(const char *name)
 }
 
 /* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every call from the third on; "NAME:*=2": every
- * call; "NAME:p0.01=2": at random. */
+ * call; "NAME:p0.01=2": at random; "NAME:@3=2": the third call by the thread that asks for it. */
 static bool add_rule(const char *text)
 {
 	struct rule r = { 0 };
-	const char *colon = strchr(text, ':'), *equals = strchr(text, '=');
+	const char *colon = strchr(text, ':'), *equals = strchr(text, '='), *which;
 	char *end;
 
 	if (!colon || !equals || equals < colon || colon == text || (size_t)(colon - text) >= sizeof r.name ||
@@ -84,14 +85,19 @@ static bool add_rule(const char *text)
 	 * operation of a stream. */
 	if (!is_call(r.name) && strcmp(r.name, "run"))
 		return false;
-	if (colon[1] == '*') {
+	which = colon + 1;
+	if (*which == '@') {
+		r.of_thread = true, r.thread = pthread_self();
+		which++;
+	}
+	if (*which == '*') {
 		r.nth = 1, r.from_then_on = true;
-	} else if (colon[1] == 'p') {
-		r.chance = strtod(colon + 2, &end);
+	} else if (*which == 'p') {
+		r.chance = strtod(which + 1, &end);
 		if (end != equals)
 			return false;
 	} else {
-		r.nth = strtoull(colon + 1, &end, 10);
+		r.nth = strtoull(which, &end, 10);
 		r.from_then_on = *end == '+';
 		if (!r.nth || end + r.from_then_on != equals)
 			return false;
@@ -271,7 +277,7 @@ CUresult inject(const char *name)
 		struct rule *r = &rules[i];
 		bool hit;
 
-		if (strcmp(r->name, name))
+		if (strcmp(r->name, name) || (r->of_thread && !pthread_equal(r->thread, pthread_self())))
 			continue;
 		r->seen++;
 		hit = r->nth ? r->seen == r->nth || (r->from_then_on && r->seen > r->nth)

@@ -57,7 +57,6 @@ int main(void)
 	Suite *s = suite_create("taps");
 	TCase *t = tcase_create("taps");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, test_weights_of_eight_positions_are_those_of_one, 0, 2);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -18,6 +19,7 @@
 #endif
 
 #include "image/box-paths.h"
+#include "image/box-small.h"
 #include "image/processor.h"
 
 enum { LANES = BOX_LANES, TILE_PX = 16, N_PASSES = 3, HALF = BOX_HALF };
@@ -221,11 +223,29 @@ static void blur_rows(struct blur *b)
 	}
 }
 
+/* Both axes by sums of the few pixels in their boxes, if they are so small. */
+static bool blur_small(struct image *i, float x_radius, float y_radius, struct scratch *room, int *rc)
+{
+	struct box x = { 0 }, y = { 0 };
+
+	if (x_radius != 0)
+		x = box_of(x_radius);
+	if (y_radius != 0)
+		y = box_of(y_radius);
+	if (x.radius > BOX_SMALL_MAX_RADIUS || y.radius > BOX_SMALL_MAX_RADIUS)
+		return false;
+	*rc = box_small(i, x_radius != 0 ? &x : NULL, y_radius != 0 ? &y : NULL, room);
+	return true;
+}
+
 int blur_pillow(struct image *i, float x_radius, float y_radius, struct scratch *room)
 {
 	struct blur b = { .image = i };
+	int rc;
 	size_t tile_bytes = (size_t)(i->width > i->height ? i->width : i->height) * LANES;
 
+	if (blur_small(i, x_radius, y_radius, room, &rc))
+		return rc;
 	b.tile = scratch_reserve(room, 2 * tile_bytes);
 	if (!b.tile)
 		return -ENOMEM;

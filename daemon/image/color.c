@@ -8,6 +8,7 @@
 
 #include "image/color.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -74,7 +75,7 @@ static void blend_with_gray(struct image *i, float factor)
 void color_saturation(struct image *i, float factor)
 {
 #if defined(__x86_64__)
-	if (processor_path() >= PROCESSOR_AVX512) {
+	if (processor_path() >= PROCESSOR_AVX512 && fabsf(factor) <= SATURATE_MOST) {
 		for (uint32_t y = 0; y < i->height; y++)
 			saturate_avx512(i->rgb + (size_t)y * i->stride_bytes, i->width, factor);
 		return;
@@ -85,6 +86,13 @@ void color_saturation(struct image *i, float factor)
 
 void color_grayscale(struct image *i)
 {
+#if defined(__x86_64__)
+	if (processor_path() >= PROCESSOR_AVX512) {
+		for (uint32_t y = 0; y < i->height; y++)
+			grayscale_avx512(i->rgb + (size_t)y * i->stride_bytes, i->width);
+		return;
+	}
+#endif
 	blend_with_gray(i, 0.0f);
 }
 

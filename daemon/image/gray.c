@@ -90,6 +90,8 @@ uint32_t gray_sum(const uint8_t *rgb, uint32_t n_px)
 	uint32_t x = 0, sum = 0;
 
 #if defined(__x86_64__)
+	if (processor_path() >= PROCESSOR_AVX512)
+		return gray_sum_avx512(rgb, n_px);
 	if (processor_path() >= PROCESSOR_AVX2)
 		x = sum_avx2(rgb, n_px, &sum);
 #endif

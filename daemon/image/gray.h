@@ -10,8 +10,12 @@ void gray_triples(const uint8_t *rgb, uint32_t n_px, uint8_t *out);
 uint32_t gray_sum(const uint8_t *rgb, uint32_t n_px);
 
 #if defined(__x86_64__)
-/* Blends n_px pixels with their greys as blend_bytes(greys, rgb, ...) does. For processors with PROCESSOR_AVX512. */
+/* For processors with PROCESSOR_AVX512. The first blends n_px pixels with their greys as blend_bytes(greys, rgb, ...)
+ * does; its factor is within +-SATURATE_MOST, so that no blend exceeds 32 bits. The second is the greys alone. */
+#define SATURATE_MOST 1e6f
 void saturate_avx512(uint8_t *rgb, uint32_t n_px, float factor);
+void grayscale_avx512(uint8_t *rgb, uint32_t n_px);
+uint32_t gray_sum_avx512(const uint8_t *rgb, uint32_t n_px); /* as gray_sum, for the same processors */
 #endif
 
 #endif

@@ -13,9 +13,23 @@ static double matrix_radians(double degrees)
 	return degrees * (M_PI / 180.0);
 }
 
-void matrix_affine(const struct matrix_affine *in, double m[6])
+static void matrix_affine_v1(const struct matrix_affine *in, double rot, double sx, double sy, double m[6])
 {
-	double rot = matrix_radians(in->angle), sx = matrix_radians(in->shear[0]), sy = matrix_radians(in->shear[1]);
+	double cx = in->center[0], cy = in->center[1];
+	double to_x = -cx - in->translate[0], to_y = -cy - in->translate[1];
+	double a = cos(rot - sy) / cos(sy), b = -cos(rot - sy) * tan(sx) / cos(sy) - sin(rot);
+	double c = sin(rot - sy) / cos(sy), d = -sin(rot - sy) * tan(sx) / cos(sy) + cos(rot);
+
+	m[0] = d / in->scale;
+	m[1] = -b / in->scale;
+	m[3] = -c / in->scale;
+	m[4] = a / in->scale;
+	m[2] = m[0] * to_x + m[1] * to_y + cx;
+	m[5] = m[3] * to_x + m[4] * to_y + cy;
+}
+
+static void matrix_affine_v2(const struct matrix_affine *in, double rot, double sx, double sy, double m[6])
+{
 	double cx = in->center[0], cy = in->center[1];
 	double cos_sy = cos(sy), tan_sx = tan(sx), rot_minus_sy = rot - sy;
 	double cx_plus_tx = cx + in->translate[0], cy_plus_ty = cy + in->translate[1];
@@ -28,6 +42,16 @@ void matrix_affine(const struct matrix_affine *in, double m[6])
 	m[4] = a / in->scale;
 	m[2] = 0.0 + (cx - m[0] * cx_plus_tx - m[1] * cy_plus_ty);
 	m[5] = 0.0 + (cy - m[3] * cx_plus_tx - m[4] * cy_plus_ty);
+}
+
+void matrix_affine(const struct matrix_affine *in, double m[6])
+{
+	double rot = matrix_radians(in->angle), sx = matrix_radians(in->shear[0]), sy = matrix_radians(in->shear[1]);
+
+	if (in->first_generation)
+		matrix_affine_v1(in, rot, sx, sy, m);
+	else
+		matrix_affine_v2(in, rot, sx, sy, m);
 }
 
 /* Python's round(v, 15): through the decimal digits, which glibc rounds exactly. */

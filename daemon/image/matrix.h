@@ -9,9 +9,11 @@ struct matrix_affine {
 	double angle, shear[2]; /* degrees, clockwise */
 	double translate[2], scale;
 	double center[2];
+	bool first_generation; /* of torchvision.transforms, not .v2 */
 };
 
-/* torchvision v2's _get_inverse_affine_matrix. */
+/* torchvision's _get_inverse_affine_matrix. Its two generations add in another order, and where a place falls on the
+ * middle of a pixel, as in a half turn, the last bit decides what Pillow truncates to. */
 void matrix_affine(const struct matrix_affine *a, double m[6]);
 
 enum matrix_turn { TURN_NONE, TURN_90, TURN_180, TURN_270, TURN_MATRIX };

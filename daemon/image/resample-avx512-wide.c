@@ -93,15 +93,21 @@ INLINE void wide_sum(const struct digits *d, uint32_t n_groups, const uint8_t *c
 			_mm512_slli_epi32(_mm512_add_epi32(_mm512_slli_epi32(high[y], 8), middle[y]), 8), low[y]);
 }
 
-/* Of four rows, the pixel in four bytes each: red, green, blue and an arbitrary one. */
-INLINE __m128i wide_join(const __m512i s[RESAMPLE_BATCH_ROWS])
+/* The pixel's reds of four rows, then its greens, its blues, and four arbitrary bytes. */
+INLINE __m128i wide_join_fours(const __m512i s[RESAMPLE_BATCH_ROWS])
 {
 	__m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
 	__m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
 	__m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 
 	all = _mm512_max_epi32(_mm512_srai_epi32(all, TAPS_PRECISION_BITS), _mm512_setzero_si512());
-	return _mm_shuffle_epi8(_mm512_cvtusepi32_epi8(all),
+	return _mm512_cvtusepi32_epi8(all);
+}
+
+/* Of four rows, the pixel in four bytes each: red, green, blue and an arbitrary one. */
+INLINE __m128i wide_join(const __m512i s[RESAMPLE_BATCH_ROWS])
+{
+	return _mm_shuffle_epi8(wide_join_fours(s),
 				_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
 }
 
@@ -136,11 +142,39 @@ AVX512 static void wide_horizontal(const struct taps *t, const void *table, cons
 		wide_rows(t, table, n_groups, src, src_stride, dst, dst_stride, n_rows);
 }
 
+INLINE void wide_four(const struct taps *t, const struct digits *d, uint32_t n_groups,
+		      const uint8_t *const src[RESAMPLE_BATCH_ROWS], uint8_t *dst)
+{
+	for (uint32_t x = 0; x < t->made.n; x++, d += n_groups, dst += 3 * (size_t)RESAMPLE_BATCH_ROWS) {
+		const uint8_t *from[RESAMPLE_BATCH_ROWS];
+		__m512i sums[RESAMPLE_BATCH_ROWS];
+
+		for (unsigned y = 0; y < RESAMPLE_BATCH_ROWS; y++)
+			from[y] = src[y] + (size_t)t->first[x] * 3;
+		wide_sum(d, n_groups, from, sums);
+		_mm_storeu_si128((void *)dst, wide_join_fours(sums)); /* the last four bytes are the next pixel's */
+	}
+}
+
+AVX512 static void wide_horizontal_four(const struct taps *t, const void *table,
+					const uint8_t *const src[RESAMPLE_BATCH_ROWS], uint8_t *dst)
+{
+	uint32_t n_groups = wide_groups_of(t);
+
+	if (n_groups == 1)
+		wide_four(t, table, 1, src, dst);
+	else if (n_groups == 2)
+		wide_four(t, table, 2, src, dst);
+	else
+		wide_four(t, table, n_groups, src, dst);
+}
+
 const struct resample_path resample_avx512_wide = {
 	.name = "avx512-wide",
 	.table_bytes = wide_table_bytes,
 	.prepare = wide_prepare,
 	.horizontal = wide_horizontal,
+	.horizontal_four = wide_horizontal_four,
 };
 #else
 typedef int resample_avx512_wide_is_empty; /* ISO C requires a declaration in every file */

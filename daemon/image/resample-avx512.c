@@ -89,10 +89,15 @@ static enum reach reach_of(const struct taps *t)
 	return most <= 128 - 3 * TAPS_AT_ONCE && t->made.n_avail * 3 >= 64 ? REACH_128 : REACH_TOO_FAR;
 }
 
-/* One digit of every weight. */
+/* Room for one digit of all weights; a load of 16 pixels' may begin at the last pixel. */
+static uint32_t digits_pitch(const struct taps *t)
+{
+	return (t->made.n + 3) / 4 * 4 + LANES;
+}
+
 static size_t digits_bytes(const struct taps *t)
 {
-	return (size_t)t->made.n * resample_avx512_groups_of(t) * TAPS_AT_ONCE;
+	return (size_t)digits_pitch(t) * resample_avx512_groups_of(t) * TAPS_AT_ONCE;
 }
 
 static size_t resample_avx512_table_bytes(const struct taps *t)
@@ -102,10 +107,10 @@ static size_t resample_avx512_table_bytes(const struct taps *t)
 	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx512_wide.table_bytes(t) : own);
 }
 
-/* Digits of all weights: of each window as many as all groups have taps, zeros at the end. */
+/* Digits of all weights, for each group of taps one number of four digits per pixel, and zeros after a window's end. */
 struct digits {
-	int8_t *high, *middle, *low;
-	uint32_t pitch;
+	int32_t *high, *middle, *low;
+	uint32_t pitch; /* numbers from a group to the next */
 };
 
 /* The first n of 16 lanes. */
@@ -114,60 +119,105 @@ static __mmask16 lanes_below(uint32_t n)
 	return (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
 }
 
-AVX512 static void split_weights(const struct taps *t, const struct digits *d)
+/* Of four pixels the digits of 16 taps each. to: where those of the first group go, of which there are n. */
+INLINE void store_turned(const __m128i px[4], int32_t *to, uint32_t pitch, uint32_t n)
 {
-	for (uint32_t x = 0; x < t->made.n; x++)
-		for (uint32_t j = 0; j < d->pitch; j += 16) {
-			__mmask16 there = lanes_below(t->width > j ? t->width - j : 0),
-				  mask = lanes_below(d->pitch - j);
-			__m512i rest = _mm512_maskz_loadu_epi32(there, t->k + (size_t)x * t->width + j);
-			__m128i low = _mm512_cvtepi32_epi8(rest), middle;
-			size_t at = (size_t)x * d->pitch + j;
+	__m128i a = _mm_unpacklo_epi32(px[0], px[1]), b = _mm_unpacklo_epi32(px[2], px[3]);
+	__m128i c = _mm_unpackhi_epi32(px[0], px[1]), d = _mm_unpackhi_epi32(px[2], px[3]);
 
-			rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(low)), 8);
-			middle = _mm512_cvtepi32_epi8(rest);
-			rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(middle)), 8);
-			_mm_mask_storeu_epi8(d->low + at, mask, low);
-			_mm_mask_storeu_epi8(d->middle + at, mask, middle);
-			_mm_mask_storeu_epi8(d->high + at, mask, _mm512_cvtepi32_epi8(rest));
-		}
+	_mm_storeu_si128((void *)to, _mm_unpacklo_epi64(a, b));
+	if (n > 1)
+		_mm_storeu_si128((void *)(to + pitch), _mm_unpackhi_epi64(a, b));
+	if (n > 2)
+		_mm_storeu_si128((void *)(to + 2 * (size_t)pitch), _mm_unpacklo_epi64(c, d));
+	if (n > 3)
+		_mm_storeu_si128((void *)(to + 3 * (size_t)pitch), _mm_unpackhi_epi64(c, d));
 }
 
-/* Four bytes at once: the taps of a lane. A place of weight 0 may be any. */
-static void prepare_lane(const struct taps *t, const struct digits *d, uint32_t x, uint32_t channel, uint32_t group,
-			 struct lanes *to, uint32_t lane)
+/* Four pixels from x on; beyond the last one it is that one again. */
+AVX512 static void split_four(const struct taps *t, const struct digits *d, uint32_t x, uint32_t group)
 {
-	size_t at = (size_t)x * d->pitch + group * TAPS_AT_ONCE, lane_at = (size_t)lane * TAPS_AT_ONCE;
-	uint32_t first = (t->first[x] + group * TAPS_AT_ONCE) * 3 + channel - to->first_byte;
-	uint32_t places = (first & 0xff) * 0x01010101u + 0x09060300u; /* a pixel has three bytes */
+	uint32_t tap = group * TAPS_AT_ONCE, n_left = resample_avx512_groups_of(t) - group, last = t->made.n - 1;
+	size_t at = (size_t)group * d->pitch + x;
+	__mmask16 there = lanes_below(t->width - tap);
+	__m128i high[4], middle[4], low[4];
 
-	memcpy(to->from + lane_at, &places, TAPS_AT_ONCE);
-	memcpy(to->high + lane_at, d->high + at, TAPS_AT_ONCE);
-	memcpy(to->middle + lane_at, d->middle + at, TAPS_AT_ONCE);
-	memcpy(to->low + lane_at, d->low + at, TAPS_AT_ONCE);
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t row = x + i < last ? x + i : last;
+		__m512i rest = _mm512_maskz_loadu_epi32(there, t->k + (size_t)row * t->width + tap);
+
+		low[i] = _mm512_cvtepi32_epi8(rest);
+		rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(low[i])), 8);
+		middle[i] = _mm512_cvtepi32_epi8(rest);
+		rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(middle[i])), 8);
+		high[i] = _mm512_cvtepi32_epi8(rest);
+	}
+	store_turned(high, d->high + at, d->pitch, n_left);
+	store_turned(middle, d->middle + at, d->pitch, n_left);
+	store_turned(low, d->low + at, d->pitch, n_left);
 }
 
-static void prepare_lanes(const struct taps *t, const struct digits *d, enum reach reach, uint32_t vector,
-			  uint32_t group, struct lanes *to)
+/* What the lanes of a vector read, but for their group: which pixel after the first, and which byte. */
+struct lane_pixels {
+	__mmask16 there;
+	uint32_t first; /* pixel */
+	__m512i pixel, byte;
+};
+
+AVX512 static struct lane_pixels lane_pixels_of(const struct taps *t, uint32_t vector)
 {
-	struct pixels p = pixels_of(t, vector);
+	const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	const __m512i three = _mm512_set1_epi32(3);
+	uint32_t byte = vector * LANES, n_left = t->made.n - byte / 3;
+	__m512i from_red = _mm512_add_epi32(lane, _mm512_set1_epi32((int)(byte % 3)));
+	__m512i pixel = _mm512_srli_epi32(_mm512_mullo_epi32(from_red, _mm512_set1_epi32(43691)), 17); /* thirds */
+	__m512i channel = _mm512_sub_epi32(from_red, _mm512_mullo_epi32(pixel, three));
+	__m512i first = _mm512_maskz_loadu_epi32(lanes_below(n_left), t->first + byte / 3);
+
+	first = _mm512_mullo_epi32(_mm512_permutexvar_epi32(pixel, first), three);
+	return (struct lane_pixels){ lanes_below(t->made.n * 3 - byte), byte / 3, pixel,
+				     _mm512_add_epi32(first, channel) };
+}
+
+INLINE __m512i digits_of(const struct lane_pixels *p, const int32_t *group)
+{
+	return _mm512_maskz_permutexvar_epi32(p->there, p->pixel, _mm512_loadu_si512(group + p->first));
+}
+
+/* The taps of a lane are four bytes. A place of weight 0 may be any. */
+AVX512 static void prepare_lanes(const struct taps *t, const struct digits *d, enum reach reach, uint32_t vector,
+				 struct lanes *to)
+{
+	const __m512i first_of_four = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
 	uint32_t last = t->made.n_avail * 3 - 64; /* the last byte from which 128 may be read */
+	uint32_t first = pixels_of(t, vector).first;
+	struct lane_pixels px = lane_pixels_of(t, vector);
 
-	memset(to, 0, sizeof(*to));
-	to->first_byte = (p.first + group * TAPS_AT_ONCE) * 3;
-	if (reach == REACH_128 && to->first_byte > last)
-		to->first_byte = last;
-	for (uint32_t lane = 0, byte = vector * LANES; lane < LANES && byte < t->made.n * 3; lane++, byte++)
-		prepare_lane(t, d, byte / 3, byte % 3, group, to, lane);
+	for (uint32_t group = 0; group < resample_avx512_groups_of(t); group++, to++) {
+		size_t at = (size_t)group * d->pitch;
+		__m512i places;
+
+		to->first_byte = (first + group * TAPS_AT_ONCE) * 3;
+		if (reach == REACH_128 && to->first_byte > last)
+			to->first_byte = last;
+		places = _mm512_add_epi32(px.byte, _mm512_set1_epi32((int)(group * TAPS_AT_ONCE * 3 - to->first_byte)));
+		places = _mm512_shuffle_epi8(places, first_of_four);
+		places = _mm512_add_epi8(places, _mm512_set1_epi32(0x09060300)); /* a pixel has three bytes */
+		_mm512_store_si512(to->from, _mm512_maskz_mov_epi32(px.there, places));
+		_mm512_store_si512(to->high, digits_of(&px, d->high + at));
+		_mm512_store_si512(to->middle, digits_of(&px, d->middle + at));
+		_mm512_store_si512(to->low, digits_of(&px, d->low + at));
+	}
 }
 
-static void resample_avx512_prepare(const struct taps *t, void *table)
+AVX512 static void resample_avx512_prepare(const struct taps *t, void *table)
 {
 	struct table *head = table;
 	enum reach reach = reach_of(t);
 	struct lanes *to = (struct lanes *)(void *)(head + 1);
-	size_t n_lanes = (size_t)vectors_of(t) * resample_avx512_groups_of(t), n_digits = digits_bytes(t);
-	struct digits d = { .high = (int8_t *)(to + n_lanes), .pitch = resample_avx512_groups_of(t) * TAPS_AT_ONCE };
+	uint32_t n_vectors = vectors_of(t), n_groups = resample_avx512_groups_of(t);
+	size_t n_digits = digits_bytes(t) / sizeof(int32_t);
+	struct digits d = { .high = (int32_t *)(void *)(to + (size_t)n_vectors * n_groups), .pitch = digits_pitch(t) };
 
 	head->reach = reach;
 	if (reach == REACH_TOO_FAR) {
@@ -176,10 +226,11 @@ static void resample_avx512_prepare(const struct taps *t, void *table)
 	}
 	d.middle = d.high + n_digits;
 	d.low = d.middle + n_digits;
-	split_weights(t, &d);
-	for (uint32_t v = 0; v < vectors_of(t); v++)
-		for (uint32_t g = 0; g < resample_avx512_groups_of(t); g++)
-			prepare_lanes(t, &d, reach, v, g, to++);
+	for (uint32_t group = 0; group < n_groups; group += LANES / TAPS_AT_ONCE)
+		for (uint32_t x = 0; x < t->made.n; x += 4)
+			split_four(t, &d, x, group);
+	for (uint32_t v = 0; v < n_vectors; v++)
+		prepare_lanes(t, &d, reach, v, to + (size_t)v * n_groups);
 }
 
 struct sums {
@@ -288,6 +339,70 @@ AVX512 static void horizontal(const struct taps *t, const void *table, const uin
 				      dst + y * dst_stride, 0, 1);
 }
 
+/* Sums of four rows side by side. Clipping is what packing does. */
+INLINE void store_four(const __m512i sum[RESAMPLE_BATCH_ROWS], uint8_t *dst)
+{
+	const __m512i side_by_side =
+		_mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+	__m512i bytes = _mm512_packus_epi16(_mm512_packs_epi32(sum[0], sum[1]), _mm512_packs_epi32(sum[2], sum[3]));
+
+	_mm512_storeu_si512(dst, _mm512_shuffle_epi8(bytes, side_by_side));
+}
+
+INLINE void resample_four(const struct lanes *at, uint32_t n_vectors, uint32_t n_groups, enum reach reach,
+			  const uint8_t *const src[RESAMPLE_BATCH_ROWS], uint8_t *dst)
+{
+	for (uint32_t v = 0; v < n_vectors; v++, dst += (size_t)LANES * RESAMPLE_BATCH_ROWS) {
+		struct sums s[RESAMPLE_BATCH_ROWS];
+		__m512i made[RESAMPLE_BATCH_ROWS];
+
+		for (unsigned y = 0; y < RESAMPLE_BATCH_ROWS; y++)
+			s[y] = no_sums();
+		for (uint32_t g = 0; g < n_groups; g++, at++) {
+			__m512i places = _mm512_load_si512(at->from), high = _mm512_load_si512(at->high);
+			__m512i middle = _mm512_load_si512(at->middle), low = _mm512_load_si512(at->low);
+
+			for (unsigned y = 0; y < RESAMPLE_BATCH_ROWS; y++) {
+				__m512i px = gather(src[y] + at->first_byte, places, reach);
+
+				if (n_groups == 1)
+					made[y] = sum_once(px, high, middle, low);
+				else
+					add_products(&s[y], px, high, middle, low);
+			}
+		}
+		for (unsigned y = 0; y < RESAMPLE_BATCH_ROWS && n_groups > 1; y++)
+			made[y] = join(s[y]);
+		store_four(made, dst);
+	}
+}
+
+AVX512 static void horizontal_four(const struct taps *t, const void *table,
+				   const uint8_t *const src[RESAMPLE_BATCH_ROWS], uint8_t *dst)
+{
+	const struct table *head = table;
+	const struct lanes *lanes = (const struct lanes *)(const void *)(head + 1);
+	uint32_t n_vectors = vectors_of(t), n_groups = resample_avx512_groups_of(t);
+
+	/* With constants, so that the compiler unrolls the loops and the sums stay where they are. */
+	if (head->reach == REACH_TOO_FAR)
+		resample_avx512_wide.horizontal_four(t, head + 1, src, dst);
+	else if (head->reach == REACH_64 && n_groups == 1)
+		resample_four(lanes, n_vectors, 1, REACH_64, src, dst);
+	else if (head->reach == REACH_64 && n_groups == 2)
+		resample_four(lanes, n_vectors, 2, REACH_64, src, dst);
+	else if (head->reach == REACH_64 && n_groups == 3)
+		resample_four(lanes, n_vectors, 3, REACH_64, src, dst);
+	else if (head->reach == REACH_64)
+		resample_four(lanes, n_vectors, n_groups, REACH_64, src, dst);
+	else if (n_groups == 3)
+		resample_four(lanes, n_vectors, 3, REACH_128, src, dst);
+	else if (n_groups == 4)
+		resample_four(lanes, n_vectors, 4, REACH_128, src, dst);
+	else
+		resample_four(lanes, n_vectors, n_groups, REACH_128, src, dst);
+}
+
 /* Digits of four rows' weights, the same in every lane. */
 struct row_weights {
 	__m512i high, middle, low;
@@ -392,5 +507,7 @@ const struct resample_path resample_avx512 = {
 	.prepare = resample_avx512_prepare,
 	.horizontal = horizontal,
 	.vertical = vertical,
+	.horizontal_four = horizontal_four,
+	.vertical_fours = resample_avx512_vertical_fours,
 };
 #endif

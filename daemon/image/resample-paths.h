@@ -9,9 +9,10 @@
 #include "image/taps.h"
 
 enum {
-	RESAMPLE_BATCH_ROWS = 4,   /* maximum of rows in one horizontal call: the weights are loaded once for all of
+	RESAMPLE_BATCH_ROWS = 4,      /* maximum of rows in one horizontal call: the weights are loaded once for all of
 	                            * them */
-	RESAMPLE_SLACK_BYTES = 64, /* readable after every source row and writable after every result row */
+	RESAMPLE_SLACK_BYTES = 64,    /* readable after every source row and writable after every result row */
+	RESAMPLE_MAX_FOURS_TAPS = 56, /* of the vertical axis, for vertical_fours */
 };
 
 struct resample_path {
@@ -28,6 +29,16 @@ struct resample_path {
 	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. May write up to RESAMPLE_SLACK_BYTES more; reads no
 	 * byte more. */
 	void (*vertical)(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes);
+	/* Both or none of these, for the two passes in this order: the first leaves four rows as one, in which the
+	 * four's bytes lie side by side, as the second needs them. */
+
+	/* Writes resample_fours_bytes, and may write RESAMPLE_SLACK_BYTES more; of fewer rows some may be given twice. */
+	void (*horizontal_four)(const struct taps *t, const void *table, const uint8_t *const src[RESAMPLE_BATCH_ROWS],
+				uint8_t *dst);
+	/* The sum of n_rows (at most RESAMPLE_MAX_FOURS_TAPS) from number `first` of fours[0] on, which is below four.
+	 * May write RESAMPLE_SLACK_BYTES more than n_bytes. */
+	void (*vertical_fours)(const int32_t *k, uint32_t first, uint32_t n_rows, const uint8_t *const *fours,
+			       uint8_t *dst, size_t n_bytes);
 };
 
 /* Only the paths of this architecture are defined. */
@@ -36,6 +47,17 @@ extern const struct resample_path resample_avx2;
 extern const struct resample_path resample_avx512;
 extern const struct resample_path resample_avx512_wide; /* a part of it */
 extern const struct resample_path resample_neon;
+
+#if defined(__x86_64__)
+void resample_avx512_vertical_fours(const int32_t *k, uint32_t first, uint32_t n_rows, const uint8_t *const *fours,
+				    uint8_t *dst, size_t n_bytes);
+#endif
+
+/* Of four rows of n_bytes side by side, with what the passes read and write beyond. */
+static inline size_t resample_fours_bytes(size_t n_bytes)
+{
+	return (n_bytes + 63) / 64 * 64 * RESAMPLE_BATCH_ROWS;
+}
 
 static inline uint8_t resample_clip(int32_t sum)
 {

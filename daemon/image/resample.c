@@ -5,16 +5,24 @@
  * ring. Columns first (see enum pass_order): each output row is summed from source rows and then shrunk. In both orders
  * a finished row is in the first-level cache when the caller gets it.
  *
+ * A source that comes in bands goes through the horizontal pass band by band, into a ring that has all of its rows:
+ * they are as short as the result's.
+ *
  * SIMD code reads slightly past the end of a row. That is harmless within the image, but the last rows may touch the
  * end of the caller's memory (a mapped cache entry ends at a page), so these few rows are copied first. */
 #include "image/resample.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "image/geometry.h"
 #include "image/resample-paths.h"
+#include "image/row-sink.h"
+
+_Static_assert((int)ROW_SINK_BAND == (int)RESAMPLE_BATCH_ROWS, "a band is what a horizontal call takes");
+_Static_assert((int)ROW_SINK_SLACK_BYTES >= (int)RESAMPLE_SLACK_BYTES, "as far as the horizontal pass reads");
 
 enum pass_plan { PLAN_PICK, PLAN_ROWS_FIRST, PLAN_COLUMNS_FIRST };
 
@@ -31,8 +39,9 @@ struct resampler {
 	bool has_horizontal, has_vertical; /* a pass that would change nothing is skipped */
 	uint32_t next_row;                 /* of the result */
 	uint32_t n_shrunk;                 /* source rows that went through the horizontal pass */
+	bool in_fours;                     /* they lie in the ring in fours, see resample-paths.h */
 	struct scratch ring;               /* PLAN_ROWS_FIRST: ring_rows rows, ring_stride apart */
-	uint32_t ring_rows;
+	uint32_t ring_rows;                /* of bands: all rows, as they come before the first is used */
 	size_t ring_stride;
 	struct scratch wide;   /* PLAN_COLUMNS_FIRST: one row of the source's width */
 	struct scratch row;    /* one row of the result */
@@ -186,12 +195,39 @@ static int make_taps(struct resampler *r, struct region_px needs)
 	return 0;
 }
 
-static int reserve_rows(struct resampler *r)
+static bool can_be_in_fours(const struct resampler *r)
+{
+	return r->path->vertical_fours && r->plan == PLAN_ROWS_FIRST && r->has_horizontal && r->has_vertical &&
+	       r->rows.width <= RESAMPLE_MAX_FOURS_TAPS;
+}
+
+static uint32_t fours_of(uint32_t n_rows)
+{
+	return (n_rows + RESAMPLE_BATCH_ROWS - 1) / RESAMPLE_BATCH_ROWS;
+}
+
+/* n_ring: fours in the ring. */
+static int reserve_fours(struct resampler *r, uint32_t n_ring)
+{
+	size_t out_bytes = (size_t)r->request.keep.width * 3;
+
+	r->ring_stride = resample_fours_bytes(out_bytes) + RESAMPLE_SLACK_BYTES;
+	r->ring_rows = n_ring;
+	if (!scratch_reserve(&r->row, out_bytes + RESAMPLE_SLACK_BYTES) ||
+	    !scratch_reserve(&r->window, (fours_of(r->rows.width - 1) + 1) * sizeof(const uint8_t *)) ||
+	    !scratch_reserve(&r->ring, r->ring_rows * r->ring_stride) ||
+	    !scratch_reserve(&r->last, (size_t)r->src.width * 3 + RESAMPLE_SLACK_BYTES))
+		return -ENOMEM;
+	return 0;
+}
+
+/* n_ring: rows in the ring at least. */
+static int reserve_rows(struct resampler *r, uint32_t n_ring)
 {
 	size_t out_bytes = (size_t)r->request.keep.width * 3;
 
 	r->ring_stride = (out_bytes + RESAMPLE_SLACK_BYTES + 63) / 64 * 64;
-	r->ring_rows = (r->has_vertical ? r->rows.width : 1) + RESAMPLE_BATCH_ROWS;
+	r->ring_rows = n_ring;
 	/* batches never wrap */
 	r->ring_rows = (r->ring_rows + RESAMPLE_BATCH_ROWS - 1) / RESAMPLE_BATCH_ROWS * RESAMPLE_BATCH_ROWS;
 	if (!scratch_reserve(&r->row, out_bytes + RESAMPLE_SLACK_BYTES))
@@ -209,25 +245,33 @@ static int reserve_rows(struct resampler *r)
 	return 0;
 }
 
-int resample_begin(struct resampler *r, const struct resample_request *q, const struct image *src,
-		   struct region_px src_origin)
+/* src: exactly the needed part. */
+static int begin_with(struct resampler *r, const struct resample_request *q, struct region_px needs, struct image src)
 {
-	struct region_px needs = resample_needs(q);
-	int rc;
-
 	r->request = *q;
 	r->plan = plan_of(q);
 	r->has_horizontal = q->box.width != q->out_width;
 	r->has_vertical = q->box.height != q->out_height;
-	/* From here on src is exactly the needed part. */
-	r->src.rgb =
-		src->rgb + (size_t)(needs.y - src_origin.y) * src->stride_bytes + (size_t)(needs.x - src_origin.x) * 3;
-	r->src.stride_bytes = src->stride_bytes;
-	r->src.width = needs.width;
-	r->src.height = needs.height;
+	r->src = src;
 	r->next_row = r->n_shrunk = 0;
-	rc = make_taps(r, needs);
-	return rc < 0 ? rc : reserve_rows(r);
+	r->in_fours = false;
+	return make_taps(r, needs);
+}
+
+int resample_begin(struct resampler *r, const struct resample_request *q, const struct image *src,
+		   struct region_px src_origin)
+{
+	struct region_px needs = resample_needs(q);
+	size_t y = needs.y - src_origin.y, x = needs.x - src_origin.x;
+	uint8_t *first = src->rgb + y * src->stride_bytes + x * 3;
+	int rc = begin_with(r, q, needs, (struct image){ first, src->stride_bytes, needs.width, needs.height });
+
+	if (rc < 0)
+		return rc;
+	/* A source row must have its slack, but for the last one, of which there is a copy. */
+	r->in_fours = can_be_in_fours(r) && src->stride_bytes >= RESAMPLE_SLACK_BYTES;
+	return r->in_fours ? reserve_fours(r, fours_of(r->rows.width - 1) + 1)
+			   : reserve_rows(r, (r->has_vertical ? r->rows.width : 1) + RESAMPLE_BATCH_ROWS);
 }
 
 static const uint8_t *src_row(const struct resampler *r, uint32_t y)
@@ -262,6 +306,39 @@ static void shrink_rows(struct resampler *r)
 	r->path->horizontal(&r->columns, r->table.data, src, r->src.stride_bytes, resample_ring_row(r, y),
 			    r->ring_stride, n);
 	r->n_shrunk += n;
+}
+
+/* The same for the next four, which become one row of the ring. */
+static void shrink_four(struct resampler *r)
+{
+	const uint8_t *src[RESAMPLE_BATCH_ROWS];
+	uint32_t last = r->src.height - 1;
+
+	for (uint32_t k = 0; k < RESAMPLE_BATCH_ROWS; k++) {
+		uint32_t y = r->n_shrunk + k < last ? r->n_shrunk + k : last;
+
+		src[k] = y < last ? src_row(r, y) : r->last.data;
+		if (y == last && r->n_shrunk + k == last)
+			memcpy(r->last.data, src_row(r, last), (size_t)r->src.width * 3);
+	}
+	r->path->horizontal_four(&r->columns, r->table.data, src,
+				 resample_ring_row(r, r->n_shrunk / RESAMPLE_BATCH_ROWS));
+	r->n_shrunk += RESAMPLE_BATCH_ROWS;
+}
+
+static const uint8_t *fours_row(struct resampler *r, uint32_t y)
+{
+	const uint8_t **window = (const uint8_t **)(void *)r->window.data;
+	uint32_t first = r->rows.first[y], n = r->rows.count[y], in_four = first % RESAMPLE_BATCH_ROWS;
+	uint32_t n_fours = (in_four + n + RESAMPLE_BATCH_ROWS - 1) / RESAMPLE_BATCH_ROWS;
+
+	while (r->n_shrunk < first + n)
+		shrink_four(r);
+	for (uint32_t j = 0; j < n_fours; j++)
+		window[j] = resample_ring_row(r, first / RESAMPLE_BATCH_ROWS + j);
+	r->path->vertical_fours(r->rows.k + (size_t)y * r->rows.width, in_four, n, window, r->row.data,
+				(size_t)r->request.keep.width * 3);
+	return r->row.data;
 }
 
 /* Computes output row y from source rows, or from the ring if these have been shrunk already. */
@@ -329,10 +406,47 @@ static const uint8_t *columns_first_row(struct resampler *r, uint32_t y)
 	return r->row.data;
 }
 
+bool resample_takes_bands(const struct resample_request *q)
+{
+	return plan_of(q) == PLAN_ROWS_FIRST && q->box.width != q->out_width &&
+	       q->keep.width <= resample_needs(q).width;
+}
+
+int resample_begin_bands(struct resampler *r, const struct resample_request *q)
+{
+	struct region_px needs = resample_needs(q);
+	int rc = begin_with(r, q, needs, (struct image){ NULL, 0, needs.width, needs.height });
+
+	assert(resample_takes_bands(q));
+	if (rc < 0)
+		return rc;
+	r->in_fours = can_be_in_fours(r);
+	return r->in_fours ? reserve_fours(r, fours_of(needs.height)) : reserve_rows(r, needs.height);
+}
+
+void resample_take_band(struct resampler *r, const uint8_t *rows, size_t stride_bytes, unsigned n)
+{
+	assert(n >= 1 && n <= RESAMPLE_BATCH_ROWS && n <= r->src.height - r->n_shrunk);
+	if (r->in_fours) {
+		const uint8_t *src[RESAMPLE_BATCH_ROWS];
+
+		for (unsigned k = 0; k < RESAMPLE_BATCH_ROWS; k++)
+			src[k] = rows + (k < n ? k : n - 1) * stride_bytes;
+		r->path->horizontal_four(&r->columns, r->table.data, src,
+					 resample_ring_row(r, r->n_shrunk / RESAMPLE_BATCH_ROWS));
+	} else {
+		r->path->horizontal(&r->columns, r->table.data, rows, stride_bytes, resample_ring_row(r, r->n_shrunk),
+				    r->ring_stride, n);
+	}
+	r->n_shrunk += n;
+}
+
 const uint8_t *resample_next_row(struct resampler *r)
 {
 	uint32_t y = r->next_row++;
 
+	if (r->in_fours)
+		return fours_row(r, y);
 	if (r->plan == PLAN_PICK)
 		return pick_row(r, y);
 	return r->plan == PLAN_ROWS_FIRST ? rows_first_row(r, y) : columns_first_row(r, y);

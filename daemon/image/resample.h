@@ -60,6 +60,14 @@ int resample_begin(struct resampler *r, const struct resample_request *q, const 
  * call. */
 const uint8_t *resample_next_row(struct resampler *r);
 
+/* Row by row as well, of a source that comes in bands while it is decoded: resample_begin_bands, then
+ * resample_take_band for all rows of resample_needs(q) from the top (as struct row_sink has them), then
+ * resample_next_row. In between is only what the first pass has left. Not for every request: resample_takes_bands says
+ * which. */
+bool resample_takes_bands(const struct resample_request *q);
+int resample_begin_bands(struct resampler *r, const struct resample_request *q);
+void resample_take_band(struct resampler *r, const uint8_t *rows, size_t stride_bytes, unsigned n);
+
 /* All rows into dst, whose width and height must be keep's. Returns 0 or -ENOMEM. */
 int resample(struct resampler *r, const struct resample_request *q, const struct image *src,
 	     struct region_px src_origin, struct image *dst);

@@ -8,6 +8,7 @@
 #include "image/sharpen.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "image/blend.h"
@@ -15,10 +16,11 @@
 
 #define BODY static inline __attribute__((always_inline))
 
-/* n inner bytes of a row: out = smoothed. Neighbours in the row are 3 bytes away. */
+/* n inner bytes of a row: out = smoothed. Neighbours in the row are 3 bytes away, those of the first bytes before the
+ * pointers: hence a signed index. */
 BODY void smooth_bytes(const uint8_t *a, const uint8_t *m, const uint8_t *b, size_t n, uint8_t *restrict out)
 {
-	for (size_t x = 0; x < n; x++) {
+	for (ptrdiff_t x = 0; x < (ptrdiff_t)n; x++) {
 		uint16_t columns =
 			(uint16_t)(a[x - 3] + m[x - 3] + b[x - 3] + a[x] + b[x] + a[x + 3] + m[x + 3] + b[x + 3]);
 		uint16_t sum = (uint16_t)(columns + 5 * m[x] + 6);

@@ -103,12 +103,10 @@ static double center_of(const struct stretch *s, uint32_t x)
 
 static struct window window_at(const struct stretch *s, uint32_t in, uint32_t x)
 {
-	double center = center_of(s, x);
-	int first = (int)(center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative value becomes 0
-	                                               * either way */
-	int end = (int)(center + s->support + 0.5);
+	int32_t first, end;
 
-	return (struct window){ first<0 ? 0 : (uint32_t)first, end>(int) in ? in : (uint32_t)end };
+	weights_window(s->scale, s->support, (int32_t)in, (int32_t)x, &first, &end);
+	return (struct window){ (uint32_t)first, (uint32_t)end };
 }
 
 /* Nearest neighbour accumulates its step from the left edge, rounding errors included. */
@@ -169,17 +167,16 @@ static int32_t to_fixed(double weight)
 static uint32_t find_windows(struct taps *t, const struct taps_request *q)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
-	uint32_t width = 1;
+	struct weights_axis axis = {
+		.scale = s.scale,
+		.support = s.support,
+		.in = q->in,
+		.from = q->reverse ? q->from + q->n - 1 : q->from,
+		.n = q->n,
+		.step = q->reverse ? -1 : 1,
+	};
 
-	for (uint32_t x = 0; x < q->n; x++) {
-		struct window w = window_at(&s, q->in, q->from + x);
-		uint32_t i = q->reverse ? q->n - 1 - x : x;
-
-		t->first[i] = w.first;
-		t->count[i] = w.end - w.first;
-		width = t->count[i] > width ? t->count[i] : width;
-	}
-	return width;
+	return weights_find(&axis, t->first, t->count);
 }
 
 /* The n weights of the window that begins at first. Inline, so that each filter has its own loop. */
@@ -261,6 +258,14 @@ static void fill_one(struct taps *t, const struct taps_request *q, const struct 
 	put_window(t, q, i, fixed, 1);
 }
 
+/* Whether the windows of the eight positions from i on stay where they are. They move in one direction only. */
+static bool eight_stay(const struct taps *t, const struct taps_request *q, uint32_t i)
+{
+	uint32_t a = t->first[i], b = t->first[i + WEIGHTS_AT_ONCE - 1];
+
+	return (a > b ? a : b) - q->avail_from + t->width <= q->n_avail;
+}
+
 /* Positions i and the n - 1 after it; the rest of the eight are the last one again. */
 static void fill_eight(struct taps *t, const struct taps_request *q, const struct stretch *s, uint32_t i, uint32_t n,
 		       double *exact, int32_t *fixed)
@@ -275,6 +280,12 @@ static void fill_eight(struct taps *t, const struct taps_request *q, const struc
 		windows.count[w] = (double)t->count[at];
 	}
 	weights_make(q->filter, s->filterscale, &windows, t->width, exact, fixed);
+	if (n == WEIGHTS_AT_ONCE && eight_stay(t, q, i)) {
+		weights_by_window(fixed, t->width, t->k + (size_t)i * t->width);
+		for (uint32_t w = 0; w < n; w++)
+			t->first[i + w] -= q->avail_from;
+		return;
+	}
 	for (uint32_t w = 0; w < n; w++)
 		put_window(t, q, i + w, fixed + w, WEIGHTS_AT_ONCE);
 }
@@ -283,7 +294,7 @@ static void taps_fill(struct taps *t, const struct taps_request *q)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
 	double *exact = (double *)(void *)t->exact.data;
-	int32_t *fixed = (int32_t *)(void *)(exact + (size_t)t->width * WEIGHTS_AT_ONCE);
+	int32_t *fixed = (int32_t *)(void *)(exact + WEIGHTS_ROOM(t->width));
 	uint32_t step = weights_can(q->filter) ? WEIGHTS_AT_ONCE : 1;
 
 	for (uint32_t i = 0; i < q->n; i += step)
@@ -312,10 +323,9 @@ static int reserve_windows(struct taps *t, uint32_t n)
 static int reserve_weights(struct taps *t, uint32_t n, uint32_t width)
 {
 	t->width = width;
-	t->k = (int32_t *)(void *)scratch_reserve(&t->weights, (size_t)n * width * sizeof(int32_t));
-	return t->k && scratch_reserve(&t->exact, (size_t)width * WEIGHTS_AT_ONCE * (sizeof(double) + sizeof(int32_t)))
-		       ? 0
-		       : -ENOMEM;
+	t->k = (int32_t *)(void *)scratch_reserve(&t->weights, ((size_t)n * width + WEIGHTS_AT_ONCE) * sizeof(int32_t));
+	return t->k && scratch_reserve(&t->exact, WEIGHTS_ROOM(width) * (sizeof(double) + sizeof(int32_t))) ? 0
+													    : -ENOMEM;
 }
 
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed)

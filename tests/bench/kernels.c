@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "image/blur.h"
 #include "image/color.h"
 #include "image/convert.h"
 #include "image/resample.h"
@@ -183,6 +184,28 @@ static void bench_color(void)
 	free(b.i.rgb);
 }
 
+struct blur_bench {
+	struct image i;
+	struct scratch room;
+};
+
+static void blur_once(void *arg)
+{
+	struct blur_bench *b = arg;
+
+	if (blur_pillow(&b->i, 1.0f, 1.0f, &b->room))
+		exit(1);
+}
+
+static void bench_blur(const char *what, uint32_t size)
+{
+	struct blur_bench b = { .i = noise(size, size) };
+
+	report(what, "", median_ns(blur_once, &b), (size_t)size * size);
+	free(b.i.rgb);
+	scratch_finish(&b.room);
+}
+
 int main(int argc, char **argv)
 {
 	const struct region_px square = { 0, 0, 224, 224 }, middle = { 58, 16, 224, 224 };
@@ -201,5 +224,7 @@ int main(int argc, char **argv)
 	bench_finish("finish float16 NCHW, 128 places", CONVERT_FLOAT16, true, 128);
 	bench_finish("finish uint8 NCHW, 128 places", CONVERT_UINT8, true, 128);
 	bench_color();
+	bench_blur("blur of sigma 1, 224x224", 224);
+	bench_blur("blur of sigma 1, 96x96", 96);
 	return 0;
 }

@@ -1,9 +1,10 @@
-/* Packed blocks of progressive JPEGs: the pixels of libjpeg, from whatever part was packed, and never out of bounds. */
+/* Packed blocks of JPEGs: the pixels of libjpeg, from whatever part was packed, and never out of bounds. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "decode/decode.h"
+#include "jpeg/checkpoints.h"
 #include "jpeg/scan.h"
 #include "jpegs.h"
 #include "suite.h"
@@ -64,12 +65,10 @@ static int decode_scans(struct scan *s, const struct picture *p, bool all_rows, 
 }
 
 /* A copy of exactly the pack's size, so that AddressSanitizer sees every read beyond it. */
-static struct block_pack *pack_copy(struct scan *s, const struct picture *p)
+static struct block_pack *pack_copy(struct scan *s)
 {
 	struct scratch to = { 0 };
-	size_t n =
-		scan_pack(s, scan_progressive_id(&p->in.c, p->in.c.src->next_input_byte, p->in.c.src->bytes_in_buffer),
-			  ROOMY, &to);
+	size_t n = scan_pack(s, 1, ROOMY, &to);
 
 	ck_assert_uint_gt(n, 0);
 	struct block_pack *copy = aligned_alloc(64, (n + 63) / 64 * 64);
@@ -94,7 +93,7 @@ START_TEST(test_a_pack_gives_libjpegs_pixels)
 		bool all_rows = i % 2;
 
 		ck_assert_int_eq(decode_scans(s, &p, all_rows, random_region(&p, &seed), rgb), 0);
-		struct block_pack *pack = pack_copy(s, &p);
+		struct block_pack *pack = pack_copy(s);
 		for (unsigned k = 0; k < 8; k++) {
 			struct region_px want = random_region(&p, &seed);
 			struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
@@ -113,6 +112,46 @@ START_TEST(test_a_pack_gives_libjpegs_pixels)
 	}
 	ck_assert_uint_gt(n_beyond, 20);
 	ck_assert_uint_lt(n_beyond, 400);
+	scan_destroy(s);
+}
+END_TEST
+
+START_TEST(test_a_baseline_picture_is_packed_as_well)
+{
+	/* Decoded as a whole on any path, and then from its pack, any rectangle has libjpeg's pixels. */
+	struct scan *s = scan_create();
+	uint32_t seed = 77;
+
+	for (unsigned i = 0; i < 150; i++) {
+		struct jpeg_recipe recipe = jpeg_random_progressive(&seed);
+		recipe.progressive = false;
+		recipe.optimize = i % 3 == 0;
+		struct picture p = picture_make(&recipe, seed);
+		uint8_t *rgb = malloc((size_t)p.width * p.height * 3);
+
+		for (const char *const *path = scan_paths(); *path; path++) {
+			struct region_px want = random_region(&p, &seed);
+			struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
+
+			ck_assert_int_eq(scan_set_path(s, *path), 0);
+			ck_assert_int_eq(scan_whole_region(s, &p.in.c, p.in.c.src->next_input_byte,
+							   p.in.c.src->bytes_in_buffer, want, &out),
+					 0);
+			expect_pixels(&p, want, &out);
+		}
+		struct block_pack *pack = pack_copy(s);
+		for (unsigned k = 0; k < 8; k++) {
+			struct region_px want = random_region(&p, &seed);
+			struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
+
+			ck_assert_int_eq(scan_set_path(s, scan_paths()[k % 2 && scan_paths()[1]]), 0);
+			ck_assert_int_eq(scan_packed_region(s, &p.in.c, pack, want, &out), 0);
+			expect_pixels(&p, want, &out);
+		}
+		free(pack);
+		free(rgb);
+		picture_free(&p);
+	}
 	scan_destroy(s);
 }
 END_TEST
@@ -137,7 +176,7 @@ START_TEST(test_a_forged_pack_reads_nothing_outside)
 	unsigned n_valid = 0;
 
 	ck_assert_int_eq(decode_scans(s, &p, true, all, rgb), 0);
-	struct block_pack *good = pack_copy(s, &p);
+	struct block_pack *good = pack_copy(s);
 	size_t n = good->n_bytes, head = (const uint8_t *)good->starts - (const uint8_t *)good;
 	for (unsigned round = 0; round < 4000; round++) {
 		size_t n_cut = round % 5 ? n : jpeg_random(&seed) % n;
@@ -196,7 +235,6 @@ START_TEST(test_a_pack_keeps_to_its_limit)
 }
 END_TEST
 
-/* Decodes the rectangle with a reader's own means; the caller frees *index. */
 START_TEST(test_a_pack_takes_no_memory_for_what_lies_behind_the_picture)
 {
 	/* The limit is some times the data's size, which may be a hundred megabytes of something else. */
@@ -224,22 +262,25 @@ START_TEST(test_a_pack_takes_no_memory_for_what_lies_behind_the_picture)
 }
 END_TEST
 
-static void decode_once(struct decoder *d, const struct picture *p, struct region_px want, const void *known,
-			size_t n_known, bool large, void **index, size_t *n_index)
+/* Decodes the rectangle with a reader's own means; the caller frees *index. */
+static enum index_use decode_once(struct decoder *d, const struct picture *p, struct region_px want, const void *known,
+				  size_t n_known, enum index_effort most, void **index, size_t *n_index)
 {
 	struct image_error err;
 	struct image_info info;
 	struct image out;
 
 	ck_assert_int_eq(decoder_open(d, p->bytes, p->n, false, &info, &err), 0);
-	decoder_want_index(d, known, n_known, large);
+	decoder_want_index(d, known, n_known, most);
 	ck_assert_int_eq(decoder_region(d, want, &out, &err), 0);
 	expect_pixels(p, want, &out);
 	const void *learnt = decoder_index(d, n_index);
 	*index = learnt ? aligned_alloc(64, (*n_index + 63) / 64 * 64) : NULL;
 	if (learnt)
 		memcpy(*index, learnt, *n_index);
+	enum index_use use = decoder_index_use(d);
 	decoder_close(d);
+	return use;
 }
 
 START_TEST(test_an_index_grows_once_and_then_suffices)
@@ -260,19 +301,19 @@ START_TEST(test_an_index_grows_once_and_then_suffices)
 	void *first, *second, *none;
 	size_t n_first, n_second, n_none;
 
-	decode_once(d, &p, top, NULL, 0, false, &none, &n_none);
+	decode_once(d, &p, top, NULL, 0, INDEX_SMALL, &none, &n_none);
 	ck_assert_msg(!none, "an index was made for which there is no room");
-	decode_once(d, &p, top, NULL, 0, true, &first, &n_first);
+	decode_once(d, &p, top, NULL, 0, INDEX_LARGE, &first, &n_first);
 	ck_assert(first);
-	decode_once(d, &p, top, first, n_first, true, &none, &n_none);
+	decode_once(d, &p, top, first, n_first, INDEX_LARGE, &none, &n_none);
 	ck_assert_msg(!none, "the index was not used, or made again");
-	decode_once(d, &p, low, first, n_first, false, &none, &n_none);
+	decode_once(d, &p, low, first, n_first, INDEX_SMALL, &none, &n_none);
 	ck_assert(!none);
-	decode_once(d, &p, low, first, n_first, true, &second, &n_second);
+	decode_once(d, &p, low, first, n_first, INDEX_LARGE, &second, &n_second);
 	ck_assert(second && n_second > n_first);
-	decode_once(d, &p, last, second, n_second, true, &none, &n_none);
+	decode_once(d, &p, last, second, n_second, INDEX_LARGE, &none, &n_none);
 	ck_assert_msg(!none, "an index of all rows was not enough");
-	decode_once(d, &other, last, second, n_second, true, &none, &n_none);
+	decode_once(d, &other, last, second, n_second, INDEX_LARGE, &none, &n_none);
 	ck_assert_msg(none, "the foreign index was kept");
 	free(none);
 	free(first);
@@ -296,12 +337,12 @@ START_TEST(test_rows_that_no_index_can_hold_are_not_decoded)
 	void *first, *second;
 	size_t n_first, n_second;
 
-	decode_once(d, &p, top, NULL, 0, true, &first, &n_first);
+	decode_once(d, &p, top, NULL, 0, INDEX_LARGE, &first, &n_first);
 	ck_assert(first);
 	ck_assert_uint_gt(n_first * ((const struct block_pack *)first)->mcu_rows /
 				  ((const struct block_pack *)first)->n_rows,
 			  3 * p.n);
-	decode_once(d, &p, low, first, n_first, true, &second, &n_second);
+	decode_once(d, &p, low, first, n_first, INDEX_LARGE, &second, &n_second);
 	ck_assert_msg(second, "all rows were decoded for an index that is not kept");
 	ck_assert_uint_lt(((const struct block_pack *)second)->n_rows, 30);
 	free(first);
@@ -311,18 +352,156 @@ START_TEST(test_rows_that_no_index_can_hold_are_not_decoded)
 }
 END_TEST
 
+START_TEST(test_a_baseline_picture_is_packed_once_it_has_an_index)
+{
+	/* The first crop notes states, as every picture shall have these; a later one makes the pack, if it may cost as
+	 * much as the picture; and then none learns more. A pack of another file is not used. */
+	struct jpeg_recipe recipe = {
+		.width = 200, .height = 160, .n_components = 3, .h = 2, .v = 2, .quality = 95, .noise = 150
+	};
+	struct picture p = picture_make(&recipe, 6), other = picture_make(&recipe, 106);
+	struct decoder *d = decoder_create(&decode_limits_default);
+	enum index_use use;
+	struct region_px top = { 3, 5, 60, 40 }, low = { 20, 60, 100, 90 }, last = { 0, 159, 200, 1 };
+	void *states, *pack, *none;
+	size_t n_states, n_pack, n_none;
+
+	use = decode_once(d, &p, top, NULL, 0, INDEX_DEAR, &states, &n_states);
+	ck_assert(states && n_states < p.n / 10);
+	ck_assert_int_eq(use, INDEX_OTHER);
+	use = decode_once(d, &p, top, states, n_states, INDEX_LARGE, &none, &n_none);
+	ck_assert_msg(!none, "a pack was made that was too dear");
+	ck_assert_int_eq(use, INDEX_MISSING);
+	use = decode_once(d, &p, top, states, n_states, INDEX_DEAR, &pack, &n_pack);
+	ck_assert(pack && block_pack_valid(pack, n_pack) && n_pack <= 3 * p.n);
+	ck_assert_int_eq(use, INDEX_MADE);
+	use = decode_once(d, &p, low, pack, n_pack, INDEX_DEAR, &none, &n_none);
+	ck_assert_msg(!none, "the pack was made again");
+	ck_assert_int_eq(use, INDEX_USED);
+	use = decode_once(d, &p, last, pack, n_pack, INDEX_SMALL, &none, &n_none);
+	ck_assert(!none && use == INDEX_USED);
+	use = decode_once(d, &other, low, pack, n_pack, INDEX_DEAR, &none, &n_none);
+	ck_assert_msg(none && n_none < other.n / 10, "the foreign pack was kept");
+	ck_assert_int_eq(use, INDEX_OTHER);
+	free(none);
+	free(states);
+	free(pack);
+	decoder_destroy(d);
+	picture_free(&other);
+	picture_free(&p);
+}
+END_TEST
+
+START_TEST(test_damage_below_a_crop_stays_as_it_is)
+{
+	/* What the crop needs is whole: with or without leave to pack it decodes the same, and there is no pack. The
+	 * time for it is spent all the same, so it counts as made; and no later epoch spends it again. */
+	struct jpeg_recipe recipe = {
+		.width = 200, .height = 160, .n_components = 3, .h = 2, .v = 2, .quality = 95, .noise = 150
+	};
+	struct picture p = picture_make(&recipe, 6);
+	struct decoder *d = decoder_create(&decode_limits_default);
+	enum index_use use;
+	struct region_px top = { 3, 5, 60, 40 };
+	void *states, *index, *again;
+	size_t n_states, n_index, n_again;
+
+	for (size_t i = p.n * 3 / 4; i < p.n - 200; i++) /* bits that lead too far in their interval */
+		p.bytes[i] = 0xFE;
+	use = decode_once(d, &p, top, NULL, 0, INDEX_SMALL, &states, &n_states);
+	ck_assert(states && use == INDEX_OTHER);
+	use = decode_once(d, &p, top, states, n_states, INDEX_DEAR, &index, &n_index);
+	ck_assert_msg(index && !block_pack_valid(index, n_index), "a damaged picture was packed");
+	ck_assert_int_eq(use, INDEX_MADE);
+	use = decode_once(d, &p, top, index, n_index, INDEX_DEAR, &again, &n_again);
+	ck_assert_msg(!again && use == INDEX_MISSING, "the damaged picture was tried again");
+	free(states);
+	free(index);
+	decoder_destroy(d);
+	picture_free(&p);
+}
+END_TEST
+
+START_TEST(test_a_pack_that_is_too_large_is_tried_once)
+{
+	/* A file of mostly short codes is large enough to be tried, but its pack takes more than three times the file.
+	 * The index keeps its states and remembers that; a later crop adds to the states and tries no pack. */
+	struct jpeg_recipe recipe = { .width = 200,
+				      .height = 160,
+				      .n_components = 3,
+				      .h = 1,
+				      .v = 1,
+				      .quality = 16,
+				      .optimize = true,
+				      .noise = 255 };
+	struct picture p = picture_make(&recipe, 6);
+	struct decoder *d = decoder_create(&decode_limits_default);
+	struct region_px top = { 3, 5, 60, 40 }, low = { 20, 60, 100, 90 };
+	void *states, *index, *more, *none;
+	size_t n_states, n_index, n_more, n_none;
+
+	decode_once(d, &p, top, NULL, 0, INDEX_DEAR, &states, &n_states);
+	ck_assert(states);
+	ck_assert_int_eq(decode_once(d, &p, top, states, n_states, INDEX_DEAR, &index, &n_index), INDEX_MADE);
+	ck_assert_msg(index && n_index == n_states && checkpoints_valid(index, n_index),
+		      "the states are lost, or do not say that a pack is too large");
+	ck_assert_uint_eq(checkpoints_rows_known(index), checkpoints_rows_known(states));
+	ck_assert_int_eq(decode_once(d, &p, top, index, n_index, INDEX_DEAR, &none, &n_none), INDEX_MISSING);
+	ck_assert(!none);
+	ck_assert_int_eq(decode_once(d, &p, low, index, n_index, INDEX_DEAR, &more, &n_more), INDEX_MISSING);
+	ck_assert(more && checkpoints_rows_known(more) > checkpoints_rows_known(index));
+	ck_assert_int_eq(decode_once(d, &p, low, more, n_more, INDEX_DEAR, &none, &n_none), INDEX_MISSING);
+	ck_assert(!none);
+	free(states);
+	free(index);
+	free(more);
+	decoder_destroy(d);
+	picture_free(&p);
+}
+END_TEST
+
+START_TEST(test_coarse_and_large_pictures_are_not_tried)
+{
+	/* Their packs would take more than three times the file, or their coefficients too much memory. */
+	struct jpeg_recipe recipes[] = {
+		{ .width = 400, .height = 400, .n_components = 3, .h = 1, .v = 1, .quality = 1 },
+		{ .width = 2200, .height = 2000, .n_components = 3, .h = 1, .v = 1, .quality = 80, .noise = 200 },
+	};
+	struct decoder *d = decoder_create(&decode_limits_default);
+	enum index_use use;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct picture p = picture_make(&recipes[i], 6);
+		void *states, *index;
+		size_t n_states, n_index;
+
+		use = decode_once(d, &p, (struct region_px){ 3, 5, 60, 40 }, NULL, 0, INDEX_DEAR, &states, &n_states);
+		use = decode_once(d, &p, (struct region_px){ 3, 5, 60, 40 }, states, n_states, INDEX_DEAR, &index,
+				  &n_index);
+		ck_assert(!index && use == INDEX_MISSING);
+		free(states);
+		picture_free(&p);
+	}
+	decoder_destroy(d);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("block_pack");
 	TCase *tc = tcase_create("block_pack");
 
 	tcase_add_test(tc, test_a_pack_gives_libjpegs_pixels);
+	tcase_add_test(tc, test_a_baseline_picture_is_packed_as_well);
+	tcase_add_test(tc, test_a_baseline_picture_is_packed_once_it_has_an_index);
+	tcase_add_test(tc, test_damage_below_a_crop_stays_as_it_is);
+	tcase_add_test(tc, test_a_pack_that_is_too_large_is_tried_once);
+	tcase_add_test(tc, test_coarse_and_large_pictures_are_not_tried);
 	tcase_add_test(tc, test_a_forged_pack_reads_nothing_outside);
 	tcase_add_test(tc, test_a_pack_keeps_to_its_limit);
 	tcase_add_test(tc, test_a_pack_takes_no_memory_for_what_lies_behind_the_picture);
 	tcase_add_test(tc, test_an_index_grows_once_and_then_suffices);
 	tcase_add_test(tc, test_rows_that_no_index_can_hold_are_not_decoded);
-	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
 
 	return suite_run(suite);

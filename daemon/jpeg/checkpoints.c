@@ -33,7 +33,7 @@ void checkpoints_clear(struct checkpoints *x, uint32_t mcus_per_row, uint32_t mc
 {
 	*x = (struct checkpoints){
 		.magic = CHECKPOINTS_MAGIC,
-		.mcu_step = step_for(mcus_per_row, mcu_rows, n_scan_bytes),
+		.mcu_step = (uint16_t)step_for(mcus_per_row, mcu_rows, n_scan_bytes),
 		.mcus_per_row = mcus_per_row,
 		.mcu_rows = mcu_rows,
 		.scan_id = scan_id,
@@ -45,8 +45,8 @@ bool checkpoints_valid(const struct checkpoints *x, size_t size_bytes)
 {
 	return size_bytes >= sizeof(*x) && x->magic == CHECKPOINTS_MAGIC && x->mcus_per_row &&
 	       x->mcus_per_row <= MAX_MCUS && x->mcu_rows && x->mcu_rows <= MAX_MCUS && x->mcu_step &&
-	       x->mcu_step <= x->mcus_per_row && n_states(x) == (size_bytes - sizeof(*x)) / sizeof(uint64_t) &&
-	       size_bytes % sizeof(uint64_t) == 0;
+	       x->mcu_step <= x->mcus_per_row && x->no_pack <= 1 &&
+	       n_states(x) == (size_bytes - sizeof(*x)) / sizeof(uint64_t) && size_bytes % sizeof(uint64_t) == 0;
 }
 
 uint32_t checkpoints_rows_known(const struct checkpoints *x)

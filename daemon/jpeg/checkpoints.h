@@ -13,14 +13,15 @@
 
 struct checkpoints {
 	uint32_t magic;    /* CHECKPOINTS_MAGIC: version and byte order */
-	uint32_t mcu_step; /* MCUs from state to state in a row */
+	uint16_t mcu_step; /* MCUs from state to state in a row */
+	uint16_t no_pack;  /* 1: a pack (block-pack.h) of this scan was tried and is not worth keeping; else 0 */
 	uint32_t mcus_per_row, mcu_rows;
 	uint64_t scan_id;  /* of the data it was made from, see scan.h */
 	uint64_t states[]; /* row by row; 0: not known yet */
 };
 
 enum {
-	CHECKPOINTS_MAGIC = 0x32585342,
+	CHECKPOINTS_MAGIC = 0x33585342,
 	CHECKPOINTS_PER_MILLE = 20, /* size of an index relative to its scan's, approximately; at least one state a
 	                             * row */
 };

@@ -194,6 +194,10 @@ ALWAYS_INLINE int mcu_decode(struct entropy_state *state, const struct mcu_layou
 			last[i] = (uint8_t)r;
 		} else {
 			r = block_decode(&s, l, i, NULL, false);
+			if (wanted >> (ENTROPY_FIRST_ONLY + i) & 1) {
+				coef[i][0] = (int16_t)s.dc[l->component[i]];
+				last[i] = 0;
+			}
 		}
 		if (r < 0)
 			return -1;

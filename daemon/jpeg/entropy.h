@@ -13,6 +13,7 @@
 enum {
 	ENTROPY_MAX_BLOCKS = 6,   /* per MCU: 2x2 luma and two chroma */
 	ENTROPY_PAD_BYTES = 2048, /* more than one MCU of the longest codes, readable after the stream */
+	ENTROPY_FIRST_ONLY = 8,   /* in `wanted`: the first bit of the blocks whose first coefficient is enough */
 	COEF_ROW = 16,            /* int16 values from one row of a block to the next: two blocks are interleaved row by
 	                           * row */
 	COEF_PAIR = 8 * COEF_ROW, /* int16 in two interleaved blocks */
@@ -39,7 +40,8 @@ struct entropy_ops {
 	const char *name;
 	/* Decodes one MCU. For the blocks in the mask `wanted`, stores the coefficients (not dequantized) in coef[i],
 	 * which must be all zero before: row r, column c at [r * COEF_ROW + c]; sets last[i] to a position in zigzag
-	 * order after which all coefficients are zero. Returns 0, or -1 when the bits are invalid; then coef and its
+	 * order after which all coefficients are zero. For those in wanted >> ENTROPY_FIRST_ONLY, stores the first
+	 * coefficient alone, and last[i] is 0. Returns 0, or -1 when the bits are invalid; then coef and its
 	 * storage pad may hold any values. */
 	int (*decode)(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
 		      int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS]);

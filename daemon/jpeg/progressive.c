@@ -300,10 +300,11 @@ static void take_tables(struct tables *t, const struct jpeg_decompress_struct *c
 	}
 }
 
-static int progressive_reserve(struct progressive *p)
+int progressive_reserve(struct progressive *p, const struct progressive_frame *frame)
 {
 	size_t n_blocks = 0;
 
+	p->frame = *frame;
 	for (uint32_t i = 0; i < p->frame.n_components; i++) {
 		struct progressive_component *c = &p->frame.component[i];
 
@@ -336,8 +337,7 @@ int progressive_read(struct progressive *p, const struct progressive_frame *fram
 	bool ended = false;
 	int marker = 0, outcome;
 
-	p->frame = *frame;
-	if ((outcome = progressive_reserve(p)))
+	if ((outcome = progressive_reserve(p, frame)))
 		return outcome;
 	r.tables = (struct tables *)(void *)p->tables.data;
 	r.run.p = p;

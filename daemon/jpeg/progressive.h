@@ -46,6 +46,8 @@ int progressive_read(struct progressive *p, const struct progressive_frame *fram
 /* Stores the block's coefficients as entropy.h has them: coef must be zero before. Returns a position in zigzag order
  * after which all are zero. */
 unsigned progressive_block(const struct progressive *p, uint32_t component, uint32_t x, uint32_t y, int16_t *coef);
+/* For a caller that fills in the blocks itself: their memory, with empty masks. 0 or -ENOMEM. */
+int progressive_reserve(struct progressive *p, const struct progressive_frame *frame);
 void progressive_finish(struct progressive *p);
 
 #endif

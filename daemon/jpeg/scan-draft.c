@@ -39,6 +39,16 @@ int scan_reserve_drafts(struct scan *s)
 	return 0;
 }
 
+/* A block that becomes one sample needs its first coefficient alone. Packs and progressive pictures have the others at
+ * hand. */
+uint32_t scan_draft_wants(const struct scan *s)
+{
+	const uint32_t all = (1u << (s->shape.n_luma + s->shape.n_components - 1)) - 1;
+	const uint32_t first = s->edge == 1 ? (s->shape.h == 1 ? all : (1u << s->shape.n_luma) - 1) : 0;
+
+	return s->source == FROM_STREAM ? (all & ~first) | first << ENTROPY_FIRST_ONLY : all;
+}
+
 void scan_transform_draft(struct scan *s, uint32_t x, const uint8_t *last)
 {
 	const struct shape *shape = &s->shape;
@@ -65,7 +75,7 @@ void scan_transform_draft(struct scan *s, uint32_t x, const uint8_t *last)
 						     blue->stride_bytes);
 }
 
-void scan_emit_draft(const struct scan *s, uint32_t mcu_y, const struct image *out)
+void scan_emit_draft(struct scan *s, uint32_t mcu_y, const struct image *out)
 {
 	const uint32_t height = s->edge * s->shape.v, end_y = s->want.y + s->want.height;
 	const uint32_t from = mcu_y * height > s->want.y ? mcu_y * height : s->want.y;
@@ -76,12 +86,13 @@ void scan_emit_draft(const struct scan *s, uint32_t mcu_y, const struct image *o
 		const size_t at = (y - mcu_y * height) * s->strip[0].stride_bytes + x;
 		const uint8_t *luma = s->strip[0].row0 + at, *blue = s->strip[chroma / 2].row0 + at,
 			      *red = s->strip[chroma].row0 + at;
-		uint8_t *rgb = out->rgb + (y - s->want.y) * out->stride_bytes;
+		uint8_t *rgb = scan_row_place(s, y, out);
 		const struct chroma_row c = { .near = { blue, red }, .far = { blue, red } };
 
 		if (s->shape.is_ycc && chroma)
 			s->blocks->ycc[0][0](luma, &c, rgb, s->want.width);
 		else
 			s->blocks->interleave(luma, blue, red, rgb, s->want.width);
+		scan_row_done(s, y, out);
 	}
 }

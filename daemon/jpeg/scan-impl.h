@@ -35,6 +35,8 @@ struct scan {
 	struct huff_cache tables;
 	struct scratch stream, starts, strips;
 	struct progressive progressive;
+	struct row_sink *sink; /* of rows; NULL: they stay in the image */
+	bool sink_has_rows;
 	uint32_t edge; /* samples along an edge that a block of luma becomes: 8, or of a draft 4, 2 or 1 */
 	/* The present image. */
 	enum scan_source source;
@@ -68,6 +70,16 @@ struct scan {
 /* False for a picture that this decoder does not handle. */
 bool scan_shape(const struct jpeg_decompress_struct *c, struct shape *out);
 
+/* ---- scan.c ---- */
+
+int scan_load_tables(struct scan *s, const struct jpeg_decompress_struct *c);
+/* Removes the stuffing of the data of all intervals. */
+int scan_load_stream(struct scan *s, const uint8_t *data, size_t n);
+/* The picture's blocks, down to the rectangle's last row. */
+void scan_frame(const struct scan *s, uint32_t max_scans, struct progressive_frame *f);
+/* The rectangle, from s->source; scan_plan has been called. */
+int scan_decode_blocks(struct scan *s, struct region_px want, struct image *out);
+
 /* ---- scan-position.c: places in the stream ---- */
 
 /* Bits of the present interval that are after the state; negative: it has read too far. */
@@ -77,6 +89,12 @@ void scan_stand_at(struct scan *s, uint32_t mcu, uint64_t bit, const int32_t dc[
 int scan_arrive(struct scan *s);
 /* Goes to `mcu`, which is not before the present position, by the shortest way. */
 int scan_go_to(struct scan *s, uint32_t mcu);
+
+/* ---- scan-rows.c: finished rows ---- */
+
+/* Where the pixel row y goes; and what is done when it is there. */
+uint8_t *scan_row_place(const struct scan *s, uint32_t y, const struct image *out);
+void scan_row_done(struct scan *s, uint32_t y, const struct image *out);
 
 /* ---- scan-pixels.c: from samples to pixels ---- */
 
@@ -94,9 +112,11 @@ bool scan_can_draft(const struct scan *s);
 /* As scan_plan and scan_reserve_strips. */
 void scan_plan_draft(struct scan *s, struct region_px want);
 int scan_reserve_drafts(struct scan *s);
+/* entropy_ops.decode's mask for an MCU. */
+uint32_t scan_draft_wants(const struct scan *s);
 /* Transforms the blocks of MCU x of the strips. */
 void scan_transform_draft(struct scan *s, uint32_t x, const uint8_t *last);
 /* Emits the pixels of MCU row mcu_y. */
-void scan_emit_draft(const struct scan *s, uint32_t mcu_y, const struct image *out);
+void scan_emit_draft(struct scan *s, uint32_t mcu_y, const struct image *out);
 
 #endif

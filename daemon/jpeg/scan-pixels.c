@@ -74,8 +74,10 @@ void scan_emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out)
 	extend_borders(s, mcu_y);
 	from = from < s->want.y ? s->want.y : from;
 	to = to > s->want.y + s->want.height ? s->want.y + s->want.height : to;
-	for (uint32_t y = from; y < to; y++)
-		emit_row(s, mcu_y, y, out->rgb + (y - s->want.y) * out->stride_bytes);
+	for (uint32_t y = from; y < to; y++) {
+		emit_row(s, mcu_y, y, scan_row_place(s, y, out));
+		scan_row_done(s, y, out);
+	}
 	if (late) {
 		copy_row(&s->strip[0], -1, 15);
 		copy_row(&s->strip[1], -1, 7);

@@ -61,6 +61,17 @@ int scan_set_path(struct scan *s, const char *name)
 	return -ENOENT;
 }
 
+void scan_set_sink(struct scan *s, struct row_sink *sink)
+{
+	s->sink = sink;
+	s->sink_has_rows = false;
+}
+
+bool scan_sink_has_rows(const struct scan *s)
+{
+	return s->sink_has_rows;
+}
+
 /* ---- tables and data ---- */
 
 static void load_quant(struct scan *s, const struct jpeg_decompress_struct *c)
@@ -79,7 +90,7 @@ static void load_quant(struct scan *s, const struct jpeg_decompress_struct *c)
 	}
 }
 
-static int scan_load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
+int scan_load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
 {
 	const struct huff_dc *dc[3];
 	const struct huff_ac *ac[3];
@@ -107,7 +118,7 @@ static int scan_load_tables(struct scan *s, const struct jpeg_decompress_struct 
 	return 0;
 }
 
-static int load_stream(struct scan *s, const uint8_t *data, size_t n)
+int scan_load_stream(struct scan *s, const uint8_t *data, size_t n)
 {
 	uint64_t n_mcus = (uint64_t)s->shape.mcus_per_row * s->shape.mcu_rows, n_intervals = 1;
 
@@ -301,9 +312,10 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 /* The same of a draft, whose pixels need no other row. */
 static int decode_draft_row(struct scan *s, uint32_t mcu_y, const struct image *out)
 {
-	const uint32_t n_luma = s->shape.n_luma, n_blocks = n_luma + s->shape.n_components - 1;
+	const uint32_t n_luma = s->shape.n_luma;
 	int16_t *coef[ENTROPY_MAX_BLOCKS] = { s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8 };
 	uint8_t last[ENTROPY_MAX_BLOCKS] = { 0 };
+	uint32_t wanted = scan_draft_wants(s);
 	int r;
 
 	coef[n_luma] = s->coef[2];
@@ -311,7 +323,7 @@ static int decode_draft_row(struct scan *s, uint32_t mcu_y, const struct image *
 	if ((r = enter_row(s, mcu_y)))
 		return r;
 	for (uint32_t x = s->mcu_x0; x < s->mcu_x1; x++) {
-		if ((r = next_mcu(s, x, mcu_y, (1u << n_blocks) - 1, coef, last)))
+		if ((r = next_mcu(s, x, mcu_y, wanted, coef, last)))
 			return r;
 		scan_transform_draft(s, x - s->mcu_x0, last);
 	}
@@ -348,7 +360,7 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 	if (!scan_supported(c) || !scan_shape(c, &s->shape) || !scan_can_draft(s))
 		return SCAN_E_UNSURE;
 	s->source = FROM_STREAM;
-	if ((r = scan_load_tables(s, c)) || (r = load_stream(s, data, n)))
+	if ((r = scan_load_tables(s, c)) || (r = scan_load_stream(s, data, n)))
 		return r;
 	s->index = index_fits(in, &s->shape, id) ? in : NULL;
 	s->record = index_fits(record, &s->shape, id) ? record : NULL;
@@ -362,7 +374,7 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 
 /* ---- progressive pictures ---- */
 
-static void frame_of(const struct scan *s, uint32_t max_scans, struct progressive_frame *f)
+void scan_frame(const struct scan *s, uint32_t max_scans, struct progressive_frame *f)
 {
 	const struct shape *shape = &s->shape;
 
@@ -389,7 +401,9 @@ static void frame_of(const struct scan *s, uint32_t max_scans, struct progressiv
 static bool begin_progressive(struct scan *s, const struct jpeg_decompress_struct *c, enum scan_source source,
 			      struct region_px want)
 {
-	if (!scan_supported_progressive(c) || !scan_shape(c, &s->shape) || !scan_can_draft(s))
+	if (!scan_supported_progressive(c) && !(source == FROM_PACK && scan_supported(c)))
+		return false;
+	if (!scan_shape(c, &s->shape) || !scan_can_draft(s))
 		return false;
 	s->source = source;
 	s->index = NULL;
@@ -399,7 +413,7 @@ static bool begin_progressive(struct scan *s, const struct jpeg_decompress_struc
 	return true;
 }
 
-static int decode_progressive(struct scan *s, struct region_px want, struct image *out)
+int scan_decode_blocks(struct scan *s, struct region_px want, struct image *out)
 {
 	int r = scan_reserve_strips(s);
 
@@ -419,11 +433,11 @@ int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct 
 
 	if (!begin_progressive(s, c, FROM_PROGRESSIVE, want))
 		return SCAN_E_UNSURE;
-	frame_of(s, max_scans, &frame);
+	scan_frame(s, max_scans, &frame);
 	if (all_rows)
 		frame.n_rows = frame.mcu_rows;
 	r = progressive_read(&s->progressive, &frame, c, data, n, &s->tables, budget);
-	return r ? r : decode_progressive(s, want, out);
+	return r ? r : scan_decode_blocks(s, want, out);
 }
 
 size_t scan_pack(struct scan *s, uint64_t id, size_t limit_bytes, struct scratch *to)
@@ -439,5 +453,5 @@ int scan_packed_region(struct scan *s, const struct jpeg_decompress_struct *c, c
 	    pack->n_rows < s->mcu_y1)
 		return SCAN_E_UNSURE;
 	s->pack = pack;
-	return decode_progressive(s, want, out);
+	return scan_decode_blocks(s, want, out);
 }

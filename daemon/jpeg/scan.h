@@ -13,6 +13,7 @@
 #include <jpeglib.h>
 
 #include "image/image.h"
+#include "image/row-sink.h"
 #include "jpeg/block-pack.h"
 #include "jpeg/checkpoints.h"
 #include "util/cpu-budget.h"
@@ -40,6 +41,13 @@ uint64_t scan_progressive_id(const struct jpeg_decompress_struct *c, const uint8
  * pixels for that scale_denom: rectangles are in the smaller picture. Chroma halved in one direction only is unsure. */
 void scan_shrink(struct scan *s, uint32_t times);
 
+/* From here on a rectangle's rows go to the sink, in bands, and `out` below has room for ROW_SINK_BAND rows and the
+ * slack only; NULL (at first): they go into `out`. Of a picture that turns out to be unsure the sink may have got some.
+ */
+void scan_set_sink(struct scan *s, struct row_sink *sink);
+/* Whether the sink has got rows since: then nothing else may be decoded into it. */
+bool scan_sink_has_rows(const struct scan *s);
+
 /* Decodes the rectangle `want` (not empty, inside the image) into out->rgb, which has room for it at out->stride_bytes;
  * sets out's width and height. data[0..n) is the file after the header (the source's next_input_byte) up to its end;
  * nothing else is read. The pixels are those of jpeg_read_scanlines with JDCT_ISLOW, fancy upsampling and JCS_RGB.
@@ -59,10 +67,14 @@ bool scan_supported_progressive(const struct jpeg_decompress_struct *c);
 int scan_progressive_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
 			    uint32_t max_scans, struct cpu_budget *budget, bool all_rows, struct region_px want,
 			    struct image *out);
-/* After scan_progressive_region has returned 0: packs the rows that it decoded (block-pack.h), so that they need not be
- * decoded again. Returns as block_pack_make. */
+/* As scan_region, by decoding the bits of the whole picture, so that scan_pack can pack all of it. A picture whose
+ * damage the rectangle does not meet is unsure here. Takes 2 bytes of memory a sample. */
+int scan_whole_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
+		      struct region_px want, struct image *out);
+/* After scan_progressive_region or scan_whole_region has returned 0: packs the rows that it decoded (block-pack.h), so
+ * that they need not be decoded again. Returns as block_pack_make. */
 size_t scan_pack(struct scan *s, uint64_t id, size_t limit_bytes, struct scratch *to);
-/* As scan_progressive_region, from a valid pack of the same data. SCAN_E_UNSURE as well when the pack does not reach to
+/* As these two, from a valid pack of the same data. SCAN_E_UNSURE as well when the pack does not reach to
  * the rectangle's end. */
 int scan_packed_region(struct scan *s, const struct jpeg_decompress_struct *c, const struct block_pack *pack,
 		       struct region_px want, struct image *out);

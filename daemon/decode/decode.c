@@ -16,6 +16,7 @@
 #include "decode/tiff-tags.h"
 #include "decode/webp.h"
 #include "util/clock.h"
+#include "util/container.h"
 
 /* Buffers larger than this are freed at the next image, so that one giant image does not cost memory forever. */
 enum { KEEP_BYTES = 64 << 20 };
@@ -233,15 +234,20 @@ void decoder_draft(struct decoder *d, uint32_t width, uint32_t height, struct im
 	tell_upright(d, info);
 }
 
-void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, bool large)
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, enum index_effort most)
 {
 	if (d->stored.format == FORMAT_JPEG)
-		jpeg_reader_want_index(d->jpeg, known, n_bytes, large);
+		jpeg_reader_want_index(d->jpeg, known, n_bytes, most);
 }
 
 const void *decoder_index(const struct decoder *d, size_t *n_bytes)
 {
 	return d->stored.format == FORMAT_JPEG ? jpeg_reader_index(d->jpeg, n_bytes) : NULL;
+}
+
+enum index_use decoder_index_use(const struct decoder *d)
+{
+	return d->stored.format == FORMAT_JPEG ? jpeg_reader_index_use(d->jpeg) : INDEX_OTHER;
 }
 
 /* The mapping from an upright pixel to its stored one: swap the axes (orientations 5 to 8), then count from the far
@@ -318,20 +324,21 @@ static int turn_upright(struct decoder *d, size_t bytes, const struct image *fro
 }
 
 /* deep: numbers of more than 8 bits come as the file has them (image_info.numbers), not as RGB. */
-static int read_stored(struct decoder *d, bool deep, struct region_px want, struct image *out, struct image_error *err)
+static int read_stored(struct decoder *d, bool deep, struct region_px want, struct row_sink *sink, struct image *out,
+		       struct image_error *err)
 {
 	switch (d->stored.format) {
 	case FORMAT_JPEG:
-		return jpeg_reader_region(d->jpeg, want, &d->pixels, out, err);
+		return jpeg_reader_region(d->jpeg, want, sink, &d->pixels, out, err);
 	case FORMAT_PNG:
-		return png_reader_region(d->png, deep, want, &d->pixels, out, err);
+		return png_reader_region(d->png, deep, want, sink, &d->pixels, out, err);
 	case FORMAT_WEBP:
 		return webp_reader_region(d->webp, want, &d->pixels, out, err);
 	case FORMAT_BMP:
 	case FORMAT_PNM:
 	case FORMAT_GIF:
 	case FORMAT_TIFF:
-		return raster_reader_region(d->raster, deep, want, &d->pixels, out, err);
+		return raster_reader_region(d->raster, deep, want, sink, &d->pixels, out, err);
 	default:
 		break;
 	}
@@ -359,7 +366,7 @@ static int read_numbers(struct decoder *d, enum pixel as, struct region_px want,
 	if (!numbers_fit(from, as))
 		return image_fail(err, IMAGE_E_FORMAT, "%s, which Convert to \"%s\" does not read", numbers_text(from),
 				  pixel_mode(as));
-	int outcome = read_stored(d, from != NUMBERS_UINT8, want, &stored, err);
+	int outcome = read_stored(d, from != NUMBERS_UINT8, want, NULL, &stored, err);
 
 	if (outcome)
 		return outcome;
@@ -370,8 +377,8 @@ static int read_numbers(struct decoder *d, enum pixel as, struct region_px want,
 	return numbers_widen(from, &stored, as, &d->widened, out);
 }
 
-static int decode_region(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
-			 struct image_error *err)
+static int decode_region(struct decoder *d, enum pixel as, struct region_px want, struct row_sink *sink,
+			 struct image *out, struct image_error *err)
 {
 	struct image stored;
 	struct region_px r = stored_region(d, want);
@@ -380,7 +387,9 @@ static int decode_region(struct decoder *d, enum pixel as, struct region_px want
 	    r.height > d->stored.height || r.y > d->stored.height - r.height)
 		return -EINVAL; /* the caller's mistake, not the file's */
 
-	int outcome = as == PIXEL_RGB ? read_stored(d, false, r, &stored, err) : read_numbers(d, as, r, &stored, err);
+	sink = d->turn == 1 ? sink : NULL; /* rows that are turned are not rows */
+	int outcome =
+		as == PIXEL_RGB ? read_stored(d, false, r, sink, &stored, err) : read_numbers(d, as, r, &stored, err);
 	if (outcome)
 		return outcome;
 	if (d->turn != 1)
@@ -421,8 +430,34 @@ int decoder_region_as(struct decoder *d, enum pixel as, struct region_px want, s
 		      struct image_error *err)
 {
 	uint64_t began = d->timed ? clock_now_ns() : 0;
-	int outcome = decode_region(d, as, want, out, err);
+	int outcome = decode_region(d, as, want, NULL, out, err);
 
 	d->spent_ns += d->timed ? clock_now_ns() - began : 0;
+	return outcome;
+}
+
+/* What the sink takes is not the decoder's. */
+struct timed_sink {
+	struct row_sink sink, *to;
+	uint64_t ns;
+};
+
+static void take_timed(struct row_sink *sink, const uint8_t *rows, size_t stride_bytes, unsigned n)
+{
+	struct timed_sink *t = container_of(sink, struct timed_sink, sink);
+	uint64_t began = clock_now_ns();
+
+	t->to->take(t->to, rows, stride_bytes, n);
+	t->ns += clock_now_ns() - began;
+}
+
+int decoder_region_to(struct decoder *d, struct region_px want, struct row_sink *sink, struct image *out,
+		      struct image_error *err)
+{
+	struct timed_sink timed = { { take_timed }, sink, 0 };
+	uint64_t began = d->timed ? clock_now_ns() : 0;
+	int outcome = decode_region(d, PIXEL_RGB, want, d->timed ? &timed.sink : sink, out, err);
+
+	d->spent_ns += d->timed ? clock_now_ns() - began - timed.ns : 0;
 	return outcome;
 }

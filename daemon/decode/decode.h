@@ -10,6 +10,7 @@
 
 #include "image/image.h"
 #include "image/pixel.h"
+#include "image/row-sink.h"
 
 struct decoder;
 struct work_memory;
@@ -74,8 +75,12 @@ void decoder_draft(struct decoder *d, uint32_t width, uint32_t height, struct im
  * valid until the next decoder_open. Decodes only the needed rows and columns where the format allows. The pixels equal
  * those of a full decode. Same returns. */
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
-/* The same as pixels of another kind, which lie where `rgb` says. Only of a file whose numbers they hold all: 8 bits go
- * into any, 16 bits into 32 bits, whole numbers into floats; otherwise IMAGE_E_FORMAT. */
+/* The same, but the rows may go to the sink while they are decoded: then out->rgb is NULL, and the sink has got all. If
+ * it is not NULL the sink has got none, or some that do not count, and *out has them all. */
+int decoder_region_to(struct decoder *d, struct region_px want, struct row_sink *sink, struct image *out,
+		      struct image_error *err);
+/* The same as decoder_region, as pixels of another kind, which lie where `rgb` says. Only of a file whose numbers they
+ * hold all: 8 bits go into any, 16 bits into 32 bits, whole numbers into floats; otherwise IMAGE_E_FORMAT. */
 int decoder_region_as(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
 		      struct image_error *err);
 
@@ -83,11 +88,25 @@ int decoder_region_as(struct decoder *d, enum pixel as, struct region_px want, s
  * progressive picture's scans gave) make a later region of the same bytes cheaper. `known` is the earlier result of
  * decoder_index for these bytes, or NULL; borrowed until decoder_region has returned. Call it between
  * decoder_open and decoder_region; without it no index is made. Formats and files that cannot use an index ignore
- * it. large: whether one that takes as much memory as the bytes, or some times more, may be made. */
-void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, bool large);
+ * it. */
+enum index_effort {
+	INDEX_SMALL, /* some hundredths of the bytes */
+	INDEX_LARGE, /* one that takes as much memory as the bytes, or some times more, where it costs little time */
+	INDEX_DEAR,  /* the same, where it costs as much time as decoding the picture */
+};
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes, enum index_effort most);
 /* After decoder_region: the index if it has more than the known one, else NULL. 8-byte aligned, valid until the next
  * decoder_open. */
 const void *decoder_index(const struct decoder *d, size_t *n_bytes);
+
+/* After decoder_region: what became of an index that INDEX_DEAR allows. */
+enum index_use {
+	INDEX_OTHER,   /* there is none for this file, or not yet a small one to begin with */
+	INDEX_MISSING, /* the small one was used */
+	INDEX_MADE,    /* at all that it costs, or tried: of a damaged picture there is none */
+	INDEX_USED,
+};
+enum index_use decoder_index_use(const struct decoder *d);
 
 /* Closes it and frees all its memory. The next image costs a little more. */
 void decoder_trim(struct decoder *d);

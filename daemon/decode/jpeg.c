@@ -51,10 +51,13 @@ struct jpeg_reader {
 	struct scan *scan;    /* the fast decoder for plain files */
 	struct scratch index; /* of the open picture; n_index_bytes of it, 0: none wanted or, for a pack, none made */
 	size_t n_index_bytes;
-	uint32_t index_rows;                /* of the known index */
-	uint64_t scan_id;                   /* of the open picture, where an index is wanted */
-	bool wants_pack;                    /* the open picture is progressive: its index is a pack of blocks */
-	const struct block_pack *pack;      /* the known one, borrowed; NULL: none */
+	uint32_t index_rows;           /* of the known index */
+	uint64_t scan_id;              /* of the open picture, where an index is wanted */
+	bool wants_pack;               /* of the open picture: its index is a pack of blocks, or says that none pays */
+	enum index_use index_use;      /* of the open picture, if it is baseline */
+	const struct block_pack *pack; /* the known one, borrowed; NULL: none */
+	const void *known;             /* valid states of the open picture, borrowed, where wants_pack */
+	size_t n_known;
 	const struct decode_limits *limits; /* borrowed */
 	struct scratch joined;              /* EXIF in several segments */
 	struct jpeg_header header;
@@ -268,6 +271,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	r->n_index_bytes = 0;
 	r->wants_pack = false;
 	r->pack = NULL;
+	r->index_use = INDEX_OTHER;
 	r->shrink = 1;
 	cpu_budget_begin(&r->budget, r->limits->max_ns);
 
@@ -426,13 +430,21 @@ static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, stru
 	return 0;
 }
 
-/* A pack that takes more memory than this many times the data is not worth keeping. */
-enum { PACK_MOST_TIMES = 3 };
+/* A pack that takes more memory than this many times the data is not worth keeping. One of a baseline picture is not
+ * tried of large pictures, whose coefficients take much memory, nor of coarse ones: each block has some bytes in a pack
+ * that it does not have in the data. */
+enum { PACK_MOST_TIMES = 3, BASELINE_PACK_MOST_PX = 1 << 22, PACK_BLOCK_BYTES = 4 };
 
 /* Whether a pack of all rows would be kept, as far as the rows of this one show. */
 static bool fits_whole(const struct block_pack *pack, size_t n_data)
 {
 	return (uint64_t)pack->n_bytes * pack->mcu_rows / pack->n_rows <= (uint64_t)n_data * PACK_MOST_TIMES;
+}
+
+/* Whether another way may decode the same rectangle. */
+static bool may_try_again(const struct jpeg_reader *r, int outcome)
+{
+	return outcome == SCAN_E_UNSURE && !scan_sink_has_rows(r->scan);
 }
 
 /* A picture of which a pack is wanted a second time is decoded to its end, so that it need not be a third time. */
@@ -441,7 +453,7 @@ static int decode_progressive(struct jpeg_reader *r, struct region_px want, stru
 	size_t n = r->source.bytes_in_buffer;
 	int outcome = r->pack ? scan_packed_region(r->scan, &r->cinfo, r->pack, want, out) : SCAN_E_UNSURE;
 
-	if (outcome != SCAN_E_UNSURE)
+	if (!may_try_again(r, outcome))
 		return outcome;
 	outcome = scan_progressive_region(r->scan, &r->cinfo, r->source.next_input_byte, n, r->limits->max_scans,
 					  &r->budget, r->pack && r->wants_pack && fits_whole(r->pack, n), want, out);
@@ -450,24 +462,71 @@ static int decode_progressive(struct jpeg_reader *r, struct region_px want, stru
 	return outcome;
 }
 
+/* The index becomes the known states again, marked so that no later epoch tries a pack. */
+static void keep_without_pack(struct jpeg_reader *r)
+{
+	struct checkpoints *x = (struct checkpoints *)(void *)scratch_reserve(&r->index, r->n_known);
+
+	r->n_index_bytes = x ? r->n_known : 0;
+	if (!x)
+		return;
+	memcpy(x, r->known, r->n_known);
+	x->no_pack = 1;
+}
+
+/* Packs all blocks that were decoded. A pack that is too large will be in every epoch; memory may suffice later. */
+static void pack_baseline(struct jpeg_reader *r, size_t n_data)
+{
+	r->n_index_bytes = scan_pack(r->scan, r->scan_id, n_data * PACK_MOST_TIMES, &r->index);
+	if (r->n_index_bytes == 0 && r->index.data) /* too large; without `data` memory was short */
+		keep_without_pack(r);
+}
+
+/* A picture of which a pack is wanted is decoded to its end; if that fails, the rectangle alone may still be fine. */
+static int decode_baseline(struct jpeg_reader *r, struct region_px want, struct image *out)
+{
+	const uint8_t *data = r->source.next_input_byte;
+	size_t n = r->source.bytes_in_buffer;
+	int outcome = SCAN_E_UNSURE;
+
+	if (r->pack)
+		outcome = scan_packed_region(r->scan, &r->cinfo, r->pack, want, out);
+	if (!may_try_again(r, outcome))
+		return outcome;
+	if (r->wants_pack) {
+		r->index_use = INDEX_MADE; /* even if there is none: the time is spent */
+		outcome = scan_whole_region(r->scan, &r->cinfo, data, n, want, out);
+		/* A draft may be unsure for its shape, so it says nothing of the data. */
+		const bool damaged = outcome == SCAN_E_UNSURE && r->shrink == 1;
+		r->wants_pack = outcome == 0 || damaged;
+		if (outcome == 0)
+			pack_baseline(r, n);
+		else if (damaged)
+			keep_without_pack(r);
+	}
+	if (outcome == 0 || scan_sink_has_rows(r->scan))
+		return outcome;
+	struct checkpoints *index = r->n_index_bytes ? (struct checkpoints *)(void *)r->index.data : NULL;
+	return scan_region(r->scan, &r->cinfo, data, n, r->scan_id, index, index, want, out);
+}
+
 /* The same by the decoder of scan.h, for plain files. Returns SCAN_E_UNSURE when libjpeg must decide. */
-static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out)
+static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct row_sink *sink, struct scratch *pixels,
+			  struct image *out)
 {
 	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+	size_t n_bytes = sink ? stride * ROW_SINK_BAND + ROW_SINK_SLACK_BYTES : stride * want.height;
 
 	const bool progressive = scan_supported_progressive(&r->cinfo);
 	if (!progressive && !scan_supported(&r->cinfo))
 		return SCAN_E_UNSURE;
-	uint8_t *to = scratch_reserve(pixels, stride * want.height);
+	uint8_t *to = scratch_reserve(pixels, n_bytes);
 	if (!to)
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
 	scan_shrink(r->scan, r->shrink);
-	if (progressive)
-		return decode_progressive(r, want, out);
-	struct checkpoints *index = r->n_index_bytes ? (struct checkpoints *)(void *)r->index.data : NULL;
-	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, r->scan_id, index,
-			   index, want, out);
+	scan_set_sink(r->scan, sink);
+	return progressive ? decode_progressive(r, want, out) : decode_baseline(r, want, out);
 }
 
 /* The pack of a progressive picture is read where it is: it is as large as the file. */
@@ -483,29 +542,53 @@ static void want_pack(struct jpeg_reader *r, const void *known, size_t n_bytes, 
 		r->pack = pack;
 }
 
+/* Whether a pack is likely to be kept. All coefficients are in memory while it is made. */
+static bool may_pack_baseline(const struct jpeg_reader *r)
+{
+	uint64_t n_px = (uint64_t)r->header.width * r->header.height;
+	uint64_t n_blocks = n_px * (r->header.n_layers == 1 ? 1 : 3) / DCTSIZE2; /* without subsampling */
+
+	return n_px <= BASELINE_PACK_MOST_PX && n_blocks * PACK_BLOCK_BYTES <= r->source.bytes_in_buffer;
+}
+
 /* The index is completed in the reader's own copy: other threads may read the cache's. */
-static void want_checkpoints(struct jpeg_reader *r, const void *known, size_t n_bytes)
+static void want_checkpoints(struct jpeg_reader *r, const void *known, size_t n_bytes, bool dear)
 {
 	size_t n_scan = r->source.bytes_in_buffer, size = checkpoints_size(&r->cinfo, n_scan);
+	r->scan_id = scan_id(&r->cinfo, r->source.next_input_byte, n_scan);
+	if (known && block_pack_valid(known, n_bytes) && ((const struct block_pack *)known)->scan_id == r->scan_id) {
+		r->pack = known;
+		r->index_use = INDEX_USED;
+		return;
+	}
 	struct checkpoints *x = (struct checkpoints *)(void *)scratch_reserve(&r->index, size);
 	if (!x)
 		return;
-	r->scan_id = scan_id(&r->cinfo, r->source.next_input_byte, n_scan);
 	checkpoints_init(x, &r->cinfo, n_scan, r->scan_id);
 	if (known && n_bytes == size && checkpoints_valid(known, n_bytes) &&
-	    ((const struct checkpoints *)known)->scan_id == r->scan_id)
+	    ((const struct checkpoints *)known)->scan_id == r->scan_id) {
 		memcpy(x, known, size);
+		r->known = known;
+		r->n_known = size;
+		r->wants_pack = dear && !x->no_pack && may_pack_baseline(r);
+		r->index_use = INDEX_MISSING;
+	}
 	r->n_index_bytes = size;
 	r->index_rows = checkpoints_rows_known(x);
 }
 
-void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes, bool large)
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes, enum index_effort most)
 {
 	r->n_index_bytes = 0;
 	if (r->bytes && scan_supported(&r->cinfo))
-		want_checkpoints(r, known, n_bytes);
+		want_checkpoints(r, known, n_bytes, most == INDEX_DEAR);
 	else if (r->bytes && scan_supported_progressive(&r->cinfo))
-		want_pack(r, known, n_bytes, large);
+		want_pack(r, known, n_bytes, most >= INDEX_LARGE);
+}
+
+enum index_use jpeg_reader_index_use(const struct jpeg_reader *r)
+{
+	return r->index_use;
 }
 
 const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)
@@ -517,13 +600,15 @@ const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)
 	return index;
 }
 
-int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
-		       struct image_error *err)
+int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct row_sink *sink, struct scratch *pixels,
+		       struct image *out, struct image_error *err)
 {
-	int outcome = decode_quickly(r, want, pixels, out);
+	int outcome = decode_quickly(r, want, sink, pixels, out);
 
 	if (outcome == SCAN_E_UNSURE)
 		outcome = jpeg_reader_decode(r, want, pixels, out, err);
+	else if (sink)
+		out->rgb = NULL;
 
 	jpeg_abort_decompress(&r->cinfo); /* frees the picture's memory, whatever the outcome */
 	return outcome;

@@ -139,7 +139,8 @@ static void png_rows_emit(const struct rows *s, const uint8_t *row, uint32_t x, 
 	png_samples_to_rgb(l, samples, n, rgb);
 }
 
-static int png_rows_read_rows(struct rows *s, struct region_px want, struct image *out, struct cpu_budget *budget)
+static int png_rows_read_rows(struct rows *s, struct region_px want, struct row_bands *bands, struct image *out,
+			      struct cpu_budget *budget)
 {
 	const bool to_end = want.y + want.height == s->layout->frame.height;
 	uint32_t adler = 1;
@@ -157,15 +158,20 @@ static int png_rows_read_rows(struct rows *s, struct region_px want, struct imag
 		png_unfilter(filter, s->next + 1, s->line[1], row, s->n_used, s->pixel_bytes);
 		s->next += s->row_bytes;
 		if (y >= want.y)
-			png_rows_emit(s, row, want.x, want.width, out->rgb + (y - want.y) * out->stride_bytes);
+			png_rows_emit(s, row, want.x, want.width,
+				      bands ? row_bands_next(bands) : out->rgb + (y - want.y) * out->stride_bytes);
+		if (y >= want.y && bands)
+			row_bands_put(bands);
 		s->line[0] = s->line[1];
 		s->line[1] = row;
 	}
+	if (bands)
+		row_bands_flush(bands);
 	return to_end ? check_end(s, adler) : 0;
 }
 
 int png_rows_read(struct png_rows *r, const struct png_layout *l, const uint8_t *bytes, size_t n_bytes,
-		  struct region_px want, struct image *out, struct cpu_budget *budget)
+		  struct region_px want, struct row_bands *bands, struct image *out, struct cpu_budget *budget)
 {
 	struct rows s = { .layout = l, .row_bytes = (size_t)png_row_bytes(l, l->frame.width) };
 	unsigned pixel_bits = png_channels(l) * l->bits;
@@ -179,7 +185,7 @@ int png_rows_read(struct png_rows *r, const struct png_layout *l, const uint8_t 
 		return outcome;
 	if (inflate_begin(s.inflate, r->stream.data, l->data_bytes) != INFLATE_MORE)
 		return PNG_ROWS_UNSURE;
-	return png_rows_read_rows(&s, want, out, budget);
+	return png_rows_read_rows(&s, want, bands, out, budget);
 }
 
 void png_rows_trim(struct png_rows *r, size_t keep_bytes)

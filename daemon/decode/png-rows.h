@@ -5,6 +5,7 @@
 #define BATCHD_PNG_ROWS_H
 
 #include "decode/png-chunks.h"
+#include "image/row-sink.h"
 #include "util/cpu-budget.h"
 
 enum {
@@ -18,10 +19,10 @@ struct png_rows {
 	struct scratch lines;   /* the row in progress, and the row above it */
 };
 
-/* `want`, which lies in the layout's frame, is decoded into `out` of the same size. Returns 0, PNG_ROWS_UNSURE (`out`
- * then holds anything) or -ENOMEM. */
+/* `want`, which lies in the layout's frame, is decoded into `out` of the same size, or goes to the bands if they are not
+ * NULL. Returns 0, PNG_ROWS_UNSURE (`out` then holds anything, and the bands' rows do not count) or -ENOMEM. */
 int png_rows_read(struct png_rows *r, const struct png_layout *l, const uint8_t *bytes, size_t n_bytes,
-		  struct region_px want, struct image *out, struct cpu_budget *budget);
+		  struct region_px want, struct row_bands *bands, struct image *out, struct cpu_budget *budget);
 void png_rows_trim(struct png_rows *r, size_t keep_bytes);
 void png_rows_finish(struct png_rows *r);
 

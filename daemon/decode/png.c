@@ -367,17 +367,15 @@ static int png_reader_run(struct png_reader *r, struct region_px want, struct im
 	return 0;
 }
 
-/* `want` in the frame's coordinates; `out` has the same size. */
-static int png_reader_read_frame(struct png_reader *r, struct region_px want, struct image *out,
-				 struct image_error *err)
+/* By libpng. `want` in the frame's coordinates; `out` has the same size. */
+static int png_reader_read_surely(struct png_reader *r, struct region_px want, struct image *out,
+				  struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
 	size_t row_bytes = l->frame.width * png_pixel_bytes(l),
 	       n_raw = l->interlaced ? row_bytes * l->frame.height : row_bytes;
-	int outcome = png_rows_read(&r->rows, l, r->bytes, r->n_bytes, want, out, &r->budget);
+	int outcome;
 
-	if (outcome != PNG_ROWS_UNSURE)
-		return outcome;
 	if (!scratch_reserve(&r->raw, n_raw))
 		return -ENOMEM;
 	memset(r->raw.data, 0, n_raw);
@@ -395,6 +393,15 @@ static int png_reader_read_frame(struct png_reader *r, struct region_px want, st
 	return 0;
 }
 
+/* The same, by png-rows.c if it can. */
+static int png_reader_read_frame(struct png_reader *r, struct region_px want, struct image *out,
+				 struct image_error *err)
+{
+	int outcome = png_rows_read(&r->rows, &r->layout, r->bytes, r->n_bytes, want, NULL, out, &r->budget);
+
+	return outcome == PNG_ROWS_UNSURE ? png_reader_read_surely(r, want, out, err) : outcome;
+}
+
 static uint32_t png_reader_max32(uint32_t a, uint32_t b)
 {
 	return a > b ? a : b;
@@ -405,10 +412,34 @@ static uint32_t png_reader_min32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-int png_reader_region(struct png_reader *r, bool deep, struct region_px want, struct scratch *pixels, struct image *out,
-		      struct image_error *err)
+/* All rows of the picture are its only frame's. */
+static bool png_reader_is_plain(const struct png_layout *l)
+{
+	return l->frame.x == 0 && l->frame.y == 0 && l->frame.width == l->width && l->frame.height == l->height;
+}
+
+/* Hands the rows on while they are decoded. PNG_ROWS_UNSURE: those that the sink has got do not count. */
+static int png_reader_hand_on(struct png_reader *r, struct region_px want, struct row_sink *sink,
+			      struct scratch *pixels, struct image *out)
+{
+	struct row_bands bands;
+	int outcome = row_bands_begin(&bands, sink, want.width, pixels);
+
+	*out = (struct image){ NULL, 0, want.width, want.height };
+	return outcome ? outcome
+		       : png_rows_read(&r->rows, &r->layout, r->bytes, r->n_bytes, want, &bands, NULL, &r->budget);
+}
+
+int png_reader_region(struct png_reader *r, bool deep, struct region_px want, struct row_sink *sink,
+		      struct scratch *pixels, struct image *out, struct image_error *err)
 {
 	r->layout.deep = deep && r->layout.color == PNG_GREY && r->layout.bits == 16;
+
+	const bool hands_on = sink && !r->layout.deep && png_reader_is_plain(&r->layout);
+	int outcome = hands_on ? png_reader_hand_on(r, want, sink, pixels, out) : PNG_ROWS_UNSURE;
+
+	if (outcome != PNG_ROWS_UNSURE)
+		return outcome;
 
 	const struct region_px f = r->layout.frame;
 	size_t bytes = png_result_bytes(&r->layout), stride = want.width * bytes;
@@ -432,6 +463,6 @@ int png_reader_region(struct png_reader *r, bool deep, struct region_px want, st
 	struct image part = { rgb + (top - want.y) * stride + (left - want.x) * bytes, stride, right - left,
 			      bottom - top };
 
-	return png_reader_read_frame(r, (struct region_px){ left - f.x, top - f.y, right - left, bottom - top }, &part,
-				     err);
+	return (hands_on ? png_reader_read_surely : png_reader_read_frame)(
+		r, (struct region_px){ left - f.x, top - f.y, right - left, bottom - top }, &part, err);
 }

@@ -160,8 +160,8 @@ static int raster_unpack(struct raster_reader *r, struct image_error *err)
 	return 0;
 }
 
-int raster_reader_region(struct raster_reader *r, bool deep, struct region_px want, struct scratch *pixels,
-			 struct image *out, struct image_error *err)
+int raster_reader_region(struct raster_reader *r, bool deep, struct region_px want, struct row_sink *sink,
+			 struct scratch *pixels, struct image *out, struct image_error *err)
 {
 	enum raw_number give;
 	struct raw_layout *layout = raster_layout(r);
@@ -172,7 +172,7 @@ int raster_reader_region(struct raster_reader *r, bool deep, struct region_px wa
 	int outcome = raster_unpack(r, err);
 
 	if (outcome == 0)
-		outcome = raw_rows_region(raster_rows(r), want, pixels, &r->budget, out);
+		outcome = raw_rows_region(raster_rows(r), want, sink, pixels, &r->budget, out);
 	if (outcome == IMAGE_E_TIME)
 		return image_fail(err, IMAGE_E_TIME,
 				  "%s that takes more than %.3g s of processor time to decode "

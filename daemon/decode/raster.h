@@ -14,8 +14,8 @@ void raster_reader_destroy(struct raster_reader *r);
  * as info->numbers says, not as RGB. */
 int raster_reader_open(struct raster_reader *r, enum image_format format, const uint8_t *bytes, size_t n_bytes,
 		       struct image_info *info, struct image_error *err);
-int raster_reader_region(struct raster_reader *r, bool deep, struct region_px want, struct scratch *pixels,
-			 struct image *out, struct image_error *err);
+int raster_reader_region(struct raster_reader *r, bool deep, struct region_px want, struct row_sink *sink,
+			 struct scratch *pixels, struct image *out, struct image_error *err);
 void raster_reader_close(struct raster_reader *r);
 
 #endif

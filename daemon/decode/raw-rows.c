@@ -283,9 +283,33 @@ void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct i
 	}
 }
 
-int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct cpu_budget *budget,
-		    struct image *out)
+static int raw_rows_hand_on(const struct raw_rows *r, struct region_px want, struct row_sink *sink,
+			    struct scratch *pixels, struct cpu_budget *budget)
 {
+	struct row_bands bands;
+	int outcome = row_bands_begin(&bands, sink, want.width, pixels);
+
+	for (uint32_t i = 0; outcome == 0 && i < want.height; i++) {
+		struct image row = { row_bands_next(&bands), 0, want.width, 1 };
+
+		if (!cpu_budget_spend(budget, want.width))
+			return IMAGE_E_TIME;
+		raw_rows_convert(r, want.x, want.y + i, &row);
+		row_bands_put(&bands);
+	}
+	if (outcome == 0)
+		row_bands_flush(&bands);
+	return outcome;
+}
+
+int raw_rows_region(const struct raw_rows *r, struct region_px want, struct row_sink *sink, struct scratch *pixels,
+		    struct cpu_budget *budget, struct image *out)
+{
+	if (sink && !r->layout.deep) {
+		*out = (struct image){ NULL, 0, want.width, want.height };
+		return raw_rows_hand_on(r, want, sink, pixels, budget);
+	}
+
 	size_t stride = want.width * raw_result_bytes(&r->layout);
 	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
 

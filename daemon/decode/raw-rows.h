@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "image/image.h"
+#include "image/row-sink.h"
 #include "util/cpu-budget.h"
 
 enum raw_kind {
@@ -52,8 +53,9 @@ void raw_bilevel(struct raw_layout *l, bool inverted);
 
 /* Converts the rectangle of out's size that begins at x, y. */
 void raw_rows_convert(const struct raw_rows *r, uint32_t x, uint32_t y, struct image *out);
-/* Converts `want`, which lies in the picture, into `pixels`. Returns 0, -ENOMEM, or IMAGE_E_TIME without a text. */
-int raw_rows_region(const struct raw_rows *r, struct region_px want, struct scratch *pixels, struct cpu_budget *budget,
-		    struct image *out);
+/* Converts `want`, which lies in the picture, into `pixels`. RGB goes to the sink instead if there is one; out->rgb is NULL
+ * then. Returns 0, -ENOMEM, or IMAGE_E_TIME without a text. */
+int raw_rows_region(const struct raw_rows *r, struct region_px want, struct row_sink *sink, struct scratch *pixels,
+		    struct cpu_budget *budget, struct image *out);
 
 #endif

@@ -218,20 +218,28 @@ int argument_choice(struct arguments *a, unsigned i, const char *const *choices,
 	return argument_wrong(a, i, expected);
 }
 
-int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bool *given)
+int argument_padding(struct arguments *a, unsigned i, int32_t from, struct op_padding *out, bool *given)
 {
 	json_t *v = a->values[i];
 	size_t n = json_is_array(v) ? json_array_size(v) : 1;
-	uint32_t *edges[4] = { &out->left, &out->top, &out->right, &out->bottom };
+	int32_t *edges[4] = { &out->left, &out->top, &out->right, &out->bottom };
 	bool right = n == 1 || n == 2 || n == 4;
+	char expected[120];
+	double pixels;
 
 	if (!v || json_is_null(v))
 		return 0;
-	for (size_t e = 0; right && e < 4; e++)
-		right = is_count(json_is_array(v) ? json_array_get(v, e % n) : v, 0, SPEC_MAX_EDGE, edges[e]);
-	if (!right)
-		return argument_wrong(
-			a, i, "one number, [left/right, top/bottom] or [left, top, right, bottom], 0 to 8192 pixels");
+	for (size_t e = 0; right && e < 4; e++) {
+		right = is_number(json_is_array(v) ? json_array_get(v, e % n) : v, from, SPEC_MAX_EDGE, &pixels) &&
+			pixels == floor(pixels);
+		*edges[e] = right ? (int32_t)pixels : 0;
+	}
+	if (!right) {
+		snprintf(expected, sizeof(expected),
+			 "one number, [left/right, top/bottom] or [left, top, right, bottom], %d to %d pixels", from,
+			 SPEC_MAX_EDGE);
+		return argument_wrong(a, i, expected);
+	}
 	*given = true;
 	return 0;
 }
@@ -298,7 +306,7 @@ json_t *json_fill(const struct op_fill *f)
 
 json_t *json_padding(const struct op_padding *p)
 {
-	return json_pack("[iiii]", (int)p->left, (int)p->top, (int)p->right, (int)p->bottom);
+	return json_pack("[iiii]", p->left, p->top, p->right, p->bottom);
 }
 
 const char *filter_name(enum filter f)

@@ -19,8 +19,9 @@ struct op_resampling {
 	enum pass_order order;
 };
 
+/* Pixels added to each side; taken away where negative. */
 struct op_padding {
-	uint32_t left, top, right, bottom;
+	int32_t left, top, right, bottom;
 };
 
 struct op_fill {
@@ -64,8 +65,8 @@ int argument_range(struct arguments *a, unsigned i, double from, double to, doub
 int argument_colors(struct arguments *a, unsigned i, double from, double to, double out[3], uint32_t *n);
 /* One of the NULL-terminated texts; *out is its position. */
 int argument_choice(struct arguments *a, unsigned i, const char *const *choices, unsigned *out);
-/* null, one number, [x, y] or [left, top, right, bottom]. *given is set unless it is null. */
-int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bool *given);
+/* null, one number, [x, y] or [left, top, right, bottom], of `from` pixels or more. *given is set unless it is null. */
+int argument_padding(struct arguments *a, unsigned i, int32_t from, struct op_padding *out, bool *given);
 /* n numbers, none below 0; *given is set unless it is null. */
 int argument_weights(struct arguments *a, unsigned i, unsigned n, double *out, bool *given);
 /* A list of ops, which becomes op->children; must be given. 0, -EINVAL or -ENOMEM. */

@@ -33,15 +33,8 @@ static int apply_all(const struct op *op, const struct op_choice *choice, struct
 	return ops_run(run, op->children, op->n_children, v, err);
 }
 
-/* SharedByViews: a Compose whose ops draw the same numbers in every view (spec_set_view). */
-
-/* Only at the beginning, so that its ops have the same places in every view. */
-static int read_shared(struct arguments *a, struct op *op)
-{
-	if (strcmp(a->position, "1") != 0)
-		return op_wrong(op, a->err, "comes first in a pipeline, in each of its views");
-	return argument_ops(a, 0, op);
-}
+/* SharedByViews: a Compose whose ops draw the same numbers in every view (spec_set_view). Nothing that draws comes
+ * before it (spec_read_list). */
 
 /* RandomApply: all or none */
 
@@ -261,7 +254,7 @@ const struct op_type container_ops[] = {
 	{ .name = "SharedByViews",
 	  .args = transforms_args,
 	  .flags = OP_RANDOM | OP_EVERY_VIEW,
-	  .read = read_shared,
+	  .read = ops_container_read_transforms,
 	  .write = write_transforms,
 	  .follow = follow_all,
 	  .apply = apply_all },

@@ -1,6 +1,7 @@
 /* How files are read. Convert: the mode, as Pillow names it. Draft: the size, as Pillow's Image.draft chooses it. */
 #include "pipeline/op-types.h"
 
+#include <ctype.h>
 #include <string.h>
 
 static const char *const convert_args[] = { "mode", NULL };
@@ -60,6 +61,8 @@ static int follow_convert(const struct op *op, struct form *f, struct pipeline_e
 {
 	const enum pixel *pixel = op->args;
 
+	if (op->place != 0 && strcmp(op->position, "1") == 0)
+		return op_wrong(op, err, "and image_mode both say how files are read: leave one of them out");
 	if (op->place != 0)
 		return op_wrong(op, err, "to \"%s\" must be the first op: it says how files are read", modes[*pixel]);
 	if (f->width && !arrays_fit(f, *pixel))
@@ -80,7 +83,9 @@ static int read_draft(struct arguments *a, struct op *op)
 	struct op_size size = { 0 };
 	int rc = 0;
 
-	if (strcmp(op->position, "1") != 0)
+	if (d->wanted)
+		return op_wrong(op, a->err, "and decode both say how files are read: leave one of them out");
+	if (strcmp(op->position, "1") != 0 && isdigit((unsigned char)*op->position))
 		return op_wrong(op, a->err, "must be the first op: it says how files are read");
 	if (a->values[0] && !json_is_null(a->values[0]))
 		rc = argument_size(a, 0, &size);

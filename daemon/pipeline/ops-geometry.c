@@ -26,20 +26,46 @@ static int set_size(struct form *f, uint32_t width, uint32_t height)
 struct resize {
 	struct op_size size;
 	struct op_resampling resample;
+	bool any_filter;   /* "random": bilinear or bicubic, as timm's crops have it */
 	uint32_t max_size; /* 0: none */
+	bool longer;       /* size is null: the longer edge becomes max_size */
 };
 
 static const char *const resize_args[] = { "size", "interpolation", "max_size", "antialias", "pillow", NULL };
 
+static const struct op_type random_resize;
+
+/* Takes "random" out of the arguments: an op that draws its filter, bilinear or bicubic. */
+static bool takes_any_filter(struct arguments *a, unsigned interpolation)
+{
+	json_t *v = a->values[interpolation];
+	bool any = json_is_string(v) && strcmp(json_string_value(v), "random") == 0;
+
+	if (any)
+		a->values[interpolation] = NULL;
+	return any;
+}
+
+static enum filter draw_filter(struct random *r)
+{
+	return random_below(r, 2) ? FILTER_BICUBIC : FILTER_BILINEAR;
+}
+
 static int read_resize(struct arguments *a, struct op *op)
 {
 	struct resize *x = op->args;
-	int rc = argument_size(a, 0, &x->size);
+	int rc;
 
+	x->longer = json_is_null(a->values[0]) && json_is_integer(a->values[2]);
+	x->size.single = x->longer;
+	rc = x->longer ? 0 : argument_size(a, 0, &x->size);
 	if (rc == 0)
 		rc = argument_count(a, 2, 1, SPEC_MAX_EDGE, &x->max_size);
-	if (rc == 0 && x->max_size && (!x->size.single || x->max_size <= x->size.height))
+	if (rc == 0 && !x->longer && x->max_size && (!x->size.single || x->max_size <= x->size.height))
 		rc = argument_wrong(a, 2, "more than size, which must be one number");
+	x->any_filter = takes_any_filter(a, 1);
+	if (x->any_filter)
+		op->type = &random_resize;
 	return rc == 0 ? argument_resampling(a, 1, 3, 4, &x->resample) : rc;
 }
 
@@ -47,14 +73,14 @@ static json_t *write_resize(const struct op *op)
 {
 	const struct resize *x = op->args;
 
-	return json_pack("{s:o, s:s, s:o, s:b, s:i}", "size", json_size(&x->size), "interpolation",
-			 filter_name(x->resample.filter), "max_size",
+	return json_pack("{s:o, s:s, s:o, s:b, s:i}", "size", x->longer ? json_null() : json_size(&x->size),
+			 "interpolation", x->any_filter ? "random" : filter_name(x->resample.filter), "max_size",
 			 x->max_size ? json_integer(x->max_size) : json_null(), "antialias", 1, "pillow",
 			 pillow_version(x->resample.order));
 }
 
-/* The shorter edge becomes size; the other one follows, truncated to whole pixels. Both may become 0 or very large when
- * the image is very long. */
+/* The shorter edge becomes size, or the longer one max_size; the other one follows, truncated to whole pixels. Both may
+ * become 0 or very large when the image is very long. */
 static void resized_size(const struct resize *x, uint32_t width, uint32_t height, uint32_t *new_width,
 			 uint32_t *new_height)
 {
@@ -65,8 +91,10 @@ static void resized_size(const struct resize *x, uint32_t width, uint32_t height
 	*new_height = x->size.height;
 	if (!x->size.single)
 		return;
-	new_longer = floor(x->size.height * longer / shorter);
-	if (x->max_size && new_longer > x->max_size) {
+	new_longer = x->longer ? x->max_size : floor(x->size.height * longer / shorter);
+	if (x->longer) {
+		new_shorter = floor(x->max_size * shorter / longer);
+	} else if (x->max_size && new_longer > x->max_size) {
 		new_shorter = floor(x->max_size * new_shorter / new_longer);
 		new_longer = x->max_size;
 	}
@@ -86,16 +114,39 @@ static int follow_resize(const struct op *op, struct form *f, struct pipeline_er
 	return set_size(f, width, height);
 }
 
+static int choose_resize(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
+			 struct image_error *err)
+{
+	(void)op;
+	(void)width;
+	(void)height;
+	(void)err;
+	out->drawn[0] = draw_filter(r);
+	out->n_drawn = 1;
+	return 0;
+}
+
 static int apply_resize(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
 			struct image_error *err)
 {
 	const struct resize *x = op->args;
+	enum filter filter = x->any_filter ? (enum filter)(int)choice->drawn[0] : x->resample.filter;
 	uint32_t width, height;
 
-	(void)choice;
 	resized_size(x, view_width(v), view_height(v), &width, &height);
-	return view_resize(v, run->worker, width, height, x->resample.filter, x->resample.order, err);
+	return view_resize(v, run->worker, width, height, filter, x->resample.order, err);
 }
+
+/* Apart from Resize, whose pixels are kept for all epochs where nothing before it draws. */
+static const struct op_type random_resize = { .name = "Resize",
+					      .args = resize_args,
+					      .args_bytes = sizeof(struct resize),
+					      .flags = OP_RANDOM | OP_ANY_PIXEL,
+					      .read = read_resize,
+					      .write = write_resize,
+					      .follow = follow_resize,
+					      .choose = choose_resize,
+					      .apply = apply_resize };
 
 /* CenterCrop */
 
@@ -217,7 +268,7 @@ static int read_random_crop(struct arguments *a, struct op *op)
 	int rc = argument_size(a, 0, &x->size);
 
 	if (rc == 0)
-		rc = argument_padding(a, 1, &x->outside.padding, &given);
+		rc = argument_padding(a, 1, 0, &x->outside.padding, &given);
 	if (rc == 0)
 		rc = argument_bool(a, 2, &x->pad_if_needed);
 	return rc == 0 ? read_outside(a, 3, 4, &x->outside) : rc;
@@ -236,9 +287,10 @@ static int follow_random_crop(const struct op *op, struct form *f, struct pipeli
 {
 	const struct random_crop *x = op->args;
 	const struct op_padding *p = &x->outside.padding;
+	uint32_t width = f->width + (uint32_t)(p->left + p->right);
+	uint32_t height = f->height + (uint32_t)(p->top + p->bottom);
 
-	if (f->width && !x->pad_if_needed &&
-	    (f->width + p->left + p->right < x->size.width || f->height + p->top + p->bottom < x->size.height))
+	if (f->width && !x->pad_if_needed && (width < x->size.width || height < x->size.height))
 		return op_wrong(op, err,
 				"of %u x %u does not fit into the %u x %u pixels it gets; "
 				"use a smaller size, padding or pad_if_needed",
@@ -252,8 +304,8 @@ static int choose_random_crop(const struct op *op, struct random *r, uint32_t wi
 {
 	const struct random_crop *x = op->args;
 	const struct op_padding *p = &x->outside.padding;
-	uint32_t left = p->left, top = p->top;
-	uint32_t padded_width = width + p->left + p->right, padded_height = height + p->top + p->bottom;
+	uint32_t left = (uint32_t)p->left, top = (uint32_t)p->top;
+	uint32_t padded_width = width + left + (uint32_t)p->right, padded_height = height + top + (uint32_t)p->bottom;
 	uint32_t missing;
 
 	if (x->pad_if_needed && padded_height < x->size.height) {
@@ -296,7 +348,7 @@ static int read_pad(struct arguments *a, struct op *op)
 {
 	struct outside *x = op->args;
 	bool given = false;
-	int rc = argument_padding(a, 0, &x->padding, &given);
+	int rc = argument_padding(a, 0, -SPEC_MAX_EDGE, &x->padding, &given);
 
 	if (rc == 0 && !given)
 		rc = argument_wrong(a, 0, "one number, [left/right, top/bottom] or [left, top, right, bottom]");
@@ -311,13 +363,44 @@ static json_t *write_pad(const struct op *op)
 			 "padding_mode", pad_names[x->mode]);
 }
 
+/* The pixels that negative padding takes away. */
+static int32_t taken(int32_t padding)
+{
+	return padding < 0 ? -padding : 0;
+}
+
+/* torchvision crops the negative sides before it pads the others. Pillow's own expand, which it calls for a constant,
+ * pastes the image where the padding begins, so that a crop of the whole image leaves the fill. False: nothing is left. */
+static bool pad_windows(const struct outside *x, uint32_t width, uint32_t height, struct region *crop,
+			struct region *padded)
+{
+	const struct op_padding *p = &x->padding;
+	struct op_padding cut = { taken(p->left), taken(p->top), taken(p->right), taken(p->bottom) };
+	int64_t padded_width = (int64_t)width + p->left + p->right;
+	int64_t padded_height = (int64_t)height + p->top + p->bottom;
+	int64_t cropped_width, cropped_height;
+
+	if (x->mode == PAD_CONSTANT)
+		cut = (struct op_padding){ 0 };
+	cropped_width = (int64_t)width - cut.left - cut.right;
+	cropped_height = (int64_t)height - cut.top - cut.bottom;
+	*crop = (struct region){ cut.left, cut.top, (uint32_t)cropped_width, (uint32_t)cropped_height };
+	*padded = (struct region){ -p->left - cut.left, -p->top - cut.top, (uint32_t)padded_width,
+				   (uint32_t)padded_height };
+	return cropped_width > 0 && cropped_height > 0 && padded_width > 0 && padded_height > 0;
+}
+
 static int follow_pad(const struct op *op, struct form *f, struct pipeline_error *err)
 {
 	const struct outside *x = op->args;
+	struct region crop, padded;
 
+	if (f->width && !pad_windows(x, f->width, f->height, &crop, &padded))
+		return op_wrong(op, err, "leaves nothing of the %u x %u pixels it gets: crop less by negative padding",
+				f->width, f->height);
 	if (f->width) {
-		f->width += x->padding.left + x->padding.right;
-		f->height += x->padding.top + x->padding.bottom;
+		f->width = padded.width;
+		f->height = padded.height;
 	}
 	return check_fill(op, x, f, err);
 }
@@ -326,13 +409,16 @@ static int apply_pad(const struct op *op, const struct op_choice *choice, struct
 		     struct image_error *err)
 {
 	const struct outside *x = op->args;
-	const struct op_padding *p = &x->padding;
+	struct region crop, padded;
+	int rc;
 
 	(void)choice;
-	return outside_window(x, v, run,
-			      (struct region){ -(int32_t)p->left, -(int32_t)p->top, view_width(v) + p->left + p->right,
-					       view_height(v) + p->top + p->bottom },
-			      err);
+	if (!pad_windows(x, view_width(v), view_height(v), &crop, &padded))
+		return image_fail(err, IMAGE_E_FORMAT,
+				  "the image has %u x %u pixels, of which Pad with negative padding leaves none",
+				  view_width(v), view_height(v));
+	rc = outside_window(x, v, run, crop, err);
+	return rc == 0 ? outside_window(x, v, run, padded, err) : rc;
 }
 
 /* RandomResizedCrop */
@@ -364,9 +450,7 @@ static int read_resized_crop(struct arguments *a, struct op *op)
 		rc = argument_range(a, 2, 1e-3, 1e3, x->ratio);
 	for (int i = 0; i < 2; i++) /* of float32, as torch.log(torch.tensor(ratio)) */
 		x->log_ratio[i] = logf((float)x->ratio[i]);
-	x->any_filter = json_is_string(a->values[3]) && strcmp(json_string_value(a->values[3]), "random") == 0;
-	if (x->any_filter)
-		a->values[3] = NULL;
+	x->any_filter = takes_any_filter(a, 3);
 	return rc == 0 ? argument_resampling(a, 3, 4, 5, &x->resample) : rc;
 }
 
@@ -449,7 +533,7 @@ static int choose_resized_crop(const struct op *op, struct random *r, uint32_t w
 	out->drawn[CROP_HEIGHT] = crop.height;
 	out->n_drawn = 4;
 	if (x->any_filter)
-		out->drawn[out->n_drawn++] = random_below(r, 2) ? FILTER_BICUBIC : FILTER_BILINEAR;
+		out->drawn[out->n_drawn++] = draw_filter(r);
 	return 0;
 }
 

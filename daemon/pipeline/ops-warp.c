@@ -176,13 +176,14 @@ static int ops_warp_apply_rotation(const struct op *op, const struct op_choice *
 struct affine {
 	double degrees[2], translate[2], scale[2], shear[4], center[2];
 	bool translated, scaled, sheared[2], centered;
+	bool first_generation; /* torchvision.transforms, not .v2: the matrix is rounded in another way */
 	struct style style;
 };
 
 enum { AFFINE_ANGLE, AFFINE_X, AFFINE_Y, AFFINE_SCALE, AFFINE_SHEAR_X, AFFINE_SHEAR_Y, N_AFFINE };
 
-static const char *const affine_args[] = { "degrees",       "translate", "scale",  "shear",
-					   "interpolation", "fill",      "center", NULL };
+static const char *const affine_args[] = { "degrees", "translate", "scale", "shear", "interpolation",
+					   "fill",    "center",    "v1",    NULL };
 
 /* One number, [min, max] along x, or [x_min, x_max, y_min, y_max]. */
 static int read_shear(struct arguments *a, unsigned i, struct affine *x)
@@ -220,6 +221,8 @@ static int read_affine(struct arguments *a, struct op *op)
 		rc = read_shear(a, 3, x);
 	if (rc == 0)
 		rc = read_numbers(a, 6, 2, -1e6, 1e6, x->center, &x->centered);
+	if (rc == 0)
+		rc = argument_bool(a, 7, &x->first_generation);
 	return rc == 0 ? ops_warp_read_style(a, 4, 5, FILTER_NEAREST, &x->style) : rc;
 }
 
@@ -231,10 +234,11 @@ static json_t *write_affine(const struct op *op)
 			: x->sheared[1] ? json_pack("[ffff]", s[0], s[1], s[2], s[3])
 					: json_pack("[ff]", s[0], s[1]);
 
-	return json_pack("{s:[ff], s:o, s:o, s:o, s:s, s:o, s:o}", "degrees", x->degrees[0], x->degrees[1], "translate",
-			 json_center(x->translated, x->translate), "scale", json_center(x->scaled, x->scale), "shear",
-			 shear, "interpolation", filter_name(x->style.filter), "fill", json_fill(&x->style.fill),
-			 "center", json_center(x->centered, x->center));
+	return json_pack("{s:[ff], s:o, s:o, s:o, s:s, s:o, s:o, s:b}", "degrees", x->degrees[0], x->degrees[1],
+			 "translate", json_center(x->translated, x->translate), "scale",
+			 json_center(x->scaled, x->scale), "shear", shear, "interpolation",
+			 filter_name(x->style.filter), "fill", json_fill(&x->style.fill), "center",
+			 json_center(x->centered, x->center), "v1", x->first_generation);
 }
 
 static int follow_affine(const struct op *op, struct form *f, struct pipeline_error *err)
@@ -280,6 +284,7 @@ static int ops_warp_apply_affine(const struct op *op, const struct op_choice *ch
 		.shear = { d[AFFINE_SHEAR_X], d[AFFINE_SHEAR_Y] },
 		.translate = { d[AFFINE_X], d[AFFINE_Y] },
 		.scale = d[AFFINE_SCALE],
+		.first_generation = x->first_generation,
 	};
 	double m[6];
 

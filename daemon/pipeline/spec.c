@@ -77,12 +77,32 @@ struct place {
 	unsigned *n_ops;
 };
 
+/* The op of {"decode": ["Draft", size]} or {"image_mode": ["Convert", mode]}: an option of the client's stands for it,
+ * so it has no number in the list that the user wrote. NULL: another entry. */
+static json_t *op_of_option(json_t *entry, const char **option)
+{
+	static const char *const ops[][2] = { { "decode", "Draft" }, { "image_mode", "Convert" } };
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+		json_t *op = json_object_get(entry, ops[i][0]);
+		const char *name = name_of(op);
+
+		if (name && strcmp(name, ops[i][1]) == 0) {
+			*option = ops[i][0];
+			return op;
+		}
+	}
+	return NULL;
+}
+
 /* Ops of the pipeline itself have their number as place in the random key; those inside containers follow behind all
  * possible ones of these, in the order of the text. */
-static void name_op(const struct list_reader *r, struct place at, unsigned i, struct op *op)
+static void name_op(const struct list_reader *r, struct place at, unsigned i, const char *option, struct op *op)
 {
 	op->place = at.parent ? SPEC_MAX_OPS + r->n_nested : *at.n_ops;
-	if (at.parent)
+	if (option)
+		snprintf(op->position, sizeof(op->position), "of %s=", option);
+	else if (at.parent)
 		snprintf(op->position, sizeof(op->position), "%.28s.%u", at.parent->position, i + 1);
 	else
 		snprintf(op->position, sizeof(op->position), "%u", i + 1);
@@ -111,6 +131,8 @@ static void take_form(const struct op *before, unsigned n, struct op *op)
 static int spec_read_list(struct list_reader *r, json_t *list, struct place at, struct pipeline_error *err)
 {
 	bool all = at.parent && at.parent->type->flags & OP_ALTERNATIVES;
+	unsigned n_options = 0;
+	bool draws = false; /* an op up to here */
 	int rc = 0;
 
 	*at.ops = calloc(json_array_size(list), sizeof(**at.ops));
@@ -118,11 +140,19 @@ static int spec_read_list(struct list_reader *r, json_t *list, struct place at, 
 		return -ENOMEM;
 	for (unsigned i = 0; rc == 0 && i < json_array_size(list); i++) {
 		struct op *op = &(*at.ops)[*at.n_ops];
+		const char *option = NULL;
+		json_t *entry = json_array_get(list, i), *meant = at.parent ? NULL : op_of_option(entry, &option);
 
-		name_op(r, at, i, op);
+		n_options += option != NULL;
+		const bool first = !at.parent && !draws && r->n_nested == 0;
+		name_op(r, at, i - n_options, option, op);
 		++*at.n_ops;
 		r->n_nested += at.parent != NULL;
-		rc = read_op(r, json_array_get(list, i), op, err);
+		rc = read_op(r, meant ? meant : entry, op, err);
+		/* So the ops inside have the same places in every view. */
+		if (rc == 0 && op->type->flags & OP_EVERY_VIEW && !first)
+			return op_wrong(op, err, "comes before all other ops that draw, in each view");
+		draws = draws || (rc == 0 && op->type->flags & OP_RANDOM);
 		if (rc == 0 && !at.parent)
 			take_form(*at.ops, *at.n_ops - 1, op);
 		if (rc == 0 && at.parent && op->type->flags & OP_NUMBERS)
@@ -177,7 +207,7 @@ static int check_sizes(struct spec *s, const struct image_form *source, struct p
 	}
 	if (s->draft.wanted && source->width) {
 		snprintf(err->text, sizeof(err->text),
-			 "op 1 'Draft' reads image files, and the samples are arrays of pixels: leave it out");
+			 "'Draft' (decode) reads image files, and the samples are arrays of pixels: leave it out");
 		return -EINVAL;
 	}
 	if (f->width > SPEC_MAX_EDGE || f->height > SPEC_MAX_EDGE) {

@@ -95,9 +95,10 @@ static inline __attribute__((always_inline)) double mean_of(enum dtype dtype, co
 	double sum = 0;
 	unsigned n = 0;
 
-	for (uint32_t y = b->top; y < b->bottom; y += b->step)
-		for (uint32_t x = b->left; x < b->right; x += b->step, n++)
-			sum += load(dtype, row, plane + ((size_t)y * f->width + x) * pixel);
+	/* In 64 bits: a step behind the last place of a long row may be beyond 2^32. */
+	for (uint64_t y = b->top; y < b->bottom; y += b->step)
+		for (uint64_t x = b->left; x < b->right; x += b->step, n++)
+			sum += load(dtype, row, plane + (y * f->width + x) * pixel);
 	return sum / n;
 }
 

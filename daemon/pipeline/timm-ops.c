@@ -98,7 +98,7 @@ int timm_read_options(struct arguments *a, unsigned first, const struct timm_op 
 	unsigned filter = 0, word = 0;
 	int rc;
 
-	*out = (struct timm_options){ .fill = { { 128, 128, 128 }, true },
+	*out = (struct timm_options){ .fill = { .color = { 128, 128, 128 }, .single = true },
 				      .magnitude_max = 10.0,
 				      .translate_const = 250.0,
 				      .translate_pct = 0.45 };

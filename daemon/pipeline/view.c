@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "util/container.h"
+
 /* Bytes of a pixel. */
 static size_t view_px(const struct view *v)
 {
@@ -174,12 +176,23 @@ static int reserve_image(struct scratch *s, size_t px_bytes, uint32_t width, uin
 	return i->rgb ? 0 : -ENOMEM;
 }
 
-static int compute_numbers(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
-			   const struct image *source, struct region_px origin, struct image *made,
-			   struct image_error *err)
+/* The scratch that does not hold the view's image. */
+static int view_other(const struct view *v)
 {
-	int rc = numbers_resample(q, v->pixel, source, origin, v->flip_vertical, w->numbers, made);
+	return v->held_in == 0 ? 1 : 0;
+}
 
+static int compute_numbers(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
+			   struct image *made, struct image_error *err)
+{
+	struct image source;
+	struct region_px origin;
+	int rc = view_fetch(v, q, &source, &origin, err);
+
+	if (rc == 0)
+		rc = reserve_image(&w->pixels[view_other(v)], view_px(v), q->keep.width, q->keep.height, made, err);
+	if (rc == 0)
+		rc = numbers_resample(q, v->pixel, &source, origin, v->flip_vertical, w->numbers, made);
 	if (rc == IMAGE_E_LIMIT)
 		return image_fail(
 			err, rc,
@@ -188,11 +201,48 @@ static int compute_numbers(struct view *v, struct pipeline_worker *w, const stru
 	return rc;
 }
 
-static int compute_rgb(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
-		       const struct image *source, struct region_px origin, struct image *made)
-{
-	int rc = resample_begin(w->resampler, q, source, origin);
+struct band_sink {
+	struct row_sink sink;
+	struct resampler *resampler;
+};
 
+static void take_band(struct row_sink *sink, const uint8_t *rows, size_t stride_bytes, unsigned n)
+{
+	resample_take_band(container_of(sink, struct band_sink, sink)->resampler, rows, stride_bytes, n);
+}
+
+/* Decodes the part that q reads, if necessary, and begins to resample it: a decoder's rows while they come, where both
+ * can do that. */
+static int begin_rgb(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
+		     struct image_error *err)
+{
+	struct band_sink bands = { { take_band }, w->resampler };
+	struct image source;
+	struct region_px origin;
+	int rc;
+
+	if (v->decoder && !v->part && resample_takes_bands(q)) {
+		origin = resample_needs(q);
+		rc = resample_begin_bands(w->resampler, q);
+		if (rc == 0)
+			rc = decoder_region_to(v->decoder, origin, &bands.sink, &source, err);
+		if (rc != 0 || !source.rgb)
+			return rc;
+	} else {
+		rc = view_fetch(v, q, &source, &origin, err);
+		if (rc != 0)
+			return rc;
+	}
+	return resample_begin(w->resampler, q, &source, origin);
+}
+
+static int compute_rgb(struct view *v, struct pipeline_worker *w, const struct resample_request *q, struct image *made,
+		       struct image_error *err)
+{
+	int rc = begin_rgb(v, w, q, err);
+
+	if (rc == 0)
+		rc = reserve_image(&w->pixels[view_other(v)], view_px(v), q->keep.width, q->keep.height, made, err);
 	for (uint32_t y = 0; rc == 0 && y < made->height; y++) {
 		uint32_t at = v->flip_vertical ? made->height - 1 - y : y;
 
@@ -201,21 +251,19 @@ static int compute_rgb(struct view *v, struct pipeline_worker *w, const struct r
 	return rc;
 }
 
-/* Copies or resamples source into other memory than its own. */
+/* Copies or resamples what q reads into other memory than its own. */
 static int view_compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
-			const struct image *source, struct region_px origin, struct image_error *err)
+			struct image_error *err)
 {
-	int to = v->held_in == 0 ? 1 : 0, rc;
+	struct region_px needs = view_needs(v, q);
+	int to = view_other(v);
 	struct image made;
+	int rc = v->pixel == PIXEL_RGB ? compute_rgb(v, w, q, &made, err) : compute_numbers(v, w, q, &made, err);
 
-	rc = reserve_image(&w->pixels[to], view_px(v), q->keep.width, q->keep.height, &made, err);
-	if (rc == 0)
-		rc = v->pixel == PIXEL_RGB ? compute_rgb(v, w, q, source, origin, &made)
-					   : compute_numbers(v, w, q, source, origin, &made, err);
 	if (rc != 0)
 		return rc;
 	/* The next check of the time notices the time for these pixels. */
-	(void)cpu_budget_spend(&w->budget, (uint64_t)source->width * source->height);
+	(void)cpu_budget_spend(&w->budget, (uint64_t)needs.width * needs.height);
 	v->image = made;
 	v->held_in = to;
 	v->borrowed = false;
@@ -238,26 +286,21 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 	bool moves = v->resized || v->flip_horizontal || v->flip_vertical;
 	struct image source;
 	struct region_px origin;
-	int rc = view_fetch(v, &q, &source, &origin, err);
+	int rc;
 
-	if (rc != 0)
-		return rc;
-	if (moves || (writable && v->borrowed))
-		rc = view_compute(v, w, &q, &source, origin, err);
-	else
-		view_narrow(v, &source, origin);
+	if (moves || (writable && v->borrowed)) {
+		rc = view_compute(v, w, &q, err);
+	} else {
+		rc = view_fetch(v, &q, &source, &origin, err);
+		if (rc == 0)
+			view_narrow(v, &source, origin);
+	}
 	if (rc != 0)
 		return rc;
 	v->decoder = NULL;
 	v->part = NULL;
 	note_nothing(v, v->image.width, v->image.height);
 	return 0;
-}
-
-/* The scratch that does not hold the view's image. */
-static int view_other(const struct view *v)
-{
-	return v->held_in == 0 ? 1 : 0;
 }
 
 int view_make(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_t height, struct image *made,
@@ -355,8 +398,6 @@ static int finish_numbers(struct view *v, struct pipeline_worker *w, const struc
 int view_finish(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row, struct image_error *err)
 {
 	struct resample_request q = request_of(v);
-	struct image source;
-	struct region_px origin;
 	int rc;
 
 	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of another pipeline */
@@ -364,9 +405,7 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct convert 
 				  view_width(v), view_height(v), f->width, f->height);
 	if (v->pixel != PIXEL_RGB)
 		return finish_numbers(v, w, f, row, err);
-	rc = view_fetch(v, &q, &source, &origin, err);
-	if (rc == 0)
-		rc = resample_begin(w->resampler, &q, &source, origin);
+	rc = begin_rgb(v, w, &q, err);
 	if (rc != 0)
 		return rc;
 	for (uint32_t y = 0; y < f->height; y++)

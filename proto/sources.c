@@ -1,6 +1,7 @@
 /* See sources.h. */
 #include "sources.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,23 @@ static struct part sources_split(const char *at, const char *end, const char *se
 	return found ? (struct part){ at, found, found + strlen(separator) } : (struct part){ at, end, NULL };
 }
 
+const char *source_comma(const char *at, const char *end)
+{
+	for (; at < end && *at != ','; at++) {
+		const char *close = *at == '{' ? memchr(at, '}', (size_t)(end - at)) : NULL;
+
+		at = close ? close : at;
+	}
+	return at < end ? at : NULL;
+}
+
+static struct part split_files(const char *at, const char *end)
+{
+	const char *comma = source_comma(at, end);
+
+	return comma ? (struct part){ at, comma, comma + 1 } : (struct part){ at, end, NULL };
+}
+
 /* "length=1024": one of the kind's options. */
 static bool sources_is_option(const struct kind *k, struct part p)
 {
@@ -63,6 +81,25 @@ static bool sources_is_option(const struct kind *k, struct part p)
 		if (strncmp(name, p.at, n) == 0 && name[n] == ' ')
 			return true;
 	return false;
+}
+
+bool source_is_misspelt(const char *kind, const char *part, size_t n_bytes, char *why, size_t size)
+{
+	enum source_kind found = kind_named(kind, strlen(kind));
+	const char *options = found == SOURCE_N_KINDS ? "" : kinds[found].options;
+	char path[PATH_MAX];
+	size_t n = 0, n_why;
+
+	while (n < n_bytes && isalpha((unsigned char)part[n]))
+		n++;
+	if (!*options || !n || n == n_bytes || part[n] != '=' ||
+	    sources_is_option(&kinds[found], (struct part){ part, part + n_bytes, NULL }) ||
+	    (snprintf(path, sizeof path, "%.*s", (int)n_bytes, part) < (int)sizeof path && access(path, F_OK) == 0))
+		return false;
+	snprintf(why, size, "%s: no option '%.*s'; the options are: %s", kind, (int)(n < 64 ? n : 64), part, options);
+	n_why = strlen(why);
+	why[n_why - (why[n_why - 1] == ' ')] = '\0';
+	return true;
 }
 
 /* Behind "NAME=" in front of a path. */
@@ -110,14 +147,12 @@ static bool walk_part(struct part p, path_fn *fn, void *arg)
 
 static bool walk_list(const struct kind *k, const char *at, const char *end, path_fn *fn, void *arg)
 {
-	static const char *const separators[] = {
-		[PATHS_FILES] = ",", [PATHS_NAMED] = ",", [PATHS_PATTERNS] = "::", [PATHS_PARTS] = ";;"
-	};
+	static const char *const separators[] = { [PATHS_NAMED] = ",", [PATHS_PATTERNS] = "::", [PATHS_PARTS] = ";;" };
 	const char *separator = k->paths == PATHS_ONE ? NULL : separators[k->paths];
 	bool stop = false;
 
 	for (struct part p; at && !stop; at = p.next) {
-		p = sources_split(at, end, separator);
+		p = k->paths == PATHS_FILES ? split_files(at, end) : sources_split(at, end, separator);
 		if (k->paths == PATHS_PARTS)
 			stop = walk_part(p, fn, arg);
 		else if (!sources_is_option(k, p))

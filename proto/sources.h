@@ -50,6 +50,13 @@ enum source_kind { SOURCE_KINDS(SOURCE_KIND_ENUM) SOURCE_N_KINDS };
 enum source_kind source_kind_of(const char *source);
 const char *source_kind_name(enum source_kind kind);
 
+/* The first comma of a text outside of braces, before `end`; NULL: there is none. A brace that is not closed is a letter. */
+const char *source_comma(const char *at, const char *end);
+
+/* Whether a part between commas, n_bytes long, is an option by its form, NAME=VALUE with a name of letters, although the kind
+ * has options of other names, and no file is called so. `why`: says so, and names them. */
+bool source_is_misspelt(const char *kind, const char *part, size_t n_bytes, char *why, size_t size);
+
 /* Calls fn with each path of a source, n_bytes of the text, in order, until it returns other than 0, which is then the
  * result. A source of an unknown kind has no paths. */
 int source_each_path(const char *source, int (*fn)(void *arg, const char *path, size_t n_bytes), void *arg);

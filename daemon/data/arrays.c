@@ -12,12 +12,10 @@ static void arrays_destroy(struct dataset *ds)
 {
 	struct arrays *a = (struct arrays *)ds;
 
-	for (unsigned i = 0; i < a->n_files; i++) {
+	for (unsigned i = 0; i < a->n_files; i++)
 		mapped_finish(&a->files[i]);
-	}
-	for (unsigned i = 0; i < a->n_arrays; i++) {
+	for (unsigned i = 0; i < a->n_arrays; i++)
 		free(a->arrays[i].owned);
-	}
 	free(a->files);
 	free(a->arrays);
 	free(a->ranges);
@@ -29,23 +27,20 @@ static void data_arrays_copy_rows(const struct arrays *a, const uint64_t *indice
 	for (unsigned k = 0; k < a->n_arrays; k++) {
 		const struct array *from = &a->arrays[k];
 
-		if (rows[k] && from->widened) {
+		if (rows[k] && from->widened)
 			gather_int64(rows[k], from->rows, from->dtype, indices, n);
-		} else if (rows[k]) {
+		else if (rows[k])
 			gather_rows(rows[k], from->rows, from->row_bytes, indices, n);
-		}
 	}
-	if (a->label_is_index && rows[a->n_arrays]) {
+	if (a->label_is_index && rows[a->n_arrays])
 		memcpy(rows[a->n_arrays], indices, n * sizeof(*indices));
-	}
 }
 
 static bool is_read(const struct arrays *a, const struct sigbus_range *file, void *const rows[])
 {
 	for (unsigned k = 0; k < a->n_arrays; k++) {
-		if (rows[k] && a->arrays[k].rows >= file->begin && a->arrays[k].rows < file->end) {
+		if (rows[k] && a->arrays[k].rows >= file->begin && a->arrays[k].rows < file->end)
 			return true;
-		}
 	}
 	return false;
 }
@@ -54,9 +49,8 @@ static bool is_read(const struct arrays *a, const struct sigbus_range *file, voi
 static int data_arrays_check_whole(const struct arrays *a, void *const rows[], struct dataset_error *err)
 {
 	for (unsigned i = 0; i < a->n_files; i++) {
-		if (is_read(a, &a->ranges[i], rows) && !mapped_is_whole(&a->files[i])) {
+		if (is_read(a, &a->ranges[i], rows) && !mapped_is_whole(&a->files[i]))
 			return mapped_cut_short(&a->files[i], err);
-		}
 	}
 	return 0;
 }
@@ -67,9 +61,8 @@ static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 	struct arrays *a = (struct arrays *)ds;
 	struct sigbus_guard guard = { .ranges = a->ranges, .n_ranges = a->n_files };
 
-	if (!n) {
+	if (!n)
 		return 0;
-	}
 	if (sigsetjmp(guard.landing, 0)) {
 		int r = data_arrays_check_whole(a, rows, err);
 
@@ -146,15 +139,13 @@ static int data_arrays_add_field(struct arrays *a, const char *name, enum dtype 
 {
 	struct field *f = dataset_add_field(&a->base, name, widened ? DTYPE_INT64 : dtype, err);
 
-	if (!f) {
+	if (!f)
 		return -EINVAL;
-	}
 	f->n_dims = n_dims - 1;
 	for (unsigned i = 0; i < f->n_dims; i++) {
-		if (shape[i + 1] > UINT32_MAX) {
+		if (shape[i + 1] > UINT32_MAX)
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "%s: %s: a dimension is larger than 2^32 - 1",
 					    a->name, name);
-		}
 		f->shape[i] = (uint32_t)shape[i + 1];
 	}
 	return 0;
@@ -168,24 +159,20 @@ int arrays_add(struct arrays *a, const char *name, enum dtype dtype, unsigned n_
 
 	a->n_arrays++;
 	*to = (struct array){ .rows = rows, .owned = owned, .dtype = dtype, .widened = widened };
-	if (!n_dims || n_dims > FIELD_MAX_DIMS + 1 || !shape[0]) {
+	if (!n_dims || n_dims > FIELD_MAX_DIMS + 1 || !shape[0])
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "%s: %s: %s: expected an array whose first dimension counts samples", a->name, name,
 				    n_dims ? "no sample" : "a single number");
-	}
-	if (a->n_arrays == 1) {
+	if (a->n_arrays == 1)
 		a->base.n = shape[0];
-	}
-	if (shape[0] != a->base.n) {
+	if (shape[0] != a->base.n)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "%s: '%s' has %llu samples, '%s' %llu: expected as many", a->name,
 				    a->base.fields[0].name, (unsigned long long)a->base.n, name,
 				    (unsigned long long)shape[0]);
-	}
 	to->row_bytes = dtype_bytes(dtype);
-	for (unsigned i = 1; i < n_dims; i++) {
+	for (unsigned i = 1; i < n_dims; i++)
 		to->row_bytes *= shape[i]; /* the caller has checked the whole array's size */
-	}
 	return data_arrays_add_field(a, name, dtype, n_dims, shape, widened, err);
 }
 

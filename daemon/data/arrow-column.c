@@ -18,9 +18,8 @@ static bool number_type(const struct arrow_field *f, struct arrow_layout *out)
 	static const enum dtype ints[2][4] = { { DTYPE_UINT8, DTYPE_UINT16, DTYPE_UINT32, DTYPE_UINT64 },
 					       { DTYPE_INT8, DTYPE_INT16, DTYPE_INT32, DTYPE_INT64 } };
 
-	if (f->is_encoded) {
+	if (f->is_encoded)
 		return false;
-	}
 	switch (f->type) {
 	case ARROW_INT:
 		out->stored = ints[f->is_signed][f->width == 8 ? 0 : f->width == 16 ? 1 : f->width == 32 ? 2 : 3];
@@ -76,11 +75,10 @@ static bool add_level(struct arrow_layout *l, unsigned node, const struct arrow_
 		return false;
 	}
 	l->n_levels++;
-	if (level->is_ragged) {
+	if (level->is_ragged)
 		l->field.kind = FIELD_RAGGED;
-	} else {
+	else
 		l->field.shape[l->field.n_dims++] = level->n;
-	}
 	return true;
 }
 
@@ -90,9 +88,8 @@ static bool arrow_end_layout(struct arrow_layout *l, unsigned number, const stru
 	l->leaf_buffer = f->first_buffer + 1;
 	l->value_bytes = l->is_bits ? 1 : dtype_bytes(l->stored);
 	if (f->type == ARROW_FIXED_BINARY) {
-		if (l->field.n_dims == FIELD_MAX_DIMS) {
+		if (l->field.n_dims == FIELD_MAX_DIMS)
 			return false;
-		}
 		l->value_bytes = f->width;
 		l->field.shape[l->field.n_dims++] = f->width;
 	}
@@ -124,13 +121,11 @@ bool arrow_layout_make(const struct arrow_schema *s, unsigned number, struct arr
 
 	*out = (struct arrow_layout){ 0 };
 	snprintf(out->column, sizeof(out->column), "%s", top->name);
-	if (arrow_is_bytes(f)) {
+	if (arrow_is_bytes(f))
 		return arrow_bytes_layout(out, number, f);
-	}
 	for (; arrow_is_list(f); f++, number++) {
-		if (!add_level(out, number, f, top, why, size)) {
+		if (!add_level(out, number, f, top, why, size))
 			return false;
-		}
 	}
 	if (!number_type(f, out) || !arrow_end_layout(out, number, f)) {
 		snprintf(why, size, "%s%s", out->n_levels ? "lists of " : "", arrow_type_name(f));
@@ -156,9 +151,8 @@ static int buffer_piece(const struct arrow_cursor *at, unsigned node, unsigned b
 {
 	const struct arrow_buffer *b = &at->batch->buffers[buffer];
 
-	if (from > b->n_bytes || n > b->n_bytes - from) {
+	if (from > b->n_bytes || n > b->n_bytes - from)
 		return arrow_column_refuse(at, b->at, node, "a buffer is shorter than its values");
-	}
 	return shard_reader_get(at->reader, b->at + from, n, piece);
 }
 
@@ -181,10 +175,9 @@ int arrow_offsets(const struct arrow_cursor *at, unsigned node, bool large, uint
 			memcpy(&narrow, piece + 4 * i, 4);
 			offset = narrow;
 		}
-		if (offset < last || offset > n_values) {
+		if (offset < last || offset > n_values)
 			return arrow_column_refuse(at, at->batch->buffers[buffer].at, node,
 						   "its offsets do not ascend, or lead outside of its values");
-		}
 		offsets[i] = last = offset;
 	}
 	return r;
@@ -197,16 +190,14 @@ int arrow_validity(const struct arrow_cursor *at, unsigned node, uint64_t first,
 	int r;
 
 	memset(valid, 0xff, ARROW_PIECE / 8 + 1);
-	if (!at->batch->nodes[node].n_null || !n) {
+	if (!at->batch->nodes[node].n_null || !n)
 		return 0;
-	}
 	r = buffer_piece(at, node, at->schema->fields[node].first_buffer, first / 8, (first % 8 + n + 7) / 8, &piece);
 	for (size_t i = 0; !r && i < n; i++) {
 		uint64_t bit = first % 8 + i;
 
-		if (!(piece[bit / 8] >> bit % 8 & 1)) {
+		if (!(piece[bit / 8] >> bit % 8 & 1))
 			valid[i / 8] = (uint8_t)(valid[i / 8] & ~(1u << i % 8));
-		}
 	}
 	return r;
 }
@@ -222,9 +213,8 @@ int arrow_copy(const struct arrow_cursor *at, uint64_t from, uint64_t n_bytes, v
 		const uint8_t *piece;
 
 		r = shard_reader_get(at->reader, from + done, n, &piece);
-		if (!r) {
+		if (!r)
 			memcpy((char *)to + done, piece, n);
-		}
 		done += n;
 	}
 	return r;
@@ -241,20 +231,17 @@ static int check_no_null(const struct arrow_cursor *at, unsigned node, struct ra
 {
 	uint8_t valid[ARROW_PIECE / 8 + 1];
 
-	if (r.to > at->batch->nodes[node].n) {
+	if (r.to > at->batch->nodes[node].n)
 		return arrow_column_refuse(at, 0, node, "it has fewer values than its lists say");
-	}
-	if (!at->batch->nodes[node].n_null) {
+	if (!at->batch->nodes[node].n_null)
 		return 0;
-	}
 	for (uint64_t i = r.from; i < r.to; i += ARROW_PIECE) {
 		size_t n = r.to - i < ARROW_PIECE ? (size_t)(r.to - i) : ARROW_PIECE;
 		int result = arrow_validity(at, node, i, n, valid);
 
 		for (size_t k = 0; !result && k < n; k++) {
-			if (valid[k / 8] >> k % 8 & 1) {
+			if (valid[k / 8] >> k % 8 & 1)
 				continue;
-			}
 			return is_row ? shard_reader_refuse(at->reader, at->batch->buffers[0].at,
 							    "column %.64s is null in row %" PRIu64
 							    ": filter such rows out, or leave the column out of fields",
@@ -263,9 +250,8 @@ static int check_no_null(const struct arrow_cursor *at, unsigned node, struct ra
 						at, at->batch->buffers[0].at, node,
 						"a list has a null: fill it, or leave the column out of fields");
 		}
-		if (result) {
+		if (result)
 			return result;
-		}
 	}
 	return 0;
 }
@@ -283,19 +269,16 @@ static int add_ends(struct arrow_column *c, const struct arrow_cursor *at, const
 	uint64_t end = c->n_rows ? c->ends[c->n_rows - 1] : 0;
 	int r = block_grow(c->meter, &c->ends, &c->ends_capacity, c->n_rows + n, sizeof(*c->ends));
 
-	if (!r && field_item_bytes(&c->layout.field, &item_bytes)) {
+	if (!r && field_item_bytes(&c->layout.field, &item_bytes))
 		r = -ENOMEM;
-	}
-	if (r) {
+	if (r)
 		return arrow_no_room(at, r);
-	}
 	for (size_t i = 0; i < n; i++) {
 		uint64_t bytes;
 
 		if (__builtin_mul_overflow(offsets[i + 1] - offsets[i], (uint64_t)item_bytes, &bytes) ||
-		    __builtin_add_overflow(end, bytes, &end)) {
+		    __builtin_add_overflow(end, bytes, &end))
 			return arrow_no_room(at, -EDQUOT);
-		}
 		c->ends[c->n_rows++] = end;
 	}
 	return 0;
@@ -310,31 +293,27 @@ static int arrow_descend(struct arrow_column *c, const struct arrow_layout *l, c
 	uint64_t offsets[ARROW_PIECE + 1];
 	struct range items = { 0, 0 };
 
-	if (!level->is_list) {
+	if (!level->is_list)
 		return __builtin_mul_overflow(r->from, (uint64_t)level->n, &r->from) ||
 				       __builtin_mul_overflow(r->to, (uint64_t)level->n, &r->to)
 			       ? arrow_column_refuse(at, 0, level->node, "it has more values than fit")
 			       : 0;
-	}
 	for (uint64_t i = r->from; i < r->to; i += ARROW_PIECE) {
 		size_t n = r->to - i < ARROW_PIECE ? (size_t)(r->to - i) : ARROW_PIECE;
 		int result = arrow_offsets(at, level->node, level->is_large, i, n, most, offsets);
 
 		for (size_t k = 0; !result && !level->is_ragged && k < n; k++) {
-			if (offsets[k + 1] - offsets[k] != level->n) {
+			if (offsets[k + 1] - offsets[k] != level->n)
 				return shard_reader_refuse(
 					at->reader, at->batch->buffers[0].at,
 					"column %.64s: a list of %" PRIu64 " items: the column's type says %u",
 					at->schema->fields[level->node].name, offsets[k + 1] - offsets[k], level->n);
-			}
 		}
 		result = result || !level->is_ragged ? result : add_ends(c, at, offsets, n);
-		if (result) {
+		if (result)
 			return result;
-		}
-		if (i > r->from && offsets[0] != items.to) {
+		if (i > r->from && offsets[0] != items.to)
 			return arrow_column_refuse(at, 0, level->node, "its offsets have changed while they were read");
-		}
 		items.from = i == r->from ? offsets[0] : items.from;
 		items.to = offsets[n];
 	}
@@ -350,12 +329,10 @@ static int unpack_bits(struct arrow_column *c, const struct arrow_layout *l, con
 		const uint8_t *piece;
 		int result = buffer_piece(at, l->leaf, l->leaf_buffer, i / 8, (i % 8 + n + 7) / 8, &piece);
 
-		if (result) {
+		if (result)
 			return result;
-		}
-		for (size_t k = 0; k < n; k++) {
+		for (size_t k = 0; k < n; k++)
 			c->values[c->n_bytes++] = piece[(i % 8 + k) / 8] >> (i % 8 + k) % 8 & 1;
-		}
 	}
 	return 0;
 }
@@ -368,9 +345,8 @@ static int widen_numbers(struct arrow_column *c, const struct arrow_layout *l, c
 		const uint8_t *piece;
 		int result = buffer_piece(at, l->leaf, l->leaf_buffer, i * l->value_bytes, n * l->value_bytes, &piece);
 
-		if (result) {
+		if (result)
 			return result;
-		}
 		widen_int64((int64_t *)(void *)(c->values + c->n_bytes), piece, l->stored, n);
 		c->n_bytes += n * 8;
 	}
@@ -380,13 +356,11 @@ static int widen_numbers(struct arrow_column *c, const struct arrow_layout *l, c
 /* The texts from `start` on, which a zero byte ends: valid together, and none begins within a character. */
 static bool texts_are_valid(const struct arrow_column *c, size_t start, size_t n)
 {
-	if (!name_is_utf8(c->values + start, n)) {
+	if (!name_is_utf8(c->values + start, n))
 		return false;
-	}
 	for (size_t k = c->n_rows; k-- > 0 && c->ends[k] > start;) {
-		if (c->ends[k] < start + n && (c->values[c->ends[k]] & 0xc0) == 0x80) {
+		if (c->ends[k] < start + n && (c->values[c->ends[k]] & 0xc0) == 0x80)
 			return false;
-		}
 	}
 	return true;
 }
@@ -398,13 +372,11 @@ static int copy_plain(struct arrow_column *c, const struct arrow_layout *l, cons
 	uint64_t from = r.from * l->value_bytes, n = (r.to - r.from) * l->value_bytes;
 	int result = arrow_copy(at, b->at + from, n, c->values + c->n_bytes);
 
-	if (result) {
+	if (result)
 		return result;
-	}
 	c->values[c->n_bytes + n] = '\0';
-	if (l->is_text && !texts_are_valid(c, c->n_bytes, n)) {
+	if (l->is_text && !texts_are_valid(c, c->n_bytes, n))
 		return arrow_column_refuse(at, b->at + from, l->levels[0].node, "a text that is not UTF-8");
-	}
 	c->n_bytes += n;
 	return 0;
 }
@@ -418,13 +390,11 @@ static int add_values(struct arrow_column *c, const struct arrow_layout *l, cons
 
 	if (__builtin_mul_overflow(r.to, (uint64_t)l->value_bytes, &stored) ||
 	    __builtin_mul_overflow(n, l->widened ? (uint64_t)8 : (uint64_t)l->value_bytes, &bytes) ||
-	    (l->is_bits ? r.to / 8 + (r.to % 8 != 0) : stored) > b->n_bytes) {
+	    (l->is_bits ? r.to / 8 + (r.to % 8 != 0) : stored) > b->n_bytes)
 		return arrow_column_refuse(at, b->at, l->levels[0].node, "a buffer is shorter than its values");
-	}
 	result = block_grow(c->meter, &c->values, &c->values_capacity, c->n_bytes + bytes + 1, 1);
-	if (result) {
+	if (result)
 		return arrow_no_room(at, result);
-	}
 	return !n           ? 0
 	       : l->is_bits ? unpack_bits(c, l, at, r)
 	       : l->widened ? widen_numbers(c, l, at, r)
@@ -439,9 +409,8 @@ static int add_rows(struct arrow_column *c, const struct arrow_layout *l, const 
 		result = check_no_null(at, l->levels[k].node, r, k == 0);
 		result = result ? result : arrow_descend(c, l, &l->levels[k], at, &r);
 	}
-	if (!result && l->leaf != UINT32_MAX) {
+	if (!result && l->leaf != UINT32_MAX)
 		result = check_no_null(at, l->leaf, r, l->n_levels == 0);
-	}
 	return result ? result : add_values(c, l, at, r);
 }
 
@@ -456,20 +425,16 @@ static int add_unused(struct arrow_column *c, const struct arrow_cursor *at, uin
 		uint64_t end = c->n_rows ? c->ends[c->n_rows - 1] : 0;
 
 		r = block_grow(c->meter, &c->ends, &c->ends_capacity, c->n_rows + n, sizeof(*c->ends));
-		for (uint64_t i = 0; !r && i < n; i++) {
+		for (uint64_t i = 0; !r && i < n; i++)
 			c->ends[c->n_rows++] = end;
-		}
 		return r ? arrow_no_room(at, r) : 0;
 	}
 	if (field_item_bytes(&c->layout.field, &item_bytes) ||
-	    __builtin_mul_overflow(n, (uint64_t)item_bytes, &bytes) ||
-	    __builtin_add_overflow(c->n_bytes, bytes, &all)) {
+	    __builtin_mul_overflow(n, (uint64_t)item_bytes, &bytes) || __builtin_add_overflow(c->n_bytes, bytes, &all))
 		return arrow_no_room(at, -EDQUOT);
-	}
 	r = block_grow(c->meter, &c->values, &c->values_capacity, all, 1);
-	if (r) {
+	if (r)
 		return arrow_no_room(at, r);
-	}
 	memset(c->values + c->n_bytes, 0, bytes);
 	c->n_bytes += bytes;
 	return 0;
@@ -508,9 +473,8 @@ int arrow_column_read(struct arrow_column *c, const struct arrow_layout *layout,
 				end = n; /* a batch may claim any number of rows */
 				break;
 			}
-			if (arrow_rows_has(at->rows, at->first + end) != used) {
+			if (arrow_rows_has(at->rows, at->first + end) != used)
 				break;
-			}
 		}
 		r = used ? add_rows(c, layout, at, (struct range){ i, end }) : add_unused(c, at, end - i);
 	}
@@ -522,12 +486,10 @@ void arrow_column_measure(const struct arrow_column *c, struct field *f)
 	struct field_measure m = { 0 };
 	size_t item_bytes = 1;
 
-	if (f->kind != FIELD_RAGGED || field_item_bytes(f, &item_bytes)) {
+	if (f->kind != FIELD_RAGGED || field_item_bytes(f, &item_bytes))
 		return;
-	}
-	for (size_t i = 0; i < c->n_rows; i++) {
+	for (size_t i = 0; i < c->n_rows; i++)
 		field_measure_add(&m, (c->ends[i] - (i ? c->ends[i - 1] : 0)) / item_bytes);
-	}
 	field_measure_end(&m, f);
 }
 

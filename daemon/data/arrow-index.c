@@ -36,12 +36,10 @@ static size_t class_length(const char *name)
 {
 	size_t n = strnlen(name, CLASS_NAME_BYTES + 1);
 
-	if (n <= CLASS_NAME_BYTES) {
+	if (n <= CLASS_NAME_BYTES)
 		return n;
-	}
-	for (n = CLASS_NAME_BYTES; n && ((uint8_t)name[n] & 0xc0) == 0x80;) {
+	for (n = CLASS_NAME_BYTES; n && ((uint8_t)name[n] & 0xc0) == 0x80;)
 		n--;
-	}
 	return n;
 }
 
@@ -77,9 +75,8 @@ static int take_choices(struct adding *a, const struct arrow_schema *s)
 	uint64_t bytes = s->features ? JSON_BYTES * (uint64_t)strlen(s->features) : 0;
 	int r = meter_take(a->index->meter, bytes);
 
-	if (r) {
+	if (r)
 		return arrow_index_no_room(a, r);
-	}
 	r = choose_columns(a, s);
 	meter_give(a->index->meter, bytes);
 	return r;
@@ -89,10 +86,9 @@ static int find_image(struct adding *a, const struct arrow_schema *s, unsigned n
 {
 	a->image = a->bytes = number;
 	a->is_struct = arrow_is_picture(s, number, &a->bytes, &a->path);
-	if (!a->is_struct && s->fields[number].type != ARROW_BINARY && s->fields[number].type != ARROW_LARGE_BINARY) {
+	if (!a->is_struct && s->fields[number].type != ARROW_BINARY && s->fields[number].type != ARROW_LARGE_BINARY)
 		return shard_reader_refuse(a->reader, 0, "column %.64s is no image, as it is in the first file",
 					   s->fields[number].name);
-	}
 	return 0;
 }
 
@@ -101,15 +97,13 @@ static int find_column(struct adding *a, const struct arrow_schema *s, unsigned 
 	struct arrow_column *c = &a->index->columns[k];
 	char why[100];
 
-	if (!arrow_layout_make(s, number, &a->layouts[k], why, sizeof(why))) {
+	if (!arrow_layout_make(s, number, &a->layouts[k], why, sizeof(why)))
 		return shard_reader_refuse(a->reader, 0,
 					   "column %.64s has %s, which cannot be a field: leave it out of fields",
 					   s->fields[number].name, why);
-	}
-	if (a->index->is_chosen && !arrow_layouts_are_alike(&a->layouts[k], &c->layout)) {
+	if (a->index->is_chosen && !arrow_layouts_are_alike(&a->layouts[k], &c->layout))
 		return shard_reader_refuse(a->reader, 0, "column %.64s has another type than in the first file",
 					   s->fields[number].name);
-	}
 	c->meter = a->index->meter;
 	c->layout = a->layouts[k];
 	return 0;
@@ -124,10 +118,9 @@ static int on_schema(void *arg, const struct arrow_schema *s)
 	for (unsigned k = 0; !r && k < choices->n; k++) {
 		int number = arrow_find(s, choices->list[k].column);
 
-		if (number < 0) {
+		if (number < 0)
 			return shard_reader_refuse(a->reader, 0, "no column %.64s, which the first file has",
 						   choices->list[k].column);
-		}
 		r = (int)k == choices->image ? find_image(a, s, (unsigned)number)
 					     : find_column(a, s, k, (unsigned)number);
 	}
@@ -155,10 +148,9 @@ static int read_places(struct adding *a, const struct arrow_cursor *at, unsigned
 	bool large = f->type == ARROW_LARGE_BINARY || f->type == ARROW_LARGE_UTF8;
 	int r = arrow_validity(at, node, first, n, valid);
 
-	if (at->batch->nodes[node].n != at->batch->n_rows) {
+	if (at->batch->nodes[node].n != at->batch->n_rows)
 		return shard_reader_refuse(a->reader, 0, "column %.64s has another number of values than its batch",
 					   f->name);
-	}
 	/* A column of nulls alone may have no offsets. */
 	if (!r && at->batch->nodes[node].n_null == at->batch->n_rows) {
 		memset(offsets, 0, (n + 1) * sizeof(*offsets));
@@ -187,9 +179,8 @@ static int add_picture(struct adding *a, uint64_t at, uint32_t n_bytes)
 	int r = block_grow(ix->meter, &ix->at, &ix->at_capacity, ix->n_rows + 1, sizeof(*ix->at));
 
 	r = r ? r : block_grow(ix->meter, &ix->n_bytes, &ix->n_bytes_capacity, ix->n_rows + 1, sizeof(*ix->n_bytes));
-	if (r) {
+	if (r)
 		return arrow_index_no_room(a, r);
-	}
 	ix->at[ix->n_rows] = at;
 	ix->n_bytes[ix->n_rows++] = n_bytes;
 	return 0;
@@ -201,19 +192,16 @@ static int add_path(struct adding *a, const struct arrow_cursor *at, uint64_t fr
 	char path[ARROW_PATH_BYTES * 4];
 	int r;
 
-	if (n >= sizeof(path)) {
+	if (n >= sizeof(path))
 		return shard_reader_refuse(a->reader, place, "a path of %" PRIu64 " bytes", n);
-	}
 	r = arrow_copy(at, place, n, path);
-	if (r) {
+	if (r)
 		return r;
-	}
 	path[n] = '\0';
-	if (strlen(path) < n || strstr(path, "://")) {
+	if (strlen(path) < n || strstr(path, "://"))
 		return shard_reader_refuse(a->reader, place,
 					   "row %" PRIu64 ": its image is not a file but '%.100s': load it first",
 					   a->index->n_rows, path);
-	}
 	a->index->paths.meter = a->index->meter;
 	r = text_add(&a->index->paths, path, n, &offset);
 	return r ? arrow_index_no_room(a, r) : add_picture(a, offset, ARROW_IN_FILE);
@@ -223,18 +211,16 @@ static int add_row(struct adding *a, const struct arrow_cursor *at, const struct
 {
 	uint64_t place, n = p->bytes[i + 1] - p->bytes[i];
 
-	if (!arrow_rows_has(a->rows, a->index->n_rows)) {
+	if (!arrow_rows_has(a->rows, a->index->n_rows))
 		return add_picture(a, 0, 0);
-	}
 	if (has_bit(p->has_row, i) && has_bit(p->has_bytes, i)) {
 		place = at->batch->buffers[at->schema->fields[a->bytes].first_buffer + 2].at;
 		return n >= ARROW_IN_FILE ? shard_reader_refuse(a->reader, place, "row %" PRIu64 ": an image of 4 GiB",
 								a->index->n_rows)
 					  : add_picture(a, place + p->bytes[i], (uint32_t)n);
 	}
-	if (has_bit(p->has_row, i) && has_bit(p->has_path, i)) {
+	if (has_bit(p->has_row, i) && has_bit(p->has_path, i))
 		return add_path(a, at, p->paths[i], p->paths[i + 1] - p->paths[i]);
-	}
 	return shard_reader_refuse(a->reader, at->batch->buffers[0].at,
 				   "column %.64s is null in row %" PRIu64 ": filter such rows out",
 				   at->schema->fields[a->image].name, a->index->n_rows);
@@ -249,9 +235,8 @@ static int add_pictures(struct adding *a, const struct arrow_cursor *at, struct 
 		size_t n = n_rows - i < ARROW_PIECE ? (size_t)(n_rows - i) : ARROW_PIECE;
 
 		r = read_pictures(a, at, i, n, p);
-		for (size_t k = 0; !r && k < n; k++) {
+		for (size_t k = 0; !r && k < n; k++)
 			r = add_row(a, at, p, k);
-		}
 	}
 	return r;
 }
@@ -266,9 +251,8 @@ static int on_batch(void *arg, const struct arrow_schema *s, const struct arrow_
 	struct pictures *p;
 	int r = 0;
 
-	for (unsigned k = 0; !r && k < ix->choices.n; k++) {
+	for (unsigned k = 0; !r && k < ix->choices.n; k++)
 		r = (int)k == ix->choices.image ? 0 : arrow_column_read(&ix->columns[k], &a->layouts[k], &at);
-	}
 	if (r || ix->choices.image < 0) {
 		ix->n_rows += r ? 0 : batch->n_rows;
 		return r;
@@ -285,9 +269,8 @@ int arrow_index_add(struct arrow_index *ix, struct shard_reader *r, const char *
 	struct arrow_visitor visitor = { on_schema, on_batch, a };
 	int result;
 
-	if (!a) {
+	if (!a)
 		return dataset_fail_errno(r->err, ENOMEM, r->name);
-	}
 	*a = (struct adding){ .index = ix, .reader = r, .list = list, .rows = rows };
 	result = arrow_scan(r, &visitor);
 	free(a);
@@ -333,9 +316,8 @@ uint64_t arrow_index_hash(const struct arrow_index *ix)
 
 void arrow_index_finish(struct arrow_index *ix)
 {
-	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++) {
+	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++)
 		arrow_column_finish(&ix->columns[k]);
-	}
 	free(ix->at);
 	free(ix->n_bytes);
 	free(ix->paths.bytes);

@@ -47,15 +47,12 @@ const char *arrow_type_name(const struct arrow_field *f)
 	static const char *const ints[2][4] = { { "uint8", "uint16", "uint32", "uint64" },
 						{ "int8", "int16", "int32", "int64" } };
 
-	if (f->is_encoded) {
+	if (f->is_encoded)
 		return "dictionary";
-	}
-	if (f->type == ARROW_INT) {
+	if (f->type == ARROW_INT)
 		return ints[f->is_signed][f->width == 8 ? 0 : f->width == 16 ? 1 : f->width == 32 ? 2 : 3];
-	}
-	if (f->type == ARROW_FLOAT) {
+	if (f->type == ARROW_FLOAT)
 		return f->width == 16 ? "float16" : f->width == 32 ? "float32" : "float64";
-	}
 	return names[f->type];
 }
 
@@ -74,9 +71,8 @@ static struct flat_vector find_metadata(struct parse *p, const struct flat_table
 		struct flat_table pair = flat_item(t, &all, i);
 		struct flat_vector k = flat_string(&pair, KEY_VALUE_KEY);
 
-		if (k.n && arrow_is_text(&k, key)) {
+		if (k.n && arrow_is_text(&k, key))
 			return flat_string(&pair, KEY_VALUE_VALUE);
-		}
 	}
 	return (struct flat_vector){ 0 };
 }
@@ -89,14 +85,12 @@ static void take_shape(struct parse *p, const struct flat_table *t, struct arrow
 	json_t *all, *shape;
 
 	if (!text.n || text.n > 256 || name.n < 9 || !memmem(name.items, name.n, "ExtensionType", 13) ||
-	    !memmem(name.items, name.n, "Array", 5)) {
+	    !memmem(name.items, name.n, "Array", 5))
 		return;
-	}
 	all = json_loadb((const char *)text.items, text.n, JSON_REJECT_DUPLICATES, NULL);
 	shape = json_array_get(all, 0);
-	if (json_array_size(shape) <= ARROW_MAX_SHAPE) {
+	if (json_array_size(shape) <= ARROW_MAX_SHAPE)
 		f->n_shape = (unsigned)json_array_size(shape);
-	}
 	for (unsigned i = 0; i < f->n_shape; i++) {
 		json_int_t n = json_integer_value(json_array_get(shape, i));
 
@@ -172,9 +166,8 @@ static void take_name(struct arrow_field *f, const struct flat_vector *name)
 	size_t n = name->n < sizeof(f->name) ? name->n : sizeof(f->name) - 1;
 	bool utf8;
 
-	if (n) {
+	if (n)
 		memcpy(f->name, name->items, n);
-	}
 	f->name[n] = '\0';
 	if (n < name->n) { /* no shorter column's name is the same */
 		memcpy(f->name + n - 3, "...", 3);
@@ -195,9 +188,8 @@ static int arrow_schema_grow(struct arrow_schema *s)
 	if ((s->n & (s->n - 1)) == 0) { /* a power of two, or none */
 		more = reallocarray(s->fields, s->n ? 2 * (size_t)s->n : 1, sizeof(*more));
 	}
-	if (!more) {
+	if (!more)
 		return -ENOMEM;
-	}
 	s->fields = more;
 	memset(&more[s->n], 0, sizeof(*more));
 	return 0;
@@ -212,27 +204,23 @@ static int add_field(struct parse *p, const struct flat_table *t, unsigned depth
 	struct arrow_field *f;
 	int n_buffers, r = 0;
 
-	if (number == ARROW_MAX_FIELDS || depth > ARROW_MAX_DEPTH) {
+	if (number == ARROW_MAX_FIELDS || depth > ARROW_MAX_DEPTH)
 		return shard_reader_refuse(p->reader, p->at, "a schema of more than %d columns, or more than %d deep",
 					   ARROW_MAX_FIELDS, ARROW_MAX_DEPTH);
-	}
-	if (arrow_schema_grow(s) < 0) {
+	if (arrow_schema_grow(s) < 0)
 		return dataset_fail_errno(p->reader->err, ENOMEM, p->reader->name);
-	}
 	f = &s->fields[s->n++];
 	take_name(f, &name);
 	f->type = (enum arrow_type)flat_int(t, FIELD_TYPE, 1, 0);
 	f->is_encoded = flat_has(t, FIELD_DICTIONARY);
 	n_buffers = f->is_encoded ? 2 : buffers_of(f->type);
-	if (f->type < ARROW_NULL || n_buffers < 0 || !take_type(f, &type)) {
+	if (f->type < ARROW_NULL || n_buffers < 0 || !take_type(f, &type))
 		return shard_reader_refuse(p->reader, p->at, "column %s has a type that is not read (number %d)",
 					   f->name, (int)f->type);
-	}
-	if (f->is_encoded) {
+	if (f->is_encoded)
 		children.n = 0;
-	} else if (children.n != n_children_of(f, children.n)) {
+	else if (children.n != n_children_of(f, children.n))
 		return shard_reader_refuse(p->reader, p->at, "column %s has %u children", f->name, children.n);
-	}
 	f->first_buffer = s->n_buffers;
 	s->n_buffers += (unsigned)n_buffers;
 	take_shape(p, t, f);
@@ -249,9 +237,8 @@ static int take_features(struct parse *p, const struct flat_table *t)
 {
 	struct flat_vector v = find_metadata(p, t, SCHEMA_METADATA, "huggingface");
 
-	if (v.n) {
+	if (v.n)
 		p->schema->features = strndup((const char *)v.items, v.n);
-	}
 	return v.n && !p->schema->features ? -ENOMEM : 0;
 }
 
@@ -261,24 +248,20 @@ int arrow_schema_parse(const struct flat_table *table, struct arrow_schema *out,
 	struct flat_vector fields = flat_vector(table, SCHEMA_FIELDS, 4);
 	int result;
 
-	if (flat_int(table, SCHEMA_ENDIANNESS, 2, 0)) {
+	if (flat_int(table, SCHEMA_ENDIANNESS, 2, 0))
 		return shard_reader_refuse(r, at, "its numbers are big-endian, which are not read");
-	}
 	result = take_features(&p, table);
-	if (result < 0) {
+	if (result < 0)
 		return dataset_fail_errno(r->err, -result, r->name);
-	}
 	for (uint32_t i = 0; i < fields.n && !result && !table->in->broken; i++) {
 		struct flat_table field = flat_item(table, &fields, i);
 
 		result = add_field(&p, &field, 0);
 	}
-	if (table->in && table->in->broken) {
+	if (table->in && table->in->broken)
 		return shard_reader_refuse(r, at, "its schema has a place outside of itself: damaged?");
-	}
-	if (p.n_keys > MOST_KEYS) {
+	if (p.n_keys > MOST_KEYS)
 		return shard_reader_refuse(r, at, "its schema has more than %d keys of metadata", MOST_KEYS);
-	}
 	return result;
 }
 

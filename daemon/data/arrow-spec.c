@@ -14,9 +14,8 @@ static char *take_front(char **at, const char *name)
 	size_t n = strlen(name);
 	char *value = *at + n, *comma = strncmp(*at, name, n) ? NULL : strchr(value, ',');
 
-	if (!comma) {
+	if (!comma)
 		return NULL;
-	}
 	*comma = '\0';
 	*at = comma + 1;
 	return value;
@@ -26,10 +25,9 @@ int arrow_spec_parse(const char *rest, struct arrow_spec *out, struct dataset_er
 {
 	char *at = out->text, *mark;
 
-	if (snprintf(out->text, sizeof(out->text), "%s", rest) >= (int)sizeof(out->text)) {
+	if (snprintf(out->text, sizeof(out->text), "%s", rest) >= (int)sizeof(out->text))
 		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "arrow: more than %d bytes",
 				    ARROW_SPEC_BYTES);
-	}
 	out->has_table = take_front(&at, "table=") != NULL;
 	out->has_rows = take_front(&at, "rows=") != NULL;
 	out->images = take_front(&at, "images=");
@@ -40,14 +38,12 @@ int arrow_spec_parse(const char *rest, struct arrow_spec *out, struct dataset_er
 		out->list = mark + 1;
 	}
 	out->patterns = at;
-	if (out->has_table && *at) {
+	if (out->has_table && *at)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: %.200s: a table in memory has no files",
 				    at);
-	}
-	if (out->images && (out->images[0] != '/' || strlen(out->images) >= ARROW_PATH_BYTES)) {
+	if (out->images && (out->images[0] != '/' || strlen(out->images) >= ARROW_PATH_BYTES))
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: images=%.200s: expected an absolute path",
 				    out->images);
-	}
 	return 0;
 }
 
@@ -89,9 +85,8 @@ int arrow_classes(const struct arrow_schema *s, const char *column, int (*fn)(vo
 int arrow_find(const struct arrow_schema *s, const char *column)
 {
 	for (unsigned i = 0; i < s->n; i = s->fields[i].next) {
-		if (!strcmp(s->fields[i].name, column)) {
+		if (!strcmp(s->fields[i].name, column))
 			return (int)i;
-		}
 	}
 	return -1;
 }
@@ -138,10 +133,9 @@ static void list_columns(const struct arrow_schema *s, json_t *all, char *text, 
 	size_t n = 0;
 
 	text[0] = '\0';
-	for (unsigned i = 0; i < s->n && n < size; i = s->fields[i].next) {
+	for (unsigned i = 0; i < s->n && n < size; i = s->fields[i].next)
 		n += (size_t)snprintf(text + n, size - n, "%s%.64s (%s)", i ? ", " : "", s->fields[i].name,
 				      is_image_column(s, all, i) ? "image" : arrow_type_name(&s->fields[i]));
-	}
 }
 
 static int choose_fail(const struct arrow_schema *s, json_t *all, const char *file, const char *why,
@@ -166,13 +160,11 @@ static int choose_label(const struct arrow_schema *s, json_t *all, const char *f
 {
 	*label = -1;
 	for (unsigned i = 0; i < s->n; i = s->fields[i].next) {
-		if (!is_feature(all, s->fields[i].name, "ClassLabel")) {
+		if (!is_feature(all, s->fields[i].name, "ClassLabel"))
 			continue;
-		}
-		if (*label >= 0) {
+		if (*label >= 0)
 			return choose_fail(s, all, file, "two columns of class labels: name the columns in fields",
 					   err);
-		}
 		*label = (int)i;
 	}
 	*label = *label < 0 ? arrow_find(s, "label") : *label;
@@ -188,21 +180,17 @@ static int choose_plain(const struct arrow_schema *s, json_t *all, const char *f
 	int image = -1, label, r;
 
 	for (unsigned i = 0; i < s->n; i = s->fields[i].next) {
-		if (!is_image_column(s, all, i)) {
+		if (!is_image_column(s, all, i))
 			continue;
-		}
-		if (image >= 0) {
+		if (image >= 0)
 			return choose_fail(s, all, file, "two columns of images: name the columns in fields", err);
-		}
 		image = (int)i;
 	}
-	if (image < 0) {
+	if (image < 0)
 		return choose_fail(s, all, file, "no column of images: name the columns in fields", err);
-	}
 	r = choose_label(s, all, file, &label, err);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	add_choice(out, "image", s->fields[image].name);
 	add_choice(out, "label", s->fields[label].name);
 	out->image = 0;
@@ -218,10 +206,9 @@ static int add_listed(const struct arrow_schema *s, json_t *all, const char *fil
 	char why[160];
 	int number;
 
-	if (!n_column || n_name >= sizeof(c->name) || n_column >= sizeof(c->column) || out->n == DATASET_MAX_FIELDS) {
+	if (!n_column || n_name >= sizeof(c->name) || n_column >= sizeof(c->column) || out->n == DATASET_MAX_FIELDS)
 		return choose_fail(s, all, file, "expected fields as NAME=COLUMN,..., at most 64 of 63 characters each",
 				   err);
-	}
 	memcpy(c->name, item, n_name);
 	memcpy(c->column, equals + 1, n_column);
 	c->name[n_name] = c->column[n_column] = '\0';
@@ -231,10 +218,9 @@ static int add_listed(const struct arrow_schema *s, json_t *all, const char *fil
 		return choose_fail(s, all, file, why, err);
 	}
 	if (is_image_column(s, all, (unsigned)number)) {
-		if (out->image >= 0) {
+		if (out->image >= 0)
 			return choose_fail(s, all, file, "two columns of images, and a sample has one: leave one out",
 					   err);
-		}
 		out->image = (int)out->n;
 	}
 	out->n++;
@@ -254,9 +240,8 @@ static int choose_listed(const struct arrow_schema *s, json_t *all, const char *
 	}
 	/* Plain bytes may be a picture; their name says so. */
 	for (unsigned k = 0; !r && out->image < 0 && k < out->n; k++) {
-		if (!strcmp(out->list[k].name, "image") && is_blob(&s->fields[arrow_find(s, out->list[k].column)])) {
+		if (!strcmp(out->list[k].name, "image") && is_blob(&s->fields[arrow_find(s, out->list[k].column)]))
 			out->image = (int)k;
-		}
 	}
 	return r;
 }

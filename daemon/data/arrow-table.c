@@ -8,12 +8,35 @@
 
 #include <xxhash.h>
 
+#include "data/dataset-impl.h"
+
+enum { HASH_STEP_BYTES = 32 << 20 };
+
 static int refuse_unsealed(struct dataset_error *err)
 {
 	return dataset_fail(
 		err, DATASET_E_INVALID, -EINVAL,
 		"arrow: the table in memory is no memfd that is sealed against shrinking, growing and writing "
 		"(F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE)");
+}
+
+/* In steps, because a large table takes seconds. */
+static int hash_table(struct arrow_table *t, const struct dataset_source *source)
+{
+	const char *bytes = t->memory.map;
+	uint64_t n = t->memory.map_bytes, hash = 0;
+
+	for (uint64_t at = 0; at < n; at += HASH_STEP_BYTES) {
+		uint64_t part = n - at < HASH_STEP_BYTES ? n - at : HASH_STEP_BYTES;
+
+		if (dataset_is_stopped(source))
+			return -ECANCELED;
+		hash = XXH3_64bits_withSeed(bytes + at, part, hash);
+		if (source->on_progress)
+			source->on_progress(source->progress_arg, "index", at + part, n);
+	}
+	t->hash = hash;
+	return 0;
 }
 
 int arrow_table_open(struct arrow_table *t, const struct dataset_source *source, unsigned which,
@@ -24,20 +47,16 @@ int arrow_table_open(struct arrow_table *t, const struct dataset_source *source,
 	struct stat st;
 	int r = mapped_open(m, source, which, "arrow: table in memory", &st, err);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	seals = fcntl(m->fd, F_GET_SEALS);
-	if (seals < 0 || (seals & needed) != needed) {
+	if (seals < 0 || (seals & needed) != needed)
 		return refuse_unsealed(err);
-	}
 	r = mapped_hold_sealed(m, source, &st, err);
-	if (r == 0 && st.st_size == 0) {
+	if (r == 0 && st.st_size == 0)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: the table in memory is empty");
-	}
 	r = r < 0 ? r : mapped_map(m, source, &st, (size_t)st.st_size, 0, err);
-	t->hash = r < 0 ? 0 : XXH3_64bits(m->map, m->map_bytes);
-	return r;
+	return r < 0 ? r : hash_table(t, source);
 }
 
 /* A name without a folder. */
@@ -48,9 +67,8 @@ static int name_table(struct shard_names *names, struct meter *meter)
 
 	*names = (struct shard_names){ .meter = meter, .text = { .meter = meter } };
 	names->list = r ? NULL : calloc(1, sizeof(*names->list));
-	if (!names->list) {
+	if (!names->list)
 		return r ? r : -ENOMEM;
-	}
 	names->n = names->capacity = 1;
 	return text_add(&names->text, name, sizeof(name) - 1, &names->list[0].name);
 }

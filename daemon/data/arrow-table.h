@@ -15,8 +15,8 @@ struct arrow_table {
 
 #define ARROW_TABLE_NONE ((struct arrow_table){ .memory = { .fd = -1 } })
 
-/* Maps the peer's descriptor `which`. Reads all of it once, for the hash. 0 or negative errno with err; the caller
- * finishes *t in either case. */
+/* Maps the peer's descriptor `which`. Reads all of it once, for the hash. 0, -ECANCELED, or negative errno with
+ * err; the caller finishes *t in either case. */
 int arrow_table_open(struct arrow_table *t, const struct dataset_source *source, unsigned which,
 		     struct dataset_error *err);
 /* Makes the table the one shard of *s, which borrows its bytes. 0 or -ENOMEM or the meter's error; the caller finishes

@@ -21,6 +21,7 @@
 #include "data/dataset-impl.h"
 #include "data/file.h"
 #include "data/fingerprint.h"
+#include "data/name.h"
 #include "data/shards.h"
 #include "data/tree.h"
 #include "util/clock.h"
@@ -63,11 +64,10 @@ static uint32_t file_of(const struct arrow *a, uint64_t row)
 	while (to - from > 1) {
 		size_t middle = from + (to - from) / 2;
 
-		if (a->files[middle].first <= row) {
+		if (a->files[middle].first <= row)
 			from = middle;
-		} else {
+		else
 			to = middle;
-		}
 	}
 	return (uint32_t)from;
 }
@@ -77,9 +77,8 @@ static uint32_t file_of(const struct arrow *a, uint64_t row)
 static bool goes_up(const char *path)
 {
 	for (const char *at = path; (at = strstr(at, "..")) != NULL; at += 2) {
-		if ((at == path || at[-1] == '/') && (!at[2] || at[2] == '/')) {
+		if ((at == path || at[-1] == '/') && (!at[2] || at[2] == '/'))
 			return true;
-		}
 	}
 	return false;
 }
@@ -91,9 +90,8 @@ static const char *path_below(const struct arrow *a, const char *path)
 	size_t n = strlen(a->images_path);
 
 	if (path[0] == '/') {
-		if (strncmp(path, a->images_path, n) || (n > 1 && path[n] != '/')) {
+		if (strncmp(path, a->images_path, n) || (n > 1 && path[n] != '/'))
 			return NULL;
-		}
 		path += n;
 	}
 	path += strspn(path, "/");
@@ -118,12 +116,10 @@ static int open_picture_folder(const struct arrow *a, const char *path, enum rea
 
 	*folder = UNSET;
 	*name = path;
-	if (access->trusted || !slash) {
+	if (access->trusted || !slash)
 		return 0;
-	}
-	if (how == READ_NOWAIT && !(a->images_traits & DIR_LOCAL)) {
+	if (how == READ_NOWAIT && !(a->images_traits & DIR_LOCAL))
 		return -EAGAIN;
-	}
 	snprintf(text, sizeof(text), "%.*s", (int)(slash - path), path);
 	*folder = how == READ_NOWAIT ? dir_open_nowait(a->images, text, access)
 				     : dir_open(a->images, text, access, !(a->images_traits & DIR_LOCAL));
@@ -137,17 +133,14 @@ static int read_picture_file(const struct arrow *a, const char *path, enum read_
 	const char *below = path_below(a, path), *name;
 	int folder, r;
 
-	if (!below) {
+	if (!below)
 		return dataset_fail(err, DATASET_E_ACCESS, -EACCES, "%s: not below %s, where the images are", path,
 				    a->images_path);
-	}
 	r = open_picture_folder(a, below, how, &name, &folder);
-	if (r == 0) {
+	if (r == 0)
 		r = file_read(folder < 0 ? a->images : folder, a->images_traits, name, &a->shards.access, how, out);
-	}
-	if (folder >= 0) {
+	if (folder >= 0)
 		close(folder);
-	}
 	return r == 0 || r == -EAGAIN || r == -ENOMEM ? r : picture_fail(path, r, err);
 }
 
@@ -157,13 +150,11 @@ static int picture_file_is_current(const struct arrow *a, const char *path, enum
 	const char *below = path_below(a, path), *name;
 	int folder, r = below ? open_picture_folder(a, below, how, &name, &folder) : UNSET;
 
-	if (r < 0) {
+	if (r < 0)
 		return r == -EAGAIN ? r : 0;
-	}
 	r = file_is_current(folder < 0 ? a->images : folder, a->images_traits, name, &a->shards.access, how, b);
-	if (folder >= 0) {
+	if (folder >= 0)
 		close(folder);
-	}
 	return r;
 }
 
@@ -188,9 +179,8 @@ static int arrow_is_current(struct dataset *ds, uint64_t index, enum read_how ho
 	uint64_t row = row_of(a, index);
 	uint32_t file = file_of(a, row);
 
-	if (a->index.n_bytes[row] == ARROW_IN_FILE) {
+	if (a->index.n_bytes[row] == ARROW_IN_FILE)
 		return picture_file_is_current(a, a->index.paths.bytes + a->index.at[row], how, b);
-	}
 	return b->n_bytes == a->index.n_bytes[row] &&
 	       shards_is_current(&a->shards, file, &a->files[file].stamp, how, b);
 }
@@ -252,9 +242,8 @@ static int64_t arrow_label(const struct arrow *a, uint64_t index)
 	const struct field *f = &a->base.fields[a->base.label];
 	struct field_value v;
 
-	if (!a->base.label || f->kind != FIELD_DENSE || f->dtype != DTYPE_INT64 || f->n_dims) {
+	if (!a->base.label || f->kind != FIELD_DENSE || f->dtype != DTYPE_INT64 || f->n_dims)
 		return -1;
-	}
 	arrow_value(&a->base, index, (unsigned)a->base.label, &v);
 	return *(const int64_t *)v.bytes;
 }
@@ -288,11 +277,10 @@ static void arrow_destroy(struct dataset *ds)
 {
 	struct arrow *a = (struct arrow *)ds;
 
-	if (a->images >= 0 && a->images_traits & DIR_LOCAL) {
+	if (a->images >= 0 && a->images_traits & DIR_LOCAL)
 		close(a->images);
-	} else if (a->images >= 0) {
+	else if (a->images >= 0)
 		closing_add(a->shards.access.uid, &a->images, 1);
-	}
 	shards_finish(&a->shards);
 	arrow_table_finish(&a->table);
 	arrow_index_finish(&a->index);
@@ -331,7 +319,10 @@ struct opening {
 
 static int arrow_no_memory(const struct opening *o, int error)
 {
-	return dataset_fail(o->err, DATASET_E_LIMIT, error, "arrow:%.200s: %s", o->spec.patterns,
+	char shown[400];
+
+	name_as_written(o->spec.patterns, shown, sizeof(shown));
+	return dataset_fail(o->err, DATASET_E_LIMIT, error, "arrow:%.200s: %s", shown,
 			    error == -EDQUOT ? "more samples than there is memory for" : "out of memory");
 }
 
@@ -343,26 +334,21 @@ static int read_rows(struct opening *o, int fd)
 	ssize_t n;
 	int r = access_check_file_fd(fd, "arrow: rows", &st, o->err);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	o->n_rows = (uint64_t)st.st_size / 8;
-	if (!o->n_rows || st.st_size % 8) {
+	if (!o->n_rows || st.st_size % 8)
 		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow: rows: %s",
 				    st.st_size % 8 ? "expected numbers of 8 bytes" : "no sample is chosen");
-	}
 	r = meter_take(o->source->meter, (uint64_t)st.st_size);
 	a->rows = r ? NULL : malloc((size_t)st.st_size);
-	if (!a->rows) {
+	if (!a->rows)
 		return arrow_no_memory(o, r ? r : -ENOMEM);
-	}
 	n = io_full_read(fd, a->rows, (size_t)st.st_size, 0);
-	if (n != st.st_size) {
+	if (n != st.st_size)
 		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow: rows: cannot be read whole");
-	}
-	for (uint64_t i = 0; i < o->n_rows; i++) {
+	for (uint64_t i = 0; i < o->n_rows; i++)
 		o->last_row = a->rows[i] > o->last_row ? a->rows[i] : o->last_row;
-	}
 	return 0;
 }
 
@@ -372,11 +358,10 @@ static int mark_used(struct opening *o)
 	int r = o->last_row < MOST_ROWS ? meter_take(o->source->meter, n_bytes) : -EDQUOT;
 
 	o->used = r ? NULL : calloc(n_bytes, 1);
-	if (!o->used) {
+	if (!o->used)
 		return dataset_fail(o->err, DATASET_E_LIMIT, -ENOMEM,
 				    "arrow: rows: row %llu is more than there is memory for",
 				    (unsigned long long)o->last_row);
-	}
 	for (uint64_t i = 0; i < o->n_rows; i++) {
 		uint64_t row = o->arrow->rows[i];
 
@@ -397,29 +382,26 @@ static int arrow_take_descriptors(struct opening *o)
 	int r = 0;
 
 	o->folders = *source;
-	if (n < extra) {
+	if (n < extra)
 		return dataset_fail(
 			o->err, DATASET_E_INVALID, -EINVAL,
 			"arrow: %u descriptors: expected one for each pattern, for images=, for rows= and for table=",
 			n);
-	}
 	if (images || source->access->trusted) {
 		snprintf(a->images_path, sizeof(a->images_path), "%s", images ? images : "/");
 		o->folders.fds = n ? source->fds + n - extra : NULL;
 		o->folders.n_fds = images && n ? 1 : 0;
 		a->images = tree_open_root(&o->folders, 0, a->images_path, o->err);
-		if (a->images < 0) {
+		if (a->images < 0)
 			return a->images;
-		}
 		a->images_traits = dir_traits(a->images, source->access);
 	}
 	if (o->spec.has_rows) {
 		r = read_rows(o, source->fds[n - own]);
 		r = r ? r : mark_used(o);
 	}
-	if (!r && o->spec.has_table) {
+	if (!r && o->spec.has_table)
 		r = arrow_table_open(&a->table, source, n - 1, o->err);
-	}
 	o->folders.fds = source->fds;
 	o->folders.n_fds = n - extra;
 	return r;
@@ -447,9 +429,8 @@ static int add_file(struct opening *o, uint32_t i)
 	bool is_kept;
 	int fd = shards_open(&a->shards, i, &st, &is_kept, o->err), r;
 
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	shards_note(&a->shards, fd, &st);
 	shards_path(&a->shards, i, path, sizeof(path));
 	a->files[i] = (struct arrow_file){ shard_stamp_of(&st), a->index.n_rows };
@@ -458,9 +439,8 @@ static int add_file(struct opening *o, uint32_t i)
 	r = arrow_index_add(&a->index, &reader, o->spec.list, &o->wanted);
 	shard_reader_finish(&reader);
 	o->n_done += reader.n_bytes;
-	if (!is_kept) {
+	if (!is_kept)
 		close(fd);
-	}
 	return r;
 }
 
@@ -492,41 +472,35 @@ static int add_files(struct opening *o)
 	int r = meter_take(o->source->meter, bytes);
 
 	a->files = r ? NULL : calloc(n ? n : 1, sizeof(*a->files));
-	if (!a->files) {
+	if (!a->files)
 		return arrow_no_memory(o, r ? r : -ENOMEM);
-	}
 	a->index.meter = o->source->meter;
-	if (o->spec.has_table) {
+	if (o->spec.has_table)
 		return add_table(o);
-	}
-	for (uint32_t i = 0; o->source->on_progress && i < n; i++) {
+	for (uint32_t i = 0; o->source->on_progress && i < n; i++)
 		o->n_total += shards_size(&a->shards, i);
-	}
-	for (uint32_t i = 0; !r && i < n; i++) {
-		r = add_file(o, i);
-	}
+	for (uint32_t i = 0; !r && i < n; i++)
+		r = dataset_is_stopped(o->source) ? -ECANCELED : add_file(o, i);
 	return r;
 }
 
 static int arrow_check(const struct opening *o)
 {
 	const struct arrow *a = o->arrow;
+	char shown[400];
 
-	if (!a->index.n_rows) {
-		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow:%.300s: the files have no rows",
-				    o->spec.patterns);
-	}
-	if (a->rows && o->last_row >= a->index.n_rows) {
+	name_as_written(o->spec.patterns, shown, sizeof(shown));
+	if (!a->index.n_rows)
+		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow:%.300s: the files have no rows", shown);
+	if (a->rows && o->last_row >= a->index.n_rows)
 		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL,
 				    "arrow: rows: row %llu, and the files have %llu rows",
 				    (unsigned long long)o->last_row, (unsigned long long)a->index.n_rows);
-	}
-	if (a->index.paths.n && a->images < 0) {
+	if (a->index.paths.n && a->images < 0)
 		return dataset_fail(o->err, DATASET_E_ACCESS, -EACCES,
 				    "arrow: images lie in files, the first %.200s: name their folder: "
 				    "arrow:images=DIR,PATTERN",
 				    a->index.paths.bytes);
-	}
 	return 0;
 }
 
@@ -536,21 +510,18 @@ static int arrow_add_fields(struct arrow *a, struct dataset_error *err)
 {
 	const struct arrow_choices *choices = &a->index.choices;
 
-	if (choices->image >= 0 && !dataset_add_field(&a->base, choices->list[choices->image].name, DTYPE_UINT8, err)) {
+	if (choices->image >= 0 && !dataset_add_field(&a->base, choices->list[choices->image].name, DTYPE_UINT8, err))
 		return -EINVAL;
-	}
 	for (unsigned k = 0; k < choices->n; k++) {
 		const struct arrow_column *c = &a->index.columns[k];
 		struct field *f = (int)k == choices->image
 					  ? NULL
 					  : dataset_add_field(&a->base, choices->list[k].name, DTYPE_UINT8, err);
 
-		if ((int)k == choices->image) {
+		if ((int)k == choices->image)
 			continue;
-		}
-		if (!f) {
+		if (!f)
 			return -EINVAL;
-		}
 		f->kind = c->layout.field.kind;
 		f->dtype = c->layout.field.dtype;
 		f->text = c->layout.field.text;
@@ -567,12 +538,10 @@ static uint64_t arrow_cache_id(const struct arrow *a)
 		uint64_t id, roots[SHARDS_MAX_ROOTS + 1][2], user;
 	} key = { .id = a->base.id, .user = a->shards.access.trusted ? UINT64_MAX : a->shards.access.uid };
 
-	for (unsigned i = 0; i < a->shards.names.n_roots; i++) {
+	for (unsigned i = 0; i < a->shards.names.n_roots; i++)
 		tree_identify(a->shards.names.roots[i], key.roots[i]);
-	}
-	if (a->images >= 0) {
+	if (a->images >= 0)
 		tree_identify(a->images, key.roots[SHARDS_MAX_ROOTS]);
-	}
 	return XXH3_64bits(&key, sizeof(key));
 }
 
@@ -587,9 +556,8 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 	ds->ops = ds->is_image ? &image_ops : &value_ops;
 	ds->n_classes = (uint32_t)a->index.n_classes;
 	ds->server = a->shards.server;
-	if (a->images >= 0 && a->index.paths.n && !(a->images_traits & DIR_LOCAL) && !ds->server) {
+	if (a->images >= 0 && a->index.paths.n && !(a->images_traits & DIR_LOCAL) && !ds->server)
 		ds->server = 1;
-	}
 	ds->memory_bytes = sizeof(*a) + arrow_index_bytes(&a->index) + shards_memory_bytes(&a->shards) +
 			   a->shards.names.n * sizeof(*a->files) + n_rows_bytes + a->table.memory.held_bytes;
 	ds->content_id = XXH3_64bits_withSeed(a->rows, n_rows_bytes, arrow_index_hash(&a->index) ^ a->table.hash);
@@ -613,9 +581,8 @@ static void arrow_take_saved(struct opening *o)
 	if (!o->source->access->trusted || o->source->n_fds ||
 	    snprintf(path, sizeof(path), "%s/state.json", o->spec.patterns) >= (int)sizeof(path) ||
 	    access(path, R_OK) ||
-	    snprintf(longer, sizeof(longer), "%s/data-*.arrow", o->spec.patterns) >= (int)sizeof(longer)) {
+	    snprintf(longer, sizeof(longer), "%s/data-*.arrow", o->spec.patterns) >= (int)sizeof(longer))
 		return;
-	}
 	o->spec.patterns = memcpy(o->saved, longer, sizeof(longer));
 }
 
@@ -644,9 +611,8 @@ static int arrow_open_all(struct opening *o)
 	int r = arrow_take_descriptors(o);
 
 	r = r < 0 ? r : open_shards(o);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = add_files(o);
 	r = r ? r : arrow_check(o);
 	r = r ? r : arrow_add_fields(o->arrow, o->err);
@@ -679,16 +645,17 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 	r = r ? r : arrow_open_all(o);
 	if (r == 0) {
 		arrow_describe(a, o, rest);
-		log_record(LOG_LEVEL_INFO, "index-made", "arrow:%s: %zu files, %llu rows, %llu samples",
-			   o->spec.patterns, a->shards.names.n, (unsigned long long)a->index.n_rows,
-			   (unsigned long long)a->base.n);
+		char shown[1024];
+
+		name_as_written(o->spec.patterns, shown, sizeof(shown));
+		log_record(LOG_LEVEL_INFO, "index-made", "arrow:%s: %zu files, %llu rows, %llu samples", shown,
+			   a->shards.names.n, (unsigned long long)a->index.n_rows, (unsigned long long)a->base.n);
 		*out = &a->base;
 	} else {
 		dataset_destroy(&a->base);
 	}
-	if (o->used) {
+	if (o->used)
 		meter_give(source->meter, o->last_row / 8 + 1);
-	}
 	free(o->used);
 	free(o);
 	return r;

@@ -28,11 +28,10 @@ static unsigned part_of(const struct blend *m, uint64_t index)
 	while (high - low > 1) {
 		unsigned middle = low + (high - low) / 2;
 
-		if (m->plan.part[middle].first > index) {
+		if (m->plan.part[middle].first > index)
 			high = middle;
-		} else {
+		else
 			low = middle;
-		}
 	}
 	return low;
 }
@@ -108,18 +107,16 @@ static int blend_gather(struct dataset *ds, const uint64_t *indices, size_t n, v
 	int r = 0;
 
 	for (unsigned f = 0; f < ds->n_fields; f++) {
-		if (rows[f] && field_item_bytes(&ds->fields[f], &item_bytes[f]) < 0) {
+		if (rows[f] && field_item_bytes(&ds->fields[f], &item_bytes[f]) < 0)
 			return -EOVERFLOW;
-		}
 	}
 	for (size_t i = 0; !r && i < n; i += run) {
 		void *to[DATASET_MAX_FIELDS];
 		unsigned k = part_of(m, indices[i]);
 
 		run = run_of(m, k, indices + i, n - i, local);
-		for (unsigned f = 0; f < ds->n_fields; f++) {
+		for (unsigned f = 0; f < ds->n_fields; f++)
 			to[f] = rows[f] ? (char *)rows[f] + i * item_bytes[f] : NULL;
-		}
 		r = m->part[k]->ops->gather(m->part[k], local, run, to, err);
 	}
 	return r;
@@ -129,9 +126,8 @@ static void blend_destroy(struct dataset *ds)
 {
 	struct blend *m = (struct blend *)ds;
 
-	for (unsigned k = 0; k < m->plan.n; k++) {
+	for (unsigned k = 0; k < m->plan.n; k++)
 		dataset_destroy(m->part[k]); /* nothing else has a reference */
-	}
 	free(m);
 }
 
@@ -146,9 +142,8 @@ static uint64_t blend_shard_end(const struct dataset *ds, uint32_t i)
 	const struct blend *m = (const struct blend *)ds;
 	unsigned k = 0;
 
-	while (i >= part_shards(m, k)) {
+	while (i >= part_shards(m, k))
 		i -= part_shards(m, k++);
-	}
 	return m->plan.part[k].first +
 	       (m->part[k]->n_shards ? m->part[k]->ops->shard_end(m->part[k], i) : m->part[k]->n);
 }
@@ -157,9 +152,8 @@ static uint32_t count_shards(const struct blend *m)
 {
 	uint64_t n = 0;
 
-	for (unsigned k = 0; k < m->plan.n; k++) {
+	for (unsigned k = 0; k < m->plan.n; k++)
 		n += part_shards(m, k);
-	}
 	return n < UINT32_MAX ? (uint32_t)n : 0;
 }
 
@@ -187,16 +181,14 @@ static int open_part(const struct dataset_source *source, const struct blend_par
 {
 	struct dataset_source one = *source;
 
-	if (blend_is_kind(p->spec, "blend:") || blend_is_kind(p->spec, "serve:") || blend_is_kind(p->spec, "memory:")) {
+	if (blend_is_kind(p->spec, "blend:") || blend_is_kind(p->spec, "serve:") || blend_is_kind(p->spec, "memory:"))
 		return dataset_fail(
 			err, DATASET_E_INVALID, -EINVAL,
 			"blend: '%.100s': a blend has data sets of files, no blend, serve: or memory:", p->spec);
-	}
 	if (p->n_fds > source->n_fds - *n_fds ||
-	    (!p->n_fds && !source->access->trusted && !blend_is_kind(p->spec, "random:"))) {
+	    (!p->n_fds && !source->access->trusted && !blend_is_kind(p->spec, "random:")))
 		return dataset_fail(err, DATASET_E_ACCESS, -EACCES, "blend: '%.100s': its files were not sent with it",
 				    p->spec);
-	}
 	one.spec = p->spec;
 	one.fds = p->n_fds ? source->fds + *n_fds : NULL;
 	one.n_fds = p->n_fds;
@@ -223,9 +215,8 @@ static void add_measure(struct field *f, const struct field *more)
 {
 	f->longest = f->longest > more->longest ? f->longest : more->longest;
 	for (unsigned i = 0; i < FIELD_SUMS; i++) {
-		if (__builtin_add_overflow(f->sum_longest[i], more->sum_longest[i], &f->sum_longest[i])) {
+		if (__builtin_add_overflow(f->sum_longest[i], more->sum_longest[i], &f->sum_longest[i]))
 			f->sum_longest[i] = UINT64_MAX;
-		}
 	}
 }
 
@@ -233,21 +224,18 @@ static int add_part_fields(struct blend *m, const struct blend_spec *spec, unsig
 {
 	const struct dataset *part = m->part[k];
 
-	if (part->is_image != m->base.is_image || part->n_fields != m->base.n_fields) {
+	if (part->is_image != m->base.is_image || part->n_fields != m->base.n_fields)
 		return differ(spec, k,
 			      part->is_image != m->base.is_image ? "one has pictures, the other arrays"
 								 : "one has more fields than the other",
 			      "", err);
-	}
 	for (unsigned f = 0; f < part->n_fields; f++) {
 		struct field *ours = &m->base.fields[f];
 
-		if (strcmp(ours->name, part->fields[f].name)) {
+		if (strcmp(ours->name, part->fields[f].name))
 			return differ(spec, k, "only one has the field", ours->name, err);
-		}
-		if (!fields_are_alike(ours, &part->fields[f])) {
+		if (!fields_are_alike(ours, &part->fields[f]))
 			return differ(spec, k, "they have different types or shapes of the field", ours->name, err);
-		}
 		add_measure(ours, &part->fields[f]);
 	}
 	return 0;
@@ -261,9 +249,8 @@ static int take_fields(struct blend *m, struct dataset_error *err)
 	for (unsigned f = 0; f < first->n_fields; f++) {
 		struct field *ours = dataset_add_field(&m->base, first->fields[f].name, first->fields[f].dtype, err);
 
-		if (!ours) {
+		if (!ours)
 			return -EINVAL;
-		}
 		*ours = first->fields[f];
 	}
 	return 0;
@@ -275,17 +262,15 @@ static int check_classes(struct blend *m, const struct blend_spec *spec, unsigne
 	const struct dataset *part = m->part[k];
 	uint32_t n = part->n_classes, same = 0;
 
-	if (!n) {
+	if (!n)
 		return 0;
-	}
 	if (!m->named) {
 		m->named = part;
 		m->base.n_classes = n;
 		return 0;
 	}
-	while (same < n && same < m->base.n_classes && !strcmp(class_of(m->named, same), class_of(part, same))) {
+	while (same < n && same < m->base.n_classes && !strcmp(class_of(m->named, same), class_of(part, same)))
 		same++;
-	}
 	return same == n && n == m->base.n_classes
 		       ? 0
 		       : dataset_fail(err, DATASET_E_INVALID, -EINVAL,
@@ -301,14 +286,19 @@ static int add_part(struct blend *m, const struct blend_spec *spec, unsigned k, 
 	int r = k ? add_part_fields(m, spec, k, err) : take_fields(m, err);
 
 	r = r ? r : check_classes(m, spec, k, err);
-	if (r) {
+	if (r)
 		return r;
-	}
-	if (__builtin_add_overflow(m->base.n, part->n, &m->base.n) || m->base.n > INT64_MAX) {
+	if (part->n == DATASET_ENDLESS)
+		return dataset_fail(
+			err, DATASET_E_INVALID, -EINVAL,
+			"blend: %.200s: windows=random has no end, and a blend's epoch is as long as its data "
+			"sets together: give samples=N",
+			spec->part[k].spec);
+	if (__builtin_add_overflow(m->base.n, part->n, &m->base.n) || m->base.n > INT64_MAX)
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "blend: more samples than one data set may have");
-	}
 	m->plan.part[k] = (struct dataset_part){ m->base.n - part->n, part->n, spec->part[k].weight };
 	m->base.memory_bytes += part->memory_bytes;
+	m->base.n_left_out += part->n_left_out;
 	m->base.server = m->base.server ? m->base.server : part->server;
 	return 0;
 }
@@ -346,9 +336,8 @@ static int open_parts(struct blend *m, const struct dataset_source *source, cons
 		m->plan.n += !r;
 		r = r ? r : add_part(m, spec, k, err);
 	}
-	if (!r && n_fds != source->n_fds) {
+	if (!r && n_fds != source->n_fds)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "blend: more files were sent than it names");
-	}
 	return r;
 }
 

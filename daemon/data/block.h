@@ -23,8 +23,11 @@ void block_seal(void *block);
 bool block_is_sealed(const void *block, size_t block_bytes, uint64_t magic, uint32_t version);
 
 /* Reads a file that may be such a block; *block is malloc'ed. 0, -ENOENT, -EINVAL (foreign or cut short; decided before
- * memory is allocated), other errors of reading. Marks the file as used (cache-dir.h). */
-int block_load(const char *path, uint64_t magic, uint32_t version, void **block, size_t *block_bytes);
+ * memory is allocated), -EPERM (another user's file, who could have written a block of other places and labels), the
+ * meter's error, other errors of reading. The meter has counted the block's bytes if it is 0. Marks the file as used
+ * (cache-dir.h). */
+int block_load(const char *path, uint64_t magic, uint32_t version, struct meter *meter, void **block,
+	       size_t *block_bytes);
 /* Writes a file whole or not at all (temporary file, fsync, rename). 0 or negative errno. */
 int block_save(const char *path, const void *block, size_t block_bytes);
 

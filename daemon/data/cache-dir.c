@@ -42,9 +42,8 @@ static const char *suffix_of(const char *name)
 		size_t n = strlen(kinds[i].prefix), n_suffix = strlen(kinds[i].suffix);
 
 		if (!strncmp(name, kinds[i].prefix, n) && strspn(name + n, "0123456789abcdef") == 16 &&
-		    !strncmp(name + n + 16, kinds[i].suffix, n_suffix)) {
+		    !strncmp(name + n + 16, kinds[i].suffix, n_suffix))
 			return name + n + 16 + n_suffix;
-		}
 	}
 	return NULL;
 }
@@ -54,9 +53,8 @@ static bool cache_dir_is_in_use(int dir_fd, const char *name)
 	int fd = openat(dir_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	bool free_to_go = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
 
-	if (fd >= 0) {
+	if (fd >= 0)
 		close(fd);
-	}
 	return !free_to_go;
 }
 
@@ -71,16 +69,14 @@ static int cache_dir_add(struct listing *l, const char *name, const struct stat 
 	uint64_t on_disk = (uint64_t)st->st_blocks * 512;
 	struct kept *k;
 
-	if (strlen(name) >= sizeof(k->name)) {
+	if (strlen(name) >= sizeof(k->name))
 		return 0;
-	}
 	if (l->n == l->capacity) {
 		size_t capacity = l->capacity ? l->capacity * 2 : 64;
 		struct kept *larger = reallocarray(l->files, capacity, sizeof(*larger));
 
-		if (!larger) {
+		if (!larger)
 			return -ENOMEM;
-		}
 		l->files = larger;
 		l->capacity = capacity;
 	}
@@ -100,14 +96,12 @@ static int cache_dir_list(DIR *d, struct listing *l)
 		const char *suffix = suffix_of(e->d_name);
 		struct stat st;
 
-		if (!suffix || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) {
+		if (!suffix || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 			continue;
-		}
-		if (is_abandoned(dirfd(d), e->d_name, suffix, &st)) {
+		if (is_abandoned(dirfd(d), e->d_name, suffix, &st))
 			unlinkat(dirfd(d), e->d_name, 0);
-		} else {
+		else
 			r = cache_dir_add(l, e->d_name, &st);
-		}
 	}
 	return r;
 }
@@ -125,16 +119,14 @@ static void remove_oldest(int dir_fd, struct listing *l, const char *dir, uint64
 	size_t left = l->n, n_removed = 0;
 	char limit[32];
 
-	if (l->n_bytes <= limit_bytes && left <= CACHE_DIR_MOST_FILES) {
+	if (l->n_bytes <= limit_bytes && left <= CACHE_DIR_MOST_FILES)
 		return;
-	}
 	qsort(l->files, l->n, sizeof(*l->files), compare_use);
 	for (size_t i = 0; i < l->n && (l->n_bytes > limit_bytes || left > CACHE_DIR_MOST_FILES); i++) {
 		const struct kept *k = &l->files[i];
 
-		if (cache_dir_is_in_use(dir_fd, k->name) || (unlinkat(dir_fd, k->name, 0) < 0 && errno != ENOENT)) {
+		if (cache_dir_is_in_use(dir_fd, k->name) || (unlinkat(dir_fd, k->name, 0) < 0 && errno != ENOENT))
 			continue;
-		}
 		l->n_bytes -= k->n_bytes;
 		left--;
 		n_removed++;
@@ -153,13 +145,11 @@ int cache_dir_trim(const char *dir, uint64_t limit_bytes)
 	DIR *d = opendir(dir);
 	int r;
 
-	if (!d) {
+	if (!d)
 		return -errno;
-	}
 	r = cache_dir_list(d, &l);
-	if (!r) {
+	if (!r)
 		remove_oldest(dirfd(d), &l, dir, limit_bytes);
-	}
 	free(l.files);
 	closedir(d);
 	return r;

@@ -85,21 +85,17 @@ ssize_t cache_record_parse(const void *bytes, size_t n_bytes, struct cache_recor
 	const unsigned char *payload = (const unsigned char *)bytes + CACHE_RECORD_HEADER_BYTES;
 	struct record_header h;
 
-	if (n_bytes < sizeof(h)) {
+	if (n_bytes < sizeof(h))
 		return 0;
-	}
 	memcpy(&h, bytes, sizeof(h));
 	if (h.magic != RECORD_MAGIC || h.checksum != XXH3_64bits(&h, offsetof(struct record_header, checksum)) ||
-	    !h.n_payload || h.n_payload > CACHE_RECORD_MAX_BYTES) {
+	    !h.n_payload || h.n_payload > CACHE_RECORD_MAX_BYTES)
 		return -EINVAL;
-	}
-	if (n_bytes < cache_record_bytes(h.n_payload)) {
+	if (n_bytes < cache_record_bytes(h.n_payload))
 		return 0;
-	}
 	*out = (struct cache_record){ h.index, h.mtime_ns, h.ino, h.n_file_bytes, payload, h.n_payload };
-	if (h.payload_checksum != XXH3_64bits(payload, h.n_payload)) {
+	if (h.payload_checksum != XXH3_64bits(payload, h.n_payload))
 		out->payload = NULL;
-	}
 	return (ssize_t)cache_record_bytes(h.n_payload);
 }
 
@@ -112,9 +108,8 @@ static int write_at(int fd, const void *bytes, size_t n, uint64_t at)
 	while (n) {
 		ssize_t done = pwrite(fd, from, n, (off_t)at);
 
-		if (done < 0 && errno != EINTR) {
+		if (done < 0 && errno != EINTR)
 			return -errno;
-		}
 		from += done > 0 ? done : 0;
 		at += done > 0 ? (uint64_t)done : 0;
 		n -= done > 0 ? (size_t)done : 0;
@@ -128,9 +123,8 @@ static int cache_file_begin(struct cache_file *f)
 	int r;
 
 	cache_file_make_header(header, f->dataset_id);
-	if (ftruncate(f->fd, 0) < 0) {
+	if (ftruncate(f->fd, 0) < 0)
 		return -errno;
-	}
 	r = write_at(f->fd, header, sizeof(header), 0);
 	f->size_bytes = sizeof(header);
 	return r;
@@ -139,9 +133,8 @@ static int cache_file_begin(struct cache_file *f)
 static int open_and_lock(struct cache_file *f)
 {
 	f->fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-	if (f->fd < 0) {
+	if (f->fd < 0)
 		return -errno;
-	}
 	f->writable = flock(f->fd, LOCK_EX | LOCK_NB) == 0;
 	return 0;
 }
@@ -162,37 +155,33 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id, 
 
 	*f = (struct cache_file){ .fd = -1, .dataset_id = dataset_id };
 	if (snprintf(f->path, sizeof(f->path), "%s/index-%016llx.cache", dir, (unsigned long long)dataset_id) >=
-	    (int)sizeof(f->path)) {
+	    (int)sizeof(f->path))
 		return -ENAMETOOLONG;
-	}
 	r = open_and_lock(f);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		r = -EINVAL;
+	} else if (st.st_uid != geteuid()) {
+		r = -EPERM;
 	} else {
 		ssize_t n = io_full_read(f->fd, header, sizeof(header), 0);
 
 		f->size_bytes = (uint64_t)st.st_size;
-		if (n < 0) {
+		if (n < 0)
 			r = (int)n;
-		} else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0 ||
-			   !is_plausible(&st, most_bytes)) {
+		else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0 || !is_plausible(&st, most_bytes))
 			r = f->writable ? cache_file_begin(f) : -EINVAL;
-		}
 	}
-	if (r < 0) {
+	if (r < 0)
 		cache_file_close(f);
-	}
 	return r;
 }
 
 void cache_file_close(struct cache_file *f)
 {
-	if (f->fd >= 0) {
+	if (f->fd >= 0)
 		close(f->fd);
-	}
 	f->fd = -1;
 	f->writable = 0;
 }
@@ -213,9 +202,8 @@ static int cache_file_refill(const struct cache_file *f, struct window *w, size_
 	w->n -= n_used;
 	w->at += n_used;
 	got = io_full_read(f->fd, w->bytes + w->n, WINDOW_BYTES - w->n, (off_t)(w->at + w->n));
-	if (got < 0) {
+	if (got < 0)
 		return (int)got;
-	}
 	w->n += (size_t)got;
 	return got > 0;
 }
@@ -247,9 +235,8 @@ int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cach
 		}
 	}
 	free(w.bytes);
-	if (more < 0) {
+	if (more < 0)
 		return more;
-	}
 	(void)futimens(f->fd, NULL); /* marks it as used: cache-dir.h */
 	if (!stop && f->writable) {
 		f->size_bytes = sound_end;
@@ -275,19 +262,16 @@ int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh)
 	int r;
 
 	*fresh = (struct cache_file){ .fd = -1, .dataset_id = old->dataset_id };
-	if (snprintf(fresh->path, sizeof(fresh->path), "%.500s.new", old->path) >= (int)sizeof(fresh->path)) {
+	if (snprintf(fresh->path, sizeof(fresh->path), "%.500s.new", old->path) >= (int)sizeof(fresh->path))
 		return -ENAMETOOLONG;
-	}
 	r = open_and_lock(fresh);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = fresh->writable ? cache_file_begin(fresh) : -EBUSY;
-	if (r < 0 && fresh->writable) {
+	if (r < 0 && fresh->writable)
 		cache_file_abandon(fresh);
-	} else if (r < 0) {
+	else if (r < 0)
 		cache_file_close(fresh);
-	}
 	return r;
 }
 

@@ -34,9 +34,8 @@ void space_load_kept(struct cache_space *s)
 	int r = cache_file_open(&s->file, s->cache->dir, s->dataset_id, s->cache->file_most_bytes);
 
 	r = r < 0 ? r : cache_file_read(&s->file, load_record, s);
-	if (r < 0) {
+	if (r < 0)
 		cache_keep_complain(s, "cannot read", r);
-	}
 }
 
 /* ---- writing ---- */
@@ -79,15 +78,13 @@ static int write_entry(struct writer *w, uint64_t index, const struct entry *e)
 	size_t n = cache_record_bytes(e->n_bytes);
 	int r = w->n + n > SYNC_BUFFER_BYTES ? cache_keep_flush(w) : 0;
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	if (w->n + n > w->capacity) {
 		unsigned char *larger = realloc(w->buffer, w->n + n > SYNC_BUFFER_BYTES ? w->n + n : SYNC_BUFFER_BYTES);
 
-		if (!larger) {
+		if (!larger)
 			return -ENOMEM;
-		}
 		w->buffer = larger;
 		w->capacity = w->n + n > SYNC_BUFFER_BYTES ? w->n + n : SYNC_BUFFER_BYTES;
 	}
@@ -121,9 +118,8 @@ static int cache_keep_compact(struct cache_space *s)
 	struct cache_file fresh;
 	int r = cache_file_begin_new(&s->file, &fresh);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = write_entries(s, &fresh, true);
 	if (r < 0) {
 		cache_file_abandon(&fresh);
@@ -137,19 +133,16 @@ int space_write_unsaved(struct cache_space *s)
 	uint64_t live;
 	int r = 0;
 
-	if (pthread_mutex_trylock(&s->sync_lock)) {
+	if (pthread_mutex_trylock(&s->sync_lock))
 		return 0;
-	}
 	atomic_store(&s->dirty, false);
 	if (s->file.fd >= 0 && s->file.writable) {
 		r = write_entries(s, &s->file, false);
 		live = atomic_load(&s->entry_bytes) + atomic_load(&s->n_entries) * (CACHE_RECORD_HEADER_BYTES + 8);
-		if (!r && s->file.size_bytes > 2 * live + SYNC_BUFFER_BYTES) {
+		if (!r && s->file.size_bytes > 2 * live + SYNC_BUFFER_BYTES)
 			r = cache_keep_compact(s);
-		}
-		if (r < 0) {
+		if (r < 0)
 			cache_keep_complain(s, "cannot write", r);
-		}
 	}
 	pthread_mutex_unlock(&s->sync_lock);
 	return r;

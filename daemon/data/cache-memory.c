@@ -65,9 +65,8 @@ static bool cache_memory_charge(struct cache_budget *b, uint64_t n)
 	do {
 		uint64_t limit = atomic_load(&b->limit_bytes);
 
-		if (n > limit || used > limit - n) {
+		if (n > limit || used > limit - n)
 			return false;
-		}
 	} while (!atomic_compare_exchange_weak(&b->used_bytes, &used, used + n));
 	return true;
 }
@@ -77,9 +76,8 @@ static void put_in_bin(struct cache_memory *m, void *block, size_t size_bytes)
 	struct free_block *f = block;
 	unsigned bin;
 
-	if (size_bytes < CACHE_MEMORY_ALIGN) {
+	if (size_bytes < CACHE_MEMORY_ALIGN)
 		return;
-	}
 	bin = bin_of(size_bytes);
 	f->size_bytes = size_bytes;
 	f->next = m->bins[bin];
@@ -125,9 +123,8 @@ static bool map_more(struct cache_memory *m, size_t n)
 	/* Near the limit a mapping for this block alone may still fit. */
 	if (!cache_memory_charge(m->budget, size)) {
 		size = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
-		if (!cache_memory_charge(m->budget, size)) {
+		if (!cache_memory_charge(m->budget, size))
 			return false;
-		}
 	}
 	mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (mapping == MAP_FAILED) {
@@ -155,9 +152,8 @@ void *cache_memory_alloc(struct cache_memory *m, size_t n, size_t *block_bytes)
 		m->at += n;
 		*block_bytes = n;
 	}
-	if (!block) {
+	if (!block)
 		block = take_from_bins(m, n, CACHE_MEMORY_N_BINS, block_bytes);
-	}
 	pthread_mutex_unlock(&m->lock);
 	return block;
 }
@@ -167,9 +163,8 @@ bool cache_memory_has_room(struct cache_memory *m, size_t n)
 	size_t needed = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
 	bool fits;
 
-	if (atomic_load(&m->budget->used_bytes) + needed <= atomic_load(&m->budget->limit_bytes)) {
+	if (atomic_load(&m->budget->used_bytes) + needed <= atomic_load(&m->budget->limit_bytes))
 		return true;
-	}
 	pthread_mutex_lock(&m->lock);
 	fits = (size_t)(m->end - m->at) >= round_up(n, CACHE_MEMORY_ALIGN);
 	pthread_mutex_unlock(&m->lock);

@@ -29,18 +29,16 @@ static void space_finish(struct cache_space *s)
 	cache_memory_finish(&s->memory);
 	munmap(s->table, s->table_bytes);
 	atomic_fetch_sub(&budget->used_bytes, s->table_bytes);
-	for (int i = 0; i < N_SHARDS; i++) {
+	for (int i = 0; i < N_SHARDS; i++)
 		pthread_mutex_destroy(&s->shards[i].lock);
-	}
 	pthread_mutex_destroy(&s->sync_lock);
 	free(s);
 }
 
 static void space_leave(struct cache_space *s)
 {
-	if (atomic_fetch_sub_explicit(&s->n_alive, 1, memory_order_acq_rel) == 1) {
+	if (atomic_fetch_sub_explicit(&s->n_alive, 1, memory_order_acq_rel) == 1)
 		space_finish(s);
-	}
 }
 
 void entry_unref(struct entry *e)
@@ -99,9 +97,8 @@ static bool cache_space_look_up(struct cache_space *s, uint64_t index, const str
 	struct entry *found = NULL, *stale = NULL;
 	struct shard *shard;
 
-	if (!s || index >= s->n) {
+	if (!s || index >= s->n)
 		return false;
-	}
 	shard = shard_of(s, index);
 	pthread_mutex_lock(&shard->lock);
 	found = s->table[index];
@@ -118,12 +115,10 @@ static bool cache_space_look_up(struct cache_space *s, uint64_t index, const str
 		shard->misses++;
 	}
 	pthread_mutex_unlock(&shard->lock);
-	if (stale) {
+	if (stale)
 		entry_unref(stale);
-	}
-	if (found) {
+	if (found)
 		fill_hit(found, hit);
-	}
 	return found;
 }
 
@@ -139,9 +134,8 @@ bool cache_lookup_for(struct cache_space *s, uint64_t index, const struct file_b
 
 void cache_release(struct cache_hit *hit)
 {
-	if (hit->entry) {
+	if (hit->entry)
 		entry_unref(hit->entry);
-	}
 	*hit = (struct cache_hit){ 0 };
 }
 
@@ -152,17 +146,15 @@ void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit)
 
 	pthread_mutex_lock(&shard->lock);
 	taken = s->table[index] == hit->entry;
-	if (taken) {
+	if (taken)
 		table_take(s, index);
-	}
 	/* The lookup counted a hit, but it was none. */
 	shard->stale++;
 	shard->hits--;
 	shard->misses++;
 	pthread_mutex_unlock(&shard->lock);
-	if (taken) {
+	if (taken)
 		entry_unref(hit->entry);
-	}
 	cache_release(hit);
 }
 
@@ -183,9 +175,8 @@ static bool is_present(struct cache_space *s, uint64_t index, const struct file_
 		shard->stale++;
 	}
 	pthread_mutex_unlock(&shard->lock);
-	if (old && !stays) {
+	if (old && !stays)
 		entry_unref(old);
-	}
 	return stays;
 }
 
@@ -196,14 +187,12 @@ static void cache_space_insert(struct cache_space *s, uint64_t index, struct ent
 
 	pthread_mutex_lock(&shard->lock);
 	old = s->table[index];
-	if (old) {
+	if (old)
 		table_take(s, index);
-	}
 	table_set(s, index, e);
 	pthread_mutex_unlock(&shard->lock);
-	if (old) {
+	if (old)
 		entry_unref(old); /* another thread has made the same entry, or the index has grown */
-	}
 }
 
 /* Has the kernel bring all pages of a large block in one call in place of a page fault for each. Huge pages were tried:
@@ -269,12 +258,10 @@ static struct entry *entry_of(struct cache_space *s, const struct file_bytes *fi
 static int begin_put(struct cache_space *s, uint64_t index, const struct file_bytes *file, size_t n_bytes,
 		     struct entry **out)
 {
-	if (!s || index >= s->n) {
+	if (!s || index >= s->n)
 		return CACHE_E_FULL;
-	}
-	if (is_present(s, index, file) && s->tier != CACHE_CHECKPOINTS) {
+	if (is_present(s, index, file) && s->tier != CACHE_CHECKPOINTS)
 		return CACHE_E_PRESENT;
-	}
 	*out = entry_of(s, file, n_bytes);
 	if (!*out) {
 		atomic_fetch_add(&s->refused, 1);
@@ -288,12 +275,10 @@ int cache_put_file(struct cache_space *s, uint64_t index, const struct file_byte
 	struct entry *e;
 	int r = begin_put(s, index, file, file->n_bytes, &e);
 
-	if (r) {
+	if (r)
 		return r;
-	}
-	if (file->n_bytes) {
+	if (file->n_bytes)
 		memcpy(e->data, file->data, file->n_bytes);
-	}
 	cache_space_insert(s, index, e);
 	return 0;
 }
@@ -305,14 +290,12 @@ int cache_put_image(struct cache_space *s, uint64_t index, const struct file_byt
 	struct entry *e;
 	int r = begin_put(s, index, file, row_bytes * image->height, &e);
 
-	if (r) {
+	if (r)
 		return r;
-	}
 	e->width = image->width;
 	e->height = image->height;
-	for (uint32_t y = 0; y < image->height; y++) {
+	for (uint32_t y = 0; y < image->height; y++)
 		memcpy(e->data + y * row_bytes, image->rgb + y * image->stride_bytes, row_bytes);
-	}
 	cache_space_insert(s, index, e);
 	return 0;
 }
@@ -323,16 +306,13 @@ int cache_put_index(struct cache_space *s, uint64_t index, const struct file_byt
 	struct entry *e;
 	int r = begin_put(s, index, file, n_bytes, &e);
 
-	if (r) {
+	if (r)
 		return r;
-	}
-	if (n_bytes) {
+	if (n_bytes)
 		memcpy(e->data, bytes, n_bytes);
-	}
 	e->unsaved = n_bytes && n_bytes <= CACHE_RECORD_MAX_BYTES;
-	if (e->unsaved && s->cache->dir) {
+	if (e->unsaved && s->cache->dir)
 		atomic_store_explicit(&s->dirty, true, memory_order_relaxed);
-	}
 	cache_space_insert(s, index, e);
 	return 0;
 }
@@ -344,24 +324,20 @@ int space_put_kept(struct cache_space *s, uint64_t index, const struct file_byte
 	struct entry *e = entry_of(s, file, n_bytes), *old;
 	bool newer;
 
-	if (!e) {
+	if (!e)
 		return CACHE_E_FULL;
-	}
 	memcpy(e->data, bytes, n_bytes);
 	e->is_kept = true;
 	pthread_mutex_lock(&shard->lock);
 	old = s->table[index];
 	newer = old && !old->is_kept;
-	if (old && !newer) {
+	if (old && !newer)
 		table_take(s, index);
-	}
-	if (!newer) {
+	if (!newer)
 		table_set(s, index, e);
-	}
 	pthread_mutex_unlock(&shard->lock);
-	if (old) {
+	if (old)
 		entry_unref(newer ? e : old);
-	}
 	return newer ? CACHE_E_PRESENT : 0;
 }
 
@@ -373,27 +349,22 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 	struct cache_budget *budget = &c->budgets[tier];
 	struct cache_space *s;
 
-	if (n > SIZE_MAX / 16) {
+	if (n > SIZE_MAX / 16)
 		return NULL;
-	}
 	s = aligned_alloc(64, sizeof(*s));
-	if (!s) {
+	if (!s)
 		return NULL;
-	}
 	memset(s, 0, sizeof(*s));
 	s->table_bytes = (n * sizeof(*s->table) + 4095) / 4096 * 4096;
 	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) &&
 	       c->make_room(c, tier, true)) {
 	}
 	/* Untouched pages of the table are charged though not resident: this errs on the safe side. */
-	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes >
-	    atomic_load(&budget->limit_bytes)) {
+	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes))
 		goto refund;
-	}
 	s->table = mmap(NULL, s->table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (s->table == MAP_FAILED) {
+	if (s->table == MAP_FAILED)
 		goto refund;
-	}
 	s->cache = c;
 	s->dataset_id = dataset_id;
 	s->prefix = prefix;
@@ -404,9 +375,8 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 	atomic_init(&s->n_alive, 1);
 	cache_memory_init(&s->memory, budget);
 	pthread_mutex_init(&s->sync_lock, NULL);
-	for (int i = 0; i < N_SHARDS; i++) {
+	for (int i = 0; i < N_SHARDS; i++)
 		pthread_mutex_init(&s->shards[i].lock, NULL);
-	}
 	return s;
 
 refund:
@@ -424,13 +394,11 @@ void space_drop(struct cache_space *s)
 
 		pthread_mutex_lock(&shard->lock);
 		e = s->table[i];
-		if (e) {
+		if (e)
 			table_take(s, i);
-		}
 		pthread_mutex_unlock(&shard->lock);
-		if (e) {
+		if (e)
 			entry_unref(e);
-		}
 	}
 	cache_file_close(&s->file);
 	space_leave(s);

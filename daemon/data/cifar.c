@@ -26,9 +26,8 @@ static const uint8_t *find_record(const struct cifar *c, uint64_t index, unsigne
 {
 	unsigned i = 0;
 
-	while (index >= c->first[i + 1]) {
+	while (index >= c->first[i + 1])
 		i++;
-	}
 	*file = i;
 	return (const uint8_t *)c->files[i].map + (index - c->first[i]) * (c->n_labels + PICTURE_BYTES);
 }
@@ -54,15 +53,12 @@ static uint64_t cifar_copy_rows(const struct cifar *c, const uint64_t *indices, 
 
 		touched |= 1ull << file;
 		*bad = has_labels(c, r) ? *bad : i;
-		if (rows[0]) {
+		if (rows[0])
 			memcpy((char *)rows[0] + i * PICTURE_BYTES, r + c->n_labels, PICTURE_BYTES);
-		}
-		if (label) {
+		if (label)
 			label[i] = r[c->n_labels - 1];
-		}
-		if (coarse) {
+		if (coarse)
 			coarse[i] = r[0];
-		}
 	}
 	return touched;
 }
@@ -70,9 +66,8 @@ static uint64_t cifar_copy_rows(const struct cifar *c, const uint64_t *indices, 
 static int cifar_check_whole(const struct cifar *c, uint64_t files, struct dataset_error *err)
 {
 	for (unsigned i = 0; i < c->n_files; i++) {
-		if (files >> i & 1 && !mapped_is_whole(&c->files[i])) {
+		if (files >> i & 1 && !mapped_is_whole(&c->files[i]))
 			return mapped_cut_short(&c->files[i], err);
-		}
 	}
 	return 0;
 }
@@ -121,9 +116,8 @@ static void cifar_destroy(struct dataset *ds)
 {
 	struct cifar *c = (struct cifar *)ds;
 
-	for (unsigned i = 0; i < c->n_files; i++) {
+	for (unsigned i = 0; i < c->n_files; i++)
 		mapped_finish(&c->files[i]);
-	}
 	free(c);
 }
 
@@ -136,11 +130,10 @@ static int find_version(struct cifar *c, const char *path, uint64_t n_bytes, str
 {
 	bool is_10 = n_bytes % (1 + PICTURE_BYTES) == 0, is_100 = n_bytes % (2 + PICTURE_BYTES) == 0;
 
-	if (!c->version && is_10 && is_100 && n_bytes) {
+	if (!c->version && is_10 && is_100 && n_bytes)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "%s: %llu bytes may be of CIFAR-10 or CIFAR-100: add version=10 or version=100",
 				    path, (unsigned long long)n_bytes);
-	}
 	c->version = c->version ? c->version : is_100 ? 100 : 10;
 	c->n_labels = c->version == 100 ? 2 : 1;
 	return 0;
@@ -157,20 +150,17 @@ static int cifar_open_file(struct cifar *c, const struct dataset_source *source,
 	m->fd = -1;
 	r = mapped_open(m, source, c->n_files++, path, &st, err);
 	n_bytes = r < 0 ? 0 : (uint64_t)st.st_size;
-	if (r == 0 && !c->n_labels) {
+	if (r == 0 && !c->n_labels)
 		r = find_version(c, path, n_bytes, err);
-	}
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	record = c->n_labels + PICTURE_BYTES;
-	if (!n_bytes || n_bytes % record) {
+	if (!n_bytes || n_bytes % record)
 		return dataset_fail(
 			err, DATASET_E_BAD_DATA, -EINVAL,
 			"%s: %llu bytes are no whole number of CIFAR-%u's records of %llu: cut short, or not "
 			"the binary version?",
 			path, (unsigned long long)n_bytes, c->version, (unsigned long long)record);
-	}
 	c->base.content_id = mapped_probe(m, 0, n_bytes, c->base.content_id + n_bytes);
 	r = mapped_map(m, source, &st, n_bytes, record, err);
 	if (r == 0) {
@@ -194,9 +184,8 @@ static int cifar_take_part(struct cifar *c, const struct dataset_source *source,
 					      part)
 			       : 0;
 	}
-	if (c->n_files == MAX_FILES) {
+	if (c->n_files == MAX_FILES)
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "cifar: more than %d files", MAX_FILES);
-	}
 	return cifar_open_file(c, source, part, err);
 }
 
@@ -206,21 +195,18 @@ static int cifar_describe(struct cifar *c, const struct dataset_source *source, 
 	struct dataset *ds = &c->base;
 	struct field *image;
 
-	if (!c->n_files || (source->n_fds && source->n_fds != c->n_files)) {
+	if (!c->n_files || (source->n_fds && source->n_fds != c->n_files))
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "cifar:%.300s: %u descriptors for %u files", rest,
 				    source->n_fds, c->n_files);
-	}
 	image = dataset_add_field(ds, "image", DTYPE_UINT8, err);
-	if (!image) {
+	if (!image)
 		return -ENOMEM;
-	}
 	image->n_dims = 3;
 	image->shape[0] = 3;
 	image->shape[1] = image->shape[2] = EDGE;
 	if (!dataset_add_field(ds, "label", DTYPE_INT64, err) ||
-	    (c->n_labels > 1 && !dataset_add_field(ds, "coarse_label", DTYPE_INT64, err))) {
+	    (c->n_labels > 1 && !dataset_add_field(ds, "coarse_label", DTYPE_INT64, err)))
 		return -ENOMEM;
-	}
 	ds->n = c->first[c->n_files];
 	ds->id = XXH3_64bits_withSeed(rest, strlen(rest), ds->content_id);
 	return 0;
@@ -240,9 +226,8 @@ int cifar_open(const struct dataset_source *source, const char *rest, struct dat
 	c->base.ops = &cifar_ops;
 	c->base.memory_bytes = sizeof(*c);
 	atomic_init(&c->base.refs, 1);
-	while (r == 0 && (part = strsep(&at, ","))) {
+	while (r == 0 && (part = strsep(&at, ",")))
 		r = cifar_take_part(c, source, part, err);
-	}
 	free(text);
 	r = r < 0 ? r : cifar_describe(c, source, rest, err);
 	if (r < 0) {

@@ -21,12 +21,10 @@ static void find_root(struct walk *w)
 		const char *path = w->path(w->arg, i);
 		size_t n = 0;
 
-		while (n < w->n_root && path[n] == first[n]) {
+		while (n < w->n_root && path[n] == first[n])
 			n++;
-		}
-		while (n && first[n - 1] != '/') {
+		while (n && first[n - 1] != '/')
 			n--;
-		}
 		w->n_root = n;
 	}
 }
@@ -64,21 +62,18 @@ static int collect(struct class_folders *c, const struct walk *w, struct meter *
 		size_t n;
 		const char *class = class_of(w, i, &n);
 
-		if (c->n && is_class(c, c->names[c->n - 1], class, n)) {
+		if (c->n && is_class(c, c->names[c->n - 1], class, n))
 			continue;
-		}
 		r = block_grow(meter, &c->names, &c->capacity, c->n + 1, sizeof(*c->names));
 		r = r ? r : text_add(&c->text, class, n, &c->names[c->n]);
 		c->n += !r;
 	}
-	if (r || !c->n) {
+	if (r || !c->n)
 		return r;
-	}
 	qsort_r(c->names, c->n, sizeof(*c->names), by_name, c);
 	for (size_t i = 1; i < c->n; i++) {
-		if (strcmp(class_folders_name(c, i), class_folders_name(c, n_all))) {
+		if (strcmp(class_folders_name(c, i), class_folders_name(c, n_all)))
 			c->names[++n_all] = c->names[i];
-		}
 	}
 	c->n = n_all + 1;
 	return c->n > UINT32_MAX ? -EFBIG : 0;
@@ -93,11 +88,10 @@ static uint32_t find_class(const struct class_folders *c, const char *class, siz
 		const char *known = class_folders_name(c, middle);
 		int order = strncmp(known, class, n);
 
-		if (order > 0 || (order == 0 && known[n])) {
+		if (order > 0 || (order == 0 && known[n]))
 			high = middle;
-		} else {
+		else
 			low = middle;
-		}
 	}
 	return (uint32_t)low;
 }
@@ -108,9 +102,8 @@ static int put_labels(struct class_folders *c, const struct walk *w, struct mete
 
 	c->labels = r ? NULL : malloc(w->n * sizeof(*c->labels));
 	c->n_samples = c->labels ? w->n : 0;
-	if (!c->labels) {
+	if (!c->labels)
 		return r ? r : -ENOMEM;
-	}
 	for (uint64_t i = 0; i < w->n; i++) {
 		size_t n;
 		const char *class = class_of(w, i, &n);

@@ -27,9 +27,8 @@ int column_fields_add(struct dataset *ds, const struct columns *columns, struct 
 								    : DTYPE_UINT8;
 		struct field *f = dataset_add_field(ds, column->name, dtype, err);
 
-		if (!f) {
+		if (!f)
 			return -EINVAL;
-		}
 		if (dtype == DTYPE_UINT8) {
 			column_fields_measure(columns, k, f);
 		} else if (dtype == DTYPE_FLOAT32 && column->width > 1) {

@@ -43,9 +43,8 @@ const void *columns_value(const struct columns *c, unsigned k, uint64_t row, siz
 int columns_find(const struct columns *c, const char *name)
 {
 	for (unsigned k = 0; k < c->n; k++) {
-		if (!strcmp(c->list[k].name, name)) {
+		if (!strcmp(c->list[k].name, name))
 			return (int)k;
-		}
 	}
 	return -1;
 }
@@ -56,9 +55,8 @@ int columns_add(struct columns_builder *b, const char *name, enum column_kind ki
 {
 	struct column_builder *column;
 
-	if (b->n == COLUMNS_MAX || width > COLUMN_MAX_WIDTH || strlen(name) >= COLUMN_NAME_BYTES) {
+	if (b->n == COLUMNS_MAX || width > COLUMN_MAX_WIDTH || strlen(name) >= COLUMN_NAME_BYTES)
 		return -EFBIG;
-	}
 	column = &b->list[b->n++];
 	*column = (struct column_builder){ .kind = kind, .width = kind == COLUMN_FLOAT32 ? width : 1 };
 	snprintf(column->name, sizeof(column->name), "%s", name);
@@ -70,20 +68,16 @@ int columns_put(struct columns_builder *b, unsigned k, const void *bytes, size_t
 	struct column_builder *column = &b->list[k];
 	int r = block_grow(b->meter, &column->values, &column->bytes_capacity, column->n_bytes + n_bytes, 1);
 
-	if (!r && has_ends(column->kind)) {
+	if (!r && has_ends(column->kind))
 		r = block_grow(b->meter, &column->ends, &column->ends_capacity, column->n_rows + 1,
 			       sizeof(*column->ends));
-	}
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (n_bytes) {
+	if (n_bytes)
 		memcpy(column->values + column->n_bytes, bytes, n_bytes);
-	}
 	column->n_bytes += n_bytes;
-	if (has_ends(column->kind)) {
+	if (has_ends(column->kind))
 		column->ends[column->n_rows] = column->n_bytes;
-	}
 	column->n_rows++;
 	return 0;
 }
@@ -112,9 +106,8 @@ bool columns_are_alike(const struct columns_builder *b, const struct columns *ot
 		const struct column *column = &other->list[k];
 
 		if (k >= other->n || strcmp(b->list[k].name, column->name) || b->list[k].kind != column->kind ||
-		    b->list[k].width != column->width) {
+		    b->list[k].width != column->width)
 			return false;
-		}
 	}
 	return b->n == other->n;
 }
@@ -152,17 +145,15 @@ size_t columns_size(const struct columns_builder *b)
 {
 	size_t n = columns_table_bytes(b->n);
 
-	for (unsigned k = 0; k < b->n; k++) {
+	for (unsigned k = 0; k < b->n; k++)
 		n += ends_bytes(&b->list[k]) + columns_aligned(b->list[k].n_bytes);
-	}
 	return n;
 }
 
 static void columns_copy(char *to, const void *from, size_t n_bytes)
 {
-	if (n_bytes) {
+	if (n_bytes)
 		memcpy(to, from, n_bytes);
-	}
 }
 
 void columns_write(const struct columns_builder *b, char *part)
@@ -193,9 +184,8 @@ static bool ends_are_sound(const uint64_t *ends, uint64_t n_rows, uint64_t n_byt
 	uint64_t last = 0;
 
 	for (uint64_t i = 0; i < n_rows; i++) {
-		if (ends[i] < last) {
+		if (ends[i] < last)
 			return false;
-		}
 		last = ends[i];
 	}
 	return last == n_bytes;
@@ -211,20 +201,17 @@ static int parse_column(const char *part, size_t n_bytes, uint64_t n_rows, const
 	uint64_t n_ends_bytes = n_rows * sizeof(uint64_t);
 
 	if (!memchr(p->name, '\0', sizeof(p->name)) || p->kind > COLUMN_TEXT || !p->width ||
-	    p->width > COLUMN_MAX_WIDTH || !is_inside(p->values_at, p->n_bytes, n_bytes)) {
+	    p->width > COLUMN_MAX_WIDTH || !is_inside(p->values_at, p->n_bytes, n_bytes))
 		return -EINVAL;
-	}
 	*out = (struct column){ .kind = p->kind, .width = p->width, .values = part + p->values_at };
 	memcpy(out->name, p->name, sizeof(out->name));
-	if (!has_ends(p->kind)) {
+	if (!has_ends(p->kind))
 		return p->n_bytes / row_bytes(p->kind, p->width) == n_rows &&
 				       p->n_bytes % row_bytes(p->kind, p->width) == 0
 			       ? 0
 			       : -EINVAL;
-	}
-	if (n_rows > n_bytes || !is_inside(p->ends_at, n_ends_bytes, n_bytes)) {
+	if (n_rows > n_bytes || !is_inside(p->ends_at, n_ends_bytes, n_bytes))
 		return -EINVAL;
-	}
 	out->ends = (const void *)(part + p->ends_at);
 	return ends_are_sound(out->ends, n_rows, p->n_bytes) ? 0 : -EINVAL;
 }
@@ -234,13 +221,11 @@ int columns_parse(const char *part, size_t n_bytes, uint64_t n_rows, struct colu
 	uint64_t n;
 
 	*out = (struct columns){ .n_rows = n_rows };
-	if (n_bytes < sizeof(n)) {
+	if (n_bytes < sizeof(n))
 		return -EINVAL;
-	}
 	memcpy(&n, part, sizeof(n));
-	if (n > COLUMNS_MAX || columns_table_bytes((unsigned)n) > n_bytes) {
+	if (n > COLUMNS_MAX || columns_table_bytes((unsigned)n) > n_bytes)
 		return -EINVAL;
-	}
 	out->n = (unsigned)n;
 	for (unsigned k = 0; k < n; k++) {
 		struct place p;
@@ -248,9 +233,8 @@ int columns_parse(const char *part, size_t n_bytes, uint64_t n_rows, struct colu
 
 		memcpy(&p, part + columns_table_bytes(k), sizeof(p));
 		r = parse_column(part, n_bytes, n_rows, &p, &out->list[k]);
-		if (r < 0) {
+		if (r < 0)
 			return r;
-		}
 	}
 	return 0;
 }

@@ -46,15 +46,12 @@ static enum dataset_code dataset_error_code_of(int error)
 /* Explains refused links: the kernel's texts ("Too many levels", "Invalid cross-device link") would mislead. */
 static const char *text_of(int error, char *buf, size_t size)
 {
-	if (error == ELOOP) {
+	if (error == ELOOP)
 		return "a symbolic link, which is only followed in data sets that the configuration names";
-	}
-	if (error == EBUSY) {
+	if (error == EBUSY)
 		return "another process holds a lease on the file and does not give it up";
-	}
-	if (error == EXDEV) {
+	if (error == EXDEV)
 		return "leads out of the data set's folder, or onto something mounted there since it was opened";
-	}
 	if (error == EDQUOT) { /* from a meter; reading meets no disk quota */
 		return "more names than there is memory for";
 	}

@@ -15,9 +15,8 @@ void dataset_destroy(struct dataset *ds)
 int dataset_find_field(const struct dataset *ds, const char *name)
 {
 	for (unsigned i = 0; i < ds->n_fields; i++) {
-		if (!strcmp(ds->fields[i].name, name)) {
+		if (!strcmp(ds->fields[i].name, name))
 			return (int)i;
-		}
 	}
 	return -1;
 }
@@ -48,9 +47,8 @@ struct field *dataset_add_field(struct dataset *ds, const char *name, enum dtype
 		return NULL;
 	}
 	ds->fields = more;
-	if (ds->n_fields && !strcmp(name, "label")) {
+	if (ds->n_fields && !strcmp(name, "label"))
 		ds->label = (int)ds->n_fields;
-	}
 	more += ds->n_fields++;
 	*more = (struct field){ .kind = FIELD_DENSE, .dtype = dtype };
 	snprintf(more->name, sizeof(more->name), "%s", name);

@@ -28,11 +28,15 @@ struct dataset_ops {
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
 };
 
+/* The samples of a data set that draws each anew. */
+#define DATASET_ENDLESS (1ull << 40)
+
 /* The common part of all kinds; first member of each kind's own struct. Constant after dataset_open has returned. */
 struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;
 	uint64_t id, content_id, n;
+	uint64_t n_left_out;        /* see dataset_n_left_out */
 	uint64_t cache_id;          /* images */
 	uint64_t memory_bytes;      /* names and labels, without mapped files */
 	uint64_t server;            /* see dataset_server; a device number, or 1 for a data set without one */
@@ -45,6 +49,12 @@ struct dataset {
 	unsigned n_fields;
 	struct field *fields; /* by dataset_add_field; dataset_destroy frees them */
 };
+
+/* Whether the opening should end with -ECANCELED. Work that takes long asks now and then. */
+static inline bool dataset_is_stopped(const struct dataset_source *source)
+{
+	return source->stop && atomic_load_explicit(source->stop, memory_order_relaxed);
+}
 
 /* Frees a data set that dataset_open has not returned yet, or that has no references. */
 void dataset_destroy(struct dataset *ds);

@@ -66,20 +66,17 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 		size_t n, most = kinds[k].is_list ? MAX_SPEC_BYTES : 4096;
 		char rest[MAX_SPEC_BYTES];
 
-		if (strncmp(source->spec, kinds[k].prefix, n_prefix)) {
+		if (strncmp(source->spec, kinds[k].prefix, n_prefix))
 			continue;
-		}
 		n = strlen(source->spec + n_prefix);
-		if (!n || n >= most) {
+		if (!n || n >= most)
 			return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 					    n ? "data set '%.64s': more than %zu bytes stand behind the colon"
 					      : "data set '%.64s': nothing stands behind the colon",
 					    source->spec, most - 1);
-		}
 		memcpy(rest, source->spec + n_prefix, n + 1);
-		while (n > 1 && rest[n - 1] == '/') {
+		while (n > 1 && rest[n - 1] == '/')
 			rest[--n] = '\0';
-		}
 		return open_expanded(kinds[k].open, source, rest, out, err);
 	}
 	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.128s': expected " SOURCE_KINDS_TEXT,
@@ -104,9 +101,8 @@ struct dataset *dataset_ref(struct dataset *ds)
 
 void dataset_unref(struct dataset *ds)
 {
-	if (ds && atomic_fetch_sub_explicit(&ds->refs, 1, memory_order_acq_rel) == 1) {
+	if (ds && atomic_fetch_sub_explicit(&ds->refs, 1, memory_order_acq_rel) == 1)
 		dataset_destroy(ds);
-	}
 }
 
 uint64_t dataset_id(const struct dataset *ds)
@@ -133,12 +129,16 @@ const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes)
 void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size)
 {
-	if (ds->fingerprint) {
+	if (ds->fingerprint)
 		ds->ops->compare(ds, fingerprint, n_bytes, old_n, text, size);
-	} else {
+	else
 		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n,
 			 (unsigned long long)old_n);
-	}
+}
+
+uint64_t dataset_n_left_out(const struct dataset *ds)
+{
+	return ds->n_left_out;
 }
 
 uint64_t dataset_server(const struct dataset *ds)
@@ -209,9 +209,8 @@ int64_t dataset_label(const struct dataset *ds, uint64_t index)
 	struct field_value v;
 
 	if (!ds->label || !ds->ops->value || index >= ds->n || !ds->is_image ||
-	    ds->fields[ds->label].dtype != DTYPE_INT64 || ds->fields[ds->label].n_dims) {
+	    ds->fields[ds->label].dtype != DTYPE_INT64 || ds->fields[ds->label].n_dims)
 		return -1;
-	}
 	ds->ops->value(ds, index, (unsigned)ds->label, &v);
 	return *(const int64_t *)v.bytes;
 }
@@ -222,13 +221,11 @@ static int check_indices(const struct dataset *ds, const uint64_t *indices, size
 {
 	uint64_t largest = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		largest = indices[i] > largest ? indices[i] : largest;
-	}
-	if (n && largest >= ds->n) {
+	if (n && largest >= ds->n)
 		return dataset_fail(err, DATASET_E_INVALID, -ERANGE, "sample %llu: the data set has %llu samples",
 				    (unsigned long long)largest, (unsigned long long)ds->n);
-	}
 	return 0;
 }
 
@@ -249,26 +246,22 @@ int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *
 {
 	int r = check_indices(ds, indices, n, err);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (!ds->is_image) {
+	if (!ds->is_image)
 		return ds->ops->gather(ds, indices, n, rows, err);
-	}
-	if (rows[0]) {
+	if (rows[0])
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "images have to be decoded, not gathered");
-	}
 	dataset_copy_values(ds, indices, n, rows);
 	return 0;
 }
 
 void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
 {
-	if (index < ds->n) {
+	if (index < ds->n)
 		ds->ops->name(ds, index, buf, size);
-	} else if (size) {
+	else if (size)
 		snprintf(buf, size, "sample %llu", (unsigned long long)index);
-	}
 }
 
 int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
@@ -276,9 +269,8 @@ int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct f
 {
 	int r = check_indices(ds, &index, 1, err);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	return !ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrays have no files to read")
 			     : ds->ops->read(ds, index, how, out, err);
 }

@@ -45,7 +45,8 @@ struct dataset_source {
 	struct meter *meter;              /* counts the memory of names and labels; NULL: no limit */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
-	const atomic_bool *stop; /* may be NULL. Once it is set, packed formats end with -ECANCELED at the next shard */
+	const atomic_bool *stop; /* may be NULL. Once it is set, formats that open for long end with -ECANCELED: between
+				  * shards, while a shard is unpacked, while a table is hashed */
 };
 
 /* Blocking; call it from a thread that may wait for disks. 0, or negative errno with err filled in. */
@@ -68,6 +69,8 @@ const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes);
 void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
+/* Groups of files in shards that are no samples, as they lack a field that the others have. */
+uint64_t dataset_n_left_out(const struct dataset *ds);
 
 /* The pieces that are read best from begin to end: shards, or the parts of a blend. They follow each other. At least 1. */
 uint32_t dataset_n_shards(const struct dataset *ds);

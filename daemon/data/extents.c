@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #define EXTENTS_MAGIC 0x544e545848435442ull /* "BTCHXTNT" in memory on a little-endian machine */
-#define EXTENTS_VERSION 2u
+#define EXTENTS_VERSION 4u
 #define EXTENTS_MAX (1ull << 40) /* of counts, so that sums of sizes do not overflow */
 
 struct header {
@@ -25,9 +25,8 @@ struct places {
 static bool extents_lay_out(const struct header *h, struct places *p)
 {
 	if (h->n > EXTENTS_MAX || h->n_text > EXTENTS_MAX || h->n_column_bytes > EXTENTS_MAX || h->n_column_bytes % 8 ||
-	    h->has_content > 1) {
+	    h->has_content > 1)
 		return false;
-	}
 	p->shards = sizeof(*h);
 	p->at = p->shards + h->n_shards * (uint64_t)sizeof(struct extents_shard);
 	p->name = p->at + h->n * 8;
@@ -84,9 +83,8 @@ uint64_t extents_hash(const struct extents *ix, uint64_t seed)
 	XXH3_state_t *state = XXH3_createState();
 	uint64_t hash;
 
-	if (!state) {
+	if (!state)
 		return 0;
-	}
 	XXH3_64bits_reset_withSeed(state, seed);
 	for (uint32_t i = 0; i < ix->n_shards; i++) {
 		const char *name = extents_shard_name(ix, i);
@@ -110,9 +108,8 @@ int extents_add_shard(struct extents_builder *b, const char *name, const struct 
 
 	b->text.meter = b->meter;
 	r = r ? r : text_add(&b->text, name, strlen(name), &s.name);
-	if (!r) {
+	if (!r)
 		b->shards[b->n_shards++] = s;
-	}
 	return r;
 }
 
@@ -124,16 +121,13 @@ int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const 
 	r = r ? r : block_grow(b->meter, &b->name, &b->name_capacity, b->n + 1, sizeof(*b->name));
 	r = r ? r : block_grow(b->meter, &b->n_bytes, &b->bytes_capacity, b->n + 1, sizeof(*b->n_bytes));
 	r = r ? r : block_grow(b->meter, &b->shard, &b->shard_capacity, b->n + 1, sizeof(*b->shard));
-	if (!r && b->has_content) {
+	if (!r && b->has_content)
 		r = block_grow(b->meter, &b->content, &b->content_capacity, b->n + 1, sizeof(*b->content));
-	}
 	r = r ? r : text_add(&b->text, name, n_name, &b->name[b->n]);
-	if (r) {
+	if (r)
 		return r;
-	}
-	if (b->has_content) {
+	if (b->has_content)
 		b->content[b->n] = *content;
-	}
 	b->at[b->n] = at;
 	b->n_bytes[b->n] = n_bytes;
 	b->shard[b->n] = (uint32_t)(b->n_shards - 1);
@@ -146,9 +140,8 @@ int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name
 {
 	struct extents_shard *s = &b->shards[b->n_shards - 1];
 
-	if (s->n_left_out++) {
+	if (s->n_left_out++)
 		return 0;
-	}
 	return text_add(&b->text, name, n_name, &s->first_left_out);
 }
 
@@ -159,6 +152,7 @@ int extents_copy_shard(struct extents_builder *b, const struct extents *from, ui
 	int r = s->n_left_out ? extents_leave_out(b, left_out, strlen(left_out)) : 0;
 
 	b->shards[b->n_shards - 1].n_left_out = s->n_left_out;
+	b->shards[b->n_shards - 1].lacks_end = s->lacks_end;
 	for (uint64_t i = s->first; !r && i < s->first + s->n; i++) {
 		const char *name = from->text + from->name[i];
 
@@ -171,9 +165,8 @@ int extents_copy_shard(struct extents_builder *b, const struct extents *from, ui
 
 static void extents_copy_array(char *to, const void *from, size_t n_bytes)
 {
-	if (n_bytes) {
+	if (n_bytes)
 		memcpy(to, from, n_bytes);
-	}
 }
 
 static void extents_fill_block(const struct extents_builder *b, char *base, const struct header *h,
@@ -242,9 +235,9 @@ static bool shards_are_sound(const struct extents *ix, uint64_t n_text)
 	for (uint32_t i = 0; i < ix->n_shards; i++) {
 		const struct extents_shard *s = &ix->shards[i];
 
-		if (s->name >= n_text || s->first_left_out >= n_text || s->first != next || s->n > ix->n - next) {
+		if (s->name >= n_text || s->first_left_out >= n_text || s->first != next || s->n > ix->n - next ||
+		    s->lacks_end > 1)
 			return false;
-		}
 		next += s->n;
 	}
 	return next == ix->n;
@@ -262,14 +255,12 @@ static bool samples_are_sound(const struct extents *ix, uint64_t n_text)
 	for (uint64_t i = 0; i < ix->n; i++) {
 		const struct extents_shard *s;
 
-		if (ix->shard[i] >= ix->n_shards || ix->name[i] >= n_text) {
+		if (ix->shard[i] >= ix->n_shards || ix->name[i] >= n_text)
 			return false;
-		}
 		s = &ix->shards[ix->shard[i]];
 		if (i - s->first >= s->n || ix->n_bytes[i] > s->stamp.n_bytes ||
-		    ix->at[i] > s->stamp.n_bytes - ix->n_bytes[i] || !content_is_sound(ix, i)) {
+		    ix->at[i] > s->stamp.n_bytes - ix->n_bytes[i] || !content_is_sound(ix, i))
 			return false;
-		}
 	}
 	return true;
 }
@@ -280,31 +271,29 @@ int extents_parse(void *block, size_t block_bytes, struct extents *out)
 	struct places p;
 	struct header h;
 
-	if (block_bytes < sizeof(h)) {
+	if (block_bytes < sizeof(h))
 		return -EINVAL;
-	}
 	memcpy(&h, block, sizeof(h));
 	if (!block_is_sealed(block, block_bytes, EXTENTS_MAGIC, EXTENTS_VERSION) || !extents_lay_out(&h, &p) ||
 	    p.end != block_bytes || !h.n_text || ((char *)block)[block_bytes - 1] ||
 	    extents_point_into(&ix, &h, &p) < 0 || !shards_are_sound(&ix, h.n_text) ||
-	    !samples_are_sound(&ix, h.n_text)) {
+	    !samples_are_sound(&ix, h.n_text))
 		return -EINVAL;
-	}
 	*out = ix;
 	return 0;
 }
 
-int extents_load(const char *path, struct extents *out)
+int extents_load(const char *path, struct meter *meter, struct extents *out)
 {
 	size_t n_bytes;
 	void *block;
-	int r = block_load(path, EXTENTS_MAGIC, EXTENTS_VERSION, &block, &n_bytes);
+	int r = block_load(path, EXTENTS_MAGIC, EXTENTS_VERSION, meter, &block, &n_bytes);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = extents_parse(block, n_bytes, out);
 	if (r < 0) {
+		meter_give(meter, n_bytes);
 		free(block);
 	}
 	return r;

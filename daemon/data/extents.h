@@ -25,6 +25,7 @@ struct extents_shard {
 	uint64_t first, n; /* its samples */
 	uint64_t n_left_out,
 		first_left_out; /* groups that lack a field; offset in text of the first one's name, or 0 */
+	uint64_t lacks_end;     /* 0 or 1; as in shard_reader */
 };
 
 /* A sample that its shard has in another form, as zip does: what its bytes are once they are unpacked. */
@@ -92,7 +93,7 @@ void extents_builder_finish(struct extents_builder *b);
 
 /* As manifest_parse, manifest_load and manifest_save. Every extent of a parsed index lies inside its shard's bytes. */
 int extents_parse(void *block, size_t block_bytes, struct extents *out);
-int extents_load(const char *path, struct extents *out);
+int extents_load(const char *path, struct meter *meter, struct extents *out);
 int extents_save(const char *path, const struct extents *ix);
 
 #endif

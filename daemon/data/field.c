@@ -11,9 +11,8 @@ bool field_name_is_valid(const char *name)
 	size_t n = strnlen(name, FIELD_NAME_BYTES);
 
 	for (size_t i = 0; i < n; i++) {
-		if (name[i] <= ' ' || name[i] > '~' || strchr("\"',\\", name[i])) {
+		if (name[i] <= ' ' || name[i] > '~' || strchr("\"',\\", name[i]))
 			return false;
-		}
 	}
 	return n > 0 && n < FIELD_NAME_BYTES;
 }
@@ -23,9 +22,8 @@ int field_item_bytes(const struct field *f, size_t *out)
 	size_t n = dtype_bytes(f->dtype);
 
 	for (unsigned i = 0; i < f->n_dims; i++) {
-		if (__builtin_mul_overflow(n, (size_t)f->shape[i], &n)) {
+		if (__builtin_mul_overflow(n, (size_t)f->shape[i], &n))
 			return -EOVERFLOW;
-		}
 	}
 	*out = n;
 	return 0;
@@ -36,9 +34,8 @@ uint64_t field_most_values(const struct field *f, uint64_t n_rows)
 	unsigned k = n_rows > 1 ? 64 - (unsigned)__builtin_clzll(n_rows - 1) : 0;
 	uint64_t each;
 
-	if (__builtin_mul_overflow(f->longest, n_rows, &each)) {
+	if (__builtin_mul_overflow(f->longest, n_rows, &each))
 		each = UINT64_MAX;
-	}
 	return k < FIELD_SUMS && f->sum_longest[k] < each ? f->sum_longest[k] : each;
 }
 
@@ -47,9 +44,8 @@ static unsigned data_field_class_of(uint64_t length)
 {
 	unsigned top;
 
-	if (length < STEPS) {
+	if (length < STEPS)
 		return (unsigned)length;
-	}
 	top = 63 - (unsigned)__builtin_clzll(length);
 	return (top - STEP_BITS) * STEPS + STEPS + (unsigned)(length >> (top - STEP_BITS) & (STEPS - 1));
 }
@@ -77,9 +73,8 @@ static uint64_t sum_of_longest(const struct field_measure *m, uint64_t n_rows)
 		uint64_t most = most_of_class(class);
 
 		most = most < m->longest ? most : m->longest;
-		if (__builtin_mul_overflow(n, most, &part) || __builtin_add_overflow(sum, part, &sum)) {
+		if (__builtin_mul_overflow(n, most, &part) || __builtin_add_overflow(sum, part, &sum))
 			return UINT64_MAX;
-		}
 		n_rows -= n;
 	}
 	return sum;
@@ -88,7 +83,6 @@ static uint64_t sum_of_longest(const struct field_measure *m, uint64_t n_rows)
 void field_measure_end(const struct field_measure *m, struct field *f)
 {
 	f->longest = m->longest;
-	for (unsigned k = 0; k < FIELD_SUMS; k++) {
+	for (unsigned k = 0; k < FIELD_SUMS; k++)
 		f->sum_longest[k] = sum_of_longest(m, (uint64_t)1 << k);
-	}
 }

@@ -69,9 +69,8 @@ static void probe_kernel(void)
 		close(fd);
 		fd = sys_openat2(AT_FDCWD, "/", O_PATH | O_CLOEXEC, RESOLVE_CACHED);
 		kernel.cached = fd >= 0 || errno == EAGAIN;
-		if (fd >= 0) {
+		if (fd >= 0)
 			close(fd);
-		}
 	}
 }
 
@@ -80,9 +79,8 @@ static void probe_kernel(void)
 static bool in_group(const struct data_access *access, gid_t gid)
 {
 	for (unsigned i = 0; i < access->n_gids; i++) {
-		if (access->gids[i] == gid) {
+		if (access->gids[i] == gid)
 			return true;
-		}
 	}
 	return false;
 }
@@ -106,17 +104,14 @@ static bool has_acl(int fd, bool is_path)
 
 static bool file_allows(const struct data_access *access, int fd, bool is_path, const struct stat *st, unsigned need)
 {
-	if (access->trusted) {
+	if (access->trusted)
 		return true;
-	}
-	if (access->uid == st->st_uid) {
+	if (access->uid == st->st_uid)
 		return (st->st_mode >> 6 & need) == need;
-	}
 	/* With an access control list the group bits are a mask, not a right. This code does not evaluate such lists,
 	 * so it refuses. */
-	if (has_acl(fd, is_path)) {
+	if (has_acl(fd, is_path))
 		return false;
-	}
 	return ((in_group(access, st->st_gid) ? st->st_mode >> 3 : st->st_mode) & need) == need;
 }
 
@@ -129,15 +124,12 @@ int access_check_file_fd(int fd, const char *name, struct stat *st, struct datas
 {
 	int flags = fcntl(fd, F_GETFL);
 
-	if (flags < 0 || fstat(fd, st) < 0) {
+	if (flags < 0 || fstat(fd, st) < 0)
 		return dataset_fail_errno(err, errno, name);
-	}
-	if (!S_ISREG(st->st_mode)) {
+	if (!S_ISREG(st->st_mode))
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: not a regular file", name);
-	}
-	if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY) {
+	if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
 		return dataset_fail(err, DATASET_E_ACCESS, -EACCES, "%s: the descriptor is not open for reading", name);
-	}
 	return 0;
 }
 
@@ -150,9 +142,8 @@ static int open_step(int at, const char *step, int flags)
 	struct stat st;
 	int fd;
 
-	if (strchr(step, '/') || !strcmp(step, "..")) {
+	if (strchr(step, '/') || !strcmp(step, ".."))
 		return -EXDEV;
-	}
 	fd = openat(at, step, flags | O_NOFOLLOW);
 	if (fd < 0) {
 		int error = errno;
@@ -175,25 +166,20 @@ static int file_open_once(int dir_fd, const char *path, int flags, unsigned rule
 	int fd;
 
 	flags |= O_CLOEXEC;
-	if ((rules & CACHED) && !kernel.cached) {
+	if ((rules & CACHED) && !kernel.cached)
 		return -EAGAIN;
-	}
 	if (!kernel.openat2) {
-		if (rules & BENEATH) {
+		if (rules & BENEATH)
 			return open_step(dir_fd, path, flags);
-		}
 		fd = openat(dir_fd, path, flags);
 		return fd < 0 ? -errno : fd;
 	}
-	if (rules & BENEATH) {
+	if (rules & BENEATH)
 		resolve |= RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-	}
-	if (rules & ONE_MOUNT) {
+	if (rules & ONE_MOUNT)
 		resolve |= RESOLVE_NO_XDEV;
-	}
-	if (rules & CACHED) {
+	if (rules & CACHED)
 		resolve |= RESOLVE_CACHED;
-	}
 	fd = sys_openat2(dir_fd, path, flags, resolve);
 	return fd < 0 ? -errno : fd;
 }
@@ -207,29 +193,25 @@ static bool try_again(struct patience *p, int *error)
 {
 	const struct timespec pause = { .tv_nsec = PAUSE_MS * 1000000 };
 
-	if (*error == -EINTR) {
+	if (*error == -EINTR)
 		return true;
-	}
 	/* A full descriptor table is temporary and says nothing about the file. */
 	if (*error == -EMFILE || *error == -ENFILE) {
-		if (p->n_full++ == FULL_TABLE_PAUSES) {
+		if (p->n_full++ == FULL_TABLE_PAUSES)
 			return false;
-		}
 		nanosleep(&pause, NULL);
 		return true;
 	}
-	if (*error != -EAGAIN) {
+	if (*error != -EAGAIN)
 		return false;
-	}
 	/* Either a folder above was renamed meanwhile, and a retry works at once, or another process has a lease on the
 	 * file (F_SETLEASE), which it may keep for any time. */
 	if (p->n_refused++ == LEASE_TRIES + LEASE_PAUSES) {
 		*error = -EBUSY;
 		return false;
 	}
-	if (p->n_refused > LEASE_TRIES) {
+	if (p->n_refused > LEASE_TRIES)
 		nanosleep(&pause, NULL);
-	}
 	return true;
 }
 
@@ -241,9 +223,8 @@ static int open_by_rules(int dir_fd, const char *path, int flags, unsigned rules
 	pthread_once(&kernel.once, probe_kernel);
 	do {
 		fd = file_open_once(dir_fd, path, flags, rules);
-		if (rules & CACHED) {
+		if (rules & CACHED)
 			return fd == -EMFILE || fd == -ENFILE || fd == -EINTR ? -EAGAIN : fd;
-		}
 	} while (fd < 0 && try_again(&patience, &fd));
 	return fd;
 }
@@ -259,9 +240,8 @@ static int open_again(int path_fd, enum read_how how)
 	do {
 		fd = open(link, OPEN_FLAGS);
 		fd = fd < 0 ? -errno : fd;
-		if (how == READ_NOWAIT) {
+		if (how == READ_NOWAIT)
 			return fd == -EMFILE || fd == -ENFILE || fd == -EINTR ? -EAGAIN : fd;
-		}
 	} while (fd < 0 && try_again(&patience, &fd));
 	return fd;
 }
@@ -292,14 +272,12 @@ unsigned dir_traits(int fd, const struct data_access *access)
 	struct statfs fs;
 	unsigned traits;
 
-	if (fstatfs(fd, &fs) < 0) {
+	if (fstatfs(fd, &fs) < 0)
 		return 0;
-	}
 	traits = (unsigned long)fs.f_flags & ST_NODEV ? DIR_NODEV : 0;
 	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
-		if ((uint32_t)fs.f_type == local[i]) {
+		if ((uint32_t)fs.f_type == local[i])
 			return traits | DIR_LOCAL;
-		}
 	}
 	/* An overlay is as local as its layers, which cannot be queried; a client can mount an overlay over FUSE. */
 	return (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC && access->trusted ? traits | DIR_LOCAL : traits;
@@ -312,9 +290,8 @@ static int enter_dir(int at, const char *step, const struct data_access *access,
 	struct stat st;
 	int r;
 
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	r = fstat(fd, &st) < 0 ? -errno : file_allows(access, fd, true, &st, ACCESS_SEARCH) ? 0 : -EACCES;
 	if (r < 0) {
 		close(fd);
@@ -331,15 +308,13 @@ static int next_step(const char **path, char *step, size_t size)
 
 	for (;;) {
 		n = strcspn(at, "/");
-		if (n > 1 || (n == 1 && *at != '.') || !at[n]) {
+		if (n > 1 || (n == 1 && *at != '.') || !at[n])
 			break;
-		}
 		at += n + 1;
 	}
 	n = n == 1 && *at == '.' ? 0 : n;
-	if (n >= size) {
+	if (n >= size)
 		return -ENAMETOOLONG;
-	}
 	memcpy(step, at, n);
 	step[n] = '\0';
 	*path = at + strcspn(at, "/");
@@ -354,9 +329,8 @@ static int walk_dirs(int root_fd, const char *path, const struct data_access *ac
 	while (at >= 0) {
 		int next = next_step(&path, step, sizeof(step));
 
-		if (!next && !*step) {
+		if (!next && !*step)
 			return at;
-		}
 		next = next < 0 ? next : enter_dir(at, step, access, any_mount);
 		close(at);
 		at = next;
@@ -366,9 +340,8 @@ static int walk_dirs(int root_fd, const char *path, const struct data_access *ac
 
 int dir_open(int root_fd, const char *path, const struct data_access *access, bool any_mount)
 {
-	if (access->trusted) {
+	if (access->trusted)
 		return open_by_rules(root_fd, path, O_PATH | O_DIRECTORY, 0);
-	}
 	return walk_dirs(root_fd, path, access, any_mount);
 }
 
@@ -395,14 +368,12 @@ int dir_open_to_list(int root_fd, const char *path, const struct data_access *ac
 	int at = dir_open_first(root_fd, path, access, crosses);
 	int fd, r;
 
-	if (at < 0) {
+	if (at < 0)
 		return at;
-	}
 	fd = open_by_rules(at, ".", O_RDONLY | O_DIRECTORY, 0);
 	close(at);
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	r = fstat(fd, st) < 0 ? -errno : access_allows(access, fd, st, ACCESS_READ | ACCESS_SEARCH) ? 0 : -EACCES;
 	if (r < 0) {
 		close(fd);
@@ -422,9 +393,8 @@ int file_bytes_reserve(struct file_bytes *b, size_t n_bytes)
 {
 	size_t capacity = (n_bytes + PAD_BYTES + GRAIN_BYTES - 1) / GRAIN_BYTES * GRAIN_BYTES;
 
-	if (b->capacity_bytes >= n_bytes + PAD_BYTES) {
+	if (b->capacity_bytes >= n_bytes + PAD_BYTES)
 		return 0;
-	}
 	work_free(b->data, b->capacity_bytes, b->payer);
 	b->data = work_alloc(capacity, &b->payer);
 	b->capacity_bytes = b->data ? capacity : 0;
@@ -444,9 +414,8 @@ static ssize_t read_nowait(int fd, uint8_t *data, size_t n, off_t at)
 	struct iovec v = { data, n };
 	ssize_t got = preadv2(fd, &v, 1, at, RWF_NOWAIT);
 
-	if (got < 0 && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS || errno == EPERM)) {
+	if (got < 0 && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS || errno == EPERM))
 		return lives_in_memory(fd) ? pread(fd, data, n, at) : -EAGAIN;
-	}
 	return got < 0 ? -errno : got;
 }
 
@@ -457,12 +426,10 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n, off_t at)
 	while (done < n) {
 		ssize_t got = pread(fd, data + done, n - done, at + (off_t)done);
 
-		if (got < 0 && errno != EINTR) {
+		if (got < 0 && errno != EINTR)
 			return -errno;
-		}
-		if (got == 0) {
+		if (got == 0)
 			break;
-		}
 		done += got > 0 ? (size_t)got : 0;
 	}
 	return (ssize_t)done;
@@ -487,17 +454,15 @@ static unsigned rules_of(const struct data_access *access, unsigned traits, enum
 {
 	unsigned rules = how == READ_NOWAIT ? CACHED | ONE_MOUNT : 0;
 
-	if (access->trusted) {
+	if (access->trusted)
 		return rules;
-	}
 	return rules | BENEATH | (traits & DIR_ANY_MOUNT ? 0 : ONE_MOUNT);
 }
 
 static int file_judge(const struct data_access *access, int fd, bool is_path, const struct stat *st)
 {
-	if (!S_ISREG(st->st_mode)) {
+	if (!S_ISREG(st->st_mode))
 		return -EINVAL;
-	}
 	return file_allows(access, fd, is_path, st, ACCESS_READ) ? 0 : -EACCES;
 }
 
@@ -507,9 +472,8 @@ static int open_straight(int dir_fd, const char *name, const struct data_access 
 	int fd = open_by_rules(dir_fd, name, OPEN_FLAGS, rules);
 	int r;
 
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	r = fstat(fd, st) < 0 ? -errno : file_judge(access, fd, false, st);
 	if (r < 0) {
 		close(fd);
@@ -524,9 +488,8 @@ static int open_judged(int dir_fd, const char *name, const struct data_access *a
 	int path_fd = open_by_rules(dir_fd, name, O_PATH, rules);
 	int r;
 
-	if (path_fd < 0) {
+	if (path_fd < 0)
 		return path_fd;
-	}
 	r = fstat(path_fd, st) < 0 ? -errno : file_judge(access, path_fd, true, st);
 	r = r < 0 ? r : open_again(path_fd, how);
 	close(path_fd);
@@ -542,12 +505,10 @@ static int file_open_file(int dir_fd, unsigned traits, const char *name, const s
 	int fd = -EXDEV;
 
 	pthread_once(&kernel.once, probe_kernel);
-	if (access->trusted) {
+	if (access->trusted)
 		return open_straight(dir_fd, name, access, rules, st);
-	}
-	if ((traits & DIR_NODEV) && kernel.openat2) {
+	if ((traits & DIR_NODEV) && kernel.openat2)
 		fd = open_straight(dir_fd, name, access, rules | ONE_MOUNT, st);
-	}
 	return fd == -EXDEV ? open_judged(dir_fd, name, access, rules, how, st) : fd;
 }
 
@@ -568,25 +529,21 @@ int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_b
 	ssize_t got;
 	int r;
 
-	if (n > FILE_MAX_BYTES) {
+	if (n > FILE_MAX_BYTES)
 		return -EFBIG;
-	}
 	r = file_bytes_reserve(out, n);
 	if (r < 0) {
-		if (workspace_is_ahead()) {
+		if (workspace_is_ahead())
 			file_touch(fd, (off_t)at, n);
-		}
 		return r;
 	}
 	got = !n                   ? 0
 	      : how == READ_NOWAIT ? read_nowait(fd, out->data, n, (off_t)at)
 				   : read_wait(fd, out->data, n, (off_t)at);
-	if (got < 0) {
+	if (got < 0)
 		return (int)got;
-	}
-	if (how == READ_NOWAIT && (size_t)got < n) {
+	if (how == READ_NOWAIT && (size_t)got < n)
 		return -EAGAIN;
-	}
 	out->n_bytes = (size_t)got;
 	memset(out->data + got, 0, PAD_BYTES);
 	return 0;
@@ -603,9 +560,8 @@ static int read_open_file(int fd, const struct stat *st, enum read_how how, stru
 {
 	int r = (uint64_t)st->st_size > FILE_MAX_BYTES ? -EFBIG : file_read_at(fd, how, 0, (size_t)st->st_size, out);
 
-	if (r == 0) {
+	if (r == 0)
 		file_identify(out, st);
-	}
 	return r;
 }
 
@@ -615,9 +571,8 @@ int file_read(int dir_fd, unsigned traits, const char *name, const struct data_a
 	struct stat st;
 	int fd, r;
 
-	if (how == READ_NOWAIT && !(traits & DIR_LOCAL)) {
+	if (how == READ_NOWAIT && !(traits & DIR_LOCAL))
 		return -EAGAIN;
-	}
 	fd = file_open_file(dir_fd, traits, name, access, how, &st);
 	if (fd < 0) {
 		/* A mount point, a missing folder, a replaced folder: a thread that may wait finds out which. */
@@ -637,9 +592,8 @@ static int stat_judged(int dir_fd, unsigned traits, const char *name, const stru
 	int fd = open_by_rules(dir_fd, name, O_PATH, rules_of(access, traits, how));
 	int r;
 
-	if (fd < 0) {
+	if (fd < 0)
 		return fd == -EXDEV && how == READ_NOWAIT ? -EAGAIN : fd;
-	}
 	r = fstat(fd, st) < 0 ? -errno : file_judge(access, fd, true, st);
 	close(fd);
 	return r;
@@ -647,12 +601,10 @@ static int stat_judged(int dir_fd, unsigned traits, const char *name, const stru
 
 static int stat_trusted(int dir_fd, const char *name, enum read_how how, struct stat *st)
 {
-	if (how == READ_WAIT) {
+	if (how == READ_WAIT)
 		return fstatat(dir_fd, name, st, 0) < 0 ? -errno : 0;
-	}
-	if (fstatat(dir_fd, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0) {
+	if (fstatat(dir_fd, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
 		return -errno;
-	}
 	return S_ISLNK(st->st_mode) ? -EAGAIN : 0; /* it may lead to another file system */
 }
 
@@ -668,16 +620,14 @@ int file_is_current(int dir_fd, unsigned traits, const char *name, const struct 
 	struct stat st;
 	int r;
 
-	if (how == READ_NOWAIT && !(traits & DIR_LOCAL)) {
+	if (how == READ_NOWAIT && !(traits & DIR_LOCAL))
 		return -EAGAIN;
-	}
 	/* A path of several steps may cross a mount point. */
 	r = access->trusted && (how == READ_WAIT || !strchr(name, '/'))
 		    ? stat_trusted(dir_fd, name, how, &st)
 		    : stat_judged(dir_fd, traits, name, access, how, &st);
-	if (r < 0) {
+	if (r < 0)
 		return r == -EAGAIN ? r : 0;
-	}
 	return st.st_ino == b->ino && (uint64_t)st.st_size == b->n_bytes && ns_of(st.st_mtim) == b->mtime_ns &&
 	       st.st_dev == b->dev;
 }
@@ -688,19 +638,15 @@ int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes)
 	ssize_t got;
 	char *data;
 
-	if (fstat(fd, &st) < 0) {
+	if (fstat(fd, &st) < 0)
 		return -errno;
-	}
-	if (!S_ISREG(st.st_mode)) {
+	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
-	}
-	if ((uint64_t)st.st_size > max_bytes) {
+	if ((uint64_t)st.st_size > max_bytes)
 		return -EFBIG;
-	}
 	data = malloc((size_t)st.st_size + 1);
-	if (!data) {
+	if (!data)
 		return -ENOMEM;
-	}
 	got = read_wait(fd, (uint8_t *)data, (size_t)st.st_size, 0);
 	if (got < 0) {
 		free(data);

@@ -60,9 +60,8 @@ static size_t table_place(const struct parse *p, const char *path, size_t n)
 {
 	size_t at = XXH3_64bits(path, n) & (p->n_table - 1);
 
-	while (p->table[at] && !is_dir(p, p->table[at] - 1, path, n)) {
+	while (p->table[at] && !is_dir(p, p->table[at] - 1, path, n))
 		at = (at + 1) & (p->n_table - 1);
-	}
 	return at;
 }
 
@@ -72,9 +71,8 @@ static int filelist_grow_table(struct parse *p)
 	int r = meter_take(p->builder.meter, n * sizeof(*p->table));
 	uint32_t *larger = r ? NULL : calloc(n, sizeof(*larger));
 
-	if (!larger) {
+	if (!larger)
 		return filelist_no_room(p, r ? r : -ENOMEM);
-	}
 	meter_give(p->builder.meter, p->n_table * sizeof(*p->table));
 	free(p->table);
 	p->table = larger;
@@ -99,16 +97,14 @@ static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
 	}
 	if (p->builder.n_dirs * 2 >= p->n_table) {
 		r = filelist_grow_table(p);
-		if (r < 0) {
+		if (r < 0)
 			return r;
-		}
 	}
 	at = table_place(p, path, n);
 	if (!p->table[at]) {
 		r = manifest_add_dir(&p->builder, path, n, &none);
-		if (r < 0) {
+		if (r < 0)
 			return filelist_no_room(p, r);
-		}
 		p->table[at] = (uint32_t)p->builder.n_dirs;
 	}
 	*dir = p->table[at] - 1;
@@ -124,9 +120,8 @@ static int add_dirs_above(struct parse *p, const char *path, size_t n)
 		if (path[i] == '/' && path[i - 1] != '/') {
 			int r = find_dir(p, path, i, &dir);
 
-			if (r < 0) {
+			if (r < 0)
 				return r;
-			}
 		}
 	}
 	return 0;
@@ -134,14 +129,12 @@ static int add_dirs_above(struct parse *p, const char *path, size_t n)
 
 static bool leads_out(const char *path, size_t n)
 {
-	if (*path == '/') {
+	if (*path == '/')
 		return true;
-	}
 	for (size_t i = 0; i < n; i++) {
 		if ((i == 0 || path[i - 1] == '/') && n - i >= 2 && !memcmp(path + i, "..", 2) &&
-		    (n - i == 2 || path[i + 2] == '/')) {
+		    (n - i == 2 || path[i + 2] == '/'))
 			return true;
-		}
 	}
 	return false;
 }
@@ -157,22 +150,18 @@ static int add_sample(struct parse *p, const char *path, size_t n_path, int64_t 
 	uint32_t dir;
 	int r = 0;
 
-	if (!n_file || n_file > MAX_NAME_BYTES || n_path > MAX_PATH_BYTES) {
+	if (!n_file || n_file > MAX_NAME_BYTES || n_path > MAX_PATH_BYTES)
 		return bad_line(p, DATASET_E_INVALID, -EINVAL,
 				n_file ? "the path is too long" : "the path ends in '/': expected a file");
-	}
-	if (p->beneath && leads_out(path, n_path)) {
+	if (p->beneath && leads_out(path, n_path))
 		return bad_line(
 			p, DATASET_E_ACCESS, -EACCES,
 			"the path leads out of the list's folder, which only a data set named in the configuration may do");
-	}
-	if (p->beneath) {
+	if (p->beneath)
 		r = add_dirs_above(p, dir_path, n_dir);
-	}
 	r = r < 0 ? r : find_dir(p, dir_path, n_dir, &dir);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	p->last_dir = dir;
 	r = manifest_add_labelled_file(&p->builder, dir, file, n_file, label);
 	return r < 0 ? filelist_no_room(p, r) : 0;
@@ -186,15 +175,13 @@ static bool parse_label(const char *text, size_t n, int64_t *label)
 
 	text += negative;
 	n -= negative;
-	if (!n) {
+	if (!n)
 		return false;
-	}
 	for (size_t i = 0; i < n; i++) {
 		unsigned digit = (unsigned)(text[i] - '0');
 
-		if (digit > 9 || value > (most - digit) / 10) {
+		if (digit > 9 || value > (most - digit) / 10)
 			return false;
-		}
 		value = value * 10 + digit;
 	}
 	*label = negative ? (int64_t)(0 - value) : (int64_t)value;
@@ -213,13 +200,11 @@ static int parse_row(struct parse *p, const char *line, size_t n)
 	int r;
 
 	n -= n && line[n - 1] == '\r';
-	if (memchr(line, '\0', n)) {
+	if (memchr(line, '\0', n))
 		return bad_line(p, DATASET_E_INVALID, -EINVAL, "a zero byte: expected text");
-	}
 	r = list_table_take(p->columns, line, n, &path, &label);
-	if (r < 0) {
+	if (r < 0)
 		return r == -EINVAL ? bad_line(p, DATASET_E_INVALID, r, p->columns->why) : filelist_no_room(p, r);
-	}
 	return r ? 0 : add_sample(p, path, strlen(path), label);
 }
 
@@ -230,39 +215,31 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 	int64_t label;
 
 	n -= n && line[n - 1] == '\r';
-	while (n && filelist_is_blank(line[n - 1])) {
+	while (n && filelist_is_blank(line[n - 1]))
 		n--;
-	}
 	while (n && filelist_is_blank(*line)) {
 		line++;
 		n--;
 	}
-	if (!n || *line == '#') {
+	if (!n || *line == '#')
 		return 0;
-	}
-	if (memchr(line, '\0', n)) {
+	if (memchr(line, '\0', n))
 		return bad_line(p, DATASET_E_INVALID, -EINVAL,
 				"a zero byte: expected text, one \"path<TAB>label\" a line");
-	}
 	tab = memrchr(line, '\t', n);
 	gap = tab ? tab : memrchr(line, ' ', n);
-	if (!gap) {
+	if (!gap)
 		return bad_line(p, DATASET_E_INVALID, -EINVAL, "no label: expected \"path<TAB>label\"");
-	}
 	n_path = (size_t)(gap - line);
-	while (gap < line + n && filelist_is_blank(*gap)) {
+	while (gap < line + n && filelist_is_blank(*gap))
 		gap++;
-	}
-	if (!parse_label(gap, (size_t)(line + n - gap), &label)) {
+	if (!parse_label(gap, (size_t)(line + n - gap), &label))
 		return bad_line(p, DATASET_E_INVALID, -EINVAL,
 				"the label is not a whole number of 64 bits: expected \"path<TAB>label\"");
-	}
-	while (!tab && n_path && line[n_path - 1] == ' ') {
+	while (!tab && n_path && line[n_path - 1] == ' ')
 		n_path--;
-	}
-	while (tab && n_path && line[n_path - 1] == '\t') {
+	while (tab && n_path && line[n_path - 1] == '\t')
 		n_path--;
-	}
 	return add_sample(p, line, n_path, label);
 }
 
@@ -282,9 +259,8 @@ static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, 
 	while (!r && line < end) {
 		const char *stop = memchr(line, '\n', (size_t)(end - line));
 
-		if (!stop && !last) {
+		if (!stop && !last)
 			break;
-		}
 		stop = stop ? stop : end;
 		r = (p->columns ? parse_row : parse_line)(p, line, (size_t)(stop - line));
 		line = stop < end ? stop + 1 : end;
@@ -296,12 +272,14 @@ static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, 
 
 static int end_list(struct parse *p, int r, struct manifest *out)
 {
-	if (!r && !p->builder.n_files) {
+	if (!r && !p->builder.n_files)
 		r = dataset_fail(p->err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", p->name);
-	}
 	if (!r && p->columns) {
 		r = list_table_end(p->columns);
-		r = r < 0 ? filelist_no_room(p, r) : 0;
+		if (r == -EINVAL)
+			r = dataset_fail(p->err, DATASET_E_INVALID, r, "%.200s: %s", p->name, p->columns->why);
+		else if (r < 0)
+			r = filelist_no_room(p, r);
 	}
 	if (!r) {
 		r = manifest_build(&p->builder, out);
@@ -331,9 +309,8 @@ static int read_piece(int fd, char *piece, size_t *n, uint64_t *at)
 	do {
 		got = pread(fd, piece + *n, PIECE_BYTES - *n, (off_t)*at);
 	} while (got < 0 && errno == EINTR);
-	if (got < 0) {
+	if (got < 0)
 		return -errno;
-	}
 	*n += (size_t)got;
 	*at += (uint64_t)got;
 	return got > 0;
@@ -347,18 +324,15 @@ static int parse_file(struct parse *p, int fd, char *piece)
 
 	while (!r && more) {
 		more = read_piece(fd, piece, &n, &at);
-		if (more < 0) {
+		if (more < 0)
 			return dataset_fail_errno(p->err, -more, p->name);
-		}
-		if (at > LIST_MAX_BYTES) {
+		if (at > LIST_MAX_BYTES)
 			return bad_line(p, DATASET_E_LIMIT, -EFBIG, "the list is longer than 8 GiB");
-		}
 		r = parse_lines(p, piece, n, !more, &n_done);
 		n -= n_done;
-		if (!r && n > MAX_LINE_BYTES) {
+		if (!r && n > MAX_LINE_BYTES)
 			return bad_line(p, DATASET_E_INVALID, -EINVAL,
 					"a line of more than 64 KiB: expected text, one \"path<TAB>label\" a line");
-		}
 		memmove(piece, piece + n_done, n);
 	}
 	return r;
@@ -377,11 +351,10 @@ static int check_dirs(const struct dataset_source *source, int root_fd, const st
 		const char *path = manifest_dir_path(ix, i);
 		int fd = dir_open_first(root_fd, path, source->access, crosses);
 
-		if (fd >= 0) {
+		if (fd >= 0)
 			close(fd);
-		} else if (fd != -ENOENT && fd != -ENOTDIR) {
+		else if (fd != -ENOENT && fd != -ENOTDIR)
 			return dataset_fail_errno(err, -fd, path);
-		}
 	}
 	return 0;
 }
@@ -403,10 +376,9 @@ static int filelist_open_list(const struct dataset_source *source, const char *p
 			"%s: not named in the configuration, and the client sent no descriptors of the list and its folder",
 			path);
 	}
-	if (fd < 0) {
+	if (fd < 0)
 		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path)
 				     : dataset_fail_errno(err, -fd, path);
-	}
 	r = access_check_file_fd(fd, path, &st, err);
 	if (r < 0) {
 		close(fd);
@@ -427,12 +399,10 @@ static int filelist_read_list(const struct dataset_source *source, const char *p
 	int fd = filelist_open_list(source, path, err), r;
 	char *piece;
 
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
-	if (columns) {
+	if (columns)
 		columns->builder = &p.builder;
-	}
 	piece = malloc(PIECE_BYTES);
 	r = piece ? parse_file(&p, fd, piece) : dataset_fail_errno(err, ENOMEM, path);
 	free(piece);
@@ -460,9 +430,8 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 	bool crosses = false;
 	int root_fd = filelist_open_folder(source, path, err), r;
 
-	if (root_fd < 0) {
+	if (root_fd < 0)
 		return root_fd;
-	}
 	r = filelist_read_list(source, path, columns, &index, err);
 	r = r < 0 ? r : check_dirs(source, root_fd, &index, &crosses, err);
 	if (r < 0) {
@@ -488,17 +457,15 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 	char path[4096], *fields;
 	int r;
 
-	if (source->n_fds == 1) {
+	if (source->n_fds == 1)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "%s: expected descriptors of the list and of its folder", rest);
-	}
 	snprintf(path, sizeof(path), "%s", rest);
 	member_spec_split(path, &fields);
 	if (list_table_separator(path)) {
 		columns = calloc(1, sizeof(*columns));
-		if (!columns) {
+		if (!columns)
 			return dataset_fail_errno(err, ENOMEM, path);
-		}
 		columns->separator = list_table_separator(path);
 		columns->fields = fields;
 		columns->columns.meter = source->meter;
@@ -508,9 +475,8 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 				    path);
 	}
 	r = open_tree(source, path, columns, out, err);
-	if (columns) {
+	if (columns)
 		list_table_finish(columns);
-	}
 	free(columns);
 	return r;
 }

@@ -6,9 +6,8 @@ int64_t flat_number(const uint8_t *bytes, unsigned n_bytes)
 	uint64_t value = 0;
 	unsigned shift = 64 - 8 * n_bytes;
 
-	for (unsigned i = n_bytes; i-- > 0;) {
+	for (unsigned i = n_bytes; i-- > 0;)
 		value = value << 8 | bytes[i];
-	}
 	return (int64_t)(value << shift) >> shift;
 }
 
@@ -58,9 +57,8 @@ static uint64_t flat_slot(const struct flat_table *t, unsigned slot)
 {
 	uint64_t offset;
 
-	if (!t->in || t->in->broken || slot >= t->n_slots) {
+	if (!t->in || t->in->broken || slot >= t->n_slots)
 		return 0;
-	}
 	offset = flat_unsigned(t->in, t->slots + 2 * (uint64_t)slot, 2);
 	return offset ? t->at + offset : 0;
 }
@@ -90,9 +88,8 @@ struct flat_vector flat_vector(const struct flat_table *t, unsigned slot, unsign
 	uint64_t at = flat_slot(t, slot), n;
 	struct flat_vector v = { 0 };
 
-	if (!at) {
+	if (!at)
 		return v;
-	}
 	at += flat_unsigned(t->in, at, 4);
 	n = flat_unsigned(t->in, at, 4);
 	v.items = flat_place(t->in, at + 4, n * item_bytes);

@@ -37,9 +37,8 @@ static void prefetch_row(const char *row, size_t row_bytes)
 {
 	size_t n = row_bytes < AHEAD_MAX_LINES * LINE_BYTES ? row_bytes : AHEAD_MAX_LINES * LINE_BYTES;
 
-	for (size_t at = 0; at < n; at += LINE_BYTES) {
+	for (size_t at = 0; at < n; at += LINE_BYTES)
 		__builtin_prefetch(row + at);
-	}
 }
 
 static void gather_large(char *restrict to, const char *restrict from, size_t row_bytes, const uint64_t *indices,
@@ -48,13 +47,11 @@ static void gather_large(char *restrict to, const char *restrict from, size_t ro
 	size_t ahead = AHEAD_BYTES / row_bytes;
 
 	ahead = ahead < 1 ? 1 : ahead > AHEAD_MAX_ROWS ? AHEAD_MAX_ROWS : ahead;
-	for (size_t i = 0; i < ahead && i < n; i++) {
+	for (size_t i = 0; i < ahead && i < n; i++)
 		prefetch_row(from + indices[i] * row_bytes, row_bytes);
-	}
 	for (size_t i = 0; i < n; i++) {
-		if (i + ahead < n) {
+		if (i + ahead < n)
 			prefetch_row(from + indices[i + ahead] * row_bytes, row_bytes);
-		}
 		memcpy(to + i * row_bytes, from + indices[i] * row_bytes, row_bytes);
 	}
 }

@@ -27,25 +27,21 @@ static int inflate_data(struct unzip *s, const struct mapped *m, const uint8_t *
 	size_t n = npy->data_bytes, n_had = n_head - npy->data_offset_bytes, got;
 	int r;
 
-	if (n_had > n) {
+	if (n_had > n)
 		return idx_set_fail(m, "it inflates to more than its header promises", err);
-	}
 	r = meter_take(source->meter, n + 1);
-	if (r < 0) {
+	if (r < 0)
 		return dataset_fail_errno(err, -r, m->name);
-	}
 	*out = malloc(n + 1);
-	if (!*out) {
+	if (!*out)
 		return dataset_fail_errno(err, ENOMEM, m->name);
-	}
 	memcpy(*out, head + npy->data_offset_bytes, n_had);
 	r = unzip_read(s, *out + n_had, n + 1 - n_had, &got, err);
-	if (r == 0 && n_had + got != n) {
+	if (r == 0 && n_had + got != n)
 		r = idx_set_fail(m,
 				 n_had + got < n ? "it inflates to less than its header promises: cut short?"
 						 : "it inflates to more than its header promises",
 				 err);
-	}
 	return r;
 }
 
@@ -57,9 +53,8 @@ static int inflate_array(struct unzip *s, const struct mapped *m, const struct d
 	size_t n_head;
 	int r = unzip_read(s, head, sizeof(head), &n_head, err);
 
-	if (r == 0 && idx_parse(head, n_head, npy, &why) < 0) {
+	if (r == 0 && idx_parse(head, n_head, npy, &why) < 0)
 		r = idx_set_fail(m, why.text, err);
-	}
 	return r < 0 ? r : inflate_data(s, m, head, n_head, npy, source, out, err);
 }
 
@@ -70,9 +65,8 @@ static int add_compressed(struct arrays *a, const char *name, const struct mappe
 	uint8_t *data = NULL;
 	int r = unzip_begin(m->fd, m->name, 0, UINT64_MAX, UNZIP_GZIP, &s, err);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = inflate_array(s, m, source, npy, &data, err);
 	unzip_end(s);
 	if (r < 0) {
@@ -90,15 +84,13 @@ static int idx_set_add_plain(struct arrays *a, const char *name, struct mapped *
 	struct npy_error why;
 	int r;
 
-	if (idx_parse(head, n_head, npy, &why) < 0) {
+	if (idx_parse(head, n_head, npy, &why) < 0)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: %s", m->name, why.text);
-	}
-	if ((uint64_t)st->st_size < npy->data_offset_bytes + npy->data_bytes) {
+	if ((uint64_t)st->st_size < npy->data_offset_bytes + npy->data_bytes)
 		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL,
 				    "%s: %llu bytes long, but its header promises %llu: cut short?", m->name,
 				    (unsigned long long)st->st_size,
 				    (unsigned long long)(npy->data_offset_bytes + npy->data_bytes));
-	}
 	r = mapped_map(m, source, st, npy->data_offset_bytes + npy->data_bytes, 0, err);
 	return r < 0 ? r : arrays_add_npy(a, name, npy, m->map, NULL, true, err);
 }
@@ -114,17 +106,14 @@ static int idx_set_add_file(struct arrays *a, const struct dataset_source *sourc
 	ssize_t n;
 	int r = mapped_open(m, source, which, path, &st, err);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	n = io_full_read(m->fd, head, sizeof(head), 0);
-	if (n < 0) {
+	if (n < 0)
 		return dataset_fail_errno(err, (int)-n, m->name);
-	}
 	*content = mapped_probe(m, 0, (uint64_t)st.st_size, *content + (uint64_t)st.st_size);
-	if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
+	if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b)
 		return add_compressed(a, names[which], m, source, &npy, err);
-	}
 	return idx_set_add_plain(a, names[which], m, source, head, (size_t)n, &st, &npy, err);
 }
 
@@ -136,24 +125,22 @@ int idx_open(const struct dataset_source *source, const char *rest, struct datas
 	uint64_t content = 0;
 	int r = a ? 0 : -ENOMEM;
 
-	if (comma) {
+	if (comma)
 		*comma++ = '\0';
-	}
-	if (r == 0 && source->n_fds && source->n_fds != n) {
+	if (r == 0 && comma && strchr(comma, ','))
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				 "idx:%.300s: expected one file, or two: images and, behind a comma, labels", rest);
+	if (r == 0 && source->n_fds && source->n_fds != n)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "idx:%.300s: %u descriptors for %u files", rest,
 				 source->n_fds, n);
-	}
 	r = r < 0 ? r : idx_set_add_file(a, source, 0, text, &content, err);
-	if (r == 0) {
+	if (r == 0)
 		r = comma ? idx_set_add_file(a, source, 1, comma, &content, err) : arrays_add_index(a, err);
-	}
 	free(text);
-	if (r < 0 && a) {
+	if (r < 0 && a)
 		dataset_destroy(&a->base);
-	}
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	arrays_end(a, rest, content, out);
 	return 0;
 }

@@ -85,10 +85,9 @@ static int imagefolder_fail_at(struct walk *w, int error, const char *path)
 	char what[400];
 
 	snprintf(what, sizeof(what), "%.160s/%.230s", w->root, path);
-	if (error == EFBIG) {
+	if (error == EFBIG)
 		return dataset_fail(w->err, DATASET_E_LIMIT, -EFBIG,
 				    "%s: more names than one data set may have (4 GiB of them)", w->root);
-	}
 	return dataset_fail_errno(w->err, error, what);
 }
 
@@ -111,17 +110,14 @@ static int imagefolder_is_folder(struct walk *w, int dir_fd, const char *name, u
 	struct stat st;
 
 	if (type == DT_UNKNOWN) {
-		if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return 0;
-		}
 		type = S_ISDIR(st.st_mode) ? DT_DIR : S_ISLNK(st.st_mode) ? DT_LNK : DT_REG;
 	}
-	if (type != DT_LNK) {
+	if (type != DT_LNK)
 		return type == DT_DIR;
-	}
-	if (w->source->access->trusted) {
+	if (w->source->access->trusted)
 		return fstatat(dir_fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode);
-	}
 	if (!name_is_image(name)) {
 		char what[240];
 
@@ -138,22 +134,19 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 	for (;;) {
 		ssize_t n = getdents64(fd, w->entries, ENTRIES_BYTES);
 
-		if (n <= 0) {
+		if (n <= 0)
 			return n < 0 ? imagefolder_fail_at(w, errno, path) : 0;
-		}
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *entry = (const void *)(w->entries + at);
 			int folder, r;
 
 			at += entry->d_reclen;
-			if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) {
+			if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 				continue;
-			}
 			folder = imagefolder_is_folder(w, fd, entry->d_name, entry->d_type, path);
 			r = folder < 0 ? folder : each(w, arg, entry->d_name, folder);
-			if (r < 0) {
+			if (r < 0)
 				return r;
-			}
 		}
 		imagefolder_report(w, "index", w->n_found + w->n_files, 0, false);
 	}
@@ -162,9 +155,8 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 /* Whether another machine stamps this folder's changes. Usually determined once per device. */
 static bool is_on_server(struct walk *w, int fd, uint64_t dev)
 {
-	if (dev != w->server_dev && dev != w->local_dev) {
+	if (dev != w->server_dev && dev != w->local_dev)
 		*(dir_traits(fd, w->source->access) & DIR_LOCAL ? &w->local_dev : &w->server_dev) = dev;
-	}
 	return dev == w->server_dev;
 }
 
@@ -177,9 +169,8 @@ static bool imagefolder_is_racy(struct walk *w, int fd, const struct manifest_di
 	bool whole = stamp->mtime_ns % NS_PER_S == 0 || stamp->ctime_ns % NS_PER_S == 0;
 	uint64_t step = whole ? RACY_WHOLE_NS : RACY_NS;
 
-	if (stamp->ctime_ns + RACY_SERVER_NS <= now) {
+	if (stamp->ctime_ns + RACY_SERVER_NS <= now)
 		return false;
-	}
 	return stamp->ctime_ns + step > now || is_on_server(w, fd, stamp->dev);
 }
 
@@ -188,9 +179,8 @@ static int imagefolder_open_folder(struct walk *w, const char *path, uint32_t cl
 	struct stat st;
 	int fd = dir_open_to_list(w->root_fd, path, w->source->access, &st, &w->crosses);
 
-	if (fd < 0) {
+	if (fd < 0)
 		return imagefolder_fail_at(w, -fd, path);
-	}
 	*stamp = stamp_of(&st, class_id);
 	w->racy = w->racy || imagefolder_is_racy(w, fd, stamp);
 	return fd;
@@ -199,9 +189,8 @@ static int imagefolder_open_folder(struct walk *w, const char *path, uint32_t cl
 static bool is_above_itself(const struct walk *w, size_t parent, const struct stat *st)
 {
 	for (; parent != SIZE_MAX; parent = w->dirs[parent].parent) {
-		if (w->dirs[parent].stamp.dev == st->st_dev && w->dirs[parent].stamp.ino == st->st_ino) {
+		if (w->dirs[parent].stamp.dev == st->st_dev && w->dirs[parent].stamp.ino == st->st_ino)
 			return true;
-		}
 	}
 	return w->builder.dirs[0].dev == st->st_dev && w->builder.dirs[0].ino == st->st_ino;
 }
@@ -211,27 +200,24 @@ static int add_dir(struct walk *w, const char *path, size_t parent)
 	unsigned depth = parent == SIZE_MAX ? 0 : w->dirs[parent].depth + 1;
 	int r;
 
-	if (depth > MAX_DEPTH) {
+	if (depth > MAX_DEPTH)
 		return dataset_fail(w->err, DATASET_E_LIMIT, -ELOOP, "%s/%.200s: more than %d folders deep", w->root,
 				    path, MAX_DEPTH);
-	}
 	if (w->n_dirs == w->dirs_capacity) {
 		size_t capacity = w->dirs_capacity ? w->dirs_capacity * 2 : 64;
 		struct found_dir *larger;
 
 		r = meter_take(w->source->meter, (capacity - w->dirs_capacity) * sizeof(*larger));
 		larger = r ? NULL : reallocarray(w->dirs, capacity, sizeof(*larger));
-		if (!larger) {
+		if (!larger)
 			return imagefolder_fail_at(w, r ? -r : ENOMEM, path);
-		}
 		w->dirs = larger;
 		w->dirs_capacity = capacity;
 	}
 	w->dirs[w->n_dirs] = (struct found_dir){ .parent = parent, .depth = depth };
 	r = text_add(&w->paths, path, strlen(path), &w->dirs[w->n_dirs].stamp.path);
-	if (r < 0) {
+	if (r < 0)
 		return imagefolder_fail_at(w, -r, path);
-	}
 	w->n_dirs++;
 	return 0;
 }
@@ -246,16 +232,14 @@ static int imagefolder_add_file(struct walk *w, const char *name)
 
 		r = meter_take(w->source->meter, (capacity - w->files_capacity) * sizeof(*larger));
 		larger = r ? NULL : reallocarray(w->files, capacity, sizeof(*larger));
-		if (!larger) {
+		if (!larger)
 			return imagefolder_fail_at(w, r ? -r : ENOMEM, name);
-		}
 		w->files = larger;
 		w->files_capacity = capacity;
 	}
 	r = text_add(&w->names, name, strlen(name), &w->files[w->n_files]);
-	if (r < 0) {
+	if (r < 0)
 		return imagefolder_fail_at(w, -r, name);
-	}
 	w->n_files++;
 	return 0;
 }
@@ -271,12 +255,10 @@ static int on_class_entry(struct walk *w, void *arg, const char *name, bool fold
 	const struct listing *l = arg;
 	char path[4096 + 256];
 
-	if (!folder) {
+	if (!folder)
 		return name_is_image(name) ? imagefolder_add_file(w, name) : 0;
-	}
-	if (snprintf(path, sizeof(path), "%s/%s", l->path, name) >= 4096) {
+	if (snprintf(path, sizeof(path), "%s/%s", l->path, name) >= 4096)
 		return imagefolder_fail_at(w, ENAMETOOLONG, path);
-	}
 	return add_dir(w, path, l->dir);
 }
 
@@ -305,9 +287,8 @@ static int list_dir(struct walk *w, size_t i, uint32_t class_id)
 
 	snprintf(l.path, sizeof(l.path), "%s", w->paths.bytes + path_at);
 	fd = imagefolder_open_folder(w, l.path, class_id, &stamp);
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	w->dirs[i].first_file = w->n_files;
 	stamp.path = path_at;
 	w->dirs[i].stamp = stamp;
@@ -317,13 +298,11 @@ static int list_dir(struct walk *w, size_t i, uint32_t class_id)
 	}
 	r = for_each_entry(w, fd, l.path, &l, on_class_entry);
 	close(fd);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	w->dirs[i].n_files = w->n_files - w->dirs[i].first_file;
-	if (w->dirs[i].n_files) {
+	if (w->dirs[i].n_files)
 		qsort_r(w->files + w->dirs[i].first_file, w->dirs[i].n_files, sizeof(*w->files), compare_files, w);
-	}
 	return 0;
 }
 
@@ -342,9 +321,8 @@ static int emit_class(struct walk *w)
 
 			r = manifest_add_file(&w->builder, dir, name, strlen(name));
 		}
-		if (r < 0) {
+		if (r < 0)
 			return imagefolder_fail_at(w, -r, path);
-		}
 	}
 	return 0;
 }
@@ -353,11 +331,10 @@ static void note_empty_class(struct walk *w, const char *name)
 {
 	size_t used = strlen(w->empty);
 
-	if (used + strlen(name) + 32 < sizeof(w->empty)) {
+	if (used + strlen(name) + 32 < sizeof(w->empty))
 		snprintf(w->empty + used, sizeof(w->empty) - used, "%s%s", used ? ", " : "", name);
-	} else if (!strstr(w->empty, ", ...")) {
+	else if (!strstr(w->empty, ", ..."))
 		snprintf(w->empty + used, sizeof(w->empty) - used, ", ...");
-	}
 	w->n_empty++;
 }
 
@@ -367,15 +344,12 @@ static int walk_class(struct walk *w, const char *name, uint32_t class_id)
 
 	w->paths.n = w->names.n = w->n_dirs = w->n_files = 0;
 	r = add_dir(w, name, SIZE_MAX);
-	for (size_t i = 0; !r && i < w->n_dirs; i++) {
+	for (size_t i = 0; !r && i < w->n_dirs; i++)
 		r = list_dir(w, i, class_id);
-	}
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (!w->n_files) {
+	if (!w->n_files)
 		note_empty_class(w, name);
-	}
 	w->n_found += w->n_files;
 	return emit_class(w);
 }
@@ -391,15 +365,13 @@ static int list_classes(struct walk *w)
 	struct manifest_dir stamp;
 	int fd = imagefolder_open_folder(w, ".", MANIFEST_NO_CLASS, &stamp), r;
 
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	r = manifest_add_dir(&w->builder, ".", 1, &stamp);
 	r = r < 0 ? imagefolder_fail_at(w, -r, ".") : for_each_entry(w, fd, ".", NULL, on_root_entry);
 	close(fd);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	if (!w->n_files) {
 		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT,
 				    "Couldn't find any class folder in %s. Pictures lie in a folder per class; "
@@ -409,9 +381,8 @@ static int list_classes(struct walk *w)
 	qsort_r(w->files, w->n_files, sizeof(*w->files), compare_files, w);
 	for (size_t i = 0; i < w->n_files; i++) {
 		r = manifest_add_class(&w->builder, w->names.bytes + w->files[i]);
-		if (r < 0) {
+		if (r < 0)
 			return imagefolder_fail_at(w, -r, ".");
-		}
 	}
 	return 0;
 }
@@ -426,12 +397,11 @@ static int walk_root(struct walk *w)
 		snprintf(name, sizeof(name), "%s", w->builder.classes.bytes + w->builder.class_name[i]);
 		r = walk_class(w, name, i);
 	}
-	if (!r && w->n_empty) {
+	if (!r && w->n_empty)
 		return dataset_fail(
 			w->err, DATASET_E_NOT_FOUND, -ENOENT,
 			"%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS,
 			w->root, w->empty);
-	}
 	return r;
 }
 
@@ -470,9 +440,8 @@ static bool imagefolder_kept_path(const struct walk *w, char *path, size_t size)
 	struct stat st;
 	ssize_t n;
 
-	if (!w->source->cache_dir || fstat(w->root_fd, &st) < 0) {
+	if (!w->source->cache_dir || fstat(w->root_fd, &st) < 0)
 		return false;
-	}
 	key.dev = st.st_dev;
 	key.ino = st.st_ino;
 	key.user = w->source->access->trusted ? UINT64_MAX : w->source->access->uid;
@@ -490,15 +459,13 @@ static bool dir_is_unchanged(struct walk *w, const struct manifest *ix, uint32_t
 	struct stat st;
 
 	if (w->source->access->trusted) {
-		if (fstatat(w->root_fd, manifest_dir_path(ix, i), &st, 0) < 0) {
+		if (fstatat(w->root_fd, manifest_dir_path(ix, i), &st, 0) < 0)
 			return false;
-		}
 	} else {
 		int fd = dir_open_to_list(w->root_fd, manifest_dir_path(ix, i), w->source->access, &st, &w->crosses);
 
-		if (fd < 0) {
+		if (fd < 0)
 			return false;
-		}
 		close(fd);
 	}
 	now = stamp_of(&st, d->class_id);
@@ -507,23 +474,19 @@ static bool dir_is_unchanged(struct walk *w, const struct manifest *ix, uint32_t
 
 static bool imagefolder_load_kept(struct walk *w, const char *path, struct manifest *out)
 {
-	struct stat st;
-	int r;
+	int r = manifest_load(path, w->source->meter, out);
 
-	if (stat(path, &st) == 0 && meter_take(w->source->meter, (uint64_t)st.st_size)) {
-		return false; /* building it reports the error */
-	}
-	r = manifest_load(path, out);
 	if (r < 0) {
-		if (r != -ENOENT) {
+		/* Without memory for it, building it reports the error. */
+		if (r != -ENOENT && r != -EDQUOT && r != -ECANCELED)
 			log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", w->root, path,
 				   r == -EINVAL ? "damaged" : "unreadable");
-		}
 		return false;
 	}
 	for (uint32_t i = 0; i < out->n_dirs; i++) {
 		imagefolder_report(w, "check", i, out->n_dirs, false);
 		if (!dir_is_unchanged(w, out, i)) {
+			meter_give(w->source->meter, out->block_bytes);
 			manifest_finish(out);
 			return false;
 		}
@@ -554,9 +517,8 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 	int r;
 
 	w.root_fd = tree_open_root(source, 0, rest, err);
-	if (w.root_fd < 0) {
+	if (w.root_fd < 0)
 		return w.root_fd;
-	}
 	keeps = imagefolder_kept_path(&w, path, sizeof(path));
 	if (!keeps || !imagefolder_load_kept(&w, path, &index)) {
 		r = imagefolder_build(&w, &index);
@@ -564,12 +526,10 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 			close(w.root_fd);
 			return r;
 		}
-		if (keeps && !w.racy) {
+		if (keeps && !w.racy)
 			imagefolder_keep(&w, path, &index);
-		}
 	}
-	if (source->access->trusted) {
+	if (source->access->trusted)
 		w.crosses = tree_reaches_server(w.root_fd, &index, source->access);
-	}
 	return tree_create(source, rest, w.root_fd, &index, w.crosses, out, err);
 }

@@ -31,9 +31,8 @@ static int add_value(struct text *values, const json_t *value, enum column_kind 
 		*n_value = json_string_length(value);
 		return text_add(values, json_string_value(value), *n_value, at);
 	}
-	if (json_is_object(value) || json_is_array(value)) {
+	if (json_is_object(value) || json_is_array(value))
 		return add_dump(values, value, at, n_value);
-	}
 	*kind = json_is_real(value) ? COLUMN_FLOAT32 : COLUMN_INT64;
 	*n_value = (size_t)(json_is_real(value) ? snprintf(number, sizeof(number), "%.17g", json_real_value(value))
 						: snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
@@ -50,9 +49,8 @@ int json_field_add(struct text *values, const char *bytes, size_t n, const char 
 	json_error_t error;
 	json_t *object, *value;
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	object = json_loadb(bytes, n, 0, &error);
 	value = json_object_get(object, key);
 	r = !value || json_is_null(value) ? 0 : add_value(values, value, kind, at, n_value);

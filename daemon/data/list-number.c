@@ -38,12 +38,10 @@ size_t list_floats(const char *text, float *out, size_t most)
 		char *end;
 		float value = strtof(text, &end);
 
-		if (end == text || n == most || (*end && *end != ']' && !strchr(blanks, *end))) {
+		if (end == text || n == most || (*end && *end != ']' && !strchr(blanks, *end)))
 			return SIZE_MAX;
-		}
-		if (out) {
+		if (out)
 			out[n] = value;
-		}
 		text = end + strspn(end, blanks);
 	}
 	return *text && text[1 + strspn(text + 1, " ")] ? SIZE_MAX : n;

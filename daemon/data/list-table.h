@@ -16,7 +16,7 @@ struct list_table {
 	struct manifest_builder *builder; /* gets the classes */
 	struct columns_builder columns;   /* its meter is the caller's */
 	/* private */
-	bool has_header;
+	bool has_header, skips_blanks;           /* skips_blanks: before a cell, as the header has them */
 	unsigned n_cells, path_cell, label_cell; /* label_cell n_cells: there is none */
 	struct text line;                        /* the cells of a line, unquoted */
 	const char *cells[LIST_TABLE_MAX_CELLS];
@@ -38,7 +38,7 @@ char list_table_separator(const char *path);
 /* Takes a line. 1: it was the header, or empty; 0: a row, whose path and label (a number of a name) are given, and whose
  * values are in the columns; -EINVAL with t->why; -ENOMEM, -EFBIG or the meter's error. */
 int list_table_take(struct list_table *t, const char *line, size_t n, const char **path, int64_t *label);
-/* Behind the last line: turns labels into numbers, or into classes in the order of their names. */
+/* Behind the last line: turns labels into numbers, or into classes in the order of their names. Errors as above. */
 int list_table_end(struct list_table *t);
 void list_table_finish(struct list_table *t);
 

@@ -37,9 +37,8 @@ static bool manifest_lay_out(const struct header *h, struct layout_bytes *at)
 	uint64_t n_labels = h->block.flags & HAS_LABELS ? h->n_files : 0;
 
 	/* Limits that keep the sums below from overflowing. */
-	if (h->n_files > INDEX_MAX_BYTES / 8 || h->n_text > INDEX_MAX_BYTES) {
+	if (h->n_files > INDEX_MAX_BYTES / 8 || h->n_text > INDEX_MAX_BYTES)
 		return false;
-	}
 	at->dirs = sizeof(*h);
 	at->labels = at->dirs + h->n_dirs * (uint64_t)sizeof(struct manifest_dir);
 	at->file_dir = at->labels + n_labels * 8;
@@ -82,11 +81,10 @@ void manifest_name(const struct manifest *ix, uint64_t i, char *buf, size_t size
 	const char *dir = manifest_dir_path(ix, ix->file_dir[i]), *name = manifest_file_name(ix, i);
 	size_t n_dir = strlen(dir);
 
-	if (!strcmp(dir, ".")) {
+	if (!strcmp(dir, "."))
 		snprintf(buf, size, "%s", name);
-	} else {
+	else
 		snprintf(buf, size, "%s%s%s", dir, dir[n_dir - 1] == '/' ? "" : "/", name);
-	}
 }
 
 uint64_t manifest_hash(const struct manifest *ix, uint64_t seed)
@@ -94,9 +92,8 @@ uint64_t manifest_hash(const struct manifest *ix, uint64_t seed)
 	XXH3_state_t *state = XXH3_createState();
 	uint64_t hash;
 
-	if (!state) {
+	if (!state)
 		return 0;
-	}
 	XXH3_64bits_reset_withSeed(state, seed);
 	for (uint32_t i = 0; i < ix->n_dirs; i++) {
 		const char *path = manifest_dir_path(ix, i);
@@ -123,9 +120,8 @@ static int text_add32(struct text *t, struct meter *meter, const char *bytes, si
 	t->meter = meter;
 	r = text_add(t, bytes, n, &wide);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	*offset = (uint32_t)wide;
 	return wide <= UINT32_MAX ? 0 : -EFBIG;
 }
@@ -134,9 +130,8 @@ int manifest_add_class(struct manifest_builder *b, const char *name)
 {
 	int r = block_grow(b->meter, &b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = text_add32(&b->classes, b->meter, name, strlen(name), &b->class_name[b->n_classes]);
 	b->n_classes += r == 0;
 	return b->n_classes >= MANIFEST_NO_CLASS ? -EFBIG : r;
@@ -146,12 +141,10 @@ int manifest_add_dir(struct manifest_builder *b, const char *path, size_t n_path
 {
 	int r = block_grow(b->meter, &b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (b->n_dirs >= UINT32_MAX - 1) {
+	if (b->n_dirs >= UINT32_MAX - 1)
 		return -EFBIG;
-	}
 	b->dirs[b->n_dirs] = *like;
 	b->paths.meter = b->meter;
 	r = text_add(&b->paths, path, n_path, &b->dirs[b->n_dirs].path);
@@ -164,13 +157,11 @@ int manifest_add_file(struct manifest_builder *b, uint32_t dir, const char *name
 	size_t capacity = b->files_capacity;
 	int r = block_grow(b->meter, &b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = block_grow(b->meter, &b->file_name, &b->files_capacity, b->n_files + 1, sizeof(*b->file_name));
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	b->file_dir[b->n_files] = dir;
 	r = text_add32(&b->names, b->meter, name, n_name, &b->file_name[b->n_files]);
 	b->n_files += r == 0;
@@ -181,18 +172,16 @@ int manifest_add_labelled_file(struct manifest_builder *b, uint32_t dir, const c
 {
 	int r = block_grow(b->meter, &b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	b->labels[b->n_files] = label;
 	return manifest_add_file(b, dir, name, n_name);
 }
 
 static void manifest_copy_array(char *to, const void *from, size_t n_bytes)
 {
-	if (n_bytes) {
+	if (n_bytes)
 		memcpy(to, from, n_bytes);
-	}
 }
 
 static void manifest_fill_block(const struct manifest_builder *b, struct manifest *ix, const struct header *h,
@@ -211,12 +200,10 @@ static void manifest_fill_block(const struct manifest_builder *b, struct manifes
 	manifest_copy_array(base + at->text, b->classes.bytes, b->classes.n);
 	manifest_copy_array(base + at->text + b->classes.n, b->paths.bytes, b->paths.n);
 	manifest_copy_array(base + at->text + h->names_at, b->names.bytes, b->names.n);
-	for (size_t i = 0; i < b->n_dirs; i++) {
+	for (size_t i = 0; i < b->n_dirs; i++)
 		dirs[i].path += b->classes.n;
-	}
-	for (size_t i = 0; i < b->n_files; i++) {
+	for (size_t i = 0; i < b->n_files; i++)
 		file_name[i] += (uint32_t)h->names_at;
-	}
 }
 
 int manifest_build(struct manifest_builder *b, struct manifest *out)
@@ -275,15 +262,13 @@ void manifest_builder_finish(struct manifest_builder *b)
 
 static bool is_inner_path(const char *path)
 {
-	if (!*path || *path == '/') {
+	if (!*path || *path == '/')
 		return false;
-	}
 	for (const char *step = path; *step; step += strcspn(step, "/"), step += *step == '/') {
 		size_t n = strcspn(step, "/");
 
-		if (n == 0 || (n == 2 && !memcmp(step, "..", 2))) {
+		if (n == 0 || (n == 2 && !memcmp(step, "..", 2)))
 			return false;
-		}
 	}
 	return true;
 }
@@ -294,9 +279,8 @@ static bool dirs_are_sound(const struct manifest *ix, const struct header *h)
 		const struct manifest_dir *d = &ix->dirs[i];
 
 		if (d->path >= h->n_text || (d->class_id >= ix->n_classes && d->class_id != MANIFEST_NO_CLASS) ||
-		    !is_inner_path(ix->text + d->path)) {
+		    !is_inner_path(ix->text + d->path))
 			return false;
-		}
 	}
 	return !strcmp(manifest_dir_path(ix, 0), ".");
 }
@@ -306,14 +290,12 @@ static bool files_are_sound(const struct manifest *ix, const struct header *h)
 	for (uint64_t i = 0; i < ix->n_files; i++) {
 		const char *name;
 
-		if (ix->file_dir[i] >= ix->n_dirs || ix->file_name[i] < h->names_at || ix->file_name[i] >= h->n_text) {
+		if (ix->file_dir[i] >= ix->n_dirs || ix->file_name[i] < h->names_at || ix->file_name[i] >= h->n_text)
 			return false;
-		}
 		name = manifest_file_name(ix, i);
 		if (!*name || !strcmp(name, ".") || !strcmp(name, "..") ||
-		    (!ix->labels && ix->dirs[ix->file_dir[i]].class_id == MANIFEST_NO_CLASS)) {
+		    (!ix->labels && ix->dirs[ix->file_dir[i]].class_id == MANIFEST_NO_CLASS))
 			return false;
-		}
 	}
 	return true;
 }
@@ -321,13 +303,11 @@ static bool files_are_sound(const struct manifest *ix, const struct header *h)
 static bool is_sound(const struct manifest *ix, const struct header *h)
 {
 	if (!ix->n_dirs || !h->n_text || ix->text[h->n_text - 1] || h->names_at > h->n_text ||
-	    memchr(ix->text + h->names_at, '/', h->n_text - h->names_at)) {
+	    memchr(ix->text + h->names_at, '/', h->n_text - h->names_at))
 		return false;
-	}
 	for (uint32_t i = 0; i < ix->n_classes; i++) {
-		if (ix->class_name[i] >= h->n_text) {
+		if (ix->class_name[i] >= h->n_text)
 			return false;
-		}
 	}
 	return dirs_are_sound(ix, h) && files_are_sound(ix, h);
 }
@@ -338,33 +318,30 @@ int manifest_parse(void *block, size_t block_bytes, struct manifest *out)
 	struct layout_bytes at;
 	struct header h;
 
-	if (block_bytes < sizeof(h)) {
+	if (block_bytes < sizeof(h))
 		return -EINVAL;
-	}
 	memcpy(&h, block, sizeof(h));
 	if (!block_is_sealed(block, block_bytes, INDEX_MAGIC, INDEX_VERSION) ||
-	    (h.block.flags & ~(uint32_t)HAS_LABELS) || !manifest_lay_out(&h, &at) || at.end != block_bytes) {
+	    (h.block.flags & ~(uint32_t)HAS_LABELS) || !manifest_lay_out(&h, &at) || at.end != block_bytes)
 		return -EINVAL;
-	}
 	manifest_point_into(&ix, &h, &at);
-	if (!is_sound(&ix, &h)) {
+	if (!is_sound(&ix, &h))
 		return -EINVAL;
-	}
 	*out = ix;
 	return 0;
 }
 
-int manifest_load(const char *path, struct manifest *out)
+int manifest_load(const char *path, struct meter *meter, struct manifest *out)
 {
 	size_t n_bytes;
 	void *block;
-	int r = block_load(path, INDEX_MAGIC, INDEX_VERSION, &block, &n_bytes);
+	int r = block_load(path, INDEX_MAGIC, INDEX_VERSION, meter, &block, &n_bytes);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = manifest_parse(block, n_bytes, out);
 	if (r < 0) {
+		meter_give(meter, n_bytes);
 		free(block);
 	}
 	return r;

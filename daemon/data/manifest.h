@@ -75,9 +75,9 @@ void manifest_builder_finish(struct manifest_builder *b);
 /* Parses bytes into an index. Takes the block (malloc'ed) when it returns 0; -EINVAL for a damaged or foreign block, or
  * one of another version. */
 int manifest_parse(void *block, size_t block_bytes, struct manifest *out);
-/* Load from a file (also -ENOENT and other errors of reading), and save to a file, whole or not at all (temporary file,
+/* Load from a file (also -ENOENT and other errors of block_load), and save to a file, whole or not at all (temporary file,
  * fsync, rename). */
-int manifest_load(const char *path, struct manifest *out);
+int manifest_load(const char *path, struct meter *meter, struct manifest *out);
 int manifest_save(const char *path, const struct manifest *ix);
 
 #endif

@@ -31,9 +31,8 @@ static int open_fd(const struct dataset_source *source, unsigned which, const ch
 	if (source->access->trusted) {
 		int fd = file_open(path, st);
 
-		if (fd == -EINVAL) {
+		if (fd == -EINVAL)
 			return dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path);
-		}
 		return fd < 0 ? dataset_fail_errno(err, -fd, path) : fd;
 	}
 	return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
@@ -77,16 +76,14 @@ int mapped_hold_sealed(struct mapped *m, const struct dataset_source *source, st
 {
 	int seals = fcntl(m->fd, F_GET_SEALS), needed = F_SEAL_SHRINK | F_SEAL_GROW;
 
-	if (seals < 0 || (seals & needed) != needed) {
+	if (seals < 0 || (seals & needed) != needed)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "memory: '%s' is no memfd that is sealed against shrinking and growing "
 				    "(F_SEAL_SHRINK, F_SEAL_GROW)",
 				    m->name);
-	}
 	/* The size is the one that was sealed, not one from before. */
-	if (fstat(m->fd, st) < 0) {
+	if (fstat(m->fd, st) < 0)
 		return dataset_fail_errno(err, errno, m->name);
-	}
 	m->sealed = true;
 	return hold(m, source, (uint64_t)st->st_size, err);
 }
@@ -100,9 +97,8 @@ static int hold_memory(struct mapped *m, const struct dataset_source *source, co
 	struct statfs fs;
 
 	if (m->sealed || source->access->trusted || fstatfs(m->fd, &fs) < 0 ||
-	    (fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC)) {
+	    (fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC))
 		return 0;
-	}
 	return hold(m, source, !st->st_nlink ? n_bytes : n_bytes > present ? n_bytes - present : 0, err);
 }
 
@@ -110,11 +106,10 @@ static int hold_memory(struct mapped *m, const struct dataset_source *source, co
  * is wasted. */
 static void mapped_advise(const struct mapped *m, size_t row_bytes)
 {
-	if (m->map_bytes > SMALL_BYTES) {
+	if (m->map_bytes > SMALL_BYTES)
 		madvise(m->map, m->map_bytes, row_bytes < READAHEAD_FROM_BYTES ? MADV_RANDOM : MADV_NORMAL);
-	} else if (madvise(m->map, m->map_bytes, MADV_POPULATE_READ) < 0) {
+	else if (madvise(m->map, m->map_bytes, MADV_POPULATE_READ) < 0)
 		madvise(m->map, m->map_bytes, MADV_WILLNEED);
-	}
 }
 
 /* Reads go through the mapping; the descriptor only gives the size. An O_PATH descriptor does so, too, and closing it
@@ -138,12 +133,10 @@ int mapped_map(struct mapped *m, const struct dataset_source *source, const stru
 	int r = hold_memory(m, source, st, n_bytes, err);
 	void *map = r < 0 ? NULL : mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, m->fd, 0);
 
-	if (!map) {
+	if (!map)
 		return r;
-	}
-	if (map == MAP_FAILED) {
+	if (map == MAP_FAILED)
 		return dataset_fail_errno(err, errno, m->name);
-	}
 	m->map = map;
 	m->map_bytes = n_bytes;
 	m->server = dir_traits(m->fd, source->access) & DIR_LOCAL ? 0 : st->st_dev ? st->st_dev : 1;
@@ -154,12 +147,10 @@ int mapped_map(struct mapped *m, const struct dataset_source *source, const stru
 
 void mapped_finish(struct mapped *m)
 {
-	if (m->map) {
+	if (m->map)
 		munmap(m->map, m->map_bytes);
-	}
-	if (m->fd >= 0) {
+	if (m->fd >= 0)
 		close(m->fd);
-	}
 	m->map = NULL;
 	m->fd = -1;
 }

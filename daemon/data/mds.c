@@ -1,10 +1,12 @@
-/* See mds.h. A shard describes itself, so the folder's index.json, which says the same of all shards, is not needed: the
- * shards are those of the folder in the order of their names, which is the order of the index. */
+/* See mds.h. A shard describes itself, so the folder's index.json, which says the same of all shards, is not needed: it
+ * only says which shards there are (shard-list.c). Without it they are those of the folder in the order of their names,
+ * which is the order of the index. */
 #include "data/mds.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,9 +42,8 @@ static bool mds_copy_text(char to[COLUMN_NAME_BYTES], const json_t *text)
 {
 	size_t n = json_string_length(text);
 
-	if (!json_is_string(text) || !n || n >= COLUMN_NAME_BYTES) {
+	if (!json_is_string(text) || !n || n >= COLUMN_NAME_BYTES)
 		return false;
-	}
 	memcpy(to, json_string_value(text), n + 1);
 	return true;
 }
@@ -53,19 +54,17 @@ static int mds_take_columns(struct mds *s, const json_t *config)
 		     *encodings = json_object_get(config, "column_encodings");
 	size_t n = json_array_size(names);
 
-	if (!n || n > MAX_COLUMNS || json_array_size(encodings) != n || json_array_size(sizes) != n) {
+	if (!n || n > MAX_COLUMNS || json_array_size(encodings) != n || json_array_size(sizes) != n)
 		return shard_reader_refuse(s->m->reader, 4, "no columns, more than %d, or lists of them that differ",
 					   MAX_COLUMNS);
-	}
 	for (size_t i = 0; i < n; i++) {
 		struct mds_column *c = &s->columns[i];
 		json_int_t size = json_integer_value(json_array_get(sizes, i));
 
 		if (!mds_copy_text(c->name, json_array_get(names, i)) ||
-		    !mds_copy_text(c->encoding, json_array_get(encodings, i)) || size < 0 || size > UINT32_MAX) {
+		    !mds_copy_text(c->encoding, json_array_get(encodings, i)) || size < 0 || size > UINT32_MAX)
 			return shard_reader_refuse(s->m->reader, 4,
 						   "a column whose name, encoding or size is not valid");
-		}
 		c->n_bytes = (uint32_t)size;
 		s->n_variable += !size;
 	}
@@ -82,19 +81,16 @@ static int read_config(struct mds *s)
 	json_t *config;
 	int result;
 
-	if (s->first_at < at || s->first_at - at > MAX_CONFIG_BYTES) {
+	if (s->first_at < at || s->first_at - at > MAX_CONFIG_BYTES)
 		return shard_reader_refuse(r, 4,
 					   "not an MDS shard: its samples begin where its description does not end");
-	}
 	result = shard_reader_get(r, at, (size_t)(s->first_at - at), &text);
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
 	parsed_bytes = (s->first_at - at) * PARSED_PER_BYTE;
 	result = meter_take(s->m->builder->meter, parsed_bytes);
-	if (result < 0) {
+	if (result < 0)
 		return dataset_fail(r->err, DATASET_E_LIMIT, result, "%.180s: no memory for its description", r->name);
-	}
 	config = json_loadb((const char *)text, (size_t)(s->first_at - at), JSON_DEPTH_FLAGS, &error);
 	result = config ? mds_take_columns(s, config)
 			: shard_reader_refuse(r, at, "not an MDS shard: its description is no JSON (%.100s)",
@@ -111,9 +107,8 @@ static bool is_one_of(const char *text, const char *list)
 	size_t n = strlen(text);
 
 	for (; *list; list += strcspn(list, ";"), list += *list == ';') {
-		if (strcspn(list, ";") == n && !memcmp(list, text, n)) {
+		if (strcspn(list, ";") == n && !memcmp(list, text, n))
 			return true;
-		}
 	}
 	return false;
 }
@@ -121,6 +116,11 @@ static bool is_one_of(const char *text, const char *list)
 static bool mds_is_whole(const char *encoding)
 {
 	return is_one_of(encoding, "int;int8;int16;int32;int64;uint8;uint16;uint32;uint64;str_int");
+}
+
+static bool mds_is_real(const char *encoding)
+{
+	return is_one_of(encoding, "float16;float32;float64;str_float");
 }
 
 static bool is_picture(const char *encoding)
@@ -131,9 +131,8 @@ static bool is_picture(const char *encoding)
 static struct mds_column *find_column(struct mds *s, const char *extensions)
 {
 	for (uint32_t i = 0; i < s->n_columns; i++) {
-		if (is_one_of(s->columns[i].name, extensions)) {
+		if (is_one_of(s->columns[i].name, extensions))
 			return &s->columns[i];
-		}
 	}
 	return NULL;
 }
@@ -156,28 +155,49 @@ static void mds_choose(struct mds *s)
 	}
 }
 
+/* In a list without an "image", and without a column that is called as pictures are in tar, the first column of pictures
+ * is the image. */
+static void find_image(struct mds *s)
+{
+	struct member_fields *f = s->m->fields;
+
+	for (unsigned k = 0; f->is_listed && !f->image[0] && !s->m->builder->columns.n && k < f->n_values; k++) {
+		const struct mds_column *c = find_column(s, f->values[k].extensions);
+
+		if (c && is_picture(c->encoding) && !f->values[k].key[0])
+			member_fields_make_image(f, k);
+	}
+}
+
+static enum column_kind mds_kind_of(const struct mds_column *c)
+{
+	if (!c)
+		return COLUMN_BYTES;
+	if (mds_is_whole(c->encoding))
+		return COLUMN_INT64;
+	if (mds_is_real(c->encoding))
+		return COLUMN_FLOAT32;
+	return is_one_of(c->encoding, "str;json;str_decimal") ? COLUMN_TEXT : COLUMN_BYTES;
+}
+
 /* Kinds follow the columns' encodings. */
 static int set_kinds(struct mds *s)
 {
 	struct member_fields *f = s->m->fields;
 
+	find_image(s);
 	for (unsigned k = 0; f->is_listed && k < f->n_values; k++) {
 		const struct mds_column *c = find_column(s, f->values[k].extensions);
-		enum column_kind kind = !c                                                         ? COLUMN_BYTES
-					: mds_is_whole(c->encoding)                                ? COLUMN_INT64
-					: is_one_of(c->encoding, "str;json;str_float;str_decimal") ? COLUMN_TEXT
-												   : COLUMN_BYTES;
+		enum column_kind kind = mds_kind_of(c);
 
-		if (c && is_one_of(c->encoding, "pkl")) {
+		if (c && is_one_of(c->encoding, "pkl"))
 			return shard_reader_refuse(
 				s->m->reader, 4, "column %s is pickled, which is never read: write it as bytes or json",
 				c->name);
-		}
-		if (s->m->builder->columns.n && s->m->builder->columns.list[k].kind != kind) {
+		if (s->m->builder->columns.n && s->m->builder->columns.list[k].kind != kind)
 			return shard_reader_refuse(s->m->reader, 4,
 						   "column %s has another encoding than in other shards",
 						   f->values[k].name);
-		}
 		f->values[k].kind = kind;
 	}
 	return 0;
@@ -193,21 +213,58 @@ static int to_decimal(struct mds *s, const struct mds_column *c, uint64_t at, ui
 	uint64_t value = 0;
 	int r;
 
-	if (n > 8 || !n) {
+	if (n > 8 || !n)
 		return shard_reader_refuse(s->m->reader, at, "column %s: a whole number of %u bytes", c->name, n);
-	}
 	r = shard_reader_get(s->m->reader, at, n, &bytes);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	for (uint32_t i = n; i-- > 0;) {
+	for (uint32_t i = n; i-- > 0;)
 		value = value << 8 | bytes[i];
-	}
-	if (is_signed && n < 8 && bytes[n - 1] & 0x80) {
+	if (is_signed && n < 8 && bytes[n - 1] & 0x80)
 		value |= UINT64_MAX << (8 * n);
-	}
 	snprintf(text, size, is_signed ? "%" PRId64 : "%" PRIu64, value);
 	return 0;
+}
+
+static double half_value(uint16_t half)
+{
+	int exponent = half >> 10 & 31, fraction = half & 1023;
+	double value = exponent == 31 ? fraction ? NAN : INFINITY
+		       : exponent     ? ldexp(1024 + fraction, exponent - 25)
+				      : ldexp(fraction, -24);
+
+	return half & 0x8000 ? -value : value;
+}
+
+/* A real number as text that has the same float. */
+static int real_to_text(struct mds *s, const struct mds_column *c, uint64_t at, uint32_t n, char *text, size_t size)
+{
+	union {
+		float single;
+		double full;
+		uint16_t half;
+		uint8_t bytes[8];
+	} value;
+	const uint8_t *bytes;
+	int r;
+
+	if (n != 2 && n != 4 && n != 8)
+		return shard_reader_refuse(s->m->reader, at, "column %s: a real number of %u bytes", c->name, n);
+	r = shard_reader_get(s->m->reader, at, n, &bytes);
+	if (r < 0)
+		return r;
+	memcpy(value.bytes, bytes, n);
+	snprintf(text, size, "%.9g",
+		 n == 2   ? half_value(value.half)
+		 : n == 4 ? (double)value.single
+			  : (double)(float)value.full);
+	return 0;
+}
+
+/* Numbers that are stored as such; others are text already. */
+static int number_to_text(struct mds *s, const struct mds_column *c, uint64_t at, uint32_t n, char *text, size_t size)
+{
+	return mds_is_real(c->encoding) ? real_to_text(s, c, at, n, text, size) : to_decimal(s, c, at, n, text, size);
 }
 
 static int add_column(struct mds *s, uint32_t sample, const struct mds_column *c, uint64_t at, uint32_t n)
@@ -217,11 +274,10 @@ static int add_column(struct mds *s, uint32_t sample, const struct mds_column *c
 	int r;
 
 	member.n_name = (size_t)snprintf(name, sizeof(name), "%08u.%s", sample, c->as ? c->as : c->name);
-	if (mds_is_whole(c->encoding) && c->encoding[0] != 's') {
-		r = to_decimal(s, c, at, n, decimal, sizeof(decimal));
-		if (r < 0) {
+	if ((mds_is_whole(c->encoding) || mds_is_real(c->encoding)) && c->encoding[0] != 's') {
+		r = number_to_text(s, c, at, n, decimal, sizeof(decimal));
+		if (r < 0)
 			return r;
-		}
 		member.value = decimal;
 		member.n_bytes = strlen(decimal);
 	}
@@ -235,23 +291,19 @@ static int take_sample(struct mds *s, uint32_t i, uint64_t at, uint64_t end)
 	const uint8_t *sizes;
 	int result;
 
-	if (end < at || end > r->n_bytes || end - at < 4 * (uint64_t)s->n_variable) {
+	if (end < at || end > r->n_bytes || end - at < 4 * (uint64_t)s->n_variable)
 		return shard_reader_refuse(r, 4 + 4 * (uint64_t)i,
 					   "sample %u does not lie inside the shard: cut short?", i);
-	}
 	result = shard_reader_get(r, at, 4 * (size_t)s->n_variable, &sizes);
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
-	for (uint32_t c = 0, v = 0; c < s->n_columns; c++) {
+	for (uint32_t c = 0, v = 0; c < s->n_columns; c++)
 		n_bytes[c] = s->columns[c].n_bytes ? s->columns[c].n_bytes : take_u32(sizes + 4 * (size_t)v++);
-	}
 	at += 4 * (uint64_t)s->n_variable;
 	for (uint32_t c = 0; !result && c < s->n_columns; c++) {
-		if (n_bytes[c] > end - at) {
+		if (n_bytes[c] > end - at)
 			return shard_reader_refuse(r, at, "sample %u: column %s is larger than the sample", i,
 						   s->columns[c].name);
-		}
 		result = add_column(s, i, &s->columns[c], at, n_bytes[c]);
 		at += n_bytes[c];
 	}
@@ -291,22 +343,18 @@ int mds_scan(struct members *m)
 	const uint8_t *head;
 	int r = shard_reader_get(m->reader, 0, 8, &head);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (take_u32(head) == 0xfd2fb528) {
+	if (take_u32(head) == 0xfd2fb528)
 		return shard_reader_refuse(m->reader, 0, "compressed by zstd twice: unpack it once (unzstd)");
-	}
 	s.n = take_u32(head);
 	s.first_at = take_u32(head + 4);
 	r = read_config(&s);
 	r = r ? r : set_kinds(&s);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (!m->fields->is_listed) {
+	if (!m->fields->is_listed)
 		mds_choose(&s);
-	}
 	r = take_samples(&s);
 	return r ? r : members_end(m);
 }

@@ -19,18 +19,16 @@ static bool is_among(const char *extensions, const char *kinds)
 
 	n -= (size_t)(last - extensions);
 	for (const char *kind = kinds; *kind; kind += strcspn(kind, ";"), kind += *kind == ';') {
-		if (strcspn(kind, ";") == n && !memcmp(kind, last, n)) {
+		if (strcspn(kind, ";") == n && !memcmp(kind, last, n))
 			return true;
-		}
 	}
 	return false;
 }
 
 static enum column_kind kind_of(const char *extensions)
 {
-	if (is_among(extensions, "cls;cls2;class;count;index;inx;id")) {
+	if (is_among(extensions, "cls;cls2;class;count;index;inx;id"))
 		return COLUMN_INT64;
-	}
 	return is_among(extensions, "txt;text;transcript;json;jsn") ? COLUMN_TEXT : COLUMN_BYTES;
 }
 
@@ -72,22 +70,19 @@ static int take_item(const char *list, const char *item, size_t n, struct member
 	}
 	n_name = (size_t)(equals - item);
 	n_extensions = n - n_name - 1;
-	if (out->n_values == COLUMNS_MAX || n_name >= sizeof(v->name) || n_extensions >= sizeof(v->extensions)) {
+	if (out->n_values == COLUMNS_MAX || n_name >= sizeof(v->name) || n_extensions >= sizeof(v->extensions))
 		return bad_list(list, "at most 31 fields besides the image, of at most 63 characters each", err);
-	}
 	*v = (struct member_value){ 0 };
 	memcpy(v->name, item, n_name);
 	memcpy(v->extensions, equals + 1, n_extensions);
 	take_key(v);
 	n_extensions = strlen(v->extensions);
-	if (!n_extensions || !field_name_is_valid(v->name) || strspn(v->extensions, ";.") == n_extensions) {
+	if (!n_extensions || !field_name_is_valid(v->name) || strspn(v->extensions, ";.") == n_extensions)
 		return bad_list(list, "a name or an extension that is empty, or has other characters than letters",
 				err);
-	}
 	for (unsigned k = 0; k < out->n_values; k++) {
-		if (!strcmp(out->values[k].name, v->name)) {
+		if (!strcmp(out->values[k].name, v->name))
 			return bad_list(list, "a name that is there twice", err);
-		}
 	}
 	v->kind = kind_of(v->extensions);
 	out->n_values++;
@@ -99,20 +94,15 @@ static void choose_image(struct member_fields *out)
 {
 	unsigned found = out->n_values;
 
-	for (unsigned k = out->n_values; k-- > 0;) {
+	for (unsigned k = out->n_values; k-- > 0;)
 		found = !out->values[k].key[0] && is_among(out->values[k].extensions, PICTURES) ? k : found;
-	}
-	for (unsigned k = 0; k < out->n_values; k++) {
+	for (unsigned k = 0; k < out->n_values; k++)
 		found = !out->values[k].key[0] && !strcmp(out->values[k].name, "image") ? k : found;
-	}
 	if (found == out->n_values) {
 		out->image_name[0] = out->image[0] = '\0';
 		return;
 	}
-	memcpy(out->image_name, out->values[found].name, sizeof(out->image_name));
-	memcpy(out->image, out->values[found].extensions, sizeof(out->image));
-	memmove(&out->values[found], &out->values[found + 1], (out->n_values - found - 1) * sizeof(out->values[found]));
-	out->n_values--;
+	member_fields_make_image(out, found);
 }
 
 int member_spec_parse(const char *list, struct member_fields *out, struct dataset_error *err)
@@ -134,8 +124,7 @@ int member_spec_parse(const char *list, struct member_fields *out, struct datase
 		r = take_item(list, item, n, out, err);
 		item = item[n] ? item + n + 1 : NULL;
 	}
-	if (!r) {
+	if (!r)
 		choose_image(out);
-	}
 	return r;
 }

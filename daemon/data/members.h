@@ -26,9 +26,9 @@ struct member_fields {
 		char name[COLUMN_NAME_BYTES];
 		char extensions[COLUMN_NAME_BYTES];
 		char key[COLUMN_NAME_BYTES]; /* of the member's JSON object; "": the member itself */
-		enum column_kind kind; /* COLUMN_INT64, COLUMN_BYTES or COLUMN_TEXT; of a key COLUMN_FLOAT32, too */
-		bool has_kind;         /* of a key: the first value has decided */
-		bool optional;         /* absent from the data set if its first sample lacks it */
+		enum column_kind kind;       /* COLUMN_FLOAT32: of a key, and of real numbers of MDS */
+		bool has_kind;               /* of a key: the first value has decided */
+		bool optional;               /* absent from the data set if its first sample lacks it */
 	} values[COLUMNS_MAX];
 };
 
@@ -70,6 +70,8 @@ int members_add(struct members *m, const struct member *member);
 int members_end(struct members *m);
 void members_finish(struct members *m);
 
+/* Makes value k, which is taken out of the values, the image. */
+void member_fields_make_image(struct member_fields *fields, unsigned k);
 /* Adds the columns of all values to a builder. 0, -ENOMEM, -EFBIG. */
 int member_fields_columns(struct member_fields *fields, struct columns_builder *columns);
 

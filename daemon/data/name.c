@@ -21,16 +21,13 @@ static unsigned utf8_length(const unsigned char *p)
 	};
 
 	for (size_t f = 0; f < sizeof(forms) / sizeof(forms[0]); f++) {
-		if (*p < forms[f].low || *p > forms[f].high) {
+		if (*p < forms[f].low || *p > forms[f].high)
 			continue;
-		}
-		if (forms[f].n > 1 && (p[1] < forms[f].second_low || p[1] > forms[f].second_high)) {
+		if (forms[f].n > 1 && (p[1] < forms[f].second_low || p[1] > forms[f].second_high))
 			return 0;
-		}
 		for (unsigned k = 2; k < forms[f].n; k++) {
-			if ((p[k] & 0xc0) != 0x80) {
+			if ((p[k] & 0xc0) != 0x80)
 				return 0;
-			}
 		}
 		return forms[f].n;
 	}
@@ -44,17 +41,15 @@ static uint32_t next_code_point(const unsigned char **p)
 	unsigned n = utf8_length(q);
 	uint32_t c;
 
-	if (!*q) {
+	if (!*q)
 		return 0;
-	}
 	if (!n) {
 		*p = q + 1;
 		return 0xdc00u + *q;
 	}
 	c = *q & lead_bits[n];
-	for (unsigned k = 1; k < n; k++) {
+	for (unsigned k = 1; k < n; k++)
 		c = c << 6 | (q[k] & 0x3fu);
-	}
 	*p = q + n;
 	return c;
 }
@@ -64,19 +59,16 @@ int name_compare(const char *a, const char *b)
 	const unsigned char *p = (const unsigned char *)a, *q = (const unsigned char *)b;
 	size_t i = 0;
 
-	while (p[i] && p[i] == q[i]) {
+	while (p[i] && p[i] == q[i])
 		i++;
-	}
 	/* An ASCII byte ends any sequence before it, in the same way in both names. */
-	if ((p[i] | q[i]) < 0x80) {
+	if ((p[i] | q[i]) < 0x80)
 		return p[i] - q[i];
-	}
 	for (;;) {
 		uint32_t c = next_code_point(&p), d = next_code_point(&q);
 
-		if (c != d || !c) {
+		if (c != d || !c)
 			return c < d ? -1 : c > d;
-		}
 	}
 }
 
@@ -87,9 +79,8 @@ bool name_is_utf8(const char *text, size_t n)
 	while (p < end) {
 		unsigned n_form = *p ? utf8_length(p) : 1;
 
-		if (!n_form) {
+		if (!n_form)
 			return false;
-		}
 		p += n_form;
 	}
 	return true;
@@ -104,9 +95,19 @@ bool name_is_image(const char *name)
 	for (size_t i = 0; i < sizeof(extensions) / sizeof(extensions[0]); i++) {
 		size_t n_ext = strlen(extensions[i]);
 
-		if (n >= n_ext && !strcasecmp(name + n - n_ext, extensions[i])) {
+		if (n >= n_ext && !strcasecmp(name + n - n_ext, extensions[i]))
 			return true;
-		}
 	}
 	return false;
+}
+
+void name_as_written(const char *dataset, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (const char *c = dataset; *c && n + 1 < size; c++) {
+		if (c[0] != '/' || c[1] != '/')
+			out[n++] = *c;
+	}
+	out[n] = '\0';
 }

@@ -32,24 +32,20 @@ static int npy_set_read_header(const struct mapped *m, const struct stat *st, st
 	ssize_t n;
 	int r;
 
-	if (!bytes) {
+	if (!bytes)
 		return dataset_fail_errno(err, ENOMEM, m->name);
-	}
 	n = io_full_read(m->fd, bytes, NPY_MAX_HEADER_BYTES, 0);
 	r = n < 0 ? dataset_fail_errno(err, (int)-n, m->name) : npy_parse(bytes, (size_t)n, npy, &why);
 	free(bytes);
-	if (n < 0) {
+	if (n < 0)
 		return r;
-	}
-	if (r < 0) {
+	if (r < 0)
 		return dataset_fail(err, DATASET_E_INVALID, r, "%s: %s", m->name, why.text);
-	}
-	if ((uint64_t)st->st_size < npy->data_offset_bytes + npy->data_bytes) {
+	if ((uint64_t)st->st_size < npy->data_offset_bytes + npy->data_bytes)
 		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL,
 				    "%s: %llu bytes long, but its header promises %llu: cut short?", m->name,
 				    (unsigned long long)st->st_size,
 				    (unsigned long long)(npy->data_offset_bytes + npy->data_bytes));
-	}
 	return 0;
 }
 
@@ -63,9 +59,8 @@ static int add_part(struct arrays *a, const struct dataset_source *source, const
 
 	r = r == 0 && sealed ? mapped_hold_sealed(m, source, &st, err) : r;
 	r = r < 0 ? r : npy_set_read_header(m, &st, &npy, err);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	*content = mapped_probe(m, npy.data_offset_bytes, npy.data_bytes,
 				XXH3_64bits_withSeed(&npy, sizeof(npy), *content));
 	r = mapped_map(m, source, &st, npy.data_offset_bytes + npy.data_bytes,
@@ -80,15 +75,12 @@ static int open_parts(const struct dataset_source *source, const char *text, con
 	uint64_t content = 0;
 	int r = 0;
 
-	if (!a) {
+	if (!a)
 		return -ENOMEM;
-	}
-	for (unsigned i = 0; r == 0 && i < n; i++) {
+	for (unsigned i = 0; r == 0 && i < n; i++)
 		r = add_part(a, source, &parts[i], i, &content, sealed, err);
-	}
-	if (r == 0 && n == 1 && !strcmp(parts[0].name, "data")) {
+	if (r == 0 && n == 1 && !strcmp(parts[0].name, "data"))
 		r = arrays_add_index(a, err); /* a sample without label is labelled by its index */
-	}
 	if (r < 0) {
 		dataset_destroy(&a->base);
 		return r;
@@ -111,14 +103,12 @@ static int npy_set_read_part(char *text, unsigned i, struct part *p, struct data
 	const char *equals = find_name(text);
 	size_t n = equals ? (size_t)(equals - text) : 0;
 
-	if (!equals && i >= 2) {
+	if (!equals && i >= 2)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "npy: %.200s: more than two arrays need names: npy:NAME=FILE,NAME=FILE,...", text);
-	}
-	if (n >= sizeof(p->name)) {
+	if (n >= sizeof(p->name))
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "npy: the name of a field has at most %d bytes",
 				    FIELD_NAME_BYTES - 1);
-	}
 	memcpy(p->name, equals ? text : unnamed[i], equals ? n : strlen(unnamed[i]));
 	p->name[equals ? n : strlen(unnamed[i])] = '\0';
 	p->path = equals ? equals + 1 : text;
@@ -135,13 +125,11 @@ static int npy_set_split(char *text, bool is_one, struct part parts[DATASET_MAX_
 	*n = 0;
 	for (char *next; r == 0 && text; text = next) {
 		next = is_one ? NULL : strchr(text, ',');
-		if (next) {
+		if (next)
 			*next++ = '\0';
-		}
-		if (*n == DATASET_MAX_FIELDS) {
+		if (*n == DATASET_MAX_FIELDS)
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "npy: a sample has at most %d fields",
 					    DATASET_MAX_FIELDS);
-		}
 		r = npy_set_read_part(text, *n, &parts[*n], err);
 		(*n)++;
 	}
@@ -161,13 +149,11 @@ int npy_open(const struct dataset_source *source, const char *rest, struct datas
 	unsigned n;
 	int r;
 
-	if (!text) {
+	if (!text)
 		return dataset_fail_errno(err, ENOMEM, rest);
-	}
 	r = npy_set_split(text, source->n_fds == 1, parts, &n, err);
-	if (r == 0 && source->n_fds && source->n_fds != n) {
+	if (r == 0 && source->n_fds && source->n_fds != n)
 		r = refuse_count(source, rest, n, err);
-	}
 	r = r < 0 ? r : open_parts(source, rest, parts, n, false, out, err);
 	free(text);
 	return r;
@@ -181,9 +167,8 @@ int memory_open(const struct dataset_source *source, const char *rest, struct da
 	int r = text ? 0 : dataset_fail_errno(err, ENOMEM, rest);
 
 	while (r == 0 && (name = strsep(&at, ","))) {
-		if (!strncmp(name, "id=", 3)) {
+		if (!strncmp(name, "id=", 3))
 			continue;
-		}
 		if (n == DATASET_MAX_FIELDS || strlen(name) >= sizeof(parts[n].name)) {
 			r = dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
 					 "memory: more than %d fields, or a name of more than %d bytes",
@@ -193,9 +178,8 @@ int memory_open(const struct dataset_source *source, const char *rest, struct da
 		strcpy(parts[n].name, name);
 		parts[n++].path = name;
 	}
-	if (r == 0 && (!n || source->n_fds != n)) {
+	if (r == 0 && (!n || source->n_fds != n))
 		r = refuse_count(source, rest, n, err);
-	}
 	r = r < 0 ? r : open_parts(source, rest, parts, n, true, out, err);
 	free(text);
 	return r;

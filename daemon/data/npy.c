@@ -28,9 +28,8 @@ int npy_fail(struct npy_error *err, const char *fmt, ...)
 
 static void skip_spaces(struct reader *r)
 {
-	while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n')) {
+	while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n'))
 		r->at++;
-	}
 }
 
 static bool npy_take(struct reader *r, char c)
@@ -48,9 +47,8 @@ static bool take_word(struct reader *r, const char *word)
 	size_t n = strlen(word);
 
 	skip_spaces(r);
-	if ((size_t)(r->end - r->at) < n || memcmp(r->at, word, n)) {
+	if ((size_t)(r->end - r->at) < n || memcmp(r->at, word, n))
 		return false;
-	}
 	r->at += n;
 	return true;
 }
@@ -62,14 +60,12 @@ static bool take_string(struct reader *r, const char **text, size_t *n)
 	char quote;
 
 	skip_spaces(r);
-	if (r->at == r->end || (*r->at != '\'' && *r->at != '"')) {
+	if (r->at == r->end || (*r->at != '\'' && *r->at != '"'))
 		return false;
-	}
 	quote = *r->at++;
 	end = memchr(r->at, quote, (size_t)(r->end - r->at));
-	if (!end || memchr(r->at, '\\', (size_t)(end - r->at))) {
+	if (!end || memchr(r->at, '\\', (size_t)(end - r->at)))
 		return false;
-	}
 	*text = r->at;
 	*n = (size_t)(end - r->at);
 	r->at = end + 1;
@@ -96,14 +92,12 @@ static const char *better_dtype(const char *descr, size_t n)
 	} kinds[] = { { 'f', DTYPE_FLOAT64 }, { 'c', DTYPE_COMPLEX128 } };
 
 	for (size_t i = 0; n > 2 && i < sizeof(types) / sizeof(types[0]); i++) {
-		if (n == strlen(types[i].descr) && !memcmp(descr + 1, types[i].descr + 1, n - 1)) {
+		if (n == strlen(types[i].descr) && !memcmp(descr + 1, types[i].descr + 1, n - 1))
 			return dtype_name(types[i].dtype);
-		}
 	}
 	for (size_t i = 0; n > 2 && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (descr[1] == kinds[i].kind) {
+		if (descr[1] == kinds[i].kind)
 			return dtype_name(kinds[i].widest);
-		}
 	}
 	return NULL;
 }
@@ -126,14 +120,12 @@ static int read_descr(struct reader *r, struct npy *out)
 		}
 	}
 	use = better_dtype(text, n);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		n = text[i] >= ' ' && text[i] <= '~' ? n : i;
-	}
 	snprintf(shown, sizeof(shown), "%.*s", n < 32 ? (int)n : 32, text);
-	if (use) {
+	if (use)
 		return npy_fail(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%s'))",
 				shown, use);
-	}
 	return npy_fail(
 		r->err,
 		"dtype '%s' is not served: expected bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or "
@@ -143,9 +135,8 @@ static int read_descr(struct reader *r, struct npy *out)
 
 static int npy_read_order(struct reader *r)
 {
-	if (take_word(r, "True")) {
+	if (take_word(r, "True"))
 		return npy_fail(r->err, "Fortran order: convert with numpy.save(file, numpy.ascontiguousarray(a))");
-	}
 	return take_word(r, "False") ? 0
 				     : npy_fail(r->err, "damaged header: 'fortran_order' is neither True nor False");
 }
@@ -157,9 +148,8 @@ static bool npy_take_number(struct reader *r, uint64_t *value)
 	skip_spaces(r);
 	begin = r->at;
 	for (*value = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
-		if (*value > (INT64_MAX - 9) / 10) {
+		if (*value > (INT64_MAX - 9) / 10)
 			return false;
-		}
 		*value = *value * 10 + (uint64_t)(*r->at - '0');
 	}
 	return r->at > begin;
@@ -172,17 +162,14 @@ static int npy_read_shape(struct reader *r, struct npy *out)
 		return npy_fail(r->err, "damaged header: 'shape' is not a tuple");
 	}
 	while (!npy_take(r, ')')) {
-		if (out->n_dims == NPY_MAX_DIMS) {
+		if (out->n_dims == NPY_MAX_DIMS)
 			return npy_fail(r->err, "more than %d dimensions", NPY_MAX_DIMS);
-		}
-		if (!npy_take_number(r, &out->shape[out->n_dims])) {
+		if (!npy_take_number(r, &out->shape[out->n_dims]))
 			return npy_fail(r->err, "damaged header: 'shape' holds something that is not a size");
-		}
 		out->n_dims++;
 		if (!npy_take(r, ',')) {
-			if (out->n_dims == 1 || !npy_take(r, ')')) {
+			if (out->n_dims == 1 || !npy_take(r, ')'))
 				return npy_fail(r->err, "damaged header: 'shape' is not a tuple");
-			}
 			break;
 		}
 	}
@@ -194,42 +181,35 @@ static int read_dictionary(struct reader *r, struct npy *out)
 	static const char *const keys[] = { "descr", "fortran_order", "shape" };
 	bool seen[3] = { false };
 
-	if (!npy_take(r, '{')) {
+	if (!npy_take(r, '{'))
 		return npy_fail(r->err, "damaged header: expected a dictionary");
-	}
 	while (!npy_take(r, '}')) {
 		const char *key;
 		size_t n, k = 0;
 		int e;
 
-		if (!take_string(r, &key, &n) || !npy_take(r, ':')) {
+		if (!take_string(r, &key, &n) || !npy_take(r, ':'))
 			return npy_fail(r->err, "damaged header: expected 'key': value");
-		}
-		while (k < 3 && (n != strlen(keys[k]) || memcmp(key, keys[k], n))) {
+		while (k < 3 && (n != strlen(keys[k]) || memcmp(key, keys[k], n)))
 			k++;
-		}
-		if (k == 3 || seen[k]) {
+		if (k == 3 || seen[k])
 			return npy_fail(r->err,
 					"damaged header: expected 'descr', 'fortran_order' and 'shape', each once");
-		}
 		seen[k] = true;
 		e = k == 0 ? read_descr(r, out) : k == 1 ? npy_read_order(r) : npy_read_shape(r, out);
-		if (e) {
+		if (e)
 			return e;
-		}
 		if (!npy_take(r, ',')) {
-			if (!npy_take(r, '}')) {
+			if (!npy_take(r, '}'))
 				return npy_fail(r->err, "damaged header: expected ',' or '}'");
-			}
 			break;
 		}
 	}
 	skip_spaces(r);
-	if (!seen[0] || !seen[1] || !seen[2] || r->at != r->end) {
+	if (!seen[0] || !seen[1] || !seen[2] || r->at != r->end)
 		return npy_fail(
 			r->err,
 			"damaged header: expected 'descr', 'fortran_order' and 'shape', each once, and nothing behind");
-	}
 	return 0;
 }
 
@@ -238,10 +218,8 @@ static int find_size(struct npy *out, struct npy_error *err)
 	uint64_t n = dtype_bytes(out->dtype);
 
 	for (unsigned i = 0; i < out->n_dims; i++) {
-		if (__builtin_mul_overflow(n, out->shape[i], &n) ||
-		    n > (uint64_t)INT64_MAX - NPY_MAX_HEADER_BYTES - 16) {
+		if (__builtin_mul_overflow(n, out->shape[i], &n) || n > (uint64_t)INT64_MAX - NPY_MAX_HEADER_BYTES - 16)
 			return npy_fail(err, "damaged header: the shape's product is too large");
-		}
 	}
 	out->data_bytes = n;
 	return 0;
@@ -255,32 +233,25 @@ int npy_parse(const void *bytes, size_t n_bytes, struct npy *out, struct npy_err
 	int e;
 
 	memset(out, 0, sizeof(*out));
-	if (n_bytes < 10 || memcmp(b, "\x93NUMPY", 6)) {
+	if (n_bytes < 10 || memcmp(b, "\x93NUMPY", 6))
 		return npy_fail(err, "not a .npy file: expected one written by numpy.save");
-	}
-	if (b[6] < 1 || b[6] > 3 || b[7]) {
+	if (b[6] < 1 || b[6] > 3 || b[7])
 		return npy_fail(err, "version %u.%u of the .npy format: expected 1.0, 2.0 or 3.0", b[6], b[7]);
-	}
 	n_before = b[6] == 1 ? 10 : 12;
-	if (n_bytes < n_before) {
+	if (n_bytes < n_before)
 		return npy_fail(err, "damaged header: the file ends in it");
-	}
 	n_header = (uint64_t)b[8] | (uint64_t)b[9] << 8;
-	if (b[6] > 1) {
+	if (b[6] > 1)
 		n_header |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
-	}
-	if (n_header > NPY_MAX_HEADER_BYTES - n_before) {
+	if (n_header > NPY_MAX_HEADER_BYTES - n_before)
 		return npy_fail(err, "damaged header: it claims %llu bytes, expected fewer than 64 KiB",
 				(unsigned long long)n_header);
-	}
-	if (n_header > n_bytes - n_before) {
+	if (n_header > n_bytes - n_before)
 		return npy_fail(err, "damaged header: the file ends in it");
-	}
 	r = (struct reader){ (const char *)b + n_before, (const char *)b + n_before + n_header, err };
 	e = read_dictionary(&r, out);
-	if (e) {
+	if (e)
 		return e;
-	}
 	out->data_offset_bytes = n_before + n_header;
 	return find_size(out, err);
 }

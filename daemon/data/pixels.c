@@ -15,9 +15,8 @@ static void write_shape(const struct field *f, char *text, size_t size)
 	size_t n = 0;
 
 	text[0] = '\0';
-	for (unsigned i = 0; i < f->n_dims && n < size; i++) {
+	for (unsigned i = 0; i < f->n_dims && n < size; i++)
 		n += (size_t)snprintf(text + n, size - n, "%s%u", i ? " x " : "", f->shape[i]);
-	}
 }
 
 /* False: there is no such picture. */
@@ -43,9 +42,8 @@ int pixels_of(const struct field *f, struct pixels *out, char *text, size_t size
 		out->form.height = s[first];
 		out->form.width = s[first + 1];
 		if (out->form.height >= 1 && out->form.width >= 1 && out->form.height <= PIXELS_MAX_EDGE &&
-		    out->form.width <= PIXELS_MAX_EDGE) {
+		    out->form.width <= PIXELS_MAX_EDGE)
 			return 0;
-		}
 	}
 	write_shape(f, shape, sizeof(shape));
 	snprintf(
@@ -96,13 +94,12 @@ static void pixels_widen(enum pixel from, const uint8_t *row, size_t n, enum pix
 	for (size_t i = 0; i < n; i++) {
 		int32_t v = whole_at(from, row, i);
 
-		if (to == PIXEL_UINT16) {
+		if (to == PIXEL_UINT16)
 			((uint16_t *)(void *)out)[i] = (uint16_t)v;
-		} else if (to == PIXEL_INT32) {
+		else if (to == PIXEL_INT32)
 			((int32_t *)(void *)out)[i] = v;
-		} else {
+		else
 			((float *)(void *)out)[i] = (float)v;
-		}
 	}
 }
 
@@ -110,12 +107,11 @@ struct image pixels_image(const struct pixels *p, const uint8_t *row, enum pixel
 {
 	size_t n = (size_t)p->form.width * p->form.height;
 
-	if (to == PIXEL_RGB) {
+	if (to == PIXEL_RGB)
 		pixels_to_rgb(p, row, memory);
-	} else if (to == p->form.pixel) {
+	else if (to == p->form.pixel)
 		memcpy(memory, row, n * pixel_bytes(to));
-	} else {
+	else
 		pixels_widen(p->form.pixel, row, n, to, memory);
-	}
 	return (struct image){ memory, p->form.width * pixel_bytes(to), p->form.width, p->form.height };
 }

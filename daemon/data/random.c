@@ -87,9 +87,8 @@ static inline void shape_block(const struct random_set *s, enum dtype dtype, con
 	case DTYPE_FLOAT16: {
 		v32u16 k = (v32u16)bits >> 5;
 
-		for (unsigned i = 0; i < BLOCK_BYTES / 2; i++) {
+		for (unsigned i = 0; i < BLOCK_BYTES / 2; i++)
 			memcpy(out + 2 * i, &s->halves[k[i]], 2);
-		}
 		break;
 	}
 	case DTYPE_BOOL8: {
@@ -110,9 +109,8 @@ static void data_random_make_row(const struct random_set *s, enum dtype dtype, u
 	size_t at = 0;
 	v8u64 x;
 
-	for (unsigned k = 0; k < 8; k++) {
+	for (unsigned k = 0; k < 8; k++)
 		x[k] = data_random_mix(key + k) | 1; /* never zero: a generator at zero would stay there */
-	}
 	for (; n_bytes - at >= BLOCK_BYTES; at += BLOCK_BYTES) {
 		data_random_step(&x);
 		shape_block(s, dtype, &x, row + at);
@@ -138,16 +136,14 @@ static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 	int64_t *labels = rows[LABEL];
 
 	(void)err;
-	for (size_t i = 0; labels && i < n; i++) {
+	for (size_t i = 0; labels && i < n; i++)
 		labels[i] = data_random_label_of(s, indices[i]);
-	}
 	for (unsigned k = 0; k < ds->n_fields; k++) {
 		const struct random_field *f = &s->field[k];
 
-		for (size_t i = 0; k != LABEL && rows[k] && i < n; i++) {
+		for (size_t i = 0; k != LABEL && rows[k] && i < n; i++)
 			data_random_make_row(s, f->dtype, data_random_key_of(s, k, indices[i]),
 					     (unsigned char *)rows[k] + i * f->item_bytes, f->item_bytes);
-		}
 	}
 	return 0;
 }
@@ -178,9 +174,8 @@ static void random_destroy(struct dataset *ds)
 {
 	struct random_set *s = (struct random_set *)ds;
 
-	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++) {
+	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++)
 		free(s->field[k].pool);
-	}
 	free(s->class_names);
 	free(s);
 }
@@ -215,9 +210,8 @@ static bool data_random_parse_number(const char *text, size_t n, uint64_t min, u
 		unsigned digit = (unsigned)(text[i] - '0');
 
 		if (digit > 9 || __builtin_mul_overflow(value, 10, &value) ||
-		    __builtin_add_overflow(value, digit, &value)) {
+		    __builtin_add_overflow(value, digit, &value))
 			return false;
-		}
 	}
 	*out = value;
 	return n && value >= min && value <= max;
@@ -241,9 +235,8 @@ static int set_classes(struct random_set *s, const struct option *o)
 {
 	uint64_t n;
 
-	if (!data_random_parse_number(o->value, strlen(o->value), 1, RANDOM_MAX_CLASSES, &n)) {
+	if (!data_random_parse_number(o->value, strlen(o->value), 1, RANDOM_MAX_CLASSES, &n))
 		return bad_option(o, "a number of classes, 1 to 1000000");
-	}
 	s->base.n_classes = (uint32_t)n;
 	return 0;
 }
@@ -256,9 +249,8 @@ static bool parse_shape(const char *at, struct field *f)
 		uint64_t dim;
 
 		if (f->n_dims == FIELD_MAX_DIMS || !data_random_parse_number(at, n, 1, UINT32_MAX, &dim) ||
-		    (at[n] && !at[n + 1])) {
+		    (at[n] && !at[n + 1]))
 			return false;
-		}
 		f->shape[f->n_dims] = (uint32_t)dim;
 		at += n + (at[n] == 'x');
 	}
@@ -311,20 +303,17 @@ static int data_random_add_field(struct random_set *s, const struct option *o)
 		*type++ = '\0';
 		shape = strchr(type, ':');
 	}
-	if (shape) {
+	if (shape)
 		*shape++ = '\0';
-	}
 	f = dataset_add_field(&s->base, text, DTYPE_UINT8, o->err);
-	if (!f) {
+	if (!f)
 		return -EINVAL;
-	}
 	f->text = type && !strcmp(type, "text");
-	if (f->text || (type && !strcmp(type, "bytes"))) {
+	if (f->text || (type && !strcmp(type, "bytes")))
 		ok = shape && parse_ragged(shape, f) && !f->n_dims;
-	} else {
+	else
 		ok = type && parse_dtype(type, f) &&
 		     (!shape || (*shape == '*' ? parse_ragged(shape + 1, f) : parse_shape(shape, f)));
-	}
 	return ok ? 0
 		  : bad_option(
 			    o,
@@ -348,21 +337,17 @@ static int set_option(struct random_set *s, char *text, bool seen[N_OPTIONS], st
 	char *equals = strchr(text, '=');
 	int k = 0;
 
-	if (equals) {
+	if (equals)
 		*equals = '\0';
-	}
-	while (k < N_OPTIONS && strcmp(text, options[k].name)) {
+	while (k < N_OPTIONS && strcmp(text, options[k].name))
 		k++;
-	}
-	if (k == N_OPTIONS) {
+	if (k == N_OPTIONS)
 		return dataset_fail(
 			err, DATASET_E_INVALID, -EINVAL,
 			"random: unknown option '%.64s': expected length, shape, dtype, classes, seed or field", text);
-	}
-	if (!equals || (seen[k] && !options[k].repeats)) {
+	if (!equals || (seen[k] && !options[k].repeats))
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s: expected %s", text,
 				    equals ? "it once" : "a value behind '='");
-	}
 	seen[k] = true;
 	o.value = equals + 1;
 	return options[k].set(s, &o);
@@ -378,22 +363,19 @@ static int parse_options(struct random_set *s, const char *rest, struct dataset_
 		int r;
 
 		next = strchr(at, ',');
-		if (next) {
+		if (next)
 			*next++ = '\0';
-		}
 		r = set_option(s, at, seen, err);
-		if (r < 0) {
+		if (r < 0)
 			return r;
-		}
 	}
 	for (int k = 0; k < N_OPTIONS; k++) {
-		if (options[k].required && !seen[k]) {
+		if (options[k].required && !seen[k])
 			return dataset_fail(
 				err, DATASET_E_INVALID, -EINVAL,
 				"random: %s is missing: expected random:length=N,shape=3x224x224[,dtype=float32]"
 				"[,classes=K][,seed=S][,field=NAME:TYPE[:SHAPE]]...",
 				options[k].name);
-		}
 	}
 	return 0;
 }
@@ -403,9 +385,8 @@ static void make_texts(unsigned char *pool, size_t n_units, uint64_t key)
 {
 	static const char units[][TEXT_UNIT + 1] = { "word", "and ", "of a", "\xc3\xa9t ", "\xf0\x9f\x90\xa6", "x, y" };
 
-	for (size_t i = 0; i < n_units; i++) {
+	for (size_t i = 0; i < n_units; i++)
 		memcpy(pool + i * TEXT_UNIT, units[data_random_mix(key + i) % 6], TEXT_UNIT);
-	}
 }
 
 static int make_pool(struct random_set *s, unsigned k, struct meter *meter, struct dataset_error *err)
@@ -417,14 +398,12 @@ static int make_pool(struct random_set *s, unsigned k, struct meter *meter, stru
 
 	s->base.memory_bytes += bytes;
 	own->pool = r ? NULL : malloc(bytes);
-	if (!own->pool) {
+	if (!own->pool)
 		return dataset_fail_errno(err, r ? -r : ENOMEM, "random: field");
-	}
-	if (f->text) {
+	if (f->text)
 		make_texts(own->pool, bytes / TEXT_UNIT, data_random_mix(s->seed + k));
-	} else {
+	else
 		data_random_make_row(s, f->dtype, data_random_mix(s->seed + k), own->pool, bytes);
-	}
 	return 0;
 }
 
@@ -438,20 +417,17 @@ static int make_fields(struct random_set *s, struct meter *meter, struct dataset
 
 		if (r ||
 		    __builtin_mul_overflow(own->item_bytes, f->kind == FIELD_RAGGED ? f->longest : 1, &row_bytes) ||
-		    row_bytes > RANDOM_MAX_ROW_BYTES) {
+		    row_bytes > RANDOM_MAX_ROW_BYTES)
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
 					    "random: shape: a sample's %s is larger than 1 GiB", f->name);
-		}
 		own->dtype = f->dtype;
 		if (f->kind == FIELD_RAGGED) {
 			r = make_pool(s, k, meter, err);
-			for (unsigned i = 0; i < FIELD_SUMS; i++) {
+			for (unsigned i = 0; i < FIELD_SUMS; i++)
 				f->sum_longest[i] = UINT64_MAX; /* any row may have the longest value */
-			}
 		}
-		if (r < 0) {
+		if (r < 0)
 			return r;
-		}
 	}
 	return 0;
 }
@@ -462,19 +438,15 @@ static int name_classes(struct random_set *s, struct meter *meter, struct datase
 
 	s->base.memory_bytes = sizeof(*s) + (uint64_t)s->base.n_classes * CLASS_NAME_BYTES;
 	r = meter_take(meter, s->base.memory_bytes);
-	if (r < 0) {
+	if (r < 0)
 		return dataset_fail_errno(err, -r, "random: classes");
-	}
-	if (!s->base.n_classes) {
+	if (!s->base.n_classes)
 		return 0;
-	}
 	s->class_names = malloc((size_t)s->base.n_classes * CLASS_NAME_BYTES);
-	if (!s->class_names) {
+	if (!s->class_names)
 		return dataset_fail_errno(err, ENOMEM, "random: classes");
-	}
-	for (uint32_t i = 0; i < s->base.n_classes; i++) {
+	for (uint32_t i = 0; i < s->base.n_classes; i++)
 		snprintf(s->class_names + (size_t)i * CLASS_NAME_BYTES, CLASS_NAME_BYTES, "%u", i % RANDOM_MAX_CLASSES);
-	}
 	return 0;
 }
 
@@ -495,9 +467,8 @@ static int random_init(struct random_set *s, const char *rest, struct meter *met
 	r = r < 0 ? r : name_classes(s, meter, err);
 	make_halves(s->halves);
 	r = r < 0 ? r : make_fields(s, meter, err);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	s->base.id = s->base.content_id = XXH3_64bits_withSeed(rest, strlen(rest), 0x72616e646f6d);
 	return 0;
 }
@@ -507,15 +478,13 @@ int random_open(const struct dataset_source *source, const char *rest, struct da
 	struct random_set *s = calloc(1, sizeof(*s));
 	int r = -ENOMEM;
 
-	if (!s) {
+	if (!s)
 		return dataset_fail_errno(err, ENOMEM, "random");
-	}
 	s->base.ops = &random_ops;
 	atomic_init(&s->base.refs, 1);
 	if (dataset_add_field(&s->base, "data", DTYPE_FLOAT32, err) &&
-	    dataset_add_field(&s->base, "label", DTYPE_INT64, err)) {
+	    dataset_add_field(&s->base, "label", DTYPE_INT64, err))
 		r = random_init(s, rest, source->meter, err);
-	}
 	if (r < 0) {
 		dataset_destroy(&s->base);
 		return r;

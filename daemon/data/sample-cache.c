@@ -17,9 +17,8 @@ enum { FILE_SPARE_BYTES = 4 << 20 }; /* of a kept file, beyond the old records t
 
 static void trim_dir(const struct cache *c)
 {
-	if (c->dir && c->dir_limit_bytes) {
+	if (c->dir && c->dir_limit_bytes)
 		cache_dir_trim(c->dir, c->dir_limit_bytes);
-	}
 }
 
 static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait);
@@ -28,9 +27,8 @@ int cache_create(const struct cache_config *config, struct cache **out)
 {
 	struct cache *c = calloc(1, sizeof(*c));
 
-	if (!c) {
+	if (!c)
 		return -ENOMEM;
-	}
 	if (config->dir) {
 		c->dir = strdup(config->dir);
 		if (!c->dir) {
@@ -39,9 +37,8 @@ int cache_create(const struct cache_config *config, struct cache **out)
 		}
 	}
 	pthread_mutex_init(&c->list_lock, NULL);
-	for (int t = 0; t < CACHE_N_TIERS; t++) {
+	for (int t = 0; t < CACHE_N_TIERS; t++)
 		atomic_init(&c->budgets[t].limit_bytes, config->budget_bytes[t]);
-	}
 	c->make_room = make_room;
 	c->dir_limit_bytes = config->dir_limit_bytes;
 	c->file_most_bytes = 4 * config->budget_bytes[CACHE_CHECKPOINTS] + FILE_SPARE_BYTES;
@@ -56,9 +53,8 @@ void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes)
 
 void cache_destroy(struct cache *c)
 {
-	if (!c) {
+	if (!c)
 		return;
-	}
 	for (struct cache_space *s = c->spaces, *next; s; s = next) {
 		next = s->next;
 		space_write_unsaved(s);
@@ -75,16 +71,14 @@ void cache_destroy(struct cache *c)
 /* Under list_lock. */
 static void sample_cache_use(struct cache_space *s)
 {
-	if (s->n_users++ == 0) {
+	if (s->n_users++ == 0)
 		atomic_fetch_sub(&s->cache->n_unused[s->tier], 1);
-	}
 }
 
 static void sample_cache_unuse(struct cache_space *s)
 {
-	if (--s->n_users == 0) {
+	if (--s->n_users == 0)
 		atomic_fetch_add(&s->cache->n_unused[s->tier], 1);
-	}
 }
 
 /* Under list_lock. */
@@ -118,9 +112,8 @@ static void sample_cache_append(struct cache *c, struct cache_space *s)
 {
 	struct cache_space **link = &c->spaces;
 
-	while (*link) {
+	while (*link)
 		link = &(*link)->next;
-	}
 	s->next = NULL;
 	*link = s;
 }
@@ -132,9 +125,8 @@ static struct cache_space *sample_cache_enlist(struct cache *c, struct cache_spa
 
 	pthread_mutex_lock(&c->list_lock);
 	other = sample_cache_find(c, s->dataset_id, s->n, s->tier, s->prefix);
-	if (!other) {
+	if (!other)
 		sample_cache_append(c, s);
-	}
 	pthread_mutex_unlock(&c->list_lock);
 	return other ? other : s;
 }
@@ -146,18 +138,15 @@ static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint
 {
 	struct cache_space *made = space_create(c, dataset_id, n, tier, prefix), *s;
 
-	if (!made) {
+	if (!made)
 		return find_locked(c, dataset_id, n, tier, prefix);
-	}
 	pthread_mutex_lock(&made->sync_lock);
 	s = sample_cache_enlist(c, made);
-	if (s == made && tier == CACHE_CHECKPOINTS && c->dir) {
+	if (s == made && tier == CACHE_CHECKPOINTS && c->dir)
 		space_load_kept(s);
-	}
 	pthread_mutex_unlock(&made->sync_lock);
-	if (s != made) {
+	if (s != made)
 		space_drop(made);
-	}
 	return s;
 }
 
@@ -166,9 +155,8 @@ struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t 
 {
 	struct cache_space *s;
 
-	if (!c || !n_samples || !atomic_load(&c->budgets[tier].limit_bytes)) {
+	if (!c || !n_samples || !atomic_load(&c->budgets[tier].limit_bytes))
 		return NULL;
-	}
 	s = find_locked(c, dataset_id, n_samples, tier, prefix);
 	return s ? s : make_space(c, dataset_id, n_samples, tier, prefix);
 }
@@ -178,9 +166,8 @@ void cache_detach(struct cache_space *s)
 	struct cache *c = s ? s->cache : NULL;
 	struct cache_space **link;
 
-	if (!s) {
+	if (!s)
 		return;
-	}
 	pthread_mutex_lock(&c->list_lock);
 	sample_cache_unuse(s);
 	if (!s->n_users) {
@@ -221,9 +208,8 @@ static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait)
 {
 	struct cache_space *s = take_unused(c, tier, may_wait);
 
-	if (!s) {
+	if (!s)
 		return false;
-	}
 	space_write_unsaved(s);
 	space_drop(s);
 	return true;
@@ -237,12 +223,10 @@ static struct cache_space *sample_cache_hold(struct cache *c, unsigned k)
 	struct cache_space *s;
 
 	pthread_mutex_lock(&c->list_lock);
-	for (s = c->spaces; s && k; s = s->next) {
+	for (s = c->spaces; s && k; s = s->next)
 		k--;
-	}
-	if (s) {
+	if (s)
 		sample_cache_use(s);
-	}
 	pthread_mutex_unlock(&c->list_lock);
 	return s;
 }
@@ -273,9 +257,8 @@ void cache_get_stats(struct cache *c, enum cache_tier tier, struct cache_stats *
 	pthread_mutex_lock(&c->list_lock);
 	*out = c->gone[tier];
 	for (struct cache_space *s = c->spaces; s; s = s->next) {
-		if (s->tier == tier) {
+		if (s->tier == tier)
 			space_add_live_stats(s, out);
-		}
 	}
 	pthread_mutex_unlock(&c->list_lock);
 	out->charged_bytes = atomic_load(&c->budgets[tier].used_bytes);

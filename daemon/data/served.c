@@ -30,13 +30,11 @@ int served_create(const char *name, uint64_t id, uint64_t n, uint64_t slot_bytes
 	struct field *batch;
 	struct dataset *ds;
 
-	if (pages == 0 || pages > UINT32_MAX) {
+	if (pages == 0 || pages > UINT32_MAX)
 		return -EOVERFLOW;
-	}
 	ds = calloc(1, sizeof(*ds));
-	if (!ds) {
+	if (!ds)
 		return -ENOMEM;
-	}
 	ds->ops = &ops;
 	atomic_init(&ds->refs, 1);
 	ds->id = ds->content_id = XXH3_64bits_withSeed(name, strlen(name), id);

@@ -15,168 +15,14 @@
 #include "data/name.h"
 #include "data/shard-list.h"
 #include "data/tree.h"
+#include "braces.h"
 #include "util/io-full.h"
 
 enum {
 	PATH_BYTES = 4096,
-	MAX_BRACES = 8,
-	MAX_DIGITS = 9,
+	LIST_MAX_BYTES = 16 << 20, /* a list of shards */
 	MAX_LISTED = 1024, /* folders of a pattern: braces and a wildcard together may list one a million times */
 };
-
-/* ---- braces ---- */
-
-struct braces {
-	char path[PATH_BYTES];
-	unsigned depth;
-	size_t n;
-	int (*fn)(void *arg, const char *path);
-	void *arg;
-	const char *pattern;
-	struct dataset_error *err;
-};
-
-static int bad_braces(const struct braces *b, const char *why)
-{
-	return dataset_fail(b->err, DATASET_E_INVALID, -EINVAL, "%.300s: %s", b->pattern, why);
-}
-
-static int shard_names_expand(struct braces *b, size_t n_path, const char *rest);
-
-static int expand_with(struct braces *b, size_t n_path, const char *part, size_t n_part, const char *rest)
-{
-	if (n_path + n_part >= sizeof(b->path)) {
-		return bad_braces(b, "the path is too long");
-	}
-	memcpy(b->path + n_path, part, n_part);
-	return shard_names_expand(b, n_path + n_part, rest);
-}
-
-static int expand_list(struct braces *b, size_t n_path, const char *body, size_t n_body, const char *rest)
-{
-	const char *end = body + n_body;
-	int r = 0;
-
-	while (!r && body <= end) {
-		const char *comma = memchr(body, ',', (size_t)(end - body));
-		size_t n = (size_t)((comma ? comma : end) - body);
-
-		r = expand_with(b, n_path, body, n, rest);
-		body += n + 1;
-	}
-	return r;
-}
-
-/* A number of a range, at most MAX_DIGITS long. */
-static bool shard_names_take_number(const char **at, const char *end, int64_t *value, int *width)
-{
-	*width = 0;
-	*value = 0;
-	while (*at < end && **at >= '0' && **at <= '9' && *width <= MAX_DIGITS) {
-		*value = *value * 10 + (**at - '0');
-		++*at;
-		++*width;
-	}
-	return *width > 0 && *width <= MAX_DIGITS;
-}
-
-static bool take_dots(const char **at, const char *end)
-{
-	bool has = end - *at >= 2 && !memcmp(*at, "..", 2);
-
-	*at += has ? 2 : 0;
-	return has;
-}
-
-struct range {
-	int64_t first, last, step;
-	int width; /* of numbers with leading zeros; 0: as they are */
-};
-
-static bool parse_range(const char *body, size_t n, struct range *range)
-{
-	const char *end = body + n, *last;
-	const char *first = body;
-	int n_first, n_last, n_step;
-
-	range->step = 1;
-	if (!shard_names_take_number(&body, end, &range->first, &n_first) || !take_dots(&body, end)) {
-		return false;
-	}
-	last = body;
-	if (!shard_names_take_number(&body, end, &range->last, &n_last) ||
-	    (take_dots(&body, end) && !shard_names_take_number(&body, end, &range->step, &n_step)) || body != end) {
-		return false;
-	}
-	range->step = range->step ? range->step : 1;
-	range->width = (n_first > 1 && *first == '0') || (n_last > 1 && *last == '0')
-			       ? n_first > n_last ? n_first : n_last
-			       : 0;
-	return true;
-}
-
-static int expand_range(struct braces *b, size_t n_path, const struct range *range, const char *rest)
-{
-	bool up = range->first <= range->last;
-	int r = 0;
-
-	for (int64_t i = range->first; !r && (up ? i <= range->last : i >= range->last);
-	     i += up ? range->step : -range->step) {
-		char text[24];
-		int n = snprintf(text, sizeof(text), "%0*lld", range->width, (long long)i);
-
-		r = expand_with(b, n_path, text, (size_t)n, rest);
-	}
-	return r;
-}
-
-static int expand_braces(struct braces *b, size_t n_path, const char *body, const char *close)
-{
-	size_t n = (size_t)(close - body);
-	struct range range;
-
-	if (memchr(body, ',', n)) {
-		return expand_list(b, n_path, body, n, close + 1);
-	}
-	return parse_range(body, n, &range)
-		       ? expand_range(b, n_path, &range, close + 1)
-		       : bad_braces(b, "expected {000..123} or {a,b} in braces, numbers of at most 9 digits");
-}
-
-static int shard_names_expand(struct braces *b, size_t n_path, const char *rest)
-{
-	size_t n = strcspn(rest, "{}");
-	const char *body, *close;
-	int r;
-
-	if (n_path + n >= sizeof(b->path)) {
-		return bad_braces(b, "the path is too long");
-	}
-	memcpy(b->path + n_path, rest, n);
-	if (!rest[n]) {
-		b->path[n_path + n] = '\0';
-		return b->n++ < SHARDS_MAX ? b->fn(b->arg, b->path) : bad_braces(b, "more than 1048576 shards");
-	}
-	body = rest + n + 1;
-	close = body + strcspn(body, "{}");
-	if (rest[n] == '}' || *close != '}') {
-		return bad_braces(b, "braces that do not match, or stand in each other");
-	}
-	if (b->depth == MAX_BRACES) {
-		return bad_braces(b, "more than 8 pairs of braces");
-	}
-	b->depth++;
-	r = expand_braces(b, n_path + n, body, close);
-	b->depth--;
-	return r;
-}
-
-int braces_expand(const char *pattern, int (*fn)(void *arg, const char *path), void *arg, struct dataset_error *err)
-{
-	struct braces b = { .fn = fn, .arg = arg, .pattern = pattern, .err = err };
-
-	return shard_names_expand(&b, 0, pattern);
-}
 
 /* ---- names ---- */
 
@@ -201,15 +47,13 @@ static int add_shard(struct expansion *x, const char *path)
 			? block_grow(names->meter, &names->list, &names->capacity, names->n + 1, sizeof(*names->list))
 			: -EFBIG;
 
-	if (r == -EFBIG) {
+	if (r == -EFBIG)
 		return dataset_fail(x->err, DATASET_E_LIMIT, r, "%s: more than %d shards", names->root_path[x->root],
 				    SHARDS_MAX);
-	}
 	names->text.meter = names->meter;
 	r = r ? r : text_add(&names->text, path, strlen(path), &names->list[names->n].name);
-	if (r < 0) {
+	if (r < 0)
 		return shard_names_no_room(x, r);
-	}
 	names->list[names->n++].root = x->root;
 	return 0;
 }
@@ -230,18 +74,16 @@ static int shard_names_add_matches(struct expansion *x, DIR *d, const char *fold
 	for (struct dirent *e; !r && (e = readdir(d));) {
 		char path[PATH_BYTES];
 
-		if (fnmatch(pattern, e->d_name, FNM_PERIOD)) {
+		if (fnmatch(pattern, e->d_name, FNM_PERIOD))
 			continue;
-		}
 		r = snprintf(path, sizeof(path), "%s%s%s", folder, *folder ? "/" : "", e->d_name) < (int)sizeof(path)
 			    ? add_shard(x, path)
 			    : dataset_fail(x->err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long",
 					   folder);
 	}
 	sorting = x->names->text.bytes;
-	if (!r && x->names->n > first) {
+	if (!r && x->names->n > first)
 		qsort(x->names->list + first, x->names->n - first, sizeof(*x->names->list), shard_names_by_name);
-	}
 	return r;
 }
 
@@ -265,20 +107,18 @@ static int add_wildcard(struct expansion *x, const char *path, const char *last)
 
 	snprintf(folder, sizeof(folder), "%.*s", (int)(last > path ? last - path - 1 : 0), path);
 	snprintf(what, sizeof(what), "%s/%.300s", names->root_path[x->root], folder);
-	if (x->n_listed++ == MAX_LISTED) {
+	if (x->n_listed++ == MAX_LISTED)
 		return dataset_fail(x->err, DATASET_E_LIMIT, -EFBIG,
 				    "%.300s: braces give more than %d paths with a wildcard", names->root_path[x->root],
 				    MAX_LISTED);
-	}
 	if (strpbrk(folder, "*?[")) {
 		return dataset_fail(x->err, DATASET_E_INVALID, -EINVAL,
 				    "%.400s: a wildcard in the name of a folder; expected it in the name of the shards",
 				    path);
 	}
 	fd = dir_open_to_list(names->roots[x->root], *folder ? folder : ".", x->source->access, &st, &names->crosses);
-	if (fd < 0) {
+	if (fd < 0)
 		return dataset_fail_errno(x->err, -fd, what);
-	}
 	d = fdopendir(fd);
 	if (!d) {
 		r = dataset_fail_errno(x->err, errno, what);
@@ -301,7 +141,7 @@ static int add_wildcard(struct expansion *x, const char *path, const char *last)
 
 /* ---- lists of shards ---- */
 
-enum { LIST_MAX_BYTES = 16 << 20, JSON_COSTS = 80 }; /* memory for a byte of JSON text, while it is read: "{},{}," */
+enum { JSON_COSTS = 80 }; /* memory for a byte of JSON text, while it is read: "{},{}," */
 
 /* Opens a file below the root, by the peer's rights. */
 static int list_open(const struct expansion *x, const char *path, struct stat *st)
@@ -316,43 +156,52 @@ static int list_open(const struct expansion *x, const char *path, struct stat *s
 	if (slash && !access->trusted) {
 		snprintf(name, sizeof(name), "%.*s", (int)(slash - path), path);
 		folder = dir_open(root, name, access, any_mount);
-		if (folder < 0) {
+		if (folder < 0)
 			return folder;
-		}
 		traits = dir_traits(folder, access);
 		path = slash + 1;
 	}
 	fd = file_open_at(folder, traits | (any_mount ? DIR_ANY_MOUNT : 0), path, access, st);
-	if (folder != root) {
+	if (folder != root)
 		close(folder);
-	}
 	return fd;
 }
 
-static int add_listed(void *arg, const char *path, uint64_t n_bytes)
+static int look_at_listed(const struct expansion *x, const char *path, struct stat *st)
 {
-	struct expansion *x = arg;
-	const struct shard_names *names = x->names;
-	struct stat st;
-	int fd, r = 0;
+	int fd = list_open(x, path, st);
 
-	if (n_bytes != UINT64_MAX) {
-		fd = list_open(x, path, &st);
-		r = fd < 0 ? dataset_fail_errno(x->err, -fd, path) : 0;
-		if (fd >= 0) {
-			close(fd);
-		}
-		if (!r && (uint64_t)st.st_size != n_bytes) {
-			r = dataset_fail(x->err, DATASET_E_BAD_DATA, -EINVAL,
-					 "%.200s/%.150s: %llu bytes, and its list says %llu: cut short or changed?",
-					 names->root_path[x->root], path, (unsigned long long)st.st_size,
-					 (unsigned long long)n_bytes);
-		}
-	}
-	return r ? r : add_shard(x, path);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
 }
 
-/* The shards of a wids list. */
+static int add_listed(void *arg, const struct listed_file *files, unsigned n)
+{
+	struct expansion *x = arg;
+	const char *root = x->names->root_path[x->root];
+	const struct listed_file *last = files + n - 1;
+	struct stat st;
+	int r;
+
+	if (n == 1 && files->n_bytes == UINT64_MAX)
+		return add_shard(x, files->path);
+	while ((r = look_at_listed(x, files->path, &st)) == -ENOENT && files < last)
+		files++;
+	if (r < 0) {
+		char name[400];
+
+		snprintf(name, sizeof(name), "%.200s/%.150s", root, files->path);
+		return dataset_fail_errno(x->err, -r, name);
+	}
+	if (files->n_bytes != UINT64_MAX && (uint64_t)st.st_size != files->n_bytes)
+		return dataset_fail(x->err, DATASET_E_BAD_DATA, -EINVAL,
+				    "%.200s/%.150s: %llu bytes, and its list says %llu: cut short or changed?", root,
+				    files->path, (unsigned long long)st.st_size, (unsigned long long)files->n_bytes);
+	return add_shard(x, files->path);
+}
+
+/* The shards of a list: wids', or streaming's. */
 static int add_list(struct expansion *x, const char *path)
 {
 	char name[400], *text;
@@ -361,25 +210,22 @@ static int add_list(struct expansion *x, const char *path)
 	size_t n;
 
 	snprintf(name, sizeof(name), "%.230s/%.160s", x->names->root_path[x->root], path);
-	if (fd < 0) {
+	if (fd < 0)
 		return dataset_fail_errno(x->err, -fd, name);
-	}
 	n = (size_t)st.st_size;
 	r = st.st_size > LIST_MAX_BYTES ? -EFBIG : meter_take(x->source->meter, n * JSON_COSTS);
 	text = r ? NULL : malloc(n + 1);
-	if (r) {
+	if (r)
 		r = r == -EFBIG ? dataset_fail(x->err, DATASET_E_LIMIT, r, "%s: more than 16 MiB", name)
 				: shard_names_no_room(x, r);
-	} else if (!text) {
+	else if (!text)
 		r = dataset_fail_errno(x->err, ENOMEM, name);
-	} else if (io_full_read(fd, text, n, 0) != (ssize_t)n) {
+	else if (io_full_read(fd, text, n, 0) != (ssize_t)n)
 		r = dataset_fail(x->err, DATASET_E_BAD_DATA, -EIO, "%s: cannot be read whole", name);
-	} else {
+	else
 		r = shard_list_parse(name, x->names->root_path[x->root], text, n, add_listed, x, x->err);
-	}
-	if (text) {
+	if (text)
 		meter_give(x->source->meter, n * JSON_COSTS);
-	}
 	free(text);
 	close(fd);
 	return r;
@@ -393,9 +239,8 @@ static int add_path(void *arg, const char *path)
 
 	size_t n = strlen(last);
 
-	if (n > 5 && strcmp(last + n - 5, ".json") == 0) {
+	if (n > 5 && strcmp(last + n - 5, ".json") == 0)
 		return add_list(x, path);
-	}
 	return strpbrk(path, "*?[") ? add_wildcard(x, path, last) : add_shard(x, path);
 }
 
@@ -408,9 +253,8 @@ static const char *end_of_root(const char *pattern)
 	const char *mark = strstr(pattern, "//");
 	size_t n = mark ? (size_t)(mark - pattern) : strcspn(pattern, "*?[{");
 
-	while (!mark && n && pattern[n - 1] != '/') {
+	while (!mark && n && pattern[n - 1] != '/')
 		n--;
-	}
 	return pattern + n;
 }
 
@@ -421,29 +265,40 @@ static bool shard_names_is_folder(const struct dataset_source *source, const cha
 	return !source->n_fds && source->access->trusted && stat(pattern, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* All shards of a folder. HuggingFace's datasets caches other Arrow files beside those that save_to_disk has written. */
-static void name_shards(const char *folder, const char *ending, char *out, size_t size)
+static bool folder_has(const char *folder, const char *name, off_t most_bytes)
 {
 	char path[PATH_BYTES];
-	bool is_saved = !strcmp(ending, ".arrow") &&
-			snprintf(path, sizeof(path), "%s/state.json", folder) < (int)sizeof(path) &&
-			access(path, R_OK) == 0;
+	struct stat st;
 
-	snprintf(out, size, "%s*%s", is_saved ? "data-" : "", ending);
+	return snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path) && access(path, R_OK) == 0 &&
+	       stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= most_bytes;
+}
+
+/* All shards of a folder, as the client names them (source.c). HuggingFace's datasets caches other Arrow files beside
+ * those that save_to_disk has written. streaming's index tells a shard that is missing. */
+static void name_shards(const char *folder, const char *ending, char *out, size_t size)
+{
+	if (!strcmp(ending, ".mds") && folder_has(folder, "index.json", LIST_MAX_BYTES))
+		snprintf(out, size, "index.json");
+	else
+		snprintf(out, size, "%s*%s",
+			 !strcmp(ending, ".arrow") && folder_has(folder, "state.json", INT64_MAX) ? "data-" : "",
+			 ending);
 }
 
 static int open_pattern(const struct dataset_source *source, char *pattern, const char *ending,
 			struct shard_names *names, struct dataset_error *err)
 {
 	struct expansion x = { .source = source, .names = names, .root = names->n_roots, .err = err };
-	char *root = names->root_path[x.root], all[64];
+	char *root = names->root_path[x.root], all[64], shown[400], why[400];
 	const char *rest;
 	size_t n;
-	int fd;
+	int fd, r;
 
+	name_as_written(pattern, shown, sizeof(shown));
 	if (x.root == SHARDS_MAX_ROOTS) {
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
-				    "%.300s: at most %d patterns; use braces or a wildcard", pattern, SHARDS_MAX_ROOTS);
+				    "%.300s: at most %d patterns; use braces or a wildcard", shown, SHARDS_MAX_ROOTS);
 	}
 	rest = end_of_root(pattern);
 	n = (size_t)(rest - pattern);
@@ -452,30 +307,27 @@ static int open_pattern(const struct dataset_source *source, char *pattern, cons
 		name_shards(pattern, ending, all, sizeof(all));
 		rest = all;
 	}
-	while (n > 1 && pattern[n - 1] == '/') {
+	while (n > 1 && pattern[n - 1] == '/')
 		n--;
-	}
-	if (n >= sizeof(names->root_path[0])) {
-		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", pattern);
-	}
+	if (n >= sizeof(names->root_path[0]))
+		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", shown);
 	snprintf(root, sizeof(names->root_path[0]), "%.*s", n ? (int)n : 1, n ? pattern : ".");
 	rest += strspn(rest, "/");
-	if (!*rest) {
+	if (!*rest)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "%.300s: expected the shards' names behind the folder", pattern);
-	}
+				    "%.300s: expected the shards' names behind the folder", shown);
 	fd = tree_open_root(source, x.root, root, err);
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	names->roots[names->n_roots++] = fd;
-	return braces_expand(rest, add_path, &x, err);
+	r = braces_expand(rest, add_path, &x, why, sizeof(why));
+	return r < 0 && *why ? dataset_fail(err, DATASET_E_INVALID, r, "%s", why) : r;
 }
 
 int shard_names_open(const struct dataset_source *source, const char *rest, const char *ending, struct shard_names *out,
 		     struct dataset_error *err)
 {
-	char patterns[PATH_BYTES], *next = patterns;
+	char patterns[PATH_BYTES], *next = patterns, shown[400];
 	int r = 0;
 
 	*out = (struct shard_names){ .meter = source->meter };
@@ -484,13 +336,13 @@ int shard_names_open(const struct dataset_source *source, const char *rest, cons
 		char *pattern = next, *separator = strstr(next, "::");
 
 		next = separator ? separator + 2 : NULL;
-		if (separator) {
+		if (separator)
 			*separator = '\0';
-		}
 		r = open_pattern(source, pattern, ending, out, err);
 	}
 	if (!r && source->n_fds && out->n_roots != source->n_fds) {
-		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: %u descriptors for %u patterns", rest,
+		name_as_written(rest, shown, sizeof(shown));
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: %u descriptors for %u patterns", shown,
 				 source->n_fds, out->n_roots);
 	}
 	return r;
@@ -498,9 +350,8 @@ int shard_names_open(const struct dataset_source *source, const char *rest, cons
 
 void shard_names_finish(struct shard_names *names)
 {
-	for (unsigned i = 0; i < names->n_roots; i++) {
+	for (unsigned i = 0; i < names->n_roots; i++)
 		close(names->roots[i]);
-	}
 	meter_give(names->meter, names->capacity * sizeof(*names->list) + names->text.capacity);
 	free(names->list);
 	free(names->text.bytes);

@@ -47,8 +47,4 @@ static inline const char *shard_names_path(const struct shard_names *names, uint
 	return names->text.bytes + names->list[i].name;
 }
 
-/* Calls fn for each path that a pattern's braces give, in order. 0, fn's error, or -EINVAL with err. At most SHARDS_MAX
- * paths. */
-int braces_expand(const char *pattern, int (*fn)(void *arg, const char *path), void *arg, struct dataset_error *err);
-
 #endif

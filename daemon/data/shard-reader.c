@@ -20,21 +20,18 @@ static int shard_reader_fill(struct shard_reader *r, uint64_t at, size_t n)
 
 	if (!r->buffer) {
 		r->buffer = malloc(SHARD_READER_MAX_BYTES);
-		if (!r->buffer) {
+		if (!r->buffer)
 			return dataset_fail_errno(r->err, ENOMEM, r->name);
-		}
 	}
 	r->ahead = r->n && at >= r->at && at < end + r->ahead ? r->ahead * 2 : AHEAD_LEAST;
 	r->ahead = r->ahead > AHEAD_MOST ? AHEAD_MOST : r->ahead;
 	n = n > r->ahead ? n : r->ahead;
 	n = n < left ? n : (size_t)left;
-	if (r->on_progress) {
+	if (r->on_progress)
 		r->on_progress(r->progress_arg, at);
-	}
 	got = io_full_read(r->fd, r->buffer, n, (off_t)at);
-	if (got < 0) {
+	if (got < 0)
 		return dataset_fail_errno(r->err, (int)-got, r->name);
-	}
 	r->at = at;
 	r->n = (size_t)got;
 	return 0;
@@ -44,22 +41,19 @@ int shard_reader_get(struct shard_reader *r, uint64_t at, size_t n, const uint8_
 {
 	int result;
 
-	if (at > r->n_bytes || n > r->n_bytes - at) {
+	if (at > r->n_bytes || n > r->n_bytes - at)
 		return shard_reader_refuse(r, at, "the shard ends in the middle of a member: cut short?");
-	}
 	if (r->fd < 0) {
 		*piece = r->bytes + at;
 		return 0;
 	}
 	if (at < r->at || at + n > r->at + r->n) {
 		result = shard_reader_fill(r, at, n);
-		if (result < 0) {
+		if (result < 0)
 			return result;
-		}
 	}
-	if (n > r->n) {
+	if (n > r->n)
 		return shard_reader_refuse(r, at, "the shard has become shorter while it was read");
-	}
 	*piece = r->buffer + (at - r->at);
 	return 0;
 }

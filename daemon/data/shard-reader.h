@@ -3,6 +3,7 @@
 #ifndef BATCHD_SHARD_READER_H
 #define BATCHD_SHARD_READER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct shard_reader {
 	struct dataset_error *err;
 	void (*on_progress)(void *arg, uint64_t at); /* now and then; may be NULL */
 	void *progress_arg;
+	bool lacks_end; /* set by the format: its members end without a mark, as if the shard were cut between two */
 	/* private */
 	uint8_t *buffer;
 	uint64_t at;

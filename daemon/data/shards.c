@@ -24,12 +24,10 @@ static bool take_kept(void)
 	struct rlimit limit;
 	int most = MAX_KEPT;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_KEPT) {
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_KEPT)
 		most = (int)(limit.rlim_cur / 4);
-	}
-	if (atomic_fetch_add(&n_kept, 1) < most) {
+	if (atomic_fetch_add(&n_kept, 1) < most)
 		return true;
-	}
 	atomic_fetch_sub(&n_kept, 1);
 	return false;
 }
@@ -52,14 +50,12 @@ int shards_init(struct shards *s, struct shard_names *names, const struct data_a
 	*s = (struct shards){ .access = *access, .names = *names };
 	*names = (struct shard_names){ 0 };
 	s->fds = r ? NULL : calloc(s->names.n, sizeof(*s->fds));
-	if (!s->fds) {
+	if (!s->fds)
 		return r ? r : -ENOMEM;
-	}
 	for (unsigned i = 0; i < s->names.n_roots; i++) {
 		s->root_traits[i] = dir_traits(s->names.roots[i], access);
-		if (!(s->root_traits[i] & DIR_LOCAL) || s->names.crosses) {
+		if (!(s->root_traits[i] & DIR_LOCAL) || s->names.crosses)
 			s->any_mount = DIR_ANY_MOUNT;
-		}
 	}
 	return 0;
 }
@@ -70,21 +66,18 @@ void shards_finish(struct shards *s)
 		int packed = atomic_load(&s->fds[i]), fd;
 		unsigned traits;
 
-		if (!packed) {
+		if (!packed)
 			continue;
-		}
 		fd = shards_unpack(packed, &traits);
-		if (traits & DIR_LOCAL) {
+		if (traits & DIR_LOCAL)
 			close(fd);
-		} else {
+		else
 			closing_add(s->access.uid, &fd, 1);
-		}
 		atomic_fetch_sub(&n_kept, 1);
 	}
 	for (size_t i = 0; s->contents && i < s->names.n; i++) {
-		if (!s->contents[i].is_lent) {
+		if (!s->contents[i].is_lent)
 			free((void *)(uintptr_t)s->contents[i].bytes);
-		}
 	}
 	free(s->contents);
 	free(s->fds);
@@ -97,9 +90,8 @@ uint64_t shards_memory_bytes(const struct shards *s)
 	uint64_t sum =
 		s->names.n * sizeof(*s->fds) + s->names.capacity * sizeof(*s->names.list) + s->names.text.capacity;
 
-	for (size_t i = 0; s->contents && i < s->names.n; i++) {
+	for (size_t i = 0; s->contents && i < s->names.n; i++)
 		sum += sizeof(*s->contents) + (s->contents[i].is_lent ? 0 : s->contents[i].n_bytes);
-	}
 	return sum;
 }
 
@@ -107,13 +99,11 @@ static int put_content(struct shards *s, uint32_t i, const struct shard_content 
 {
 	int r = s->contents ? 0 : meter_take(s->names.meter, s->names.n * sizeof(*s->contents));
 
-	if (r) {
+	if (r)
 		return r;
-	}
 	s->contents = s->contents ? s->contents : calloc(s->names.n, sizeof(*s->contents));
-	if (!s->contents) {
+	if (!s->contents)
 		return -ENOMEM;
-	}
 	s->contents[i] = *content;
 	return 0;
 }
@@ -137,15 +127,12 @@ const struct shard_content *shards_content(const struct shards *s, uint32_t i)
 static int read_content(const struct shard_content *c, const struct shard_stamp *stamp, uint64_t at, size_t n,
 			struct file_bytes *out, struct dataset_error *err)
 {
-	if (at > c->n_bytes || n > c->n_bytes - at) {
+	if (at > c->n_bytes || n > c->n_bytes - at)
 		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "a sample beyond its shard's end");
-	}
-	if (n > FILE_MAX_BYTES) {
+	if (n > FILE_MAX_BYTES)
 		return dataset_fail(err, DATASET_E_BAD_DATA, -EFBIG, "a sample of more than 256 MiB");
-	}
-	if (file_bytes_reserve(out, n)) {
+	if (file_bytes_reserve(out, n))
 		return -ENOMEM;
-	}
 	memcpy(out->data, c->bytes + at, n);
 	memset(out->data + n, 0, PAD_BYTES);
 	out->n_bytes = n;
@@ -184,9 +171,8 @@ static int find_folder(const struct shards *s, uint32_t i, const char *path, con
 
 	*folder_fd = -1;
 	*name = path;
-	if (s->access.trusted || !slash) {
+	if (s->access.trusted || !slash)
 		return 0;
-	}
 	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
 	*folder_fd = dir_open(s->names.roots[s->names.list[i].root], folder, &s->access, s->any_mount);
 	*name = slash + 1;
@@ -202,12 +188,10 @@ static int look_at(const struct shards *s, uint32_t i, const char *path, look_fn
 	const char *name;
 	int folder, r = find_folder(s, i, path, &name, &folder);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (folder < 0) {
+	if (folder < 0)
 		return look(s->names.roots[root], s->root_traits[root] | s->any_mount, name, &s->access, st);
-	}
 	r = look(folder, dir_traits(folder, &s->access) | s->any_mount, name, &s->access, st);
 	close(folder);
 	return r;
@@ -242,9 +226,8 @@ static int shards_keep(struct shards *s, uint32_t i, int fd, unsigned traits, bo
 	int none = 0;
 
 	*is_kept = take_kept();
-	if (!*is_kept || atomic_compare_exchange_strong(&s->fds[i], &none, shards_pack(fd, traits))) {
+	if (!*is_kept || atomic_compare_exchange_strong(&s->fds[i], &none, shards_pack(fd, traits)))
 		return fd;
-	}
 	close(fd);
 	atomic_fetch_sub(&n_kept, 1);
 	return shards_unpack(none, &traits);
@@ -261,17 +244,15 @@ int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, st
 		return fstat(fd, st) < 0 ? shards_fail(s, i, -errno, err) : fd;
 	}
 	fd = look_below(s, i, file_open_at, st);
-	if (fd < 0) {
+	if (fd < 0)
 		return shards_fail(s, i, fd, err);
-	}
 	return shards_keep(s, i, fd, dir_traits(fd, &s->access), is_kept);
 }
 
 void shards_note(struct shards *s, int fd, const struct stat *st)
 {
-	if (!s->server && !(dir_traits(fd, &s->access) & DIR_LOCAL)) {
+	if (!s->server && !(dir_traits(fd, &s->access) & DIR_LOCAL))
 		s->server = st->st_dev ? st->st_dev : 1;
-	}
 }
 
 /* The change time says nothing about the bytes: it changes with names and rights, too. */
@@ -289,13 +270,12 @@ static int shards_changed(const struct shards *s, uint32_t i, const struct shard
 	char path[400], was[32], is[32];
 
 	shards_path(s, i, path, sizeof(path));
-	if ((uint64_t)st->st_size < stamp->n_bytes) {
+	if ((uint64_t)st->st_size < stamp->n_bytes)
 		return dataset_fail(
 			err, DATASET_E_BAD_DATA, -ESTALE,
 			"%.380s: cut short since it was indexed (%s, then %s): restore it, or open the data set anew",
 			path, size_format((uint64_t)st->st_size, is, sizeof(is)),
 			size_format(stamp->n_bytes, was, sizeof(was)));
-	}
 	return dataset_fail(err, DATASET_E_BAD_DATA, -ESTALE,
 			    "%s: changed since it was indexed: open the data set anew", path);
 }
@@ -307,20 +287,17 @@ static int read_and_check(const struct shards *s, uint32_t i, int fd, const stru
 	struct stat st;
 	char path[400];
 
-	if (r == -EAGAIN || r == -ENOMEM) {
+	if (r == -EAGAIN || r == -ENOMEM)
 		return r;
-	}
 	if (r < 0) {
 		shards_path(s, i, path, sizeof(path));
 		return r == -EFBIG ? dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: a sample of more than 256 MiB", path)
 				   : shards_fail(s, i, r, err);
 	}
-	if (fstat(fd, &st) < 0) {
+	if (fstat(fd, &st) < 0)
 		return shards_fail(s, i, -errno, err);
-	}
-	if (out->n_bytes < n || !is_unchanged(stamp, &st)) {
+	if (out->n_bytes < n || !is_unchanged(stamp, &st))
 		return shards_changed(s, i, stamp, &st, err);
-	}
 	file_identify(out, &st);
 	return 0;
 }
@@ -334,21 +311,18 @@ int shards_read(struct shards *s, uint32_t i, const struct shard_stamp *stamp, e
 	struct stat st;
 	bool is_kept;
 
-	if (content) {
+	if (content)
 		return read_content(content, stamp, at, n, out, err);
-	}
 	if (how == READ_NOWAIT) {
 		fd = packed ? shards_unpack(packed, &traits) : -1;
 		return traits & DIR_LOCAL ? read_and_check(s, i, fd, stamp, how, at, n, out, err) : -EAGAIN;
 	}
 	fd = shards_open(s, i, &st, &is_kept, err);
-	if (fd < 0) {
+	if (fd < 0)
 		return fd;
-	}
 	r = read_and_check(s, i, fd, stamp, how, at, n, out, err);
-	if (!is_kept) {
+	if (!is_kept)
 		close(fd);
-	}
 	return r;
 }
 
@@ -361,24 +335,18 @@ int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *st
 	struct stat st;
 	bool is_kept;
 
-	if (b->ino != stamp->ino || b->dev != stamp->dev || b->mtime_ns != stamp->mtime_ns) {
+	if (b->ino != stamp->ino || b->dev != stamp->dev || b->mtime_ns != stamp->mtime_ns)
 		return 0;
-	}
-	if (shards_content(s, i)) {
+	if (shards_content(s, i))
 		return 1;
-	}
-	if (packed) {
+	if (packed)
 		fd = shards_unpack(packed, &traits);
-	}
-	if (how == READ_NOWAIT) {
+	if (how == READ_NOWAIT)
 		return !(traits & DIR_LOCAL) ? -EAGAIN : fstat(fd, &st) == 0 && is_unchanged(stamp, &st);
-	}
 	fd = shards_open(s, i, &st, &is_kept, &unused);
-	if (fd < 0) {
+	if (fd < 0)
 		return 0;
-	}
-	if (!is_kept) {
+	if (!is_kept)
 		close(fd);
-	}
 	return is_unchanged(stamp, &st);
 }

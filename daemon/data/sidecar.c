@@ -23,9 +23,8 @@ static int read_text(struct sidecar *s, int fd, size_t n, char *why, size_t size
 {
 	ssize_t got;
 
-	if (meter_take(s->meter, n + 1)) {
+	if (meter_take(s->meter, n + 1))
 		return -EDQUOT;
-	}
 	s->n = n;
 	s->text = malloc(n + 1);
 	if (!s->text) {
@@ -50,17 +49,15 @@ int sidecar_read(struct sidecar *s, const struct shards *shards, uint32_t i, con
 	int fd = shards_open_beside(shards, i, ending, &st), r;
 
 	*s = (struct sidecar){ .meter = meter };
-	if (fd == -ENOENT) {
+	if (fd == -ENOENT)
 		return 0;
-	}
 	if (fd < 0) {
 		snprintf(why, size, "%s", strerror(-fd));
 		return 1;
 	}
 	reason = why_not(&st, stamp);
-	if (reason) {
+	if (reason)
 		snprintf(why, size, "%s", reason);
-	}
 	r = reason ? 1 : read_text(s, fd, (size_t)st.st_size, why, size);
 	close(fd);
 	return r;
@@ -68,9 +65,8 @@ int sidecar_read(struct sidecar *s, const struct shards *shards, uint32_t i, con
 
 void sidecar_finish(struct sidecar *s)
 {
-	if (s->text) {
+	if (s->text)
 		meter_give(s->meter, s->n + 1);
-	}
 	free(s->text);
 	s->text = NULL;
 }

@@ -33,9 +33,8 @@ static const char *take_word(struct cursor *c, size_t *n)
 {
 	const char *word = c->at;
 
-	while (c->at < c->end && *c->at != ' ' && *c->at != '\n') {
+	while (c->at < c->end && *c->at != ' ' && *c->at != '\n')
 		c->at++;
-	}
 	*n = (size_t)(c->at - word);
 	return word;
 }
@@ -47,9 +46,8 @@ static bool tar_index_take_number(struct cursor *c, uint64_t *value)
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (word[i] < '0' || word[i] > '9') {
+		if (word[i] < '0' || word[i] > '9')
 			return false;
-		}
 		sum = sum * 10 + (uint64_t)(word[i] - '0');
 	}
 	*value = sum;
@@ -58,9 +56,8 @@ static bool tar_index_take_number(struct cursor *c, uint64_t *value)
 
 static bool take_byte(struct cursor *c, char byte)
 {
-	if (c->at == c->end || *c->at != byte) {
+	if (c->at == c->end || *c->at != byte)
 		return false;
-	}
 	c->at++;
 	return true;
 }
@@ -80,15 +77,13 @@ static int take_place(struct cursor *c, struct place *p)
 {
 	bool is_first = c->at == c->end || c->at[-1] == '\n';
 
-	if (is_first && c->line == c->n_lines) {
+	if (is_first && c->line == c->n_lines)
 		return c->at == c->end ? 0 : -1;
-	}
 	c->line += is_first;
 	p->extension = take_word(c, &p->n_extension);
 	if (!take_byte(c, ' ') || !tar_index_take_number(c, &p->at) || !take_byte(c, ' ') ||
-	    !tar_index_take_number(c, &p->n_bytes) || !take_byte(c, ' ')) {
+	    !tar_index_take_number(c, &p->n_bytes) || !take_byte(c, ' '))
 		return -1;
-	}
 	p->name = take_word(c, &p->n_name);
 	return p->n_name && (take_byte(c, ' ') || take_byte(c, '\n')) ? 1 : -1;
 }
@@ -99,13 +94,11 @@ static bool place_is_whole(const struct place *p)
 	size_t n_key;
 
 	for (size_t i = 0; i < p->n_name; i++) {
-		if ((unsigned char)p->name[i] < ' ' || p->name[i] == 0x7f) {
+		if ((unsigned char)p->name[i] < ' ' || p->name[i] == 0x7f)
 			return false;
-		}
 	}
-	if (p->n_name >= MEMBER_NAME_BYTES) {
+	if (p->n_name >= MEMBER_NAME_BYTES)
 		return false;
-	}
 	return !member_split(p->name, p->n_name, &n_key) ||
 	       (n_key + 1 + p->n_extension == p->n_name && !memcmp(p->name + n_key + 1, p->extension, p->n_extension));
 }
@@ -132,35 +125,28 @@ static int compare(struct shard_reader *r, struct tar_entry *e, const struct cur
 {
 	int got = tar_next(r, e);
 
-	while (got > 0 && e->data_at < p->at && may_be_missing(e)) {
+	while (got > 0 && e->data_at < p->at && may_be_missing(e))
 		got = tar_next(r, e);
-	}
-	if (got < 0) {
+	if (got < 0)
 		return got;
-	}
-	if (!got || e->data_at != p->at) {
+	if (!got || e->data_at != p->at)
 		return misfit(why, c, "the shard has no member at this offset");
-	}
 	if (e->n_bytes != p->n_bytes || e->n_name != p->n_name || memcmp(e->name, p->name, p->n_name) != 0 ||
-	    e->is_sparse || e->type == 'S') {
+	    e->is_sparse || e->type == 'S')
 		return misfit(why, c, "the shard has another member at this offset");
-	}
 	return 0;
 }
 
 static int check_place(struct shard_reader *r, struct tar_entry *e, const struct cursor *c, const struct place *p,
 		       bool look, char why[TAR_INDEX_WHY_BYTES])
 {
-	if (!place_is_whole(p)) {
+	if (!place_is_whole(p))
 		return misfit(why, c, "the name and the extension do not go together");
-	}
 	if (p->at % TAR_BLOCK || p->at < e->next_at + TAR_BLOCK || p->at > r->n_bytes ||
-	    p->n_bytes > r->n_bytes - p->at) {
+	    p->n_bytes > r->n_bytes - p->at)
 		return misfit(why, c, "the offset is not behind the member before, or beyond the shard's end");
-	}
-	if (look || p->at > e->next_at + TAR_BLOCK) {
+	if (look || p->at > e->next_at + TAR_BLOCK)
 		return compare(r, e, c, p, why);
-	}
 	e->next_at = p->at + (p->n_bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
 	return 0;
 }
@@ -173,13 +159,11 @@ static int check_end(struct shard_reader *r, struct tar_entry *e, uint64_t last_
 
 	e->next_at = last_at;
 	got = compare(r, e, c, last, why);
-	if (got) {
+	if (got)
 		return got;
-	}
 	while ((got = tar_next(r, e)) > 0) {
-		if (!may_be_missing(e)) {
+		if (!may_be_missing(e))
 			return misfit(why, c, "the shard has more members");
-		}
 	}
 	return got;
 }
@@ -193,22 +177,18 @@ static int check_text(struct shard_reader *r, const char *text, size_t n, char w
 	int got, result = 0;
 
 	why[0] = '\0';
-	if (!tar_index_take_head(&c)) {
+	if (!tar_index_take_head(&c))
 		return misfit(why, &c, "expected v1.2 and the number of samples");
-	}
-	if (c.is_old) {
+	if (c.is_old)
 		return misfit(why, &c, "v1.1 has no names of members: write the index anew (batchctl index)");
-	}
 	while ((got = take_place(&c, &p)) > 0 && !result) {
 		last_at = e.next_at;
 		result = check_place(r, &e, &c, &p, i++ % LOOK_EVERY == 0, why);
 	}
-	if (result) {
+	if (result)
 		return result;
-	}
-	if (got < 0 || !i) {
+	if (got < 0 || !i)
 		return misfit(why, &c, i ? "damaged, or a name with a blank" : "no member");
-	}
 	return check_end(r, &e, last_at, &c, &p, why);
 }
 
@@ -265,18 +245,16 @@ static int put_members(struct shard_reader *r, FILE *f, uint64_t *n_samples, cha
 	while ((got = tar_next(r, &e)) > 0) {
 		bool is_new;
 
-		if (may_be_missing(&e) || !member_split(e.name, e.n_name, &n_key)) {
+		if (may_be_missing(&e) || !member_split(e.name, e.n_name, &n_key))
 			continue;
-		}
 		if (strchr(e.name, ' ') || e.is_sparse || e.type == 'S') {
 			snprintf(why, TAR_INDEX_WHY_BYTES, "%.120s: %s", e.name,
 				 strchr(e.name, ' ') ? "a name with a blank" : "a sparse file");
 			return 1;
 		}
 		is_new = !*n_samples || n_key != n_last || memcmp(key, e.name, n_key) != 0;
-		if (is_new && (*n_samples)++) {
+		if (is_new && (*n_samples)++)
 			fputc('\n', f);
-		}
 		put_member(f, &e, n_key, is_new);
 		memcpy(key, e.name, n_key);
 		n_last = n_key;
@@ -293,20 +271,17 @@ int tar_index_write(struct shard_reader *r, FILE *out, uint64_t *n_samples, char
 
 	*n_samples = 0;
 	why[0] = '\0';
-	if (!f) {
+	if (!f)
 		return dataset_fail_errno(r->err, ENOMEM, r->name);
-	}
 	result = put_members(r, f, n_samples, why);
-	if (fclose(f) && !result) {
+	if (fclose(f) && !result)
 		result = dataset_fail_errno(r->err, ENOMEM, r->name);
-	}
 	if (!result && !*n_samples) {
 		snprintf(why, TAR_INDEX_WHY_BYTES, "no sample");
 		result = 1;
 	}
-	if (!result) {
+	if (!result)
 		fprintf(out, "v1.2 %llu\n%s\n", (unsigned long long)*n_samples, lines);
-	}
 	free(lines);
 	return result;
 }

@@ -1,5 +1,6 @@
-/* See tar.h. It reads what Python's tarfile reads, which is what WebDataset uses, with one difference: tarfile takes a
- * damaged header for the archive's end; here it is an error.
+/* See tar.h. It reads what Python's tarfile reads, which is what WebDataset uses, with two differences: tarfile takes a
+ * damaged header for the archive's end; here it is an error. And tarfile says nothing of an archive without blocks of
+ * zeros at its end, as some programs write it, and as it is left when it is cut between two members; here it is noted.
  *
  * A header costs 512 bytes of the file at least, so time and memory are bounded by the shard's length: extended headers
  * are read, at most 1 MiB each, and there are no more than a few before one member. */
@@ -39,20 +40,17 @@ static bool tar_parse_number(const uint8_t *field, size_t n, uint64_t *value)
 	if (*field & 0x80) {
 		sum = *field & 0x7f;
 		for (i = 1; i < n; i++) {
-			if (sum >> 55) {
+			if (sum >> 55)
 				return false;
-			}
 			sum = sum << 8 | field[i];
 		}
 		*value = sum;
 		return sum <= INT64_MAX;
 	}
-	while (i < n && field[i] == ' ') {
+	while (i < n && field[i] == ' ')
 		i++;
-	}
-	for (; i < n && field[i] >= '0' && field[i] <= '7'; i++) {
+	for (; i < n && field[i] >= '0' && field[i] <= '7'; i++)
 		sum = sum << 3 | (field[i] - '0');
-	}
 	*value = sum;
 	return i == n || field[i] == ' ' || field[i] == '\0';
 }
@@ -63,9 +61,8 @@ static bool checksum_fits(const uint8_t *block)
 	uint64_t wanted;
 	int64_t is_unsigned = 0, is_signed = 0;
 
-	if (!tar_parse_number(block + AT_CHECKSUM, N_CHECKSUM, &wanted)) {
+	if (!tar_parse_number(block + AT_CHECKSUM, N_CHECKSUM, &wanted))
 		return false;
-	}
 	for (unsigned i = 0; i < BLOCK; i++) {
 		is_unsigned += block[i];
 		is_signed += (int8_t)block[i];
@@ -75,6 +72,12 @@ static bool checksum_fits(const uint8_t *block)
 		is_signed += ' ' - (int8_t)block[i];
 	}
 	return (int64_t)wanted == is_unsigned || (int64_t)wanted == is_signed;
+}
+
+/* Data is followed by zeros up to a whole block. n: at most INT64_MAX. */
+static uint64_t padded(uint64_t n)
+{
+	return (n + BLOCK - 1) / BLOCK * BLOCK;
 }
 
 static bool is_regular(char type)
@@ -104,9 +107,8 @@ static int refuse_header(struct shard_reader *r, uint64_t at, const uint8_t *blo
 static int tar_check_name(struct shard_reader *r, const struct tar_entry *e)
 {
 	for (size_t i = 0; i < e->n_name; i++) {
-		if ((unsigned char)e->name[i] < ' ' || e->name[i] == 0x7f) {
+		if ((unsigned char)e->name[i] < ' ' || e->name[i] == 0x7f)
 			return shard_reader_refuse(r, e->header_at, "a name with a control character");
-		}
 	}
 	return e->n_name ? 0 : shard_reader_refuse(r, e->header_at, "a member without a name");
 }
@@ -119,9 +121,8 @@ static void name_from_header(struct tar_entry *e, const uint8_t *block)
 	if (!memcmp(block + AT_MAGIC, "ustar", 6)) {
 		n_prefix = strnlen((const char *)block + AT_PREFIX, N_PREFIX);
 		memcpy(e->name, block + AT_PREFIX, n_prefix);
-		if (n_prefix) {
+		if (n_prefix)
 			e->name[n_prefix++] = '/';
-		}
 	}
 	memcpy(e->name + n_prefix, block + AT_NAME, n);
 	e->n_name = n_prefix + n;
@@ -129,9 +130,8 @@ static void name_from_header(struct tar_entry *e, const uint8_t *block)
 
 static int tar_take_name(struct shard_reader *r, struct tar_entry *e, const char *name, size_t n)
 {
-	if (n > NAME_MAX_BYTES) {
+	if (n > NAME_MAX_BYTES)
 		return shard_reader_refuse(r, e->header_at, "a name of more than %d bytes", NAME_MAX_BYTES);
-	}
 	memcpy(e->name, name, n);
 	e->n_name = n;
 	e->has_name = true;
@@ -147,9 +147,8 @@ static int parse_decimal(const char *text, size_t n, uint64_t *value)
 	for (size_t i = 0; i < n; i++) {
 		unsigned digit = (unsigned)(text[i] - '0');
 
-		if (digit > 9 || sum > ((uint64_t)INT64_MAX - digit) / 10) {
+		if (digit > 9 || sum > ((uint64_t)INT64_MAX - digit) / 10)
 			return -EINVAL;
-		}
 		sum = sum * 10 + digit;
 	}
 	*value = sum;
@@ -165,9 +164,8 @@ static int take_record(struct shard_reader *r, struct tar_entry *e, const char *
 		       size_t n_value)
 {
 	if (is_key(key, n_key, "path")) {
-		if (memchr(value, '\0', n_value)) {
+		if (memchr(value, '\0', n_value))
 			return shard_reader_refuse(r, e->header_at, "a name with a zero byte");
-		}
 		return tar_take_name(r, e, value, n_value);
 	}
 	if (is_key(key, n_key, "size")) {
@@ -191,13 +189,11 @@ static int take_records(struct shard_reader *r, struct tar_entry *e, const char 
 		uint64_t length;
 
 		if (!blank || blank - text > 20 || parse_decimal(text, (size_t)(blank - text), &length) < 0 ||
-		    length > (size_t)(end - text) || length < (size_t)(blank - text) + 3 || text[length - 1] != '\n') {
+		    length > (size_t)(end - text) || length < (size_t)(blank - text) + 3 || text[length - 1] != '\n')
 			return shard_reader_refuse(r, e->header_at, "a damaged pax header");
-		}
 		equals = memchr(blank + 1, '=', (size_t)(text + length - 1 - (blank + 1)));
-		if (!equals) {
+		if (!equals)
 			return shard_reader_refuse(r, e->header_at, "a damaged pax header");
-		}
 		result = take_record(r, e, blank + 1, (size_t)(equals - blank - 1), equals + 1,
 				     (size_t)(text + length - 1 - (equals + 1)));
 		text += length;
@@ -211,9 +207,8 @@ static int take_global(struct shard_reader *r, struct tar_entry *e, const char *
 	struct tar_entry global = { .header_at = e->header_at };
 	int result = take_records(r, &global, text, n);
 
-	if (!result && (global.has_name || global.has_size || global.is_sparse)) {
+	if (!result && (global.has_name || global.has_size || global.is_sparse))
 		return shard_reader_refuse(r, e->header_at, "a global pax header with a path, a size or sparse files");
-	}
 	return result;
 }
 
@@ -222,15 +217,13 @@ static int take_extended(struct shard_reader *r, struct tar_entry *e, char type,
 	const uint8_t *data;
 	int result;
 
-	if (n > EXTENDED_MAX_BYTES || ++e->n_extended > EXTENDED_MAX) {
+	if (n > EXTENDED_MAX_BYTES || ++e->n_extended > EXTENDED_MAX)
 		return shard_reader_refuse(r, e->header_at,
 					   n > EXTENDED_MAX_BYTES ? "an extended header of more than 1 MiB"
 								  : "more than 8 extended headers before one member");
-	}
 	result = shard_reader_get(r, data_at, (size_t)n, &data);
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
 	switch (type) {
 	case 'L':
 		return tar_take_name(r, e, (const char *)data, strnlen((const char *)data, (size_t)n));
@@ -265,16 +258,13 @@ int tar_take(struct members *m, const struct tar_entry *e)
 	struct shard_reader *r = m->reader;
 	int result = tar_check_name(r, e);
 
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
-	if (e->type == 'S' || e->is_sparse) {
+	if (e->type == 'S' || e->is_sparse)
 		return shard_reader_refuse(r, e->header_at, "%.200s is a sparse file, which is not read: pack it whole",
 					   e->name);
-	}
-	if (!tar_is_sample(e)) {
+	if (!tar_is_sample(e))
 		return 0;
-	}
 	return members_add(
 		m, &(struct member){ .name = e->name, .n_name = e->n_name, .at = e->data_at, .n_bytes = e->n_bytes });
 }
@@ -282,27 +272,24 @@ int tar_take(struct members *m, const struct tar_entry *e)
 /* Takes the header at e->header_at. *n_data: how many bytes follow it. 1: it is a member's, 0: one before a member. */
 static int tar_take_header(struct shard_reader *r, struct tar_entry *e, const uint8_t *block, uint64_t *n_data)
 {
-	if (!checksum_fits(block)) {
+	if (!checksum_fits(block))
 		return refuse_header(r, e->header_at, block);
-	}
-	if (!tar_parse_number(block + AT_SIZE, N_SIZE, n_data)) {
+	if (!tar_parse_number(block + AT_SIZE, N_SIZE, n_data))
 		return shard_reader_refuse(r, e->header_at, "a size that is negative or no number");
-	}
 	e->type = (char)block[AT_TYPE];
 	e->data_at = e->header_at + BLOCK;
-	if (e->type && strchr("LKxXg", e->type)) {
+	if (e->type && strchr("LKxXg", e->type))
 		return take_extended(r, e, e->type, e->data_at, *n_data);
-	}
 	e->n_bytes = e->has_size ? e->n_bytes : *n_data;
 	*n_data = has_data(e->type) ? e->n_bytes : 0;
-	if (*n_data > r->n_bytes - e->data_at) {
+	/* The zeros that fill the member's last block belong to it: without them the shard ends too early, whatever it had
+	 * behind them. */
+	if (padded(*n_data) > r->n_bytes - e->data_at)
 		return shard_reader_refuse(r, e->header_at,
 					   "a member of %llu bytes, beyond the shard's end: cut short?",
 					   (unsigned long long)*n_data);
-	}
-	if (!e->has_name) {
+	if (!e->has_name)
 		name_from_header(e, block);
-	}
 	e->name[e->n_name] = '\0';
 	return 1;
 }
@@ -313,15 +300,13 @@ static int is_end(struct shard_reader *r, uint64_t at, const uint8_t **block)
 	uint64_t left = r->n_bytes - at;
 	int result = shard_reader_get(r, at, left < BLOCK ? (size_t)left : BLOCK, block);
 
-	if (result < 0 || left >= BLOCK) {
+	if (result < 0 || left >= BLOCK)
 		return result < 0 ? result : is_zero(*block);
-	}
 	for (uint64_t i = 0; i < left; i++) {
-		if ((*block)[i]) {
+		if ((*block)[i])
 			return shard_reader_refuse(r, at,
 						   at ? "the shard ends in the middle of a header: cut short?"
 						      : "not a tar archive: shorter than a header");
-		}
 	}
 	return 1;
 }
@@ -338,12 +323,15 @@ int tar_next(struct shard_reader *r, struct tar_entry *e)
 
 		result = is_end(r, e->next_at, &block);
 		if (result) {
+			r->lacks_end = false;
 			return result < 0 ? result : 0;
 		}
 		e->header_at = e->next_at;
 		result = tar_take_header(r, e, block, &n_data);
-		e->next_at = e->data_at + (n_data + BLOCK - 1) / BLOCK * BLOCK;
+		e->next_at = e->data_at + padded(n_data);
 	}
+	if (!result)
+		r->lacks_end = true;
 	return result;
 }
 

@@ -48,10 +48,9 @@ static int read_raw(uint64_t file_bytes, enum dtype dtype, struct token_layout *
 {
 	size_t size = dtype_bytes(dtype);
 
-	if (file_bytes % size) {
+	if (file_bytes % size)
 		return bad(err, "%llu bytes are no whole number of %s tokens: say dtype=uint16 or dtype=uint32",
 			   (unsigned long long)file_bytes, dtype_name(dtype));
-	}
 	*out = (struct token_layout){ .dtype = dtype, .n_tokens = file_bytes / size };
 	return 0;
 }
@@ -61,18 +60,15 @@ static int token_file_read_header(const int32_t head[3], uint64_t file_bytes, un
 {
 	uint64_t size = dtype_bytes(headers[kind].dtype), n;
 
-	if (head[1] != headers[kind].version) {
+	if (head[1] != headers[kind].version)
 		return bad(err, "version %d of llm.c's format %d: expected %d", head[1], head[0],
 			   headers[kind].version);
-	}
-	if (head[2] < 0) {
+	if (head[2] < 0)
 		return bad(err, "damaged header: it promises %d tokens", head[2]);
-	}
 	n = (uint64_t)head[2];
-	if (file_bytes < TOKEN_HEAD_BYTES || (file_bytes - TOKEN_HEAD_BYTES) / size < n) {
+	if (file_bytes < TOKEN_HEAD_BYTES || (file_bytes - TOKEN_HEAD_BYTES) / size < n)
 		return bad(err, "%llu bytes long, but its header promises %llu tokens: cut short?",
 			   (unsigned long long)file_bytes, (unsigned long long)n);
-	}
 	*out = (struct token_layout){ .dtype = headers[kind].dtype, .offset_bytes = TOKEN_HEAD_BYTES, .n_tokens = n };
 	return 0;
 }
@@ -82,17 +78,14 @@ int token_file_read(const void *head, size_t n_head, uint64_t file_bytes, enum d
 {
 	int32_t words[3] = { 0 };
 
-	if (n_head >= sizeof(words)) {
+	if (n_head >= sizeof(words))
 		memcpy(words, head, sizeof(words));
-	}
 	for (unsigned kind = 0; kind < sizeof(headers) / sizeof(headers[0]); kind++) {
-		if (words[0] != headers[kind].magic) {
+		if (words[0] != headers[kind].magic)
 			continue;
-		}
-		if (is_given && dtype != headers[kind].dtype) {
+		if (is_given && dtype != headers[kind].dtype)
 			return bad(err, "llm.c's header says that its tokens are %s, not %s: leave dtype out",
 				   dtype_name(headers[kind].dtype), dtype_name(dtype));
-		}
 		return token_file_read_header(words, file_bytes, kind, out, err);
 	}
 	return read_raw(file_bytes, dtype, out, err);
@@ -119,17 +112,15 @@ static int check_piece(struct index *x, uint64_t first, size_t n)
 		  : x->read(x->arg, INDEX_HEAD_BYTES + x->n_sequences * sizeof(*lengths) + first * sizeof(*pointers),
 			    pointers, n * sizeof(*pointers));
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		if (lengths[i] < 0) {
+		if (lengths[i] < 0)
 			return bad(x->err, "damaged index: sequence %llu has %d tokens",
 				   (unsigned long long)(first + i), lengths[i]);
-		}
-		if (pointers[i] < 0 || (uint64_t)pointers[i] != x->next) {
+		if (pointers[i] < 0 || (uint64_t)pointers[i] != x->next)
 			return bad(
 				x->err,
 				"sequence %llu begins at byte %lld, not where the one before it ends (%llu): expected an "
 				"index as Megatron's own builder writes it",
 				(unsigned long long)(first + i), (long long)pointers[i], (unsigned long long)x->next);
-		}
 		x->next += (uint64_t)lengths[i] * x->size; /* at most 2^31 * 8 each: n_sequences fit into a file */
 	}
 	return r;
@@ -142,29 +133,24 @@ static int read_index_head(struct index *x, uint64_t index_bytes, struct token_l
 	uint64_t version, n_documents, room;
 	int r;
 
-	if (index_bytes < sizeof(head)) {
+	if (index_bytes < sizeof(head))
 		return bad(x->err, "not an index of Megatron's: it has %llu bytes", (unsigned long long)index_bytes);
-	}
 	r = x->read(x->arg, 0, head, sizeof(head));
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	memcpy(&version, head + 9, sizeof(version));
 	memcpy(&x->n_sequences, head + 18, sizeof(x->n_sequences));
 	memcpy(&n_documents, head + 26, sizeof(n_documents));
-	if (memcmp(head, "MMIDIDX\0\0", 9) || version != 1) {
+	if (memcmp(head, "MMIDIDX\0\0", 9) || version != 1)
 		return bad(x->err, "not an index of Megatron's (MMIDIDX, version 1)");
-	}
-	if (head[17] >= sizeof(codes) / sizeof(codes[0]) || !codes[head[17]].is_known) {
+	if (head[17] >= sizeof(codes) / sizeof(codes[0]) || !codes[head[17]].is_known)
 		return bad(x->err, "its tokens have type %u: expected 1 to 5 or 8, whole numbers", head[17]);
-	}
 	room = index_bytes - sizeof(head);
-	if (x->n_sequences > room / 12 || n_documents > (room - x->n_sequences * 12) / 8) {
+	if (x->n_sequences > room / 12 || n_documents > (room - x->n_sequences * 12) / 8)
 		return bad(x->err,
 			   "%llu bytes long, but its header promises %llu sequences and %llu documents: cut short?",
 			   (unsigned long long)index_bytes, (unsigned long long)x->n_sequences,
 			   (unsigned long long)n_documents);
-	}
 	if (x->n_sequences > UINT32_MAX) { /* a sparse file may be of any length, and each is read */
 		return bad(x->err, "%llu sequences: expected at most 2^32 - 1", (unsigned long long)x->n_sequences);
 	}
@@ -183,15 +169,13 @@ int token_index_read(token_read_fn *read, void *arg, uint64_t index_bytes, uint6
 	r = read_index_head(&x, index_bytes, out);
 	for (uint64_t at = 0; r == 0 && at < x.n_sequences; at += PIECE) {
 		r = check_piece(&x, at, x.n_sequences - at < PIECE ? (size_t)(x.n_sequences - at) : PIECE);
-		if (r == 0 && x.next > data_bytes) {
+		if (r == 0 && x.next > data_bytes)
 			return bad(
 				err,
 				"it describes at least %llu bytes of tokens, but the .bin beside it has %llu: cut short?",
 				(unsigned long long)x.next, (unsigned long long)data_bytes);
-		}
 	}
-	if (r == 0) {
+	if (r == 0)
 		out->n_tokens = x.next / x.size;
-	}
 	return r;
 }

@@ -24,7 +24,6 @@ enum {
 	AHEAD_LINES = 8, /* of the next window, prefetched before this one is copied */
 	LINE_BYTES = 64,
 };
-#define ENDLESS (1ull << 40)
 
 struct token_file {
 	struct mapped file;
@@ -74,11 +73,10 @@ static const struct token_file *find_file(const struct tokens *t, uint64_t numbe
 	while (to - from > 1) {
 		unsigned middle = (from + to) / 2;
 
-		if (t->files[middle].first <= number) {
+		if (t->files[middle].first <= number)
 			from = middle;
-		} else {
+		else
 			to = middle;
-		}
 	}
 	return &t->files[from];
 }
@@ -101,9 +99,8 @@ static void tokens_prefetch(const struct tokens *t, const struct window *w)
 	size_t n = (t->length + 1) * w->file->token_bytes;
 	const char *at = address(w);
 
-	for (size_t i = 0; i < n && i < AHEAD_LINES * LINE_BYTES; i += LINE_BYTES) {
+	for (size_t i = 0; i < n && i < AHEAD_LINES * LINE_BYTES; i += LINE_BYTES)
 		__builtin_prefetch(at + i);
-	}
 }
 
 /* x, y: NULL where they are not wanted. Of whole windows, y is the index. */
@@ -119,14 +116,12 @@ static void copy_windows(const struct tokens *t, const uint64_t *indices, size_t
 			next = find_window(t, indices[i + 1]);
 			tokens_prefetch(t, &next);
 		}
-		if (x) {
+		if (x)
 			widen_int64(x + i * row, address(&w), w.file->layout.dtype, row);
-		}
-		if (y && t->whole) {
+		if (y && t->whole)
 			y[i] = (int64_t)indices[i];
-		} else if (y) {
+		else if (y)
 			widen_int64(y + i * row, address(&w) + w.file->token_bytes, w.file->layout.dtype, row);
-		}
 	}
 }
 
@@ -138,13 +133,11 @@ static int tokens_check_whole(const struct tokens *t, const uint64_t *indices, s
 	for (size_t i = 0; i < n; i++) {
 		const struct token_file *f = t->n_files == 1 ? t->files : find_window(t, indices[i]).file;
 
-		if (f != last && !mapped_is_whole(&f->file)) {
+		if (f != last && !mapped_is_whole(&f->file))
 			return mapped_cut_short(&f->file, err);
-		}
 		last = f;
-		if (t->n_files == 1) {
+		if (t->n_files == 1)
 			break;
-		}
 	}
 	return 0;
 }
@@ -155,9 +148,8 @@ static int tokens_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 	struct tokens *t = (struct tokens *)ds;
 	struct sigbus_guard guard = { .ranges = t->ranges, .n_ranges = t->n_files };
 
-	if (!n) {
+	if (!n)
 		return 0;
-	}
 	if (sigsetjmp(guard.landing, 0)) {
 		int r = tokens_check_whole(t, indices, n, err);
 
@@ -183,9 +175,8 @@ static void tokens_destroy(struct dataset *ds)
 {
 	struct tokens *t = (struct tokens *)ds;
 
-	for (unsigned i = 0; i < t->n_files; i++) {
+	for (unsigned i = 0; i < t->n_files; i++)
 		mapped_finish(&t->files[i].file);
-	}
 	free(t->files);
 	free(t->ranges);
 	free(t);
@@ -267,9 +258,8 @@ static unsigned find_option(const char *part)
 	unsigned k = 0;
 
 	while (k < N_OPTIONS &&
-	       (strncmp(part, options[k].name, strlen(options[k].name)) || part[strlen(options[k].name)] != '=')) {
+	       (strncmp(part, options[k].name, strlen(options[k].name)) || part[strlen(options[k].name)] != '='))
 		k++;
-	}
 	return k;
 }
 
@@ -277,9 +267,8 @@ static int tokens_take_option(struct tokens *t, const char *part, unsigned k, un
 {
 	const char *value = part + strlen(options[k].name) + 1;
 
-	if (*seen & 1u << k) {
+	if (*seen & 1u << k)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %s: expected it once", options[k].name);
-	}
 	*seen |= 1u << k;
 	return options[k].set(t, value) == 0
 		       ? 0
@@ -330,9 +319,8 @@ static int read_plain(const struct tokens *t, struct token_file *f, const struct
 	ssize_t n = io_full_read(f->file.fd, head, sizeof(head), 0);
 	int r;
 
-	if (n < 0) {
+	if (n < 0)
 		return dataset_fail_errno(err, (int)-n, f->file.name);
-	}
 	r = token_file_read(head, (size_t)n, (uint64_t)st->st_size, t->dtype, t->has_dtype, &f->layout, &why);
 	return r < 0 ? fail_format(&f->file, r, &why, err) : 0;
 }
@@ -354,19 +342,17 @@ static int open_indexed(const struct tokens *t, struct token_file *f, const stru
 	int r = mapped_open(&index, source, *which, path, &index_st, err);
 
 	memcpy(path + strlen(path) - 4, ".bin", 4);
-	if (r == 0) {
+	if (r == 0)
 		r = mapped_open(&f->file, source, *which + 1, path, st, err);
-	}
 	*which += 2;
 	if (r == 0) {
 		r = token_index_read(tokens_read_at, &index, (uint64_t)index_st.st_size, (uint64_t)st->st_size,
 				     &f->layout, &why);
 		r = r < 0 ? fail_format(&index, r, &why, err) : 0;
 	}
-	if (r == 0 && t->has_dtype && t->dtype != f->layout.dtype) {
+	if (r == 0 && t->has_dtype && t->dtype != f->layout.dtype)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: its tokens are %s, not %s: leave dtype out",
 				 index.name, dtype_name(f->layout.dtype), dtype_name(t->dtype));
-	}
 	mapped_finish(&index);
 	return r;
 }
@@ -378,12 +364,11 @@ static int map_tokens(const struct tokens *t, struct token_file *f, const struct
 
 	f->token_bytes = dtype_bytes(f->layout.dtype);
 	n_bytes = f->layout.n_tokens * f->token_bytes;
-	if (f->layout.n_tokens <= t->length) {
+	if (f->layout.n_tokens <= t->length)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "%s: it has %llu tokens, and a window of length %llu takes %llu", f->file.name,
 				    (unsigned long long)f->layout.n_tokens, (unsigned long long)t->length,
 				    (unsigned long long)t->length + 1);
-	}
 	return mapped_map(&f->file, source, st, f->layout.offset_bytes + n_bytes, t->length * f->token_bytes, err);
 }
 
@@ -401,9 +386,8 @@ static int tokens_open_file(struct tokens *t, const struct dataset_source *sourc
 		r = mapped_open(&f->file, source, (*which)++, path, &st, err);
 		r = r < 0 ? r : read_plain(t, f, &st, err);
 	}
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	*content = mapped_probe(&f->file, f->layout.offset_bytes, f->layout.n_tokens * dtype_bytes(f->layout.dtype),
 				XXH3_64bits_withSeed(&f->layout.n_tokens, sizeof(f->layout.n_tokens), *content));
 	r = map_tokens(t, f, source, &st, err);
@@ -428,9 +412,8 @@ static int tokens_parse(struct tokens *t, char *text, struct dataset_error *err)
 		unsigned k = find_option(part);
 
 		next = strchr(part, ',');
-		if (next) {
+		if (next)
 			*next++ = '\0';
-		}
 		if (k < N_OPTIONS) {
 			r = tokens_take_option(t, part, k, &seen, err);
 			memset(part, '\0', strlen(part));
@@ -450,33 +433,28 @@ static int open_files(struct tokens *t, const struct dataset_source *source, con
 	unsigned which = 0;
 	int r = meter_take(source->meter, t->n_allocated * (sizeof(*t->files) + sizeof(*t->ranges)));
 
-	if (r < 0) {
+	if (r < 0)
 		return dataset_fail_errno(err, -r, "tokens: files");
-	}
 	t->base.memory_bytes = t->n_allocated * (sizeof(*t->files) + sizeof(*t->ranges));
 	t->files = calloc(t->n_allocated, sizeof(*t->files));
 	t->ranges = calloc(t->n_allocated, sizeof(*t->ranges));
-	if (!t->files || !t->ranges) {
+	if (!t->files || !t->ranges)
 		return dataset_fail_errno(err, ENOMEM, "tokens: files");
-	}
 	for (const char *part = text; r == 0 && part < end; part += strlen(part) + 1) {
 		char path[4096];
 
-		if (!*part || t->n_files == t->n_allocated) {
+		if (!*part || t->n_files == t->n_allocated)
 			continue;
-		}
-		if (strlen(part) >= sizeof(path)) {
+		if (strlen(part) >= sizeof(path))
 			return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG,
 					    "tokens: %.200s: the path is too long", part);
-		}
 		strcpy(path, part);
 		r = tokens_open_file(t, source, &which, path, &content, err);
 	}
 	t->base.content_id = content;
-	if (r == 0 && source->n_fds && which != source->n_fds) {
+	if (r == 0 && source->n_fds && which != source->n_fds)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %u descriptors for %u files", source->n_fds,
 				 which);
-	}
 	return r;
 }
 
@@ -494,17 +472,15 @@ static int tokens_describe(struct tokens *t, const char *text, struct dataset_er
 		n += t->is_random ? n_starts : (n_starts - 1) / t->stride + 1;
 	}
 	t->n_starts = n;
-	ds->n = !t->is_random ? n : t->samples ? t->samples : ENDLESS;
+	ds->n = !t->is_random ? n : t->samples ? t->samples : DATASET_ENDLESS;
 	x = dataset_add_field(ds, t->whole ? "tokens" : "x", DTYPE_INT64, err);
-	if (!x) {
+	if (!x)
 		return -ENOMEM;
-	}
 	x->n_dims = 1;
 	x->shape[0] = (uint32_t)t->length + t->whole;
 	y = dataset_add_field(ds, t->whole ? "label" : "y", DTYPE_INT64, err);
-	if (!y) {
+	if (!y)
 		return -ENOMEM;
-	}
 	y->n_dims = !t->whole;
 	y->shape[0] = t->whole ? 0 : (uint32_t)t->length;
 	ds->id = XXH3_64bits_withSeed(text, strlen(text), ds->content_id);

@@ -43,12 +43,10 @@ static bool take_dir_fd(void)
 	struct rlimit limit;
 	int most = MAX_DIR_FDS;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_DIR_FDS) {
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_DIR_FDS)
 		most = (int)(limit.rlim_cur / 4);
-	}
-	if (atomic_fetch_add(&n_dir_fds, 1) < most) {
+	if (atomic_fetch_add(&n_dir_fds, 1) < most)
 		return true;
-	}
 	atomic_fetch_sub(&n_dir_fds, 1);
 	return false;
 }
@@ -86,15 +84,12 @@ static int kept_dir(struct tree *t, uint32_t dir, enum read_how how, unsigned *t
 {
 	int kept = atomic_load_explicit(&t->dir_fds[dir], memory_order_acquire), none = 0, fd;
 
-	if (kept) {
+	if (kept)
 		return unpack_dir(kept, traits);
-	}
-	if (how == READ_NOWAIT && !(t->root_traits & DIR_LOCAL)) {
+	if (how == READ_NOWAIT && !(t->root_traits & DIR_LOCAL))
 		return -EAGAIN;
-	}
-	if (!take_dir_fd()) {
+	if (!take_dir_fd())
 		return -EMFILE;
-	}
 	fd = open_dir(t, dir, how, traits);
 	if (fd < 0) {
 		atomic_fetch_sub(&n_dir_fds, 1);
@@ -128,9 +123,8 @@ static int find_place(const struct tree *t, uint64_t index, enum read_how how, s
 		p->is_own = false;
 		return 0;
 	}
-	if (how == READ_NOWAIT) {
+	if (how == READ_NOWAIT)
 		return -EAGAIN;
-	}
 	p->fd = dir_open(t->root_fd, manifest_dir_path(&t->index, t->index.file_dir[index]), &t->access, t->any_mount);
 	p->traits = t->any_mount;
 	p->name = manifest_file_name(&t->index, index);
@@ -140,9 +134,8 @@ static int find_place(const struct tree *t, uint64_t index, enum read_how how, s
 
 static void leave_place(const struct place *p)
 {
-	if (p->is_own) {
+	if (p->is_own)
 		close(p->fd);
-	}
 }
 
 static int read_by_path(const struct tree *t, uint64_t index, enum read_how how, struct file_bytes *out)
@@ -150,9 +143,8 @@ static int read_by_path(const struct tree *t, uint64_t index, enum read_how how,
 	struct place p;
 	int r = find_place(t, index, how, &p);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = file_read(p.fd, p.traits, p.name, &t->access, how, out);
 	leave_place(&p);
 	return r;
@@ -164,13 +156,11 @@ static int read_file(struct tree *t, uint64_t index, enum read_how how, struct f
 	int fd = kept_dir(t, t->index.file_dir[index], how, &traits);
 	int r = fd;
 
-	if (fd >= 0) {
+	if (fd >= 0)
 		r = file_read(fd, traits, manifest_file_name(&t->index, index), &t->access, how, out);
-	}
 	/* No free descriptor, or the folder was replaced since it was opened. */
-	if (fd == -EMFILE || r == -ENOENT || r == -ESTALE) {
+	if (fd == -EMFILE || r == -ENOENT || r == -ESTALE)
 		r = read_by_path(t, index, how, out);
-	}
 	return r;
 }
 
@@ -181,16 +171,13 @@ static int tree_read(struct dataset *ds, uint64_t index, enum read_how how, stru
 	int r = read_file(t, index, how, out);
 	char name[400];
 
-	if (!r || (r == -EAGAIN && how == READ_NOWAIT)) {
+	if (!r || (r == -EAGAIN && how == READ_NOWAIT))
 		return r;
-	}
 	manifest_name(&t->index, index, name, sizeof(name));
-	if (r == -EFBIG) {
+	if (r == -EFBIG)
 		return dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: larger than 256 MiB", name);
-	}
-	if (r == -EINVAL) {
+	if (r == -EINVAL)
 		return dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: not a regular file", name);
-	}
 	return dataset_fail_errno(err, -r, name);
 }
 
@@ -202,13 +189,11 @@ static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how
 	struct place p;
 	int r;
 
-	if (fd >= 0) {
+	if (fd >= 0)
 		return file_is_current(fd, traits, manifest_file_name(&t->index, index), &t->access, how, b);
-	}
 	r = fd == -EMFILE ? find_place(t, index, how, &p) : fd;
-	if (r < 0) {
+	if (r < 0)
 		return r == -EAGAIN ? r : 0;
-	}
 	r = file_is_current(p.fd, p.traits, p.name, &t->access, how, b);
 	leave_place(&p);
 	return r;
@@ -218,11 +203,10 @@ static void tree_value(const struct dataset *ds, uint64_t index, unsigned field,
 {
 	const struct tree *t = (const struct tree *)ds;
 
-	if (field < t->n_own) {
+	if (field < t->n_own)
 		field_value_set_scalar(out, manifest_label(&t->index, index));
-	} else {
+	else
 		out->bytes = columns_value(&t->columns, field - t->n_own, index, &out->n_bytes);
-	}
 }
 
 static void tree_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -284,9 +268,8 @@ void tree_identify(int root_fd, uint64_t key[2])
 		key[0] = st.st_dev;
 		key[1] = st.st_ino;
 	}
-	if (fstatfs(root_fd, &fs) == 0 && (fs.f_fsid.__val[0] || fs.f_fsid.__val[1])) {
+	if (fstatfs(root_fd, &fs) == 0 && (fs.f_fsid.__val[0] || fs.f_fsid.__val[1]))
 		key[0] = XXH3_64bits(&fs.f_fsid, sizeof(fs.f_fsid));
-	}
 }
 
 static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access *access)
@@ -305,29 +288,24 @@ bool tree_reaches_server(int root_fd, const struct manifest *index, const struct
 	uint64_t known = 0;
 	struct stat st;
 
-	if (fstat(root_fd, &st) == 0) {
+	if (fstat(root_fd, &st) == 0)
 		known = st.st_dev;
-	}
 	for (uint32_t i = 0; i < index->n_dirs; i++) {
 		const char *path = manifest_dir_path(index, i);
 		uint64_t dev = index->dirs[i].dev;
 		bool local;
 		int fd;
 
-		if (!dev && fstatat(root_fd, path, &st, 0) == 0) {
+		if (!dev && fstatat(root_fd, path, &st, 0) == 0)
 			dev = st.st_dev;
-		}
-		if (!dev || dev == known) {
+		if (!dev || dev == known)
 			continue;
-		}
 		fd = dir_open(root_fd, path, access, true);
 		local = fd < 0 || (dir_traits(fd, access) & DIR_LOCAL);
-		if (fd >= 0) {
+		if (fd >= 0)
 			close(fd);
-		}
-		if (!local) {
+		if (!local)
 			return true;
-		}
 		known = dev;
 	}
 	return false;
@@ -392,19 +370,16 @@ int tree_add_columns(struct dataset *ds, struct columns_builder *columns, struct
 	size_t n_bytes = columns_size(columns);
 	int r = columns->n ? meter_take(columns->meter, n_bytes) : 0;
 
-	if (!columns->n) {
+	if (!columns->n)
 		return 0;
-	}
 	t->values = r ? NULL : malloc(n_bytes);
-	if (!t->values) {
+	if (!t->values)
 		return dataset_fail_errno(err, r ? -r : ENOMEM, "values of a list");
-	}
 	columns_write(columns, t->values);
 	columns_builder_finish(columns);
 	r = columns_parse(t->values, n_bytes, t->base.n, &t->columns);
-	if (r < 0) {
+	if (r < 0)
 		return dataset_fail(err, DATASET_E_INVALID, r, "the values of a list do not fit its samples");
-	}
 	t->base.memory_bytes += n_bytes;
 	t->base.id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.id);
 	t->base.content_id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.content_id);
@@ -431,10 +406,9 @@ int tree_open_root(const struct dataset_source *source, unsigned which, const ch
 			err, DATASET_E_ACCESS, -EACCES,
 			"%s: not named in the configuration, and the client sent no descriptor of its folder", path);
 	}
-	if (fd < 0) {
+	if (fd < 0)
 		return errno == ENOTDIR ? dataset_fail(err, DATASET_E_INVALID, -ENOTDIR, "%s: not a folder", path)
 					: dataset_fail_errno(err, errno, path);
-	}
 	if (fstat(fd, &st) < 0 || !access_allows(source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH)) {
 		close(fd);
 		return dataset_fail_errno(err, EACCES, path);

@@ -48,12 +48,10 @@ static int unzip_refill(struct unzip *s, struct dataset_error *err)
 	size_t room = s->end - s->at < sizeof(s->piece) ? (size_t)(s->end - s->at) : sizeof(s->piece);
 	ssize_t n = io_full_read(s->fd, s->piece, room, (off_t)s->at);
 
-	if (n < 0) {
+	if (n < 0)
 		return dataset_fail_errno(err, (int)-n, s->name);
-	}
-	if (n == 0) {
+	if (n == 0)
 		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: the compressed data is cut short", s->name);
-	}
 	s->at += (uint64_t)n;
 	s->z.next_in = s->piece;
 	s->z.avail_in = (unsigned)n;
@@ -67,15 +65,13 @@ int unzip_read(struct unzip *s, void *to, size_t n, size_t *got, struct dataset_
 		size_t room = n - *got < INT32_MAX ? n - *got : INT32_MAX;
 		int r = s->z.avail_in ? 0 : unzip_refill(s, err);
 
-		if (r < 0) {
+		if (r < 0)
 			return r;
-		}
 		s->z.next_out = (uint8_t *)to + *got;
 		s->z.avail_out = (unsigned)room;
 		r = inflate(&s->z, Z_NO_FLUSH);
-		if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR) {
+		if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
 			return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: damaged compressed data", s->name);
-		}
 		*got += room - s->z.avail_out;
 		s->ended = r == Z_STREAM_END;
 	}

@@ -28,9 +28,8 @@ static bool inflate_by_zlib(uint8_t *to, size_t n_bytes, const uint8_t *from, si
 		       .avail_out = (uInt)n_bytes + 1 };
 	int r;
 
-	if (inflateInit2(&z, -MAX_WBITS) != Z_OK) {
+	if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
 		return false;
-	}
 	r = inflate(&z, Z_FINISH);
 	inflateEnd(&z);
 	return r == Z_STREAM_END && z.total_out == n_bytes;
@@ -44,9 +43,8 @@ static bool inflate_all(uint8_t *to, size_t n_bytes, const uint8_t *from, size_t
 
 	inflate_begin_raw(&s, from, n_stored);
 	r = inflate_run(&s, &out, to + n_bytes + 1);
-	if (r == INFLATE_UNSURE) {
+	if (r == INFLATE_UNSURE)
 		return inflate_by_zlib(to, n_bytes, from, n_stored);
-	}
 	return r == INFLATE_END && out == to + n_bytes;
 }
 
@@ -57,9 +55,8 @@ const char *zip_content_unpack(struct file_bytes *b, size_t n_stored, const stru
 	if (c->deflated) {
 		memmove(from, b->data, n_stored);
 		memset(from + n_stored, 0, INFLATE_PAD_BYTES);
-		if (!inflate_all(b->data, c->n_bytes, from, n_stored)) {
+		if (!inflate_all(b->data, c->n_bytes, from, n_stored))
 			return "its compressed data is damaged, or has another size than the archive says";
-		}
 	}
 	b->n_bytes = c->n_bytes;
 	memset(b->data + b->n_bytes, 0, PAD_BYTES);

@@ -25,9 +25,8 @@ static uint64_t zip_number(const uint8_t *b, unsigned n)
 {
 	uint64_t v = 0;
 
-	while (n--) {
+	while (n--)
 		v = v << 8 | b[n];
-	}
 	return v;
 }
 
@@ -47,27 +46,22 @@ static int read_end64(struct zip_directory *z, uint64_t *end)
 	const uint8_t *b;
 	int result;
 
-	if (at < LOCATOR_BYTES + END64_BYTES) {
+	if (at < LOCATOR_BYTES + END64_BYTES)
 		return shard_reader_refuse(r, at, "its zip64 record is missing");
-	}
 	result = shard_reader_get(r, at - LOCATOR_BYTES, LOCATOR_BYTES, &b);
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
 	place = zip_number(b + 8, 8);
-	if (memcmp(b, "PK\6\7", 4) || place > at - LOCATOR_BYTES - END64_BYTES) {
+	if (memcmp(b, "PK\6\7", 4) || place > at - LOCATOR_BYTES - END64_BYTES)
 		return shard_reader_refuse(r, at, "its zip64 record is missing");
-	}
-	if (zip_number(b + 16, 4) > 1) {
+	if (zip_number(b + 16, 4) > 1)
 		return shard_reader_refuse(r, at, "a part of an archive on several disks: join it (zip -s 0)");
-	}
 	/* Bytes before the archive shift all places. */
 	*end = at - LOCATOR_BYTES - END64_BYTES;
 	for (unsigned attempt = 0; attempt < 2; attempt++) {
 		result = shard_reader_get(r, attempt ? place : *end, END64_BYTES, &b);
-		if (result < 0) {
+		if (result < 0)
 			return result;
-		}
 		if (!memcmp(b, "PK\6\6", 4)) {
 			*end = attempt ? place : *end;
 			z->n_declared = zip_number(b + 32, 8);
@@ -87,18 +81,14 @@ static int take_end(struct zip_directory *z, const uint8_t *b, uint64_t at)
 	z->n_declared = zip_number(b + 10, 2);
 	z->directory_bytes = zip_number(b + 12, 4);
 	z->directory = zip_number(b + 16, 4);
-	if (zip_number(b + 4, 2) != zip_number(b + 6, 2)) {
+	if (zip_number(b + 4, 2) != zip_number(b + 6, 2))
 		return shard_reader_refuse(r, at, "a part of an archive on several disks: join it (zip -s 0)");
-	}
-	if (z->n_declared == UINT16_MAX || z->directory_bytes == UINT32_MAX || z->directory == UINT32_MAX) {
+	if (z->n_declared == UINT16_MAX || z->directory_bytes == UINT32_MAX || z->directory == UINT32_MAX)
 		result = read_end64(z, &at);
-	}
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
-	if (z->directory_bytes > at || z->directory > at - z->directory_bytes) {
+	if (z->directory_bytes > at || z->directory > at - z->directory_bytes)
 		return shard_reader_refuse(r, at, "its directory lies outside the archive: cut short?");
-	}
 	z->shift = at - z->directory_bytes - z->directory;
 	z->directory += z->shift;
 	return 0;
@@ -112,9 +102,8 @@ static int zip_find_end(struct zip_directory *z)
 	const uint8_t *tail;
 	int result = shard_reader_get(r, from, n, &tail);
 
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
 	for (size_t at = n; at >= END_BYTES; at--) {
 		const uint8_t *b = tail + at - END_BYTES;
 
@@ -136,23 +125,19 @@ static bool take_wide(const uint8_t *extra, size_t n, uint64_t *const wide[3])
 	for (size_t at = 0; at + 4 <= n;) {
 		size_t size = (size_t)zip_number(extra + at + 2, 2), from = at + 4;
 
-		if (size > n - from) {
+		if (size > n - from)
 			return true; /* of another program's making */
-		}
 		at = from + size;
 		for (unsigned k = 0; zip_number(extra + from - 4, 2) == 1 && k < 3; k++) {
-			if (*wide[k] != UINT32_MAX) {
+			if (*wide[k] != UINT32_MAX)
 				continue;
-			}
-			if (size < 8) {
+			if (size < 8)
 				return false;
-			}
 			*wide[k] = zip_number(extra + from, 8);
 			from += 8;
 			size -= 8;
-			if (k == 2) {
+			if (k == 2)
 				return true;
-			}
 		}
 	}
 	return true;
@@ -170,9 +155,8 @@ static bool is_wanted(const struct zip_directory *z, const char *name, size_t n)
 {
 	const struct member_fields *f = z->m->fields;
 
-	if (name[n - 1] == '/' || begins_with(name, n, "__MACOSX/") || !begins_with(name, n, f->folder)) {
+	if (name[n - 1] == '/' || begins_with(name, n, "__MACOSX/") || !begins_with(name, n, f->folder))
 		return false;
-	}
 	return f->is_listed || name_is_image(name);
 }
 
@@ -185,9 +169,8 @@ static const char *method_name(uint16_t method)
 		      { 93, "zstd" },  { 95, "xz" },     { 98, "ppmd" },     { 99, "AES" } };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		if (known[i].method == method) {
+		if (known[i].method == method)
 			return known[i].name;
-		}
 	}
 	return "an unknown method";
 }
@@ -196,36 +179,30 @@ static int check_entry(struct zip_directory *z, const struct zip_entry *e, const
 {
 	struct shard_reader *r = z->m->reader;
 
-	if (e->flags & FLAG_ENCRYPTED) {
+	if (e->flags & FLAG_ENCRYPTED)
 		return shard_reader_refuse(r, e->at, "%.200s is encrypted, which is not read", name);
-	}
 	if (e->method != METHOD_STORED && e->method != ZIP_DEFLATED) {
 		return shard_reader_refuse(
 			r, e->at, "%.180s is compressed by %s (method %u); expected stored or deflated: zip it anew",
 			name, method_name(e->method), e->method);
 	}
-	if (e->at > z->directory || e->n_stored > z->directory - e->at) {
+	if (e->at > z->directory || e->n_stored > z->directory - e->at)
 		return shard_reader_refuse(r, e->at, "%.200s lies outside the archive: cut short?", name);
-	}
-	if (e->method == METHOD_STORED && e->n_stored != e->n_bytes) {
+	if (e->method == METHOD_STORED && e->n_stored != e->n_bytes)
 		return shard_reader_refuse(r, e->at, "%.200s is stored with two sizes: damaged?", name);
-	}
-	if (e->n_bytes / ZIP_MOST_PER_BYTE > e->n_stored) {
+	if (e->n_bytes / ZIP_MOST_PER_BYTE > e->n_stored)
 		return shard_reader_refuse(r, e->at, "%.160s: %llu bytes cannot become the %llu that it claims to have",
 					   name, (unsigned long long)e->n_stored, (unsigned long long)e->n_bytes);
-	}
 	return 0;
 }
 
 static int check_name(struct shard_reader *r, uint64_t at, const uint8_t *name, size_t n)
 {
-	if (!n || n >= MEMBER_NAME_BYTES) {
+	if (!n || n >= MEMBER_NAME_BYTES)
 		return shard_reader_refuse(r, at, "a member whose name has %zu bytes", n);
-	}
 	for (size_t i = 0; i < n; i++) {
-		if (name[i] < ' ' || name[i] == 0x7f) {
+		if (name[i] < ' ' || name[i] == 0x7f)
 			return shard_reader_refuse(r, at, "a name with a control character");
-		}
 	}
 	return 0;
 }
@@ -237,18 +214,15 @@ static int add_entry(struct zip_directory *z, struct zip_entry *e, const uint8_t
 
 	memcpy(text, name, e->n_name);
 	text[e->n_name] = '\0';
-	if (!is_wanted(z, text, e->n_name)) {
+	if (!is_wanted(z, text, e->n_name))
 		return 0;
-	}
 	r = check_entry(z, e, text);
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
 	r = text_add(&z->names, text, e->n_name, &e->name);
 	r = r ? r : block_grow(z->m->builder->meter, &z->entries, &z->capacity, z->n + 1, sizeof(*z->entries));
-	if (r) {
+	if (r)
 		return zip_no_room(z, r);
-	}
 	z->entries[z->n++] = *e;
 	return 0;
 }
@@ -263,12 +237,10 @@ static int take_entry(struct zip_directory *z, uint64_t at, uint64_t room, uint6
 	size_t n_extra;
 	int result = room < ENTRY_BYTES ? 0 : shard_reader_get(r, at, ENTRY_BYTES, &b);
 
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
-	if (room < ENTRY_BYTES || memcmp(b, "PK\1\2", 4)) {
+	if (room < ENTRY_BYTES || memcmp(b, "PK\1\2", 4))
 		return shard_reader_refuse(r, at, "its directory is damaged");
-	}
 	e = (struct zip_entry){ .flags = (uint16_t)zip_number(b + 8, 2),
 				.method = (uint16_t)zip_number(b + 10, 2),
 				.crc = (uint32_t)zip_number(b + 16, 4),
@@ -278,17 +250,14 @@ static int take_entry(struct zip_directory *z, uint64_t at, uint64_t room, uint6
 				.at = zip_number(b + 42, 4) };
 	n_extra = (size_t)zip_number(b + 30, 2);
 	*used = ENTRY_BYTES + e.n_name + n_extra + zip_number(b + 32, 2);
-	if (*used > room) {
+	if (*used > room)
 		return shard_reader_refuse(r, at, "its directory is damaged");
-	}
 	result = shard_reader_get(r, at + ENTRY_BYTES, e.n_name + n_extra, &b);
 	result = result < 0 ? result : check_name(r, at, b, e.n_name);
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
-	if (!take_wide(b + e.n_name, n_extra, wide) || e.at > UINT64_MAX - z->shift) {
+	if (!take_wide(b + e.n_name, n_extra, wide) || e.at > UINT64_MAX - z->shift)
 		return shard_reader_refuse(r, at, "a zip64 field that is too short, or a place beyond any archive");
-	}
 	e.at += z->shift;
 	return add_entry(z, &e, b);
 }
@@ -299,14 +268,12 @@ static int read_directory(struct zip_directory *z)
 	uint64_t end = z->directory + z->directory_bytes, used = 0, n = 0;
 	int result = 0;
 
-	for (uint64_t at = z->directory; !result && at < end; at += used, n++) {
+	for (uint64_t at = z->directory; !result && at < end; at += used, n++)
 		result = take_entry(z, at, end - at, &used);
-	}
 	/* Programs without zip64 count modulo 2^16. */
-	if (!result && (n & UINT16_MAX) != (z->n_declared & UINT16_MAX)) {
+	if (!result && (n & UINT16_MAX) != (z->n_declared & UINT16_MAX))
 		return shard_reader_refuse(r, z->directory, "its directory has %llu members, and should have %llu",
 					   (unsigned long long)n, (unsigned long long)z->n_declared);
-	}
 	return result;
 }
 
@@ -330,12 +297,10 @@ void zip_sort(struct zip_directory *z, int (*compare)(const void *a, const void 
 {
 	size_t i = 1;
 
-	while (i < z->n && compare(&z->entries[i - 1], &z->entries[i]) <= 0) {
+	while (i < z->n && compare(&z->entries[i - 1], &z->entries[i]) <= 0)
 		i++;
-	}
-	if (i < z->n) {
+	if (i < z->n)
 		qsort(z->entries, z->n, sizeof(*z->entries), compare);
-	}
 }
 
 /* `least`: where the data of the member before ends. */
@@ -347,22 +312,18 @@ static int find_data(struct zip_directory *z, struct zip_entry *e, uint64_t leas
 	const uint8_t *b;
 	int result;
 
-	if (e->at < least) {
+	if (e->at < least)
 		return shard_reader_refuse(r, e->at, "%.200s overlaps another member", name);
-	}
 	result = shard_reader_get(r, e->at, LOCAL_BYTES + (size_t)e->n_name, &b);
-	if (result < 0) {
+	if (result < 0)
 		return result;
-	}
 	if (memcmp(b, "PK\3\4", 4) || zip_number(b + 26, 2) != e->n_name || memcmp(b + LOCAL_BYTES, name, e->n_name) ||
-	    zip_number(b + 8, 2) != e->method || (zip_number(b + 6, 2) ^ e->flags) & FLAG_ENCRYPTED) {
+	    zip_number(b + 8, 2) != e->method || (zip_number(b + 6, 2) ^ e->flags) & FLAG_ENCRYPTED)
 		return shard_reader_refuse(r, e->at, "the header of %.180s is not what the directory says: damaged?",
 					   name);
-	}
 	n_head = LOCAL_BYTES + e->n_name + zip_number(b + 28, 2);
-	if (n_head > z->directory - e->at || e->n_stored > z->directory - e->at - n_head) {
+	if (n_head > z->directory - e->at || e->n_stored > z->directory - e->at - n_head)
 		return shard_reader_refuse(r, e->at, "%.200s lies outside the archive: cut short?", name);
-	}
 	e->at += n_head;
 	return 0;
 }

@@ -39,12 +39,10 @@ static int zip_fetch(void *arg, const struct member *member, const uint8_t **byt
 
 	if (member->n_stored <= SHARD_READER_MAX_BYTES) {
 		result = shard_reader_get(r, member->at, (size_t)member->n_stored, &stored);
-		if (result < 0) {
+		if (result < 0)
 			return result;
-		}
-		if (zip_content_reserve(&z->value, (size_t)member->n_stored, &member->content) < 0) {
+		if (zip_content_reserve(&z->value, (size_t)member->n_stored, &member->content) < 0)
 			return zip_no_room(&z->directory, -ENOMEM);
-		}
 		memcpy(z->value.data, stored, (size_t)member->n_stored);
 		why = zip_content_unpack(&z->value, (size_t)member->n_stored, &member->content);
 	}
@@ -85,12 +83,10 @@ static void find_root(struct zip *z)
 		const char *name = zip_name(&z->directory, &z->directory.entries[i]);
 		size_t n = 0;
 
-		while (n < z->n_root && name[n] == first[n]) {
+		while (n < z->n_root && name[n] == first[n])
 			n++;
-		}
-		while (n && first[n - 1] != '/') {
+		while (n && first[n - 1] != '/')
 			n--;
-		}
 		z->n_root = n;
 	}
 }
@@ -131,17 +127,14 @@ static int give_picture(struct zip *z, const struct zip_entry *e, const struct z
 	struct extent_content content = content_of(e);
 	int r = check_sample(z, e);
 
-	if (r < 0) {
+	if (r < 0)
 		return r;
-	}
-	if (before && !strcmp(zip_name(&z->directory, before), name)) {
+	if (before && !strcmp(zip_name(&z->directory, before), name))
 		return shard_reader_refuse(z->directory.m->reader, e->at, "%.200s is there twice", name);
-	}
-	if (has_classes && !strchr(name + z->n_root, '/')) {
+	if (has_classes && !strchr(name + z->n_root, '/'))
 		r = extents_leave_out(b, name, e->n_name);
-	} else {
+	else
 		r = extents_add(b, e->at, (uint32_t)e->n_stored, &content, name, e->n_name);
-	}
 	return r ? zip_no_room(&z->directory, r) : 0;
 }
 
@@ -151,13 +144,11 @@ static int give_pictures(struct zip *z)
 	int r = 0;
 
 	find_root(z);
-	if (z->directory.n) {
+	if (z->directory.n)
 		qsort_r(z->directory.entries, z->directory.n, sizeof(*z->directory.entries), by_class, z);
-	}
 	has_classes = z->directory.n && strchr(zip_name(&z->directory, &z->directory.entries[0]) + z->n_root, '/');
-	for (size_t i = 0; !r && i < z->directory.n; i++) {
+	for (size_t i = 0; !r && i < z->directory.n; i++)
 		r = give_picture(z, &z->directory.entries[i], i ? &z->directory.entries[i - 1] : NULL, has_classes);
-	}
 	return r;
 }
 

@@ -1,0 +1,149 @@
+/* See packed-set.h. */
+#include "data/packed-set.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/zip-content.h"
+
+static int packed_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
+		       struct dataset_error *err)
+{
+	struct packed *p = (struct packed *)ds;
+	uint32_t shard = p->index.shard[index], n = p->index.n_bytes[index];
+	const struct extent_content *content = p->index.content ? &p->index.content[index] : NULL;
+	int r = content ? zip_content_reserve(out, n, content) : 0;
+	const char *why;
+	char name[400];
+
+	r = r < 0 ? r
+		  : shards_read(&p->shards, shard, &p->index.shards[shard].stamp, how, p->index.at[index], n, out, err);
+	why = r == 0 && content ? zip_content_unpack(out, n, content) : NULL;
+	if (why) {
+		extents_name(&p->index, index, name, sizeof(name));
+		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %s", name, why);
+	}
+	return r;
+}
+
+static int packed_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)
+{
+	struct packed *p = (struct packed *)ds;
+	uint32_t shard = p->index.shard[index];
+
+	return b->n_bytes != extents_content_bytes(&p->index, index)
+		       ? 0
+		       : shards_is_current(&p->shards, shard, &p->index.shards[shard].stamp, how, b);
+}
+
+static int64_t packed_label_of(const struct packed *p, uint64_t index)
+{
+	size_t n;
+	int64_t label;
+
+	if (p->folders.labels)
+		return p->folders.labels[index];
+	if (p->label < 0 || p->index.columns.list[p->label].kind != COLUMN_INT64)
+		return (int64_t)index; /* as for arrays: a sample without label is labelled by its index */
+	memcpy(&label, columns_value(&p->index.columns, (unsigned)p->label, index, &n), sizeof(label));
+	return label;
+}
+
+static void packed_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
+{
+	const struct packed *p = (const struct packed *)ds;
+
+	if (field - p->first >= p->index.columns.n)
+		field_value_set_scalar(out, packed_label_of(p, index));
+	else
+		out->bytes = columns_value(&p->index.columns, field - p->first, index, &out->n_bytes);
+}
+
+/* Samples without an image: all that they have is in memory. */
+static int packed_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],
+			 struct dataset_error *err)
+{
+	(void)err;
+	for (unsigned k = 0; k < ds->n_fields; k++) {
+		for (size_t i = 0; rows[k] && i < n; i++) {
+			struct field_value v;
+
+			packed_value(ds, indices[i], k, &v);
+			memcpy((char *)rows[k] + i * v.n_bytes, v.bytes, v.n_bytes);
+		}
+	}
+	return 0;
+}
+
+static void packed_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
+{
+	extents_name(&((const struct packed *)ds)->index, index, buf, size);
+}
+
+/* What a fingerprint sees: the shard's name, the sample's, the number of its bytes, its label. */
+static struct fingerprint_sample sample_print(const void *arg, uint64_t i)
+{
+	const struct packed *p = arg;
+	const char *shard = extents_shard_name(&p->index, p->index.shard[i]), *name = p->index.text + p->index.name[i];
+	uint64_t hash = XXH3_64bits(shard, strlen(shard));
+	int64_t label = packed_label_of(p, i);
+
+	hash = XXH3_64bits_withSeed(name, strlen(name), hash + extents_content_bytes(&p->index, i));
+	/* An index as label says nothing of the sample itself. */
+	return (struct fingerprint_sample){ hash, p->label < 0 && !p->folders.labels
+							  ? 0
+							  : (uint32_t)XXH3_64bits(&label, sizeof(label)) };
+}
+
+static void sample_name(const void *arg, uint64_t i, char *buf, size_t size)
+{
+	extents_name(&((const struct packed *)arg)->index, i, buf, size);
+}
+
+struct fingerprint_samples packed_samples(const struct packed *p)
+{
+	return (struct fingerprint_samples){ p->index.n, p, sample_print, sample_name };
+}
+
+static void packed_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
+			   char *text, size_t size)
+{
+	struct fingerprint_samples s = packed_samples((const struct packed *)ds);
+
+	fingerprint_compare_samples(&s, fingerprint, n_bytes, old_n, text, size);
+}
+
+static void packed_destroy(struct dataset *ds)
+{
+	struct packed *p = (struct packed *)ds;
+
+	shards_finish(&p->shards);
+	extents_finish(&p->index);
+	class_folders_finish(&p->folders);
+	free(p);
+}
+
+static const char *packed_class_name(const struct dataset *ds, uint32_t i)
+{
+	return class_folders_name(&((const struct packed *)ds)->folders, i);
+}
+
+static uint64_t packed_shard_end(const struct dataset *ds, uint32_t i)
+{
+	const struct extents_shard *s = &((const struct packed *)ds)->index.shards[i];
+
+	return s->first + s->n;
+}
+
+const struct dataset_ops packed_ops = {
+	.destroy = packed_destroy,
+	.gather = packed_gather,
+	.read = packed_read,
+	.is_current = packed_is_current,
+	.value = packed_value,
+	.compare = packed_compare,
+	.name = packed_name,
+	.class_name = packed_class_name,
+	.shard_end = packed_shard_end,
+};

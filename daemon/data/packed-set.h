@@ -1,0 +1,12 @@
+/* What an open packed data set does: a sample is one read at its place in an open shard. */
+#ifndef BATCHD_PACKED_SET_H
+#define BATCHD_PACKED_SET_H
+
+#include "data/packed-impl.h"
+
+extern const struct dataset_ops packed_ops;
+
+/* What its fingerprint is made of. */
+struct fingerprint_samples packed_samples(const struct packed *p);
+
+#endif

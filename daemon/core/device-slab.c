@@ -78,6 +78,8 @@ static void on_slab_open(void *arg, struct gpu_slab *slab, int result, const cha
 	void (*on_open)(void *, struct device_slab *, int, const char *) = m->on_open;
 	void *on_open_arg = m->arg;
 	m->slab = slab;
+	if (slab && slab->numa_node >= 0)
+		slot_nodes_moved(&s->nodes, slab->numa_node);
 	if (!slab) {
 		remove_device_slab(m);
 		m = NULL;

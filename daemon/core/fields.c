@@ -15,9 +15,8 @@ static bool next_name(const char **at, char name[FIELD_NAME_BYTES])
 {
 	size_t n = *at ? strcspn(*at, ",") : 0;
 
-	if (!n || n >= FIELD_NAME_BYTES) {
+	if (!n || n >= FIELD_NAME_BYTES)
 		return false;
-	}
 	memcpy(name, *at, n);
 	name[n] = '\0';
 	*at += n + ((*at)[n] == ',');
@@ -28,13 +27,11 @@ bool fields_wants(const char *list, const char *name)
 {
 	char each[FIELD_NAME_BYTES];
 
-	if (!list || !*list) {
+	if (!list || !*list)
 		return true;
-	}
 	while (next_name(&list, each)) {
-		if (!strcmp(each, name)) {
+		if (!strcmp(each, name))
 			return true;
-		}
 	}
 	return false;
 }
@@ -46,13 +43,11 @@ bool fields_check(const struct dataset *ds, const char *list, char *text, size_t
 	while (next_name(&list, name)) {
 		size_t n;
 
-		if (dataset_find_field(ds, name) >= 0) {
+		if (dataset_find_field(ds, name) >= 0)
 			continue;
-		}
 		n = (size_t)snprintf(text, size, "this data set has no field '%s': it has ", name);
-		for (unsigned k = 0; k < dataset_n_fields(ds) && n < size; k++) {
+		for (unsigned k = 0; k < dataset_n_fields(ds) && n < size; k++)
 			n += (size_t)snprintf(text + n, size - n, "%s%s", k ? ", " : "", dataset_field(ds, k)->name);
-		}
 		return false;
 	}
 	return true;
@@ -64,19 +59,14 @@ static uint64_t room_for(const struct field *f, size_t item_bytes, uint64_t most
 {
 	uint64_t longest = f->longest, each, different, bytes;
 
-	if (most_bytes && item_bytes && longest > most_bytes / item_bytes) {
+	if (most_bytes && item_bytes && longest > most_bytes / item_bytes)
 		longest = most_bytes / item_bytes;
-	}
-	if (__builtin_mul_overflow(longest, (uint64_t)spec->batch_size, &each)) {
+	if (__builtin_mul_overflow(longest, (uint64_t)spec->batch_size, &each))
 		each = UINT64_MAX;
-	}
-	if (spec->own_batches ||
-	    (!__builtin_mul_overflow(each, (uint64_t)item_bytes, &bytes) && bytes <= SMALL_BYTES)) {
+	if (spec->own_batches || (!__builtin_mul_overflow(each, (uint64_t)item_bytes, &bytes) && bytes <= SMALL_BYTES))
 		return each;
-	}
-	if (__builtin_add_overflow(field_most_values(f, spec->batch_size), longest, &different)) {
+	if (__builtin_add_overflow(field_most_values(f, spec->batch_size), longest, &different))
 		return each;
-	}
 	return different < each ? different : each;
 }
 
@@ -86,9 +76,8 @@ static int fields_describe(const struct recipe *recipe, const struct loader_spec
 	*f = *dataset_field(recipe->dataset, number);
 	*place = (struct slot_field){ .number = number, .ragged = f->kind == FIELD_RAGGED };
 	int r = field_item_bytes(f, &place->item_bytes);
-	if (r == 0 && place->ragged) {
+	if (r == 0 && place->ragged)
 		place->most_values = room_for(f, place->item_bytes, recipe->value_bytes, spec);
-	}
 	return r;
 }
 
@@ -115,9 +104,8 @@ static int describe_all(const struct recipe *recipe, const struct loader_spec *s
 	unsigned n_views = recipe->pipeline ? views_n(recipe->pipeline) : 0;
 	int r = 0;
 
-	for (*n = 0; r == 0 && *n < n_views; ++*n) {
+	for (*n = 0; r == 0 && *n < n_views; ++*n)
 		r = describe_view(recipe, spec, *n, &f[*n], &place[*n]);
-	}
 	for (unsigned k = n_views > 0; r == 0 && k < dataset_n_fields(recipe->dataset); k++) {
 		if (fields_wants(spec->fields, dataset_field(recipe->dataset, k)->name)) {
 			r = fields_describe(recipe, spec, k, &f[*n], &place[*n]);
@@ -135,9 +123,8 @@ int fields_make(const struct recipe *recipe, const struct loader_spec *spec, str
 	struct slot_field *place = calloc(n_all, sizeof(*place));
 	int r = f && place ? describe_all(recipe, spec, f, place, &n) : -ENOMEM;
 
-	if (r == 0) {
+	if (r == 0)
 		r = slot_layout_make(place, n, spec->batch_size, layout);
-	}
 	free(place);
 	if (r) {
 		free(f);
@@ -166,9 +153,8 @@ bool fields_check_views(const struct recipe *recipe, const char *list, char *tex
 			}
 		}
 	}
-	for (unsigned i = 1; i < n_fields; i++) {
+	for (unsigned i = 1; i < n_fields; i++)
 		n += fields_wants(list, dataset_field(recipe->dataset, i)->name);
-	}
 	if (n > SLOT_MAX_FIELDS) {
 		snprintf(text, size,
 			 "%u views and %u other fields; a batch has %d fields at most: leave some out with fields",

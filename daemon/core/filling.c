@@ -4,9 +4,8 @@
 #include <stddef.h>
 
 enum {
-	PART = 5,       /* of a row's usual time: so much longer a row may take; the first credit comes on top */
-	FIRST_ROWS = 8, /* of which the shortest begins the median */
-	STEPS = 64,     /* of the median: each row moves it by so small a part of it */
+	FIRST_ROWS = 8,             /* of which the shortest begins the median */
+	STEPS = 64,                 /* of the median: each row moves it by so small a part of it */
 	FIRST_CREDIT_NS = 25000000, /* so that a small data set is kept at once */
 	MOST_CREDIT_ROWS = 64,      /* what a worker may save up */
 };
@@ -51,16 +50,17 @@ bool filling_may(struct filling *f, const void *cache, bool hurried)
 	return a->usual[FILLING_PLAIN].n == FIRST_ROWS && a->credit_ns >= (int64_t)extra_ns(a);
 }
 
-void filling_note(struct filling *f, const void *cache, enum filling_row row, uint64_t ns)
+void filling_note(struct filling *f, const void *cache, enum filling_row row, uint64_t ns, unsigned part)
 {
 	struct filling_account *a = account_of(f, cache);
-	learn(&a->usual[row], ns);
+	if (ns)
+		learn(&a->usual[row], ns);
 	int64_t plain = (int64_t)a->usual[FILLING_PLAIN].ns, most = plain * MOST_CREDIT_ROWS;
 	if (plain == 0)
 		return; /* every row fills, because no trainer waits: nothing is known of rows that do not */
 	if (most < FIRST_CREDIT_NS)
 		most = FIRST_CREDIT_NS;
-	a->credit_ns += plain + plain / PART - (int64_t)a->usual[row].ns;
+	a->credit_ns += plain + plain / (int64_t)part - (int64_t)a->usual[row].ns;
 	if (a->credit_ns > most)
 		a->credit_ns = most;
 }

@@ -1,9 +1,9 @@
-/* When a worker may spend time on the decoded cache.
+/* When a worker may spend time on the decoded cache, or on packs of baseline pictures' blocks (jpeg/block-pack.h).
  *
  * To keep a picture it must be decoded as a whole, where its crop alone would do for the row. While trainers wait for
  * rows, each worker limits that: with all it spends on filling, an epoch takes at most 1.25 times what it would take
- * without the cache. What hits save counts, so a second epoch fills what the first one left. While no trainer waits,
- * every row may fill.
+ * without the cache; or 1.05 times, for packs, which save less. What hits save counts, so a second epoch fills what the
+ * first one left. While no trainer waits, every row may fill.
  *
  * Each worker keeps its own account for each cache that it fills, so that workers share nothing. */
 #ifndef BATCHD_FILLING_H
@@ -42,7 +42,9 @@ struct filling {
 
 /* Whether the next row that is not in the cache should fill it. hurried: a trainer waits for rows. */
 bool filling_may(struct filling *f, const void *cache, bool hurried);
-/* What became of a row, and how long it took. */
-void filling_note(struct filling *f, const void *cache, enum filling_row row, uint64_t ns);
+enum { FILLING_PART_DECODED = 5, FILLING_PART_PACKS = 20 };
+/* What became of a row. ns: how long it took; 0: not measured, so the usual time counts. part: filling may make an
+ * epoch longer by 1/part. */
+void filling_note(struct filling *f, const void *cache, enum filling_row row, uint64_t ns, unsigned part);
 
 #endif

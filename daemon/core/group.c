@@ -10,6 +10,9 @@
 
 #include "core/shortage.h"
 #include "core/stream-impl.h"
+#include "core/stream-list.h"
+#include "core/stream-places.h"
+#include "core/stream-waking.h"
 
 enum {
 	AHEAD = 3

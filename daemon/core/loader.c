@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "core/plan.h"
+#include "core/verify-command.h"
 #include "util/container.h"
 
 enum {
@@ -43,7 +44,7 @@ static void maybe_free(struct loader *l)
 /* Rows of arrays have no bad-data budget: a file that cannot be read ends the loader. */
 static void fail_for_bad(struct loader *l)
 {
-	char bad[1536], limit[160] = "";
+	char bad[1536], limit[160] = "", command[1024];
 	struct badlist *list = &l->rows.bad;
 	uint64_t n = badlist_count(list);
 	badlist_describe(list, NAMED_IN_ERROR, bad, sizeof(bad));
@@ -51,8 +52,9 @@ static void fail_for_bad(struct loader *l)
 		snprintf(limit, sizeof(limit),
 			 ". That is more than bad_data in the daemon's configuration allows (%g%%)",
 			 100 * l->rows.bad_budget);
+	verify_command(l->spec.dataset, command, sizeof(command));
 	if (n && l->recipe.pipeline)
-		loader_fail(l, "%s%s; `batchctl verify %s` names them all", bad, limit, l->spec.dataset);
+		loader_fail(l, "%s%s; `%s` names them all", bad, limit, command);
 	else
 		loader_fail(l, "%s", n ? bad : "out of memory for a sample");
 }
@@ -84,7 +86,7 @@ void loader_source_done(struct loader *l, struct slot *slot)
 	assert(l->host.n_in_flight > 0 && slot->source == l->host.source);
 	loader_ref(l);
 	l->host.n_in_flight--;
-	atomic_fetch_add_explicit(&l->host.source->n_made, slot->n_rows, memory_order_relaxed);
+	tally_add(&l->host.source->sums, SOURCE_ROWS, slot->n_rows);
 	stream_on_filled(slot->stream, slot);
 	loader_unref(l);
 }

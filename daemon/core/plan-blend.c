@@ -15,9 +15,8 @@ void plan_blend_counts(const struct dataset_blend *blend, uint64_t n, uint64_t c
 	wide sum = 0, rest[64];
 	uint64_t left = n;
 
-	for (unsigned k = 0; k < blend->n; k++) {
+	for (unsigned k = 0; k < blend->n; k++)
 		sum += blend->part[k].n ? blend->part[k].weight : 0;
-	}
 	for (unsigned k = 0; k < blend->n; k++) {
 		wide share = blend->part[k].n ? (wide)n * blend->part[k].weight : 0;
 
@@ -28,9 +27,8 @@ void plan_blend_counts(const struct dataset_blend *blend, uint64_t n, uint64_t c
 	while (left && sum) {
 		unsigned most = 0;
 
-		for (unsigned k = 1; k < blend->n; k++) {
+		for (unsigned k = 1; k < blend->n; k++)
 			most = rest[k] > rest[most] ? k : most;
-		}
 		counts[most]++;
 		rest[most] = 0;
 		left--;
@@ -45,11 +43,10 @@ struct list {
 
 static void list_add(struct list *l, uint64_t index)
 {
-	if (l->narrow) {
+	if (l->narrow)
 		l->narrow[l->n++] = (uint32_t)index;
-	} else {
+	else
 		l->wide[l->n++] = index;
-	}
 }
 
 /* Chooses `wanted` of the part's samples, every set of so many with the same chance. */
@@ -72,23 +69,20 @@ static void list_fill(struct list *l, const struct plan_spec *spec)
 	for (unsigned k = 0; k < blend->n; k++) {
 		const struct dataset_part *part = &blend->part[k];
 
-		for (uint64_t i = 0; part->n && i < counts[k] / part->n * part->n; i++) {
+		for (uint64_t i = 0; part->n && i < counts[k] / part->n * part->n; i++)
 			list_add(l, part->first + i % part->n);
-		}
-		if (part->n) {
+		if (part->n)
 			list_select(l, part, counts[k] % part->n, random_seed_at(seed + k, spec->epoch));
-		}
 	}
 }
 
 static void list_apply(const struct list *l, bool shuffle, uint32_t *order32, uint64_t *order64)
 {
 	for (uint64_t i = 0; i < l->n; i++) {
-		if (order32) {
+		if (order32)
 			order32[i] = l->narrow[shuffle ? order32[i] : i];
-		} else {
+		else
 			order64[i] = l->wide[shuffle ? order64[i] : i];
-		}
 	}
 }
 
@@ -98,9 +92,8 @@ int plan_blend(const struct plan_spec *spec, uint32_t *order32, uint64_t *order6
 	struct list l = { .narrow = order32 ? malloc(n * sizeof(*order32)) : NULL,
 			  .wide = order32 ? NULL : malloc(n * sizeof(*order64)) };
 
-	if (!l.narrow && !l.wide) {
+	if (!l.narrow && !l.wide)
 		return -ENOMEM;
-	}
 	list_fill(&l, spec);
 	list_apply(&l, spec->shuffle, order32, order64);
 	free(l.narrow);

@@ -20,15 +20,12 @@ static void find_shards(struct resample *r, const struct plan_spec *spec, uint32
 	for (uint32_t i = 0; i < n && k < r->n_parts; i++) {
 		uint64_t first = 0, end = spec->n_samples;
 
-		if (spec->shards) {
+		if (spec->shards)
 			dataset_shard(spec->shards, i, &first, &end);
-		}
-		if (first == end) {
+		if (first == end)
 			continue;
-		}
-		while (spec->blend && k + 1 < r->n_parts && first >= spec->blend->part[k + 1].first) {
+		while (spec->blend && k + 1 < r->n_parts && first >= spec->blend->part[k + 1].first)
 			k++;
-		}
 		r->part[k].first = r->part[k].n ? r->part[k].first : n_full;
 		r->part[k].n++;
 		shards[n_full++] = i;
@@ -53,9 +50,8 @@ void resample_init(struct resample *r, const struct plan_spec *spec, uint32_t *s
 	for (unsigned k = 0; k < r->n_parts; k++) {
 		wide chance = chances[k];
 
-		for (wide m = most; m >> CHANCE_BITS; m >>= 1) {
+		for (wide m = most; m >> CHANCE_BITS; m >>= 1)
 			chance >>= 1;
-		}
 		r->part[k].chance = r->part[k].n ? (uint64_t)chance : 0;
 		r->sum += r->part[k].chance;
 	}
@@ -66,8 +62,7 @@ uint32_t resample_next(struct resample *r)
 	uint64_t at = draw_below(r, r->sum);
 	unsigned k = 0;
 
-	while (k + 1 < r->n_parts && at >= r->part[k].chance) {
+	while (k + 1 < r->n_parts && at >= r->part[k].chance)
 		at -= r->part[k++].chance;
-	}
 	return r->shards[r->part[k].first + draw_below(r, r->part[k].n)];
 }

@@ -39,22 +39,20 @@ static void order_give(struct order *o, uint64_t next)
 {
 	uint64_t k = (uint64_t)((unsigned __int128)random_seed_at(o->key, o->n) * o->n_window >> 64);
 
-	if (o->order32) {
+	if (o->order32)
 		o->order32[o->n++] = (uint32_t)o->window[k];
-	} else {
+	else
 		o->order64[o->n++] = o->window[k];
-	}
 	o->window[k] = next;
 }
 
 static void order_take(struct order *o, uint64_t index)
 {
 	o->n_taken++;
-	if (o->n_window < o->most) {
+	if (o->n_window < o->most)
 		o->window[o->n_window++] = index;
-	} else {
+	else
 		order_give(o, index);
-	}
 }
 
 static void order_end(struct order *o)
@@ -69,12 +67,10 @@ static void take_shard(struct order *o, const struct plan_spec *spec, uint32_t s
 {
 	uint64_t first = 0, end = spec->n_samples;
 
-	if (spec->shards) {
+	if (spec->shards)
 		dataset_shard(spec->shards, shard, &first, &end);
-	}
-	for (uint64_t i = first; i < end && o->n_taken < spec->n_samples; i++) {
+	for (uint64_t i = first; i < end && o->n_taken < spec->n_samples; i++)
 		order_take(o, i);
-	}
 }
 
 /* As many samples as there are, some never, some several times. */
@@ -83,9 +79,8 @@ static void take_resampled(struct order *o, const struct plan_spec *spec, uint32
 	struct resample r;
 
 	resample_init(&r, spec, shards);
-	while (r.sum && o->n_taken < spec->n_samples) {
+	while (r.sum && o->n_taken < spec->n_samples)
 		take_shard(o, spec, resample_next(&r));
-	}
 }
 
 int plan_window(const struct plan_spec *spec, uint32_t *order32, uint64_t *order64)
@@ -106,9 +101,8 @@ int plan_window(const struct plan_spec *spec, uint32_t *order32, uint64_t *order
 	} else if (shards && o.window) {
 		mt19937_init(&mt, spec->seed + spec->epoch);
 		randperm_narrow(&mt, shards, n_shards);
-		for (uint32_t i = 0; i < n_shards; i++) {
+		for (uint32_t i = 0; i < n_shards; i++)
 			take_shard(&o, spec, shards[i]);
-		}
 		order_end(&o);
 		r = 0;
 	}

@@ -53,9 +53,8 @@ uint64_t plan_spec_n_per_rank(const struct plan_spec *spec)
 {
 	uint64_t left = positions_left(spec), w = spec->world_size;
 
-	if (!w) {
+	if (!w)
 		return 0;
-	}
 	return left / w + (!spec->drop_last && left % w ? 1 : 0);
 }
 
@@ -70,9 +69,8 @@ uint64_t plan_spec_bytes(const struct plan_spec *spec)
 
 	uint64_t each = is_narrow(spec->n_samples) ? 4 : 8;
 
-	if ((!spec->shuffle && !spec->blend) || !plan_spec_n_per_rank(spec)) {
+	if ((!spec->shuffle && !spec->blend) || !plan_spec_n_per_rank(spec))
 		return sizeof(struct plan);
-	}
 	if (spec->shuffle > 1 && !__builtin_mul_overflow(spec->n_samples, each, &bytes)) {
 		uint64_t more = plan_window_bytes(spec);
 
@@ -92,33 +90,28 @@ static void plan_shuffle(struct plan *p)
 	struct mt19937 mt;
 
 	mt19937_init(&mt, p->spec.seed + p->spec.epoch);
-	if (n < RANDPERM_WIDE_FROM) {
+	if (n < RANDPERM_WIDE_FROM)
 		randperm_narrow(&mt, p->order32, (uint32_t)n);
-	} else if (p->order32) {
+	else if (p->order32)
 		randperm_wide32(&mt, p->order32, n);
-	} else {
+	else
 		randperm_wide64(&mt, p->order64, n);
-	}
 }
 
 static int make_order(struct plan *p)
 {
 	uint64_t n = p->spec.n_samples;
 
-	if (is_narrow(n)) {
+	if (is_narrow(n))
 		p->order32 = malloc(n * sizeof(*p->order32));
-	} else if (n <= SIZE_MAX / sizeof(*p->order64)) {
+	else if (n <= SIZE_MAX / sizeof(*p->order64))
 		p->order64 = malloc(n * sizeof(*p->order64));
-	}
-	if (!p->order32 && !p->order64) {
+	if (!p->order32 && !p->order64)
 		return -ENOMEM;
-	}
-	if (p->spec.shuffle > 1) {
+	if (p->spec.shuffle > 1)
 		return plan_window(&p->spec, p->order32, p->order64);
-	}
-	if (p->spec.shuffle) {
+	if (p->spec.shuffle)
 		plan_shuffle(p);
-	}
 	return p->spec.blend ? plan_blend(&p->spec, p->order32, p->order64) : 0;
 }
 
@@ -126,13 +119,11 @@ int plan_create(const struct plan_spec *spec, struct plan **out)
 {
 	struct plan *p;
 
-	if (!spec->world_size || spec->n_samples > INT64_MAX) {
+	if (!spec->world_size || spec->n_samples > INT64_MAX)
 		return -EINVAL;
-	}
 	p = calloc(1, sizeof(*p));
-	if (!p) {
+	if (!p)
 		return -ENOMEM;
-	}
 	atomic_init(&p->refs, 1);
 	p->spec = *spec;
 	if (!p->spec.repeats)
@@ -165,9 +156,8 @@ struct plan *plan_ref(struct plan *p)
 
 void plan_unref(struct plan *p)
 {
-	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1) {
+	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	}
 	free(p->order32);
 	free(p->order64);
 	charge_release(&p->charge);
@@ -195,9 +185,8 @@ uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i)
 	if (p->spec.repeats > 1)
 		at /= p->spec.repeats;
 
-	if (p->order32) {
+	if (p->order32)
 		return p->order32[at];
-	}
 	return p->order64 ? p->order64[at] : at;
 }
 
@@ -208,8 +197,7 @@ bool plan_is_padding(const struct plan *p, uint32_t rank, uint64_t i)
 
 uint64_t plan_n_batches(uint64_t n_per_rank, uint32_t batch_size, bool drop_last)
 {
-	if (!batch_size) {
+	if (!batch_size)
 		return 0;
-	}
 	return n_per_rank / batch_size + (!drop_last && n_per_rank % batch_size ? 1 : 0);
 }

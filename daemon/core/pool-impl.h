@@ -12,6 +12,9 @@ struct pool_thread {
 	unsigned number;
 	bool started;
 	void *worker;           /* pool_params.worker_create's; workers only */
+	unsigned node;          /* of a bound worker: 1 + the place in pool_params.nodes; 0: it has no node, or the
+	                         * machine has only one */
+	bool ready;             /* a worker that could be made; under the lock, like the next */
 	uint64_t busy_since_ns; /* 0: idle; under the lock */
 };
 
@@ -35,11 +38,14 @@ struct pool {
 	pthread_cond_t io;     /* for I/O threads */
 	pthread_cond_t watch;  /* for the watcher */
 	pthread_cond_t relief; /* for the other relief threads */
+	pthread_cond_t began;  /* for pool_create: a worker has begun */
 	struct pool_thread *workers, *io_threads; /* workers: max_workers of them, then as many relief threads */
 	struct pool_owner *owners;                /* the loop thread's */
 
 	/* all below: under the lock */
-	struct pool_queue *queues; /* those that are listed */
+	struct pool_queue *queues; /* those that may have rows to take */
+	struct heap owners_ready;  /* users with such queues, by the turns of their first queues: pool-order.h */
+	unsigned n_listed;         /* queues */
 	uint64_t level_ns;         /* the highest worker time of any queue at the moment one of its rows was taken */
 	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
@@ -54,7 +60,8 @@ struct pool {
 	                                * have been signalled */
 	uint64_t waking_since_ns;      /* while n_waking: when the last of them was signalled */
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
-	uint64_t n_rows, n_parked, n_wakes;
+	uint64_t n_rows, n_parked, n_wakes, n_near;
+	unsigned n_began; /* workers that are ready, or could not be made */
 	uint64_t busy_ns,
 		begun_ns; /* worker time of rows that are done; the sum of the times at which the others began */
 	bool told;        /* the loop has been woken and has not drained since */

@@ -5,30 +5,25 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/pool-order.h"
 #include "util/list.h"
 
 enum { FIRST_BATCH_NS = 100000000 /* the worker time that a batch takes, until one was made */ };
 
-/* The list that is walked per row is only as long as the number of queues with work. */
 void pool_list_or_unlist(struct pool *p, struct pool_queue *q)
 {
 	bool listed = q->first || q->fetched || q->n_busy;
+	pool_order_update(p, q);
 	if (listed == q->listed)
 		return;
 	q->listed = listed;
 	if (listed) {
-		q->previous = NULL;
-		q->next = p->queues;
-		if (p->queues)
-			p->queues->previous = q;
-		p->queues = q;
+		p->n_listed++;
 		p->n_listed_owners += q->owner->n_listed++ == 0;
-		return;
+	} else {
+		p->n_listed--;
+		p->n_listed_owners -= --q->owner->n_listed == 0;
 	}
-	*(q->previous ? &q->previous->next : &p->queues) = q->next;
-	if (q->next)
-		q->next->previous = q->previous;
-	p->n_listed_owners -= --q->owner->n_listed == 0;
 }
 
 void pool_unlink_job(struct pool_queue *q, struct pool_job *job)
@@ -118,7 +113,7 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
 	struct pool_owner *o = q->owner;
 	pthread_mutex_lock(&p->lock);
-	assert(!q->listed && !q->reads.n_tickets && !q->returned.job);
+	assert(!q->listed && !heap_has(&q->turn) && !q->reads.n_tickets && !q->returned.job);
 	leave_filesystem(p, q->filesystem);
 	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);

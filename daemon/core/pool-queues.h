@@ -5,8 +5,8 @@
 
 #include "core/pool-impl.h"
 
-/* Puts the queue into the pool's list, or takes it out: a queue is listed exactly while it has rows to take, fetched
- * rows or rows in work. */
+/* After a change of the queue's jobs, rows or times. A queue is listed exactly while it has rows to take, fetched rows
+ * or rows in work; listed queues with rows to take are in the order of turns. */
 void pool_list_or_unlist(struct pool *p, struct pool_queue *q);
 /* Takes the job out of the queue's list, if it is there. */
 void pool_unlink_job(struct pool_queue *q, struct pool_job *job);

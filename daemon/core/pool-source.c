@@ -226,7 +226,7 @@ static void finish_rows(struct pool_source *p, struct slot *slot, uint32_t n)
 	if (p->layout->any_ragged && atomic_fetch_sub_explicit(&slot->n_unpacked, n, memory_order_acq_rel) == n &&
 	    !atomic_load(&slot->failed))
 		pool_source_pack(p, slot);
-	atomic_fetch_add_explicit(&p->source.n_made, n, memory_order_relaxed);
+	tally_add(&p->source.sums, SOURCE_ROWS, n);
 }
 
 /* ---- images ---- */
@@ -265,12 +265,11 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 	sample_worker_hurry(worker, pool_queue_is_waited_for(&r->slot->stream->queue));
 	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
 	if (sample_read_bytes(worker))
-		atomic_fetch_add_explicit(&p->source.file_bytes, sample_read_bytes(worker), memory_order_relaxed);
+		tally_add(&p->source.sums, SOURCE_FILE_BYTES, sample_read_bytes(worker));
 	if (result)
 		return result;
 	if (!dataset_is_image(p->recipe->dataset))
-		atomic_fetch_add_explicit(&p->source.array_bytes, pixels_bytes(&p->recipe->pixels),
-					  memory_order_relaxed);
+		tally_add(&p->source.sums, SOURCE_ARRAY_BYTES, pixels_bytes(&p->recipe->pixels));
 	note_cost(p, sample_cost(worker));
 	trace_cost(r, sample_cost(worker));
 	return 0;
@@ -324,8 +323,7 @@ static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 	struct slot *slot = pool_source_slot_of(job);
 	struct row r = { source_of(slot), slot, ticket->row };
 	sample_fetch(r.source->recipe, pool_source_candidate(&r, ticket->stage), ticket->input);
-	atomic_fetch_add_explicit(&r.source->source.file_bytes, sample_fetched_bytes(ticket->input),
-				  memory_order_relaxed);
+	tally_add(&r.source->source.sums, SOURCE_FILE_BYTES, sample_fetched_bytes(ticket->input));
 }
 
 /* ---- arrays ---- */
@@ -375,8 +373,7 @@ static void note_gathered(const struct row *r, uint32_t n, int result, const str
 		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
 		atomic_store(&r->slot->failed, true);
 	}
-	atomic_fetch_add_explicit(&r->source->source.array_bytes, n * r->source->layout->row_bytes,
-				  memory_order_relaxed);
+	tally_add(&r->source->source.sums, SOURCE_ARRAY_BYTES, n * r->source->layout->row_bytes);
 	finish_rows(r->source, r->slot, n);
 }
 
@@ -434,6 +431,7 @@ static void pool_source_on_submit(struct batch_source *source, struct slot *slot
 	size_t rows = CHUNK_BYTES / (p->layout->row_bytes ? p->layout->row_bytes : 1);
 	slot->job.ops = image ? &image_job : dataset_server(p->recipe->dataset) ? &far_array_job : &array_job;
 	slot->job.n_rows = slot->n_rows;
+	slot->job.node = slot_node(slot);
 	atomic_store_explicit(&slot->n_unpacked, slot->n_rows, memory_order_relaxed);
 	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
 	pool_submit(p->pool, &slot->stream->queue, &slot->job);

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "core/pool-order.h"
 #include "util/list.h"
 
 /* ---- which queue may have a ticket ---- */
@@ -84,6 +85,7 @@ void pool_unlink_starved(struct pool *p, struct pool_queue *q)
 {
 	list_remove(&p->starved, q, next_starved);
 	q->returned = (struct pool_piece){ 0 };
+	pool_order_update(p, q);
 }
 
 /* The list is empty unless a file system hangs. */

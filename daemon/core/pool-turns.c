@@ -1,32 +1,17 @@
-/* See pool-turns.h. Among queues the one with the fewest ready batches goes first; among equals, the one that has
- * received the least worker time. A user whose rows take long goes behind the others once it has its share. */
+/* See pool-turns.h. */
 #include "core/pool-turns.h"
 
 #include <assert.h>
 
+#include "core/pool-nodes.h"
+#include "core/pool-order.h"
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "util/clock.h"
 
-enum {
-	SLOW_NS = 30000000,    /* a row that has been in work for longer takes long */
-	CREDIT_NS = 400000000, /* worker time: how far behind the others a queue may be and still catch up */
-};
+enum { SLOW_NS = 30000000 /* a row that has been in work for longer takes long */ };
 
-/* ---- time and shares ---- */
-
-/* How long n rows have been in work, summed up. `now` may be older than the youngest: it was taken before the lock. */
-static uint64_t pool_turns_elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
-{
-	int64_t ns = (int64_t)(n * now - begun_ns);
-	return ns > 0 ? (uint64_t)ns : 0;
-}
-
-/* Worker time of a queue, rows in work included. */
-static uint64_t pool_turns_served(const struct pool_queue *q, uint64_t now)
-{
-	return q->served_ns + pool_turns_elapsed(q->n_busy, q->begun_ns, now);
-}
+/* ---- shares ---- */
 
 /* How many workers are one user's share, while several users have work. */
 static unsigned pool_turns_share(const struct pool *p)
@@ -38,17 +23,7 @@ static unsigned pool_turns_share(const struct pool *p)
 /* The user's rows in work take long, and it has its share of the workers. */
 static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
 {
-	return o->n_busy >= share && pool_turns_elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
-}
-
-/* The queue with the least value is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Ready
- * batches count as service received, so a queue without any goes first, but only up to a limit: the pool's count may be
- * out of date, because a trainer that goes to sleep does not always report it. A queue that wants less than its share
- * gets all that it wants, however many others have no batch ready. */
-static uint64_t pool_turns_turn(const struct pool *p, const struct pool_queue *q, uint64_t now)
-{
-	uint64_t at = pool_turns_served(q, now) + CREDIT_NS, ready_ns = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
-	return (at > p->level_ns ? at : p->level_ns) + (ready_ns < CREDIT_NS ? ready_ns : CREDIT_NS);
+	return o->n_busy >= share && pool_order_elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
 }
 
 static bool more_urgent(const struct pool *p, const struct pool_queue *a, const struct pool_queue *b, uint64_t now)
@@ -58,7 +33,7 @@ static bool more_urgent(const struct pool *p, const struct pool_queue *a, const 
 		if (enough != has_enough(b->owner, pool_turns_share(p), now))
 			return !enough;
 	}
-	return pool_turns_turn(p, a, now) < pool_turns_turn(p, b, now);
+	return pool_order_turn(p, a, now) < pool_order_turn(p, b, now);
 }
 
 /* ---- picking ---- */
@@ -73,25 +48,30 @@ static bool may_take_new(const struct pool *p, const struct pool_queue *q)
 	return !q->returned.job && (pool_may_have_ticket(p, q) || (q->reads.n_tickets == 0 && q->n_trying == 0));
 }
 
-static bool has_rows(const struct pool *p, const struct pool_queue *q)
+/* For a queue in the order. */
+static bool may_take(const struct pool *p, const struct pool_queue *q)
 {
-	return (q->fetched || may_take_new(p, q)) && (!q->max_busy || q->n_busy < q->max_busy);
+	return q->fetched || may_take_new(p, q);
 }
 
-struct pool_queue *pool_pick_queue(const struct pool *p, uint64_t now)
+static bool goes_last(const struct pool *p, const struct pool_owner *o, uint64_t now)
 {
-	struct pool_queue *best = NULL;
-	for (struct pool_queue *q = p->queues; q; q = q->next) {
-		if (has_rows(p, q) && (!best || more_urgent(p, q, best, now)))
-			best = q;
-	}
-	return best;
+	return has_enough(o, pool_turns_share(p), now);
+}
+
+struct pool_queue *pool_pick_queue(struct pool *p, uint64_t now)
+{
+	static const struct pool_picks picks = { .may_take = may_take, .last = goes_last };
+	struct pool_queue *q = p->queues;
+	if (q && !q->next) /* the usual case */
+		return may_take(p, q) ? q : NULL;
+	return q ? pool_order_first(p, &picks, now) : NULL;
 }
 
 bool pool_any_has_rows(const struct pool *p)
 {
 	const struct pool_queue *q = p->queues;
-	while (q && !has_rows(p, q))
+	while (q && !may_take(p, q))
 		q = q->next;
 	return q != NULL;
 }
@@ -111,27 +91,35 @@ struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
 	unsigned most = n_slow / (p->n_listed_owners - 1) > pool_turns_share(p) ? n_slow / (p->n_listed_owners - 1)
 										: pool_turns_share(p);
 	for (struct pool_queue *q = p->queues; q; q = q->next) {
-		if (has_rows(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
+		if (may_take(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
 			best = q;
 	}
 	return best;
 }
 
+static void note_taken(struct pool *p, const struct pool_thread *self, const struct pool_piece *piece)
+{
+	if (self->node && piece->job->node == self->node)
+		p->n_near += piece->n;
+}
+
 /* Takes fetched and new rows in turn: a new row that has to be parked costs almost nothing, and keeps the disk as busy
  * as the decoders. */
-bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *out)
+bool pool_take_piece(struct pool *p, const struct pool_thread *self, struct pool_queue *q, struct pool_piece *out)
 {
 	bool fetched = q->fetched && !(q->took_fetched && may_take_new(p, q));
 	q->took_fetched = fetched;
 	if (fetched) {
-		struct pool_ticket *t = q->fetched;
-		q->fetched = t->next;
-		if (!q->fetched)
-			q->fetched_last = NULL;
+		struct pool_ticket *before = self->node ? pool_nodes_before(p, q, self->node) : NULL;
+		struct pool_ticket *t = before ? before->next : q->fetched;
+		*(before ? &before->next : &q->fetched) = t->next;
+		if (q->fetched_last == t)
+			q->fetched_last = before;
 		*out = (struct pool_piece){ .job = t->job, .ticket = t, .first = t->row, .n = t->n };
+		note_taken(p, self, out);
 		return true;
 	}
-	struct pool_job *job = q->first;
+	struct pool_job *job = self->node ? pool_nodes_job(p, q, self->node) : q->first;
 	if (!job)
 		return false;
 	uint32_t left = job->n_rows - job->n_taken;
@@ -142,6 +130,7 @@ bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *ou
 	job->n_open += out->n;
 	if (job->n_taken == job->n_rows)
 		pool_unlink_job(q, job);
+	note_taken(p, self, out);
 	return true;
 }
 
@@ -149,9 +138,9 @@ bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *ou
 
 void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
 {
-	uint64_t start = pool_turns_served(q, now);
-	if (start + CREDIT_NS < p->level_ns)
-		q->served_ns += p->level_ns - CREDIT_NS - start;
+	uint64_t start = pool_order_served(q, now);
+	if (start + POOL_CREDIT_NS < p->level_ns)
+		q->served_ns += p->level_ns - POOL_CREDIT_NS - start;
 	if (start > p->level_ns)
 		p->level_ns = start;
 	assert(!self->busy_since_ns && p->n_busy < 2 * p->params.max_workers);
@@ -162,6 +151,7 @@ void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue
 	p->n_busy++;
 	p->begun_ns += now;
 	self->busy_since_ns = now;
+	pool_order_drop(p, q);
 }
 
 void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
@@ -177,12 +167,11 @@ void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *
 	p->begun_ns -= begun;
 	p->busy_ns += now - begun;
 	self->busy_since_ns = 0;
-	pool_list_or_unlist(p, q);
 }
 
 uint64_t pool_turns_busy_ns(const struct pool *p, uint64_t now)
 {
-	return p->busy_ns + pool_turns_elapsed(p->n_busy, p->begun_ns, now);
+	return p->busy_ns + pool_order_elapsed(p->n_busy, p->begun_ns, now);
 }
 
 void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)

@@ -5,14 +5,14 @@
 #include "core/pool-impl.h"
 
 /* For a worker. NULL: no queue has rows to take. */
-struct pool_queue *pool_pick_queue(const struct pool *p, uint64_t now);
+struct pool_queue *pool_pick_queue(struct pool *p, uint64_t now);
 bool pool_any_has_rows(const struct pool *p);
 /* For a relief thread: a queue of a user that does not get its share of the workers because other users' rows take
  * long. NULL: none. */
 struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now);
 /* The queue's next rows. False: it has none. */
-bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *out);
-/* The thread begins to work on rows of the queue, and ends that work. */
+bool pool_take_piece(struct pool *p, const struct pool_thread *self, struct pool_queue *q, struct pool_piece *out);
+/* The thread begins to work on rows of the queue, and ends that work. pool_list_or_unlist must follow the end. */
 void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now);
 void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now);
 /* Worker time of all rows since the start, rows in work included. */

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 
+#include "core/pool-nodes.h"
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "core/pool-turns.h"
@@ -53,9 +54,10 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 		assert(job->n_open >= piece->n && job->n_taken >= piece->first + piece->n);
 		p->n_rows += piece->n;
 		job->n_open -= piece->n;
-		pool_learn_batch_ns(q, job, (now - begun) / piece->n);
+		pool_learn_batch_ns(q, job, piece->n > 1 ? (now - begun) / piece->n : now - begun);
 		tell = pool_finish_if_done(p, job);
 	}
+	pool_list_or_unlist(p, q);
 	if (p->starved)
 		pool_serve_starved(p);
 	if (tell)
@@ -63,10 +65,26 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 	return now;
 }
 
+/* By its own thread, because a page lies near the thread that touches it first. */
+static bool make_worker(struct pool *p, struct pool_thread *self)
+{
+	if (self->node)
+		pool_nodes_bind(self);
+	self->worker = p->params.worker_create(p->params.arg);
+	pthread_mutex_lock(&p->lock);
+	self->ready = self->worker != NULL;
+	p->n_began++;
+	pthread_cond_signal(&p->began);
+	pthread_mutex_unlock(&p->lock);
+	return self->worker;
+}
+
 void *pool_worker_main(void *arg)
 {
 	struct pool_thread *self = arg;
 	struct pool *p = self->pool;
+	if (!make_worker(p, self))
+		return NULL;
 	pthread_mutex_lock(&p->lock);
 	uint64_t now = clock_now_ns();
 	while (!p->stopping) {
@@ -80,7 +98,7 @@ void *pool_worker_main(void *arg)
 		}
 		struct pool_queue *q = pool_pick_queue(p, now);
 		struct pool_piece piece;
-		if (q && pool_take_piece(p, q, &piece)) {
+		if (q && pool_take_piece(p, self, q, &piece)) {
 			now = run_piece(p, self, q, &piece, now);
 			continue;
 		}
@@ -104,7 +122,7 @@ static void pool_workers_watch(struct pool *p)
 {
 	struct timespec t;
 	p->watching = true;
-	p->n_idle_watches = p->queues ? 0 : p->n_idle_watches + 1;
+	p->n_idle_watches = p->n_listed ? 0 : p->n_idle_watches + 1;
 	if (p->n_owners < 2 || p->n_idle_watches > IDLE_WATCHES) {
 		p->watch_asleep = true;
 		pthread_cond_wait(&p->watch, &p->lock);
@@ -127,7 +145,7 @@ void *pool_relief_main(void *arg)
 		uint64_t now = clock_now_ns();
 		struct pool_queue *q = pool_pick_deprived(p, now);
 		struct pool_piece piece;
-		if (q && pool_take_piece(p, q, &piece)) {
+		if (q && pool_take_piece(p, self, q, &piece)) {
 			pthread_cond_signal(&p->relief); /* another thread becomes the watcher */
 			run_piece(p, self, q, &piece, now);
 		} else if (p->watching) {

@@ -1,8 +1,10 @@
 /* See pool.h: the loop thread's functions, and the pool's life. Its parts, each calling only those before it:
  *
  *     pool-wake      which threads are woken, and the loop
+ *     pool-order     the queues that have rows, by their turns
  *     pool-queues    queues of jobs, their owners, when a job is done
  *     pool-tickets   rows that wait for input
+ *     pool-nodes     which rows a worker prefers, on machines with several NUMA nodes
  *     pool-turns     which row is next
  *     pool-workers   workers and relief threads
  *     pool-io        I/O threads
@@ -25,6 +27,8 @@
 #include <unistd.h>
 
 #include "core/pool-io.h"
+#include "core/pool-nodes.h"
+#include "core/pool-order.h"
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
 #include "core/pool-turns.h"
@@ -78,11 +82,12 @@ static void on_told(uv_poll_t *poll, int status, int events)
 
 /* ---- threads ---- */
 
-static int pool_start_threads(struct pool *p, struct pool_thread *threads, unsigned n, void *(*main_fn)(void *))
+static int pool_start_threads(struct pool *p, struct pool_thread *threads, unsigned first, unsigned n,
+			      void *(*main_fn)(void *))
 {
 	for (unsigned i = 0; i < n; i++) {
 		threads[i].pool = p;
-		threads[i].number = i;
+		threads[i].number = first + i;
 		int r = pthread_create(&threads[i].id, NULL, main_fn, &threads[i]);
 		if (r)
 			return -r;
@@ -93,6 +98,23 @@ static int pool_start_threads(struct pool *p, struct pool_thread *threads, unsig
 		threads[i].started = true;
 	}
 	return 0;
+}
+
+/* One after the other, so that what fails for want of memory fails in the same order each time. */
+static int start_workers(struct pool *p)
+{
+	int r = p->params.nodes ? pool_nodes_assign(p) : 0;
+	for (unsigned i = 0; r == 0 && i < p->params.max_workers; i++) {
+		r = pool_start_threads(p, p->workers + i, i, 1, pool_worker_main);
+		if (r)
+			return r;
+		pthread_mutex_lock(&p->lock);
+		while (p->n_began <= i)
+			pthread_cond_wait(&p->began, &p->lock);
+		r = p->workers[i].ready ? 0 : -ENOMEM;
+		pthread_mutex_unlock(&p->lock);
+	}
+	return r;
 }
 
 static void join_threads(struct pool_thread *threads, unsigned n)
@@ -131,6 +153,7 @@ static void pool_free_pool(struct pool *p)
 	}
 	if (p->wake_fd >= 0)
 		close(p->wake_fd);
+	pthread_cond_destroy(&p->began);
 	pthread_cond_destroy(&p->relief);
 	pthread_cond_destroy(&p->watch);
 	pthread_cond_destroy(&p->io);
@@ -153,9 +176,10 @@ static void on_poll_closed(uv_handle_t *h)
 		fn(arg);
 }
 
-static int make_workers(struct pool *p)
+/* The states of relief threads; workers make their own. */
+static int make_relief(struct pool *p)
 {
-	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
+	for (unsigned i = p->params.max_workers; i < 2 * p->params.max_workers; i++) {
 		p->workers[i].worker = p->params.worker_create(p->params.arg);
 		if (!p->workers[i].worker)
 			return -ENOMEM;
@@ -205,6 +229,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	pthread_cond_init(&p->spare, NULL);
 	pthread_cond_init(&p->io, NULL);
 	pthread_cond_init(&p->relief, NULL);
+	pthread_cond_init(&p->began, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -215,9 +240,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	p->tickets = calloc(params->n_tickets ? params->n_tickets : 1, sizeof(*p->tickets));
 	int r = p->workers && p->io_threads && p->tickets ? make_tickets(p) : -ENOMEM;
 	if (r == 0)
-		r = make_workers(p);
-	if (r == 0)
-		r = start_listening(p, loop);
+		r = make_relief(p);
 	if (r) {
 		pool_free_pool(p);
 		return r;
@@ -230,14 +253,17 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	sigdelset(&all, SIGFPE);
 	sigdelset(&all, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pool_start_threads(p, p->workers, params->max_workers, pool_worker_main);
+	r = start_workers(p);
 	if (r == 0)
-		r = pool_start_threads(p, p->workers + params->max_workers, params->max_workers, pool_relief_main);
+		r = pool_start_threads(p, p->workers + params->max_workers, 0, params->max_workers, pool_relief_main);
 	if (r == 0)
-		r = pool_start_threads(p, p->io_threads, params->n_io, pool_io_main);
+		r = pool_start_threads(p, p->io_threads, 0, params->n_io, pool_io_main);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r == 0)
+		r = start_listening(p, loop);
 	if (r) {
-		pool_close(p, NULL, NULL);
+		stop_threads(p);
+		pool_free_pool(p);
 		return r;
 	}
 	*out = p;
@@ -247,7 +273,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 {
 	stop_threads(p);
-	assert(!p->owners && !p->queues && !p->done && !p->tasks && !p->tasks_done);
+	assert(!p->owners && !p->n_listed && !p->queues && !p->done && !p->tasks && !p->tasks_done);
 	p->on_closed = on_closed;
 	p->on_closed_arg = arg;
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
@@ -260,9 +286,18 @@ void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, b
 	pthread_mutex_lock(&p->lock);
 	q->n_ready = n_ready;
 	q->waited_for = waited_for;
+	pool_order_update(p, q);
 	if (waited_for && p->done) /* done while no trainer waited yet */
 		pool_tell_loop(p);
 	pthread_mutex_unlock(&p->lock);
+}
+
+bool pool_queue_has_rows(struct pool *p, const struct pool_queue *q)
+{
+	pthread_mutex_lock(&p->lock);
+	bool has = q->first || q->fetched;
+	pthread_mutex_unlock(&p->lock);
+	return has;
 }
 
 void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
@@ -296,11 +331,11 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 	if (!tell) {
 		job->cancelled = true;
 		pool_unlink_job(job->queue, job);
-		pool_list_or_unlist(p, job->queue);
 		if (job->queue->returned.job == job) {
 			job->n_open -= job->queue->returned.n;
 			pool_unlink_starved(p, job->queue);
 		}
+		pool_list_or_unlist(p, job->queue);
 		tell = pool_finish_if_done(p, job);
 	}
 	if (tell)
@@ -366,7 +401,8 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 				  .io_busy = p->n_io_busy,
 				  .n_rows = p->n_rows,
 				  .n_parked = p->n_parked,
-				  .n_wakes = p->n_wakes };
+				  .n_wakes = p->n_wakes,
+				  .n_near = p->n_near };
 	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
 		uint64_t since = p->workers[i].busy_since_ns;
 		if (since && now > since && now - since > s->oldest_busy_ns)

@@ -23,6 +23,9 @@
 
 #include <uv.h>
 
+#include "util/heap.h"
+
+struct nodes;
 struct pool;
 struct pool_job;
 struct pool_task;
@@ -66,6 +69,9 @@ struct pool_owner {
 	unsigned n_busy;              /* workers on its rows */
 	struct pool_reads reads, far; /* all; those that a server has to answer */
 	uint64_t begun_ns;            /* the sum of the times at which the workers began */
+	struct heap ready;            /* its queues with rows to take, by their turns */
+	struct heap_node turn;        /* in the pool's heap, while there are any */
+	struct pool_owner *next_aside;
 };
 
 /* Rows that a worker has taken. */
@@ -78,7 +84,9 @@ struct pool_piece {
 
 struct pool_queue {
 	struct pool_owner *owner;
-	struct pool_queue *next, *previous;         /* while listed; under the pool's lock, like all that follows */
+	struct heap_node turn; /* while it has rows to take; under the pool's lock, like all that follows */
+	struct pool_queue *next, *previous;         /* likewise */
+	struct pool_queue *next_aside;              /* during a search */
 	bool listed;                                /* it has rows to take, fetched rows or rows in work */
 	struct pool_job *first, *last;              /* jobs with rows that no thread has taken */
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
@@ -103,6 +111,8 @@ struct pool_job {
 	const struct pool_job_ops *ops; /* set by the owner before pool_submit, like the next two */
 	uint32_t n_rows;
 	uint32_t chunk;           /* rows a worker takes at once */
+	unsigned node;            /* 1 + the place in pool_params.nodes of the node where its rows lie; 0: any. Set
+	                           * before pool_submit */
 	struct pool_queue *queue; /* under the pool's lock, like all that follows */
 	struct pool_job *next;
 	uint32_t n_taken, n_open; /* rows handed out; handed out and not finished */
@@ -113,7 +123,8 @@ struct pool_params {
 	unsigned max_workers;              /* at least 1; as many threads again are made for relief */
 	unsigned n_io;                     /* I/O threads, at least 1 */
 	unsigned n_tickets;                /* rows that may wait for input at once */
-	void *(*worker_create)(void *arg); /* a worker's own state, made by pool_create; NULL: out of memory */
+	void *(*worker_create)(void *arg); /* a worker's own state, made before pool_create returns, by the worker's
+	                                    * thread or for a relief thread; NULL: out of memory */
 	void (*worker_destroy)(void *worker);
 	void *(*input_create)(void *arg);
 	void (*input_drop)(void *input); /* the fetched input will not be read; NULL: nothing to do */
@@ -121,6 +132,8 @@ struct pool_params {
 	/* Loop thread: how long workers have waited for memory while they were busy, since the start. NULL: never. */
 	uint64_t (*memory_wait_ns)(void *arg);
 	unsigned n_processors; /* that the workers have; 0: one for each */
+	struct nodes *nodes;   /* the workers are bound to them and prefer jobs there; NULL: there is one. It outlives
+	                        * the pool */
 	void *arg;
 };
 
@@ -145,6 +158,8 @@ static inline bool pool_queue_is_waited_for(const struct pool_queue *q)
 {
 	return atomic_load_explicit(&q->waited_for, memory_order_relaxed);
 }
+/* Whether a worker has still to take rows of the queue's jobs. */
+bool pool_queue_has_rows(struct pool *p, const struct pool_queue *q);
 /* Calls ops->done of every job that has finished, and done of every task that has finished. */
 void pool_drain(struct pool *p);
 
@@ -175,6 +190,7 @@ struct pool_stats {
 	unsigned n_processors;
 	uint64_t n_rows, n_parked, n_wakes; /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */
+	uint64_t n_near;                    /* rows that a worker of their node took; 0 with one node */
 	uint64_t oldest_busy_ns;            /* how long the longest-running row has been in work, or a worker has taken
 	                                     * to wake up; 0 when idle */
 };

@@ -35,7 +35,10 @@ struct sample_worker {
 	struct scratch row, rgb; /* of an array's picture */
 	struct filling filling;
 	bool hurried;            /* a trainer waits for rows */
+	bool only_crop;          /* the row in hand is not for the decoded cache */
 	enum filling_row filled; /* what became of the row in hand */
+	enum index_use indexed;  /* likewise */
+	size_t unfit_bytes;      /* of the last picture, if the decoded cache had no room for it */
 	uint32_t n_made;         /* rows, to choose those that are timed */
 	uint64_t read_ns;        /* when the row in hand had its file; only of a timed one */
 	uint64_t read_bytes;     /* of the row in hand, from a file by this worker */
@@ -253,6 +256,14 @@ static int too_large(const struct recipe *r, const struct sample_worker *w, uint
 	return sample_bad(r, index, text, err);
 }
 
+/* A decoded cache saves more than dear indexes would. */
+static enum index_effort index_effort(const struct recipe *r, struct sample_worker *w, uint64_t n_bytes)
+{
+	if (!cache_has_ample_room(r->indexes, n_bytes))
+		return INDEX_SMALL;
+	return !r->decoded && filling_may(&w->filling, r->indexes, w->hurried) ? INDEX_DEAR : INDEX_LARGE;
+}
+
 /* Decodes what the crop needs, using the index that an earlier epoch made of the file. */
 static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 			  const struct file_bytes *file, const struct image_info *info, void *const rows[],
@@ -262,7 +273,7 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 	bool known = r->indexes && cache_lookup_for(r->indexes, key.index, file, &hit);
 	if (r->indexes)
 		decoder_want_index(w->decoder, known ? hit.index : NULL, known ? hit.n_index_bytes : 0,
-				   cache_has_ample_room(r->indexes, file->n_bytes));
+				   index_effort(r, w, file->n_bytes));
 	int result = views_run(r->pipeline, w->pipeline, w->decoder, info, key, rows, why);
 	if (known)
 		cache_release(&hit);
@@ -270,6 +281,7 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 	const void *learnt = result == 0 && r->indexes ? decoder_index(w->decoder, &n) : NULL;
 	if (learnt)
 		cache_put_index(r->indexes, key.index, file, learnt, n);
+	w->indexed = r->indexes ? decoder_index_use(w->decoder) : INDEX_OTHER;
 	return result;
 }
 
@@ -350,9 +362,10 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	if (result == 0) {
 		if (w->cost.timed)
 			w->cost.decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
-		bool keep = r->decoded &&
-			    cache_has_room(r->decoded, (size_t)info.width * info.height * decoded_bytes(r)) &&
-			    filling_may(&w->filling, r->decoded, w->hurried);
+		size_t n_bytes = (size_t)info.width * info.height * decoded_bytes(r);
+		bool fits = r->decoded && !w->only_crop && cache_has_room(r->decoded, n_bytes);
+		bool keep = fits && filling_may(&w->filling, r->decoded, w->hurried);
+		w->unfit_bytes = r->decoded && !w->only_crop && !fits ? n_bytes : 0;
 		w->filled = keep ? FILLING_KEPT : FILLING_PLAIN;
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, rows, &why);
 	}
@@ -474,25 +487,79 @@ static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *
 	return make_from_bytes(r, w, key, file, rows, err);
 }
 
+/* Whether to try once more, with the room of buffers that earlier samples have left: they must not decide. kept: there
+ * were any. */
+static bool sample_makes_room(struct sample_worker *w, int result, bool kept)
+{
+	if (result != -ENOMEM || !w->space.refused_bytes || !kept)
+		return false;
+	sample_trim(w);
+	w->space.refused_bytes = 0;
+	return true;
+}
+
+/* Whether the row is to be made without the cache. A picture that is damaged below the crop, or for which as a whole
+ * there is no memory, has rows as long as nothing keeps it; so it has them with a cache as well. Not if its time is
+ * over: it would take as much again. */
+static bool sample_fails_as_a_whole(const struct sample_worker *w, int result, const struct sample_error *err)
+{
+	if (w->filled != FILLING_KEPT)
+		return false;
+	return result == SAMPLE_E_BAD ? !err->slow : result == -ENOMEM && w->space.refused_bytes;
+}
+
+/* What the attempt took counts as spent on filling. */
+static int sample_make_only_crop(const struct recipe *r, struct sample_worker *w, struct sample_key key,
+				 struct sample_input *in, bool may_wait, void *const rows[], struct sample_error *err)
+{
+	sample_trim(w);
+	w->space.refused_bytes = 0;
+	w->only_crop = true;
+	int result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
+	w->only_crop = false;
+	w->filled = FILLING_KEPT;
+	return result;
+}
+
+/* Whether time spent on filling matters. In a full cache it does not, and a row does not read the clock for it. */
+static bool sample_weighs(const struct recipe *r, const struct sample_worker *w)
+{
+	if (!r->decoded)
+		return r->indexes && cache_has_ample_room(r->indexes, 0);
+	return !w->unfit_bytes || cache_has_room(r->decoded, w->unfit_bytes);
+}
+
+static void note_filling(const struct recipe *r, struct sample_worker *w, uint64_t ns)
+{
+	static const enum filling_row rows[] = {
+		[INDEX_MISSING] = FILLING_PLAIN, [INDEX_MADE] = FILLING_KEPT, [INDEX_USED] = FILLING_HIT
+	};
+	if (r->decoded)
+		filling_note(&w->filling, r->decoded, w->filled, ns, FILLING_PART_DECODED);
+	else
+		filling_note(&w->filling, r->indexes, rows[w->indexed], ns, FILLING_PART_PACKS);
+}
+
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *const rows[], struct sample_error *err)
 {
 	workspace_enter(&w->space);
 	bool kept = w->space.used_bytes > 0;
 	sample_begin_cost(w);
-	uint64_t began_ns = w->cost.timed || r->decoded ? clock_now_ns() : 0, waited_ns = w->space.waited_ns;
+	w->indexed = INDEX_OTHER;
+	w->filled = FILLING_PLAIN;
+	bool weighs = sample_weighs(r, w);
+	uint64_t began_ns = w->cost.timed || weighs ? clock_now_ns() : 0, waited_ns = w->space.waited_ns;
 	int result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
-	if (result == -ENOMEM && w->space.refused_bytes && kept) {
-		/* Buffers left by earlier samples must not decide. */
-		sample_trim(w);
-		w->space.refused_bytes = 0;
+	if (sample_makes_room(w, result, kept))
 		result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
-	}
+	if (sample_fails_as_a_whole(w, result, err))
+		result = sample_make_only_crop(r, w, key, in, may_wait, rows, err);
 	if (result == -ENOMEM && w->space.refused_bytes)
 		result = too_large(r, w, key.index, err);
 	w->n_made += result == 0;
-	if (result == 0 && r->decoded)
-		filling_note(&w->filling, r->decoded, w->filled, clock_now_ns() - began_ns);
+	if (result == 0 && (r->decoded || w->indexed != INDEX_OTHER))
+		note_filling(r, w, weighs ? clock_now_ns() - began_ns : 0);
 	if (result == 0 && w->cost.timed)
 		sample_end_cost(w, began_ns, waited_ns);
 	sample_end_sample(w);
@@ -529,11 +596,8 @@ int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sampl
 	w->cost.timed = false;
 	decoder_time(w->decoder, false);
 	int result = make_from_memfd(r, w, key, fd, offset, n_bytes, rows, err);
-	if (result == -ENOMEM && w->space.refused_bytes && kept) {
-		sample_trim(w);
-		w->space.refused_bytes = 0;
+	if (sample_makes_room(w, result, kept))
 		result = make_from_memfd(r, w, key, fd, offset, n_bytes, rows, err);
-	}
 	if (result == -ENOMEM && w->space.refused_bytes)
 		result = too_large(r, w, key.index, err);
 	sample_end_sample(w);

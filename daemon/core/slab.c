@@ -67,7 +67,7 @@ static int reopen_readonly(int fd)
 }
 
 /* Sealed against everything except writable mappings. */
-static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_bytes)
+static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
 {
 	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1, .writable_fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -79,14 +79,21 @@ static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_byte
 	if (fd < 0)
 		return fd;
 	int r = 0;
-	/* fallocate first: if memory is short it returns an error, instead of a signal at the first write. */
-	if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)present)) {
+	if (ftruncate(fd, (off_t)bytes)) {
 		r = -errno;
 		goto close_fd;
 	}
 	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED) {
 		r = -errno;
+		goto close_fd;
+	}
+	if (placing)
+		placing->place(placing->arg, base, bytes);
+	/* This makes the pages: if memory is short it returns an error, instead of a signal at the first write. */
+	if (fallocate(fd, 0, 0, (off_t)present)) {
+		r = -errno;
+		munmap(base, bytes);
 		goto close_fd;
 	}
 	(void)core_slab_populate(base, present); /* fallocate has confirmed that the memory is there */
@@ -109,12 +116,17 @@ close_fd:
 
 int slab_init_open(struct slab *s, size_t size_bytes)
 {
-	return core_slab_make(s, size_bytes, size_bytes);
+	return core_slab_make(s, size_bytes, size_bytes, NULL);
 }
 
 int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
-	int r = core_slab_make(s, size_bytes, present_bytes);
+	return slab_init_placed(s, size_bytes, present_bytes, NULL);
+}
+
+int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
+{
+	int r = core_slab_make(s, size_bytes, present_bytes, placing);
 	if (r == 0) {
 		r = slab_seal(s);
 		if (r)

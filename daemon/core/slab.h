@@ -25,6 +25,12 @@ struct slab {
 /* Makes size_bytes (rounded up to pages) of which the first present_bytes are present; slab_extend adds the rest on
  * demand. Until then the rest costs only address space. 0 or negative errno. */
 int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes);
+/* The same, where the pages have to lie in certain places: place is called before any page is made. */
+struct slab_placing {
+	void (*place)(void *arg, uint8_t *base, size_t bytes);
+	void *arg;
+};
+int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing);
 /* Makes these pages present. Any thread; processes that have the slab mapped are not disturbed. 0 or negative errno. */
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 /* Like slab_init, with every page present and open to another process, which makes a writable mapping of writable_fd.

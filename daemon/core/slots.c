@@ -4,11 +4,20 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/trace.h"
+
+/* Each group of members that struct slot names has lines of its own, one each. */
+_Static_assert(sizeof(struct pool_job) <= SLOT_CACHE_LINE && offsetof(struct slot, stream) == SLOT_CACHE_LINE &&
+		       offsetof(struct slot, next) == 2 * SLOT_CACHE_LINE &&
+		       offsetof(struct slot, n_replaced) == 3 * SLOT_CACHE_LINE &&
+		       sizeof(struct slot) == 4 * SLOT_CACHE_LINE,
+	       "what one thread writes is in no line of what another one polls");
 
 static const bool allowed[4][4] = {
 	[SLOT_FREE] = { [SLOT_FILLING] = true },
@@ -34,10 +43,39 @@ int slots_extend(struct slots *s, uint32_t n)
 	return slab_extend(&s->slab, (size_t)s->n_made * s->layout.slot_bytes, (size_t)n * s->layout.slot_bytes);
 }
 
-static int slots_create_in(const struct slot_layout *layout, uint32_t n, uint32_t n_made, bool open, struct slots **out)
+static void place(void *arg, uint8_t *base, size_t bytes)
+{
+	slot_nodes_place(arg, base, bytes);
+}
+
+/* A producer that maps the slab writes it from wherever it runs, so an open one is left to the kernel. */
+static int make_slab(struct slots *s, struct nodes *nodes, size_t bytes, size_t present_bytes, bool open)
+{
+	if (open)
+		return slab_init_open(&s->slab, bytes);
+	if (!nodes)
+		return slab_init(&s->slab, bytes, present_bytes);
+	slot_nodes_init(&s->nodes, nodes, s->layout.slot_bytes, s->n);
+	return slab_init_placed(&s->slab, bytes, present_bytes, &(struct slab_placing){ place, &s->nodes });
+}
+
+/* calloc gives no whole cache lines. */
+static struct slot *make_array(uint32_t n)
+{
+	size_t bytes;
+	if (__builtin_mul_overflow(sizeof(struct slot), (size_t)n, &bytes))
+		return NULL;
+	struct slot *slot = aligned_alloc(alignof(struct slot), bytes);
+	if (slot)
+		memset(slot, 0, bytes);
+	return slot;
+}
+
+static int slots_create_in(struct nodes *nodes, const struct slot_layout *layout, uint32_t n, uint32_t n_made,
+			   bool open, struct slots **out)
 {
 	struct slots *s = calloc(1, sizeof(*s));
-	struct slot *slot = calloc(n, sizeof(*slot));
+	struct slot *slot = make_array(n);
 	size_t bytes;
 	int r = -ENOMEM;
 	if (!s || !slot)
@@ -45,12 +83,12 @@ static int slots_create_in(const struct slot_layout *layout, uint32_t n, uint32_
 	r = -EOVERFLOW;
 	if (__builtin_mul_overflow(layout->slot_bytes, (size_t)n, &bytes))
 		goto fail;
-	r = open ? slab_init_open(&s->slab, bytes) : slab_init(&s->slab, bytes, (size_t)n_made * layout->slot_bytes);
+	s->layout = *layout;
+	s->n = n;
+	r = make_slab(s, nodes, bytes, (size_t)n_made * layout->slot_bytes, open);
 	if (r)
 		goto fail;
-	s->layout = *layout;
 	s->slot = slot;
-	s->n = n;
 	s->n_made = n_made;
 	s->n_refs = 1;
 	for (uint32_t i = 0; i < n; i++) {
@@ -67,12 +105,18 @@ fail:
 
 int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
 {
-	return slots_create_in(layout, n, n_made, false, out);
+	return slots_create_in(NULL, layout, n, n_made, false, out);
+}
+
+int slots_create_on(struct nodes *nodes, const struct slot_layout *layout, uint32_t n, uint32_t n_made,
+		    struct slots **out)
+{
+	return slots_create_in(nodes, layout, n, n_made, false, out);
 }
 
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out)
 {
-	return slots_create_in(layout, n, n, true, out);
+	return slots_create_in(NULL, layout, n, n, true, out);
 }
 
 struct slots *slots_ref(struct slots *s)
@@ -117,6 +161,11 @@ uint8_t *slot_data(const struct slot *s)
 int64_t *slot_indices(const struct slot *s)
 {
 	return (int64_t *)(void *)(slot_data(s) + s->slots->layout.indices_offset);
+}
+
+unsigned slot_node(const struct slot *s)
+{
+	return slot_nodes_of(&s->slots->nodes, s->number);
 }
 
 struct slot *slots_find_free(struct slots *s)

@@ -13,12 +13,14 @@
 #ifndef BATCHD_SLOTS_H
 #define BATCHD_SLOTS_H
 
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "core/pool.h"
 #include "core/slab.h"
+#include "core/slot-nodes.h"
 #include "util/account.h"
 
 struct batch_source;
@@ -54,28 +56,39 @@ static inline int position_compare(const struct position *a, const struct positi
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_DROPPED };
 
+enum { SLOT_CACHE_LINE = 64 };
+
+/* In cache lines by who writes them, because workers read and write a slot for every row: while they fill it, its loop
+ * members change, and so do the slots beside it. */
 struct slot {
-	struct pool_job job;         /* contained: a worker's way to its slot */
-	struct stream *stream;       /* while not FREE */
-	struct batch_source *source; /* while FILLING or DROPPED: what makes the batch */
+	/* The pool, under its lock. */
+	alignas(SLOT_CACHE_LINE) struct pool_job job; /* contained: a worker's way to its slot */
+
+	/* The loop, before it submits the job; workers read them. */
+	alignas(SLOT_CACHE_LINE) struct stream *stream; /* while not FREE */
+	struct batch_source *source;                    /* while FILLING or DROPPED: what makes the batch */
 	struct slots *slots;
-	struct slot *next; /* in the stream's order of batches, while linked */
+	struct position at;
+	uint64_t generation;
+	uint32_t number;
+	uint32_t n_rows;
+
+	/* The loop, at any time. */
+	alignas(SLOT_CACHE_LINE) struct slot *next; /* in the stream's order of batches, while linked */
 	enum slot_state state;
 	bool linked;
-	uint32_t number;
-	uint64_t generation;
-	struct position at;
-	uint32_t n_rows, n_padding;
-	bool last;        /* of its epoch */
-	uint64_t pending; /* bit per rank (share) or bit 0 (shard) */
+	bool last;           /* of its epoch */
+	uint8_t fill_state;  /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
+	bool round_complete; /* the same: the last batch of its round exists */
+	uint32_t n_padding;
 	uint32_t n_leases;
+	uint64_t pending;       /* bit per rank (share) or bit 0 (shard) */
 	uint64_t holders;       /* of a group: a bit per place whose member holds it */
-	uint32_t n_copying;     /* device slabs that are reading it */
 	uint64_t payload_bytes; /* of a loader with a feed: how much of the slot its batch takes */
-	uint8_t fill_state;     /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
-	bool round_complete;    /* the same: the last batch of its round exists */
-	/* Workers: */
-	atomic_uint n_replaced;
+	uint32_t n_copying;     /* device slabs that are reading it */
+
+	/* Workers. */
+	alignas(SLOT_CACHE_LINE) atomic_uint n_replaced;
 	atomic_uint n_unpacked; /* rows not made yet, of a layout with ragged fields */
 	atomic_bool failed;     /* a row could not be made at all */
 };
@@ -85,11 +98,13 @@ struct slot {
 struct slots {
 	struct slab slab;
 	struct slot_layout layout;
+	struct slot_nodes nodes;
 	struct slot *slot; /* n of them */
 	uint32_t n;
 	uint32_t n_made;     /* the first n_made slots have memory; fewer than n while memory is being made, or in a
 	                      * share group, see group.h */
 	uint32_t first_free; /* no slot before it is FREE */
+	bool may_grow;       /* the rest is made when workers rest: stream_rests */
 	bool growing;        /* the rest is being made, once and for all */
 	bool fixed;          /* of a share group: no slots are added, because a GPU reads them */
 	uint32_t n_holders;  /* consumers that may hold leases: attached ones, and detached ones that may still read */
@@ -109,6 +124,9 @@ struct slots {
 /* Has memory for the first n_made slots. Any thread (it blocks while memory is made). The caller has the first
  * reference. 0 or negative errno. */
 int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
+/* The same, spread over the machine's NUMA nodes, which outlive the slots; NULL: there is one. */
+int slots_create_on(struct nodes *nodes, const struct slot_layout *layout, uint32_t n, uint32_t n_made,
+		    struct slots **out);
 /* Makes memory for n more slots (any thread); the loop thread then adds n to n_made. 0 or negative errno. */
 int slots_extend(struct slots *s, uint32_t n);
 /* Like slots_create with memory for all slots, in a slab that a producer will map. Call slab_seal before any trainer
@@ -119,6 +137,8 @@ void slots_unref(struct slots *s);
 
 uint8_t *slot_data(const struct slot *s); /* its beginning, where the first dense field lies */
 int64_t *slot_indices(const struct slot *s);
+/* As struct pool_job has it. */
+unsigned slot_node(const struct slot *s);
 
 /* A free slot, or NULL. */
 struct slot *slots_find_free(struct slots *s);

@@ -1,13 +1,14 @@
 /* Where a loader's batches come from: the pool (core/pool-source.h), or a producer (core/feed.h).
  *
  * A stream begins a batch in a free slot and submits it; the source has the slot filled and then tells the loader,
- * which calls stream_on_filled. Loop thread only, except for n_made and the costs. */
+ * which calls stream_on_filled. Loop thread only, except for the sums. */
 #ifndef BATCHD_SOURCE_H
 #define BATCHD_SOURCE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "util/tally.h"
 
 struct batch_source;
 struct slot;
@@ -37,33 +38,41 @@ struct source_costs {
 	uint64_t decoded_bytes;       /* of their pixels, as the decoded cache keeps them */
 };
 
+/* What all threads add up for a source. */
+enum source_sum {
+	SOURCE_ROWS,        /* samples made */
+	SOURCE_FILE_BYTES,  /* of samples, read from files, again where a cache had lost them */
+	SOURCE_ARRAY_BYTES, /* of samples, copied from arrays */
+	SOURCE_TIMED_ROWS,  /* and what follows: struct source_costs */
+	SOURCE_DECODED_BYTES,
+	SOURCE_STAGE_NS,
+	SOURCE_N_SUMS = SOURCE_STAGE_NS + SOURCE_N_STAGES
+};
+_Static_assert((int)SOURCE_N_SUMS <= (int)TALLY_SUMS, "a cell has too few sums");
+
 struct batch_source {
 	const struct batch_source_ops *ops;
-	bool goes_back;              /* can make a batch again that it has made before */
-	bool copies;                 /* workers copy rows of arrays, and decode nothing */
-	atomic_uint_fast64_t n_made; /* samples, by any thread */
-	/* Of samples: read from files, again where a cache had lost them; copied from arrays. By any thread. */
-	atomic_uint_fast64_t file_bytes, array_bytes;
-	/* struct source_costs, by any thread: */
-	atomic_uint_fast64_t n_timed, stage_ns[SOURCE_N_STAGES], decoded_bytes;
+	bool goes_back;    /* can make a batch again that it has made before */
+	bool copies;       /* workers copy rows of arrays, and decode nothing */
+	struct tally sums; /* enum source_sum; by any thread */
 };
 
 /* The sums so far; each of them is exact, but not all of one moment. */
 static inline struct source_costs source_get_costs(const struct batch_source *s)
 {
-	struct source_costs c = { .n_rows = atomic_load_explicit(&s->n_timed, memory_order_relaxed) };
-	for (int i = 0; i < SOURCE_N_STAGES; i++)
-		c.ns[i] = atomic_load_explicit(&s->stage_ns[i], memory_order_relaxed);
-	c.decoded_bytes = atomic_load_explicit(&s->decoded_bytes, memory_order_relaxed);
+	struct source_costs c = { .n_rows = tally_sum(&s->sums, SOURCE_TIMED_ROWS),
+				  .decoded_bytes = tally_sum(&s->sums, SOURCE_DECODED_BYTES) };
+	for (unsigned i = 0; i < SOURCE_N_STAGES; i++)
+		c.ns[i] = tally_sum(&s->sums, SOURCE_STAGE_NS + i);
 	return c;
 }
 
 static inline void source_add_costs(struct batch_source *s, const struct source_costs *c)
 {
-	for (int i = 0; i < SOURCE_N_STAGES; i++)
-		atomic_fetch_add_explicit(&s->stage_ns[i], c->ns[i], memory_order_relaxed);
-	atomic_fetch_add_explicit(&s->decoded_bytes, c->decoded_bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&s->n_timed, c->n_rows, memory_order_relaxed);
+	for (unsigned i = 0; i < SOURCE_N_STAGES; i++)
+		tally_add(&s->sums, SOURCE_STAGE_NS + i, c->ns[i]);
+	tally_add(&s->sums, SOURCE_DECODED_BYTES, c->decoded_bytes);
+	tally_add(&s->sums, SOURCE_TIMED_ROWS, c->n_rows);
 }
 
 #endif

@@ -159,14 +159,10 @@ void stream_finish(struct stream *s);
 /* Makes batches into these slots from now on (takes the reference); batches in the old ones are dropped or stay with
  * their holders. */
 void stream_set_slots(struct stream *s, struct slots *slots);
-/* Whether a detached consumer still holds slots: then a new trainer wants fresh ones. */
-bool stream_has_strangers(const struct stream *s);
 
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank); /* 0, STREAM_E_TAKEN, -ENOMEM */
 /* Ends delivery to the consumer, if it is attached; slots that it holds stay held until released. */
 void stream_detach(struct consumer *c);
-/* The first batch after which none is missing: where a consumer that joins others can begin. */
-const struct position *stream_oldest(const struct stream *s);
 /* 0; or, if other consumers are attached: STREAM_E_BEHIND: they are past that position; STREAM_E_ELSEWHERE: they will
  * never reach it. */
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to);
@@ -178,9 +174,6 @@ int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);
 /* The trainer's process has ended, and the consumer is detached: frees everything it holds, and drops the reference to
  * its slots. May be called twice. */
 void consumer_finish(struct consumer *c);
-
-/* Like stream_release, for consumer_ops.look: only ends the lease. */
-int stream_take_back(struct consumer *c, uint32_t slot, uint64_t generation);
 
 /* The trainer has taken all its batches and waits for the next one. */
 void stream_wait(struct consumer *c);
@@ -195,6 +188,10 @@ static inline uint32_t consumer_max_leases(const struct consumer *c)
 
 /* The condition that consumer_ops.arm asked for has occurred. */
 void stream_wake(struct consumer *c);
+
+/* Whether the workers have taken all rows for which there are slots: with more slots they would go on. For a stream
+ * whose slots may grow; before the trainer's releases are collected. */
+bool stream_rests(const struct stream *s);
 
 /* Begins and publishes every batch that it can. Cheap when there is nothing to do. */
 void stream_pump(struct stream *s);
@@ -215,10 +212,5 @@ void stream_count(const struct stream *s, struct stream_counts *out);
 
 /* Whether there is a batch that the consumer has still to get; batches not yet made do not count. */
 bool stream_has_more(const struct consumer *c);
-
-/* The number of batches of an epoch, after base samples. */
-uint64_t stream_count_batches(const struct stream *s, uint64_t base);
-/* How many batches lie between two positions, a first; 0 if b is not after a. */
-uint64_t stream_distance(const struct stream *s, const struct position *a, const struct position *b);
 
 #endif

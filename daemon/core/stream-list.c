@@ -1,0 +1,59 @@
+/* See stream-list.h. */
+#include "core/stream-list.h"
+
+#include <assert.h>
+
+#include "core/source.h"
+#include "core/stream.h"
+
+void stream_append(struct stream *s, struct slot *slot)
+{
+	assert(!slot->linked && slot->stream == s);
+	slot->next = NULL;
+	slot->linked = true;
+	s->n_unheld += slot->n_leases == 0;
+	if (s->first)
+		s->last->next = slot;
+	else
+		s->first = slot;
+	s->last = slot;
+}
+
+static void list_remove(struct stream *s, struct slot *slot)
+{
+	if (!slot->linked)
+		return;
+	struct slot **at = &s->first, *before = NULL;
+	for (; *at != slot; at = &(*at)->next)
+		before = *at;
+	*at = slot->next;
+	if (s->last == slot)
+		s->last = before;
+	slot->next = NULL;
+	slot->linked = false;
+	s->n_unheld -= slot->n_leases == 0;
+}
+
+void stream_try_free(struct stream *s, struct slot *slot)
+{
+	if (!slot_is_unneeded(slot))
+		return;
+	list_remove(s, slot);
+	slot_settle(slot);
+}
+
+void stream_drop_from(struct stream *s, struct slot *slot)
+{
+	while (slot) {
+		struct slot *next = slot->next;
+		list_remove(s, slot);
+		slot->pending = 0;
+		if (slot->state == SLOT_FILLING) {
+			slot_drop(slot);
+			slot->source->ops->cancel(slot->source, slot);
+		} else {
+			stream_try_free(s, slot);
+		}
+		slot = next;
+	}
+}

@@ -52,18 +52,21 @@ static void budget_split(struct budget *b)
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }
 
+static uint64_t budget_take(uint64_t *left_bytes, uint64_t want_bytes)
+{
+	uint64_t got = want_bytes < *left_bytes ? want_bytes : *left_bytes;
+	*left_bytes -= got;
+	return got;
+}
+
 /* The kernel's page cache keeps files as well as the daemon could, so by default only indexes into them are kept, which
  * are small. */
 static int start_cache(struct budget *b, const struct config *c)
 {
-	uint64_t most = b->bytes / 2;
-	b->index_bytes = c->cache_jpeg_bytes == 0 ? 0 : most / 8;
-	b->file_bytes = c->cache_jpeg_bytes == CONFIG_AUTO ? 0 : c->cache_jpeg_bytes;
-	b->decoded_bytes = c->cache_decoded_bytes == CONFIG_AUTO ? most - b->index_bytes : c->cache_decoded_bytes;
-	if (b->file_bytes > most - b->index_bytes)
-		b->file_bytes = most - b->index_bytes;
-	if (b->decoded_bytes > most - b->index_bytes - b->file_bytes)
-		b->decoded_bytes = most - b->index_bytes - b->file_bytes;
+	uint64_t left = b->bytes / 2;
+	b->index_bytes = budget_take(&left, c->cache_jpeg_bytes == CONFIG_AUTO ? left / 8 : c->cache_jpeg_bytes);
+	b->file_bytes = budget_take(&left, c->cache_files_bytes == CONFIG_AUTO ? 0 : c->cache_files_bytes);
+	b->decoded_bytes = budget_take(&left, c->cache_decoded_bytes); /* CONFIG_AUTO: all that is left */
 	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_bytes,
 							 [CACHE_CHECKPOINTS] = b->index_bytes,
 							 [CACHE_DECODED] = b->decoded_bytes },
@@ -136,13 +139,6 @@ uint64_t budget_cache_bytes(const struct budget *b)
 uint64_t budget_used(const struct budget *b)
 {
 	return accounts_memory_used(&b->accounts) + budget_cache_bytes(b);
-}
-
-static uint64_t budget_take(uint64_t *left_bytes, uint64_t want_bytes)
-{
-	uint64_t got = want_bytes < *left_bytes ? want_bytes : *left_bytes;
-	*left_bytes -= got;
-	return got;
 }
 
 void budget_balance(struct budget *b)

@@ -44,7 +44,7 @@ int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct re
 	struct comparison *c = calloc(1, sizeof(*c));
 	if (!c)
 		return refuse_memory(why);
-	*c = (struct comparison){ .task = { .run = compare_run, .done = compare_done, .lets_linger = true },
+	*c = (struct comparison){ .task = { .run = compare_run, .done = compare_done },
 				  .dataset = dataset_ref(s->job->loader->recipe.dataset),
 				  .old_n = m->n_samples,
 				  .n_bytes = m->fingerprint.len };

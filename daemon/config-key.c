@@ -43,6 +43,7 @@ const struct key config_keys[] = {
 	{ KEY(pin_limit, pin_limit), KIND_SHARE, false, "80%", 0, 0 },
 	{ KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
+	{ KEY(cache.files, cache_files_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0 },
 	{ KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB },
 	{ KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536 },

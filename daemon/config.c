@@ -126,9 +126,22 @@ static int check_blend(const char *where, const char *source, struct config_erro
 	return r;
 }
 
+struct misspelt {
+	const char *kind;
+	char why[256];
+};
+
+static int find_misspelt(void *arg, const char *path, size_t n_bytes)
+{
+	struct misspelt *m = arg;
+
+	return source_is_misspelt(m->kind, path, n_bytes, m->why, sizeof(m->why));
+}
+
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
 	enum source_kind kind = source_kind_of(source);
+	struct misspelt found = { .kind = kind == SOURCE_N_KINDS ? "" : source_kind_name(kind) };
 	const char *why = kind == SOURCE_N_KINDS ? NULL : why_not_here(source, kind);
 
 	if (strncmp(source, "memory:", 7) == 0)
@@ -139,6 +152,8 @@ static int check_source(const char *where, const char *source, struct config_err
 		return config_fail(err, "%s: '%.200s' is not a source; expected " SOURCE_KINDS_TEXT, where, source);
 	if (kind == SOURCE_BLEND)
 		return check_blend(where, source, err);
+	if (source_each_path(source, find_misspelt, &found))
+		return config_fail(err, "%s: '%.200s': %s", where, source, found.why);
 	if (source_each_path(source, is_relative, NULL))
 		return config_fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train",
 				   where, source, source_kind_name(kind));

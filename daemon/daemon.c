@@ -25,6 +25,8 @@
 #include "util/cpu.h"
 #include "util/log.h"
 #include "util/memory.h"
+#include "util/nodes.h"
+#include "util/numa.h"
 
 enum {
 	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets half of
@@ -91,6 +93,22 @@ static uint64_t memory_wait_ns(void *arg)
 	return work_memory_waited_ns(&e->budget.work);
 }
 
+/* An operator's own memory policy stays as it is. */
+static void learn_nodes(struct engine *e)
+{
+	struct nodes *nodes = nodes_learn(NULL);
+	if (nodes && numa_has_policy()) {
+		log_record(
+			LOG_LEVEL_INFO, "numa-policy",
+			"the daemon has a memory policy of its own (numactl, NUMAPolicy=), so that neither workers nor "
+			"batches are placed on the machine's %u NUMA nodes",
+			nodes->n_memory);
+		free(nodes);
+		nodes = NULL;
+	}
+	e->nodes = nodes;
+}
+
 static int start_pool(struct engine *e)
 {
 	bool fixed = e->config->workers != 0;
@@ -106,6 +124,7 @@ static int start_pool(struct engine *e)
 		.input_destroy = destroy_input,
 		.memory_wait_ns = memory_wait_ns,
 		.n_processors = cpu_available(NULL),
+		.nodes = e->nodes,
 		.arg = e,
 	};
 	int r = pool_create(&e->loop, &params, &e->pool);
@@ -336,6 +355,7 @@ static int daemon_start(struct daemon *d)
 {
 	struct engine *e = &d->engine;
 	int r = uv_loop_init(&e->loop);
+	learn_nodes(e);
 	if (r == 0)
 		r = budget_init(&e->budget, e->config);
 	if (r == 0)
@@ -366,6 +386,7 @@ int daemon_run(const struct daemon_params *params)
 	int r = daemon_start(d);
 	if (r) {
 		log_record(LOG_LEVEL_ERROR, "start-failed", "cannot start: %s", uv_strerror(r));
+		free(d->engine.nodes);
 		free(d);
 		return EXIT_FAILURE;
 	}
@@ -383,6 +404,7 @@ int daemon_run(const struct daemon_params *params)
 	reports_finish(&d->reports);
 	recent_errors_finish(&d->errors);
 	budget_finish(&d->engine.budget);
+	free(d->engine.nodes);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = d->shutdown.exit_code;
 	free(d);

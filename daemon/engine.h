@@ -15,6 +15,7 @@
 struct gpus;
 struct job;
 struct job_ops;
+struct nodes;
 struct opening;
 struct pool;
 struct producer;
@@ -26,8 +27,9 @@ struct engine {
 	uv_loop_t loop;
 	struct config *config;
 	struct budget budget;
-	struct pool *pool; /* NULL: closed, during shutdown */
-	unsigned n_io;     /* I/O threads */
+	struct pool *pool;   /* NULL: closed, during shutdown */
+	unsigned n_io;       /* I/O threads */
+	struct nodes *nodes; /* NULL: the machine has one NUMA node, or they are left to the kernel */
 	struct tuner tuner;
 	struct gpus *gpus;
 	struct job *jobs;

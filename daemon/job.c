@@ -75,8 +75,12 @@ static void on_loader_closed(struct loader *l)
 
 void job_close(struct job *j)
 {
-	if (j->state == JOB_CLOSING || j->n_tasks)
+	if (j->state == JOB_CLOSING)
 		return;
+	if (j->n_tasks) { /* the last of them closes it */
+		uv_timer_stop(&j->linger);
+		return;
+	}
 	assert(!j->sessions);
 	job_move(j, JOB_CLOSING);
 	charge_release(&j->loader_charge);
@@ -275,7 +279,6 @@ void job_task_drop(struct job_task *t)
 void job_task_end(struct job_task *t)
 {
 	struct job *j = t->job;
-	bool lets_linger = t->lets_linger;
 	assert(j->n_tasks > 0 && j->state != JOB_CLOSING);
 	assert(!t->session || (*t->place == t && t->session->job == j));
 	j->n_tasks--;
@@ -283,7 +286,8 @@ void job_task_end(struct job_task *t)
 		*t->place = NULL;
 	t->done(t);
 	job_advance(j);
-	if (!j->sessions && !(lets_linger && uv_is_active((uv_handle_t *)&j->linger)))
+	/* A job that lingers does so on: it was left while slots were made, or data compared. */
+	if (!j->sessions && !uv_is_active((uv_handle_t *)&j->linger))
 		job_close(j);
 }
 

@@ -69,7 +69,6 @@ struct job_task {
 	struct job *job;
 	struct session *session;          /* that asked, and waits; NULL: none waits */
 	struct job_task **place;          /* where that session keeps it */
-	bool lets_linger;                 /* a lingering job continues to linger meanwhile */
 	void (*run)(struct job_task *t);  /* on an I/O thread, after job_task_run */
 	void (*done)(struct job_task *t); /* on the loop thread; may free it, or begin it again */
 };

@@ -163,7 +163,7 @@ static unsigned make_answer(const struct job *j, char **text)
 	json_t *list = slot ? pictures(j->loader, slot) : NULL, *o;
 
 	if (!slot)
-		return refuse_pictures(409, "no batch is ready now\n", text);
+		return refuse_pictures(409, "no batch is ready now; ask again when the job has made one\n", text);
 	if (!json_array_size(list)) {
 		json_decref(list);
 		return refuse_pictures(409, "the batches of this job have no field that is a picture\n", text);
@@ -187,15 +187,16 @@ unsigned last_batch_answer(struct engine *e, struct last_batch_turns *turns, uin
 	while (j && j->number != number)
 		j = j->next;
 	if (!j)
-		return refuse_pictures(404, "no such job\n", text);
+		return refuse_pictures(404, "no such job; batchctl status lists the jobs\n", text);
 	if (viewer == (uid_t)-1 || j->spec.uid != viewer)
-		return refuse_pictures(403, "pictures are shown to the user of the job only\n", text);
+		return refuse_pictures(
+			403, "pictures are shown to the user of the job only; open the page as that user\n", text);
 	if (!j->loader || j->state == JOB_CLOSING)
-		return refuse_pictures(409, "no batch is ready now\n", text);
+		return refuse_pictures(409, "no batch is ready now; ask again when the job has made one\n", text);
 	turn = find_turn(turns, viewer);
 	turn->asked = ++turns->n_asked;
 	if (began < turn->next_ns)
-		return refuse_pictures(503, "asked too often\n", text);
+		return refuse_pictures(503, "asked too often; wait some seconds and ask again\n", text);
 	status = make_answer(j, text);
 	took = (uv_hrtime() - began) * PART;
 	turn->next_ns = began + (took > LEAST_NS ? took : LEAST_NS);

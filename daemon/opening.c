@@ -8,6 +8,7 @@
 
 #include "core/plan.h"
 #include "data/endings.h"
+#include "data/name.h"
 #include "util/closing.h"
 #include "util/container.h"
 #include "util/log.h"
@@ -129,12 +130,13 @@ static void opening_open_pipeline(struct opening *o, const struct loader_spec *s
 /* Reports files of kinds that cannot be decoded, before the first batch. */
 static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
 {
-	char text[512];
+	char text[512], shown[WIRE_MAX_DATASET + 1];
 	enum endings found = dataset_is_image(o->recipe.dataset) ? endings_look(o->recipe.dataset, text, sizeof(text))
 								 : ENDINGS_READ;
+	name_as_written(spec->dataset, shown, sizeof(shown));
 	if (found == ENDINGS_SOME_UNREAD)
-		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others",
-			   spec->dataset, text);
+		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others", shown,
+			   text);
 	if (found == ENDINGS_ALL_UNREAD)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
 	return found == ENDINGS_ALL_UNREAD;

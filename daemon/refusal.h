@@ -1,7 +1,7 @@
 /* A refusal: why a client's request failed, as told to the client and the log.
  *
- * A function that may refuse returns REFUSED and fills in a refusal. Only session.c tells the client and ends the
- * session, so the objects that a refusing function uses stay valid until it returns. */
+ * A function that may refuse returns REFUSED and fills in a refusal. Only the session's own files (session-fail.c) tell
+ * the client and end the session, so the objects that a refusing function uses stay valid until it returns. */
 #ifndef BATCHD_REFUSAL_H
 #define BATCHD_REFUSAL_H
 

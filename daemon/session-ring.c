@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "core/leases.h"
 #include "job.h"
 #include "util/container.h"
 #include "util/log.h"

@@ -13,6 +13,7 @@
 
 #include "compare.h"
 #include "core/device-slab.h"
+#include "core/leases.h"
 #include "device.h"
 #include "headroom.h"
 #include "ipc/server.h"
@@ -20,13 +21,16 @@
 #include "load.h"
 #include "producer.h"
 #include "recent-errors.h"
-#include "report.h"
 #include "request.h"
 #include "served-job.h"
+#include "session-batches.h"
+#include "session-fail.h"
+#include "session-opened.h"
+#include "session-questions.h"
 #include "session-ring.h"
+#include "session-seek.h"
 #include "slot-alloc.h"
 #include "stall.h"
-#include "util/container.h"
 #include "util/list.h"
 #include "util/log.h"
 #include "util/probe.h"
@@ -160,19 +164,6 @@ static void session_dismiss(struct session *s, Batchd__Wire__ErrorCode code, con
 	session_move(s, SESSION_DRAINING);
 }
 
-static void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
-{
-	if (s->peer)
-		peer_fail(s->peer, code, field, "%s", text);
-}
-
-/* For calls with an outcome: tells the client if it is a refusal. */
-static void session_note(struct session *s, int r, const struct refusal *why)
-{
-	if (r == REFUSED)
-		session_fail(s, why->code, why->field, why->text);
-}
-
 /* A trainer that has batches may give them back with Close, long before its process ends; so its messages are still
  * read. */
 static void session_on_ended(struct session *s, const struct refusal *why)
@@ -224,7 +215,6 @@ static void on_peer_closed(struct peer *p)
 
 /* ---- opening ---- */
 
-static void send_opened(struct session *s);
 static void session_advance_opening(struct session *s);
 
 static void session_attach(struct session *s, uint32_t rank)
@@ -240,7 +230,7 @@ static void session_attach(struct session *s, uint32_t rank)
 	if (!uv_is_active((uv_handle_t *)&s->engine->stall))
 		stall_watch(s->engine);
 	device_attach(s);
-	send_opened(s);
+	session_send_opened(s);
 	stall_tell(s);
 }
 
@@ -371,173 +361,15 @@ static void session_advance_opening(struct session *s)
 	if ((share && j->slots_pending) || served_job_is_mapping(j, (uint32_t)rank))
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) ||
-	    (l->is_async && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
+	    (l->is_async && (group_n_missing(&l->group) || device_fixes(s, stream->slots)))) {
 		request_slots(s);
-	else if (device_ready(s, stream->slots))
+		return;
+	}
+	if (s->device.wanted)
+		slot_alloc_complete(s, stream->slots);
+	if (device_ready(s, stream->slots))
 		session_attach(s, (uint32_t)rank);
 }
-
-/* The wire's own structs for an Opened message. */
-struct field_messages {
-	Batchd__Wire__Field field[SLOT_MAX_FIELDS], *at[SLOT_MAX_FIELDS];
-	float mean[SLOT_MAX_FIELDS][3], std[SLOT_MAX_FIELDS][3];
-};
-
-static void fill_view(const struct loader *l, struct field_messages *own, unsigned k)
-{
-	const struct pipeline *view = views_at(l->recipe.pipeline, k);
-	Batchd__Wire__Field *to = &own->field[k];
-	to->view = k + 1;
-	to->to_tensor = pipeline_to_tensor(view);
-	if (!pipeline_normalize(view, own->mean[k], own->std[k]))
-		return;
-	to->mean = own->mean[k];
-	to->std = own->std[k];
-	to->n_mean = to->n_std = 3;
-}
-
-static void fill_fields(const struct loader *l, struct field_messages *own, Batchd__Wire__Opened *m)
-{
-	for (unsigned k = 0; k < l->layout.n_fields; k++) {
-		const struct field *f = &l->fields[k];
-		const struct slot_field *place = &l->layout.field[k];
-		Batchd__Wire__Field *to = own->at[k] = &own->field[k];
-		batchd__wire__field__init(to);
-		to->name = (char *)f->name;
-		to->kind = place->ragged ? BATCHD__WIRE__FIELD_KIND__RAGGED : BATCHD__WIRE__FIELD_KIND__DENSE;
-		to->dtype = (Batchd__Wire__Dtype)f->dtype;
-		to->n_shape = f->n_dims;
-		to->shape = (uint32_t *)f->shape;
-		to->text = f->text;
-		to->offset = place->offset;
-		to->values_offset = place->values_offset;
-		to->most_values = place->most_values;
-	}
-	for (unsigned k = 0; l->recipe.pipeline && k < views_n(l->recipe.pipeline); k++)
-		fill_view(l, own, k); /* the first fields: fields_make */
-	m->n_field = l->layout.n_fields;
-	m->field = own->at;
-	m->layout = l->recipe.pipeline ? (Batchd__Wire__Layout)l->spec.layout : BATCHD__WIRE__LAYOUT__AS_STORED;
-}
-
-static const struct consumer_ops ring_ops;
-
-static void send_opened(struct session *s)
-{
-	struct loader *l = s->job->loader;
-	struct slots *slots = s->consumer.slots;
-	assert(slots && slots->n_made > 0);
-	Batchd__Wire__Opened o = BATCHD__WIRE__OPENED__INIT;
-	o.dataset_id = dataset_id(l->recipe.dataset);
-	o.loader_id = l->id;
-	o.content_id = dataset_content_id(l->recipe.dataset);
-	o.pipeline_id = l->pipeline_id;
-	o.fingerprint.data = (uint8_t *)dataset_fingerprint(l->recipe.dataset, &o.fingerprint.len);
-	o.n_samples = dataset_n(l->recipe.dataset);
-	o.n_classes = dataset_n_classes(l->recipe.dataset);
-	o.rank = s->consumer.rank;
-	o.world_size = l->spec.world_size;
-	o.policy = l->spec.share ? (Batchd__Wire__Policy)(l->spec.policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
-	struct field_messages fields;
-	fill_fields(l, &fields, &o);
-	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
-	o.slab_bytes = slots->slab.bytes;
-	o.n_slots = slots->n;
-	o.window = l->is_async ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */
-	o.slot_bytes = l->layout.slot_bytes;
-	o.indices_offset = l->layout.indices_offset;
-	if (s->job->served)
-		served_job_describe(s->job, &o);
-	device_describe(s, &o);
-	int ring = -1, fds[WIRE_OPENED_FDS] = { slots->slab.fd };
-	unsigned n_fds = 1;
-	if (s->wants_ring)
-		session_ring_open(s, &ring);
-	if (s->ring.page) {
-		s->consumer.ops = &ring_ops;
-		o.ring = RING_LAYOUT;
-		fds[n_fds++] = ring;
-	}
-	if (device_fd(s) >= 0)
-		fds[n_fds++] = device_fd(s);
-	peer_send(s->peer, WIRE_SERVER(OPENED, opened, &o), fds, n_fds);
-	if (ring >= 0)
-		close(ring);
-	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s",
-		   (unsigned long long)s->number, s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank,
-		   l->spec.job, l->spec.dataset);
-}
-
-/* ---- batches ---- */
-
-/* One log record per session: the group has left this trainer behind, or no longer waits for it. */
-static void note_apart(struct session *s, bool apart)
-{
-	struct group *g = s->consumer.group;
-	if (!g || g->policy != GROUP_DETACH || !apart || s->told_apart || !s->was_together) {
-		s->was_together |= !apart;
-		return;
-	}
-	s->told_apart = true;
-	log_record(LOG_LEVEL_INFO, "trainer-detached",
-		   "session %llu: %s (pid %d) is too slow for the others of share job %s and goes on by itself",
-		   (unsigned long long)s->number, s->program, (int)s->pid, s->job->spec.job);
-}
-
-static int session_publish(struct consumer *c, const struct slot *slot)
-{
-	struct session *s = container_of(c, struct session, consumer);
-	if (!s->peer)
-		return -EPIPE;
-	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
-	b.seek = c->seek;
-	b.slot = slot->number;
-	b.generation = slot->generation;
-	b.epoch = slot->at.epoch;
-	b.step = slot->at.step;
-	b.n_rows = slot->n_rows;
-	b.n_padding = slot->n_padding;
-	b.n_replaced = atomic_load_explicit(&slot->n_replaced, memory_order_relaxed);
-	b.last = slot->last;
-	b.n_skipped = c->n_missed;
-	b.apart = group_is_apart(c);
-	note_apart(s, b.apart);
-	log_record(LOG_LEVEL_DEBUG, "batch", "session %llu gets epoch %llu, step %llu in slot %u, generation %llu",
-		   (unsigned long long)s->number, (unsigned long long)b.epoch, (unsigned long long)b.step, b.slot,
-		   (unsigned long long)b.generation);
-	PROBE(slot_publish, s->number, b.slot, b.generation);
-	if (trace_is_on())
-		trace_add(TRACE_PUBLISH, 0, 0, (uintptr_t)&slot->job, b.generation, s->number);
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
-	m.batch = &b;
-	headroom_mark(s, slot, &b);
-	if (s->ring.page) {
-		int r = session_ring_put(s, &m);
-		if (r == 0)
-			headroom_note_marked(s, &b);
-		return r;
-	}
-	headroom_note_marked(s, &b);
-	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
-	peer_send(p, &m, NULL, 0);
-	return p->failing || p->closing ? -EPIPE : 0;
-}
-
-static void session_on_device_slab_failed(struct consumer *c, const char *why)
-{
-	struct session *s = container_of(c, struct session, consumer);
-	char text[GPU_REASON_BYTES + 64];
-	snprintf(text, sizeof(text), "a batch could not be copied to the GPU: %s; open again", why);
-	session_fail(s, CODE(GPU_LOST), "", text);
-}
-
-static const struct consumer_ops packet_ops = { .publish = session_publish,
-						.device_slab_failed = session_on_device_slab_failed };
-static const struct consumer_ops ring_ops = { .publish = session_publish,
-					      .device_slab_failed = session_on_device_slab_failed,
-					      .look = session_ring_look,
-					      .arm = session_ring_arm };
 
 /* ---- messages ---- */
 
@@ -616,172 +448,12 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		session_advance_opening(s);
 }
 
-static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
-{
-	struct loader *l = s->job->loader;
-	if (m->seek <= s->consumer.seek) {
-		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
-		return;
-	}
-	uint64_t most =
-		INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
-	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : loader_epoch_rows(l);
-	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
-		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
-		return;
-	}
-	device_forgo(s, m->no_device);
-	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
-	job_note_moved(s->job);
-	headroom_note_moved(s);
-	int r = loader_seek(&s->consumer, m->seek, &to);
-	char text[400];
-	const struct stream *stream = s->consumer.stream;
-	if (r == STREAM_E_BEHIND) {
-		const struct position *at = stream_oldest(stream);
-		bool once = !l->host.source->goes_back;
-		snprintf(
-			text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; %s",
-			l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step,
-			once ? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
-			       "begin with a later epoch, or join=\"next\""
-			     : "give all of them world_size, so that they wait for each other, or begin with a later epoch");
-		session_fail(s, CODE(BEHIND), "epoch", text);
-	} else if (r == STREAM_E_ELSEWHERE) {
-		snprintf(
-			text, sizeof(text),
-			"this trainer resumes epoch %llu after sample %llu, the others of share job '%s' epoch %llu after sample %llu; resume all of "
-			"them from the states of one moment, or begin with a whole epoch",
-			(unsigned long long)to.epoch, (unsigned long long)to.base, l->spec.job,
-			(unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
-		session_fail(s, CODE(MISMATCH), "base_sample", text);
-	}
-}
-
-static void on_join(struct session *s, const Batchd__Wire__Join *m)
-{
-	struct loader *l = s->job->loader;
-	if (m->seek <= s->consumer.seek) {
-		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
-		return;
-	}
-	device_forgo(s, m->no_device);
-	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
-		job_note_moved(s->job);
-		struct refusal why;
-		session_note(s, served_job_on_join(s, m, &why), &why);
-		return;
-	}
-	if (!l->is_async || l->spec.world_size > 1) {
-		session_fail(s, CODE(INVALID), "join",
-			     "join goes with an open share group: mode share and no world_size");
-		return;
-	}
-	struct position at;
-	headroom_note_moved(s);
-	group_join(&s->consumer, m->seek, (enum group_start)m->start, &at);
-	Batchd__Wire__Joined j = BATCHD__WIRE__JOINED__INIT;
-	j.seek = m->seek;
-	j.epoch = at.epoch;
-	j.base_sample = at.base;
-	j.step = at.step;
-	struct peer *p = s->peer;
-	peer_send(p, WIRE_SERVER(JOINED, joined, &j), NULL, 0);
-	if (!p->closing)
-		group_pump(&l->group);
-}
-
-static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
-{
-	struct loader *l = s->job->loader;
-	if (!l->spec.own_batches) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");
-		return;
-	}
-	for (size_t i = 0; i < m->n_index; i++) {
-		if (m->index[i] < dataset_n(l->recipe.dataset))
-			continue;
-		char text[160];
-		snprintf(text, sizeof(text), "batch_sampler gave sample %llu; the data set has %llu",
-			 (unsigned long long)m->index[i], (unsigned long long)dataset_n(l->recipe.dataset));
-		session_fail(s, CODE(INVALID), "batch_sampler", text);
-		return;
-	}
-	int r = stream_push(&s->consumer, m->seek, m->step, m->index, (uint32_t)m->n_index, m->more);
-	if (r == STREAM_E_INVALID)
-		session_fail(s, CODE(PROTOCOL), "batch_sampler",
-			     "index batches out of order, too many ahead, empty or larger than batch_size");
-	else if (r == STREAM_E_LIMIT)
-		session_fail(s, CODE(LIMIT), "memory_per_user",
-			     "no memory for more index batches: this user has all it may have "
-			     "(limits.memory_per_user in the daemon's configuration)");
-	else if (r)
-		session_fail(s, CODE(INTERNAL), "", "out of memory");
-}
-
 static void on_release(struct session *s, const Batchd__Wire__Release *m)
 {
 	control_note_release(s, m);
+	slot_alloc_on_taken(s);
 	if (stream_release(&s->consumer, m->slot, m->generation))
 		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
-}
-
-static void on_classes(struct session *s, uint32_t first)
-{
-	struct dataset *ds = s->job->loader->recipe.dataset;
-	uint32_t total = dataset_n_classes(ds), n = 0;
-	static char *names[WIRE_MAX_CLASSES]; /* loop thread only */
-	size_t bytes = 64;
-	for (uint32_t i = first; i < total && n < WIRE_MAX_CLASSES; i++) {
-		bytes += strlen(dataset_class(ds, i)) + 4;
-		if (bytes > WIRE_MAX_BYTES)
-			break;
-		names[n++] = (char *)dataset_class(ds, i);
-	}
-	Batchd__Wire__Classes c = BATCHD__WIRE__CLASSES__INIT;
-	c.first = first;
-	c.total = total;
-	c.n_name = n;
-	c.name = names;
-	peer_send(s->peer, WIRE_SERVER(CLASSES, classes, &c), NULL, 0);
-}
-
-static void on_status(struct session *s)
-{
-	if (s->peer->eof)
-		return;
-	if (s->peer->n_out) { /* or its unread answers would fill the daemon's memory */
-		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
-		return;
-	}
-	const struct report *r = report_get(s->engine, s->uid);
-	if (!r)
-		session_fail(s, CODE(INTERNAL), NULL, "out of memory");
-	for (unsigned i = 0; r && i < r->n; i++)
-		peer_send_packed(s->peer, r->messages[i]);
-}
-
-/* What other users' trainers do is in a recording as well. It lasts until the client hangs up. */
-static void on_trace(struct session *s)
-{
-	Batchd__Wire__Traced traced = BATCHD__WIRE__TRACED__INIT;
-	int fd, r;
-	if (s->uid != 0 && s->uid != geteuid()) {
-		session_fail(s, CODE(ACCESS), NULL, "only root and the daemon's own user may record what it does");
-		return;
-	}
-	if (s->state != SESSION_GREETED) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Trace behind Open");
-		return;
-	}
-	r = trace_start(&fd);
-	if (r < 0) {
-		session_fail(s, r == -EBUSY ? CODE(LIMIT) : CODE(INTERNAL), NULL,
-			     r == -EBUSY ? "another recording is under way" : "no memory for a recording");
-		return;
-	}
-	s->records = true;
-	peer_send(s->peer, WIRE_SERVER(TRACED, traced, &traced), &fd, 1);
 }
 
 static void on_headroom(struct session *s, const Batchd__Wire__Headroom *m)
@@ -802,7 +474,7 @@ static void on_load_open(struct session *s, const Batchd__Wire__LoadOpen *m, int
 	if (s->producer || s->load || s->state != SESSION_GREETED || s->headroom.run)
 		session_fail(s, CODE(PROTOCOL), NULL,
 			     "LoadOpen came twice, from a trainer or producer, or behind Headroom");
-	else
+	else if (session_identify(s)) /* so that children which keep the connection open do not keep its slots */
 		session_note(s, load_on_open(s, m, fds, &why), &why);
 }
 
@@ -860,7 +532,7 @@ static struct session *create_session(struct engine *e, struct peer *p)
 		return NULL;
 	s->engine = e;
 	s->peer = p;
-	s->consumer.ops = &packet_ops;
+	s->consumer.ops = &session_packet_ops;
 	s->number = p->number;
 	s->pid = p->pid;
 	s->uid = p->uid;
@@ -893,9 +565,9 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
 		on_open(s, m->open, fds, n_fds);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
-		on_status(s);
+		session_on_status(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE)
-		on_trace(s);
+		session_on_trace(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM)
 		on_headroom(s, m->headroom);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT)
@@ -909,23 +581,24 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 	else if (!attached)
 		peer_fail(p, CODE(PROTOCOL), NULL, "%s before Opened", wire_client_name(m));
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK)
-		on_seek(s, m->seek);
+		session_on_seek(s, m->seek);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN)
-		on_join(s, m->join);
+		session_on_join(s, m->join);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES)
-		on_indices(s, m->indices);
+		session_on_indices(s, m->indices);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
 		on_release(s, m->release);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING)
 		stream_wait(&s->consumer);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE)
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE) {
+		slot_alloc_on_taken(s);
 		stream_wake(&s->consumer);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED)
+	} else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED)
 		headroom_on_stepped(s, m->stepped);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
 		on_compare(s, m->compare);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
-		on_classes(s, m->classes->first);
+		session_on_classes(s, m->classes->first);
 }
 
 const struct job_ops session_job_ops = { .advance = session_advance_opening, .ended = session_on_ended };

@@ -35,6 +35,7 @@ struct slot_alloc {
 	bool fix, bonus;          /* fix: for a group with a GPU, no more slots follow; bonus: no session needs them
 	                           * yet */
 	struct slots *slots;
+	struct nodes *nodes;
 	int result;
 };
 
@@ -65,8 +66,9 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
 
 /* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. They
  * take at most a part of the free memory, so that many trainers, each with less than the one before, and caches find
- * room too. They are made while the first slots are being filled, because making the pages of large slots takes longer
- * than a first batch may. A GPU pins all of a slab at once, so they would come too late for it. */
+ * room too. Making the pages of 12 large slots takes as long as making several batches, so they are made when the
+ * workers have nothing else to do: a trainer that waits for the workers gains nothing from more slots. A GPU pins all
+ * of a slab at once, so they would come too late for it. */
 static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
 	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted ||
@@ -147,7 +149,7 @@ static void slot_alloc_run(struct job_task *t)
 	else if (a->served)
 		a->result = slots_create_open(&a->layout, a->n, &a->slots);
 	else
-		a->result = slots_create(&a->layout, a->n, a->n_made, &a->slots);
+		a->result = slots_create_on(a->nodes, &a->layout, a->n, a->n_made, &a->slots);
 }
 
 /* Charges the memory and sends the task to an I/O thread; frees it on failure. 0, negative errno, or ACCOUNT_E_ with
@@ -184,12 +186,14 @@ static void end_growing(struct slots *slots, bool made)
 		slots->n = slots->n_made;
 }
 
-/* Makes the rest of a slab's slots. It is a bonus: if something is scarce now, the trainer keeps the slots that it was
- * told of. */
-static void make_plenty(struct session *s, struct slots *slots)
+/* It is a bonus: if something is scarce now, the trainer keeps the slots that it was told of. */
+void slot_alloc_complete(struct session *s, struct slots *slots)
 {
 	struct loader *l = s->job->loader;
 	const char *what;
+	if (!slots->may_grow)
+		return;
+	slots->may_grow = false;
 	uint32_t n = slots->n - slots->n_made;
 	struct slot_alloc *a = n && affordable_slots(s->engine, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
 	if (a)
@@ -199,6 +203,13 @@ static void make_plenty(struct session *s, struct slots *slots)
 	slots->growing = a && slot_alloc_begin(a, s, &what) == 0;
 	if (!slots->growing)
 		end_growing(slots, false);
+}
+
+void slot_alloc_on_taken(struct session *s)
+{
+	struct stream *stream = s->consumer.stream;
+	if (stream && stream_rests(stream))
+		slot_alloc_complete(s, stream->slots);
 }
 
 /* No more slots will be made. */
@@ -240,7 +251,7 @@ static void slot_alloc_take(struct slot_alloc *a)
 		group_set_slots(&l->group, a->slots, a->window, group_slot_quota(a->window, l->spec.n_slots));
 	} else {
 		stream_set_slots(loader_stream(l, s->consumer.rank), a->slots);
-		make_plenty(s, a->slots);
+		a->slots->may_grow = a->slots->n_made < a->slots->n;
 	}
 }
 
@@ -309,6 +320,7 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 	int r = -ENOMEM;
 	if (a) {
 		*a = (struct slot_alloc){ .layout = l->layout,
+					  .nodes = e->nodes,
 					  .slots = more,
 					  .more = more != NULL,
 					  .share = l->spec.share,

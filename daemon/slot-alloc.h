@@ -10,10 +10,17 @@
 #include "refusal.h"
 
 struct session;
+struct slots;
 
 enum { SLOT_ALLOC_THERE = 2 };
 
 /* Begins a slot allocation for an OPENING session without s->slot_alloc; job_advance is called when the slots are made. 0;
  * SLOT_ALLOC_THERE: there is nothing to make; REFUSED: there is too little memory. */
 int slot_alloc_request(struct session *s, struct refusal *why);
+/* The session's trainer has taken batches; the loop has not looked at its releases yet. Makes the rest of the slab's
+ * slots, if there is any, and if the workers rest. */
+void slot_alloc_on_taken(struct session *s);
+/* Makes the rest of the slab's slots now, if there is any: the session wants them on a GPU, which takes a slab as a
+ * whole. */
+void slot_alloc_complete(struct session *s, struct slots *slots);
 #endif

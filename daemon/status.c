@@ -17,6 +17,7 @@
 #include "data/sample-cache.h"
 #include "job.h"
 #include "load.h"
+#include "numa-status.h"
 #include "pin-status.h"
 #include "producer.h"
 #include "recent-errors.h"
@@ -331,14 +332,14 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	/* The loader's id is a hash of hidden values, which a reader could guess and try. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
 	double age = daemon_status_seconds(uv_hrtime() - l->created_ns);
-	uint64_t made = atomic_load(&l->host.source->n_made);
+	uint64_t made = tally_sum(&l->host.source->sums, SOURCE_ROWS);
 	set_text(o, "id", id);
 	set_text(o, "dtype", l->layout.n_fields ? dtype_name(l->fields[0].dtype) : "");
 	daemon_status_set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
-	set_int(o, "file_bytes_read", atomic_load(&l->host.source->file_bytes));
-	set_int(o, "array_bytes_read", atomic_load(&l->host.source->array_bytes));
+	set_int(o, "file_bytes_read", tally_sum(&l->host.source->sums, SOURCE_FILE_BYTES));
+	set_int(o, "array_bytes_read", tally_sum(&l->host.source->sums, SOURCE_ARRAY_BYTES));
 	json_t *stages = stage_status_json(l->host.source);
 	if (stages)
 		daemon_status_set(o, "stages", stages);
@@ -628,6 +629,9 @@ char *status_json(struct engine *e, uid_t viewer)
 	daemon_status_set(root, "daemon", daemon_part(e, viewer));
 	daemon_status_set(root, "workers", workers_part(e));
 	daemon_status_set(root, "memory", memory_part(e));
+	json_t *numa = numa_status_json(e);
+	if (numa)
+		daemon_status_set(root, "numa", numa);
 	daemon_status_set(root, "cache", cache_part(e));
 	daemon_status_set(root, "gpus", gpus_part(e));
 	for (const struct job *j = e->jobs; j; j = j->next)

@@ -1,0 +1,86 @@
+/* See session-batches.h. */
+#include "session-batches.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/group.h"
+#include "headroom.h"
+#include "job.h"
+#include "session-fail.h"
+#include "session-ring.h"
+#include "util/container.h"
+#include "util/log.h"
+#include "util/probe.h"
+#include "util/trace.h"
+
+#define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
+
+/* One log record per session: the group has left this trainer behind, or no longer waits for it. */
+static void note_apart(struct session *s, bool apart)
+{
+	struct group *g = s->consumer.group;
+	if (!g || g->policy != GROUP_DETACH || !apart || s->told_apart || !s->was_together) {
+		s->was_together |= !apart;
+		return;
+	}
+	s->told_apart = true;
+	log_record(LOG_LEVEL_INFO, "trainer-detached",
+		   "session %llu: %s (pid %d) is too slow for the others of share job %s and goes on by itself",
+		   (unsigned long long)s->number, s->program, (int)s->pid, s->job->spec.job);
+}
+
+static int session_publish(struct consumer *c, const struct slot *slot)
+{
+	struct session *s = container_of(c, struct session, consumer);
+	if (!s->peer)
+		return -EPIPE;
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+	b.seek = c->seek;
+	b.slot = slot->number;
+	b.generation = slot->generation;
+	b.epoch = slot->at.epoch;
+	b.step = slot->at.step;
+	b.n_rows = slot->n_rows;
+	b.n_padding = slot->n_padding;
+	b.n_replaced = atomic_load_explicit(&slot->n_replaced, memory_order_relaxed);
+	b.last = slot->last;
+	b.n_skipped = c->n_missed;
+	b.apart = group_is_apart(c);
+	note_apart(s, b.apart);
+	log_record(LOG_LEVEL_DEBUG, "batch", "session %llu gets epoch %llu, step %llu in slot %u, generation %llu",
+		   (unsigned long long)s->number, (unsigned long long)b.epoch, (unsigned long long)b.step, b.slot,
+		   (unsigned long long)b.generation);
+	PROBE(slot_publish, s->number, b.slot, b.generation);
+	if (trace_is_on())
+		trace_add(TRACE_PUBLISH, 0, 0, (uintptr_t)&slot->job, b.generation, s->number);
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	m.batch = &b;
+	headroom_mark(s, slot, &b);
+	if (s->ring.page) {
+		int r = session_ring_put(s, &m);
+		if (r == 0)
+			headroom_note_marked(s, &b);
+		return r;
+	}
+	headroom_note_marked(s, &b);
+	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
+	peer_send(p, &m, NULL, 0);
+	return p->failing || p->closing ? -EPIPE : 0;
+}
+
+static void session_on_device_slab_failed(struct consumer *c, const char *why)
+{
+	struct session *s = container_of(c, struct session, consumer);
+	char text[GPU_REASON_BYTES + 64];
+	snprintf(text, sizeof(text), "a batch could not be copied to the GPU: %s; open again", why);
+	session_fail(s, CODE(GPU_LOST), "", text);
+}
+
+const struct consumer_ops session_packet_ops = { .publish = session_publish,
+						 .device_slab_failed = session_on_device_slab_failed };
+const struct consumer_ops session_ring_ops = { .publish = session_publish,
+					       .device_slab_failed = session_on_device_slab_failed,
+					       .look = session_ring_look,
+					       .arm = session_ring_arm };

@@ -1,0 +1,16 @@
+/* See session-fail.h. */
+#include "session-fail.h"
+
+#include "session-state.h"
+
+void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+{
+	if (s->peer)
+		peer_fail(s->peer, code, field, "%s", text);
+}
+
+void session_note(struct session *s, int r, const struct refusal *why)
+{
+	if (r == REFUSED)
+		session_fail(s, why->code, why->field, why->text);
+}

@@ -122,8 +122,8 @@ struct batchd_options {
 	const char
 		*dataset; /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "tar:SHARDS",
 	                            * "mds:SHARDS", "zip:FILE", "arrow:FILES", "blend:[WEIGHT*]DATASET;;[WEIGHT*]DATASET...",
-	                            * "npy:FILE[,FILE]", "npz:FILE", "idx:IMAGES[,LABELS]", "cifar:FILE,...",
-	                            * "tokens:FILE[,FILE...],length=T", "memory:NAME=FD,...", "random:...",
+	                            * "npy:FILE[,FILE]", "npz:FILE[#NAME=ARRAY,...]", "idx:IMAGES[,LABELS]",
+	                            * "cifar:FILE,...", "tokens:FILE[,FILE...],length=T", "memory:NAME=FD,...", "random:...",
 	                            * "serve:NAME" */
 	const char
 		*transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays, whose rows

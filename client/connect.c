@@ -273,6 +273,7 @@ static int said_error(struct connection *c, const Batchd__Wire__Error *e, struct
 		fault_set(f, code, "%s", text);
 	f->told = true;
 	f->reopen = e->code == BATCHD__WIRE__ERROR_CODE__REOPEN;
+	f->dtype = code == BATCHD_E_MISMATCH && strcmp(e->field, "dtype") == 0;
 	c->said = *f;
 	return code;
 }

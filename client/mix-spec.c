@@ -133,7 +133,7 @@ static bool step_setting(struct mix_reader *r, const char *name, const char *val
 		return timm_setting(r, name, value);
 	if (r->step->kind != MIX_STEP_NONE && strcmp(name, "alpha") == 0)
 		return mix_alpha(r, "alpha", value, false, &r->step->alpha);
-	return mix_wrong(r, "mixup and cutmix have alpha and p, none has p; not '%.40s'", name);
+	return mix_wrong(r, "'%.40s' is not known: mixup and cutmix have alpha and p, none has p", name);
 }
 
 /* Takes the text apart in place. */

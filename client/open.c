@@ -465,23 +465,36 @@ static int open_once(struct batchd_loader *l, const struct batchd_options *o, bo
 	return 0;
 }
 
-/* Whether the link asked for bytes of which floats are made. */
-static bool asked_for_bytes(const struct batchd_loader *l, const struct batchd_options *o)
+/* Whether this library makes the loader's floats, and may have the daemon make them instead. */
+static bool finishes(const struct batchd_loader *l, const struct batchd_options *o)
 {
 	bool on_gpu = o->device && *o->device && strcmp(o->device, "cpu") != 0;
 
-	return on_gpu ? o->dtype != BATCHD_UINT8 && !l->floats_in_slots : mixing_wants_bytes(l, o);
+	return on_gpu ? o->dtype != BATCHD_UINT8 : mixing_finishes(o) && !l->share;
+}
+
+/* After a refusal: whether to ask again, for floats in place of bytes or the other way round. Some pipelines make
+ * floats only, which a trainer learns by asking for bytes. A rank that opens meanwhile finds a job of the kind that it
+ * did not ask for: of floats, which it can use, or one of bytes that is about to fail, with which it waits for that. */
+static bool asks_otherwise(struct batchd_loader *l, const struct batchd_options *o, int refused, const struct fault *f)
+{
+	bool no_bytes = refused == BATCHD_E_INVALID && !l->floats_in_slots;
+
+	if (!f->told || !finishes(l, o) || !(no_bytes || (refused == BATCHD_E_MISMATCH && f->dtype)))
+		return false;
+	l->floats_in_slots = !l->floats_in_slots;
+	return true;
 }
 
 int open_link(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address, struct link **out,
 	      struct fault *f)
 {
+	/* Each rank that starts can make one more job of bytes; trainers that really differ are told so soon. */
+	uint32_t tries = 4 + 2 * (o->world_size < 64 ? o->world_size : 64);
 	int r = open_once(l, o, again, address, out, f);
 
-	if (r == BATCHD_E_INVALID && f->told && asked_for_bytes(l, o)) {
-		l->floats_in_slots = true; /* some pipelines make floats only */
+	while (r < 0 && tries-- > 0 && asks_otherwise(l, o, r, f))
 		r = open_once(l, o, again, address, out, f);
-	}
 	return r == DELIVERY_E_OTHER_WAY ? open_once(l, o, again, address, out, f) : r;
 }
 

@@ -3,6 +3,7 @@
  * found here, by its own name, before the daemon is asked. */
 #include "source.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -14,7 +15,44 @@
 #include <unistd.h>
 
 #include "batchd.h"
+#include "braces.h"
 #include "sources.h"
+
+/* The deepest folder of an absolute path that can be looked at, in place. Returns whether only the last name is below
+ * it. */
+static bool cut_to_existing(char *path)
+{
+	struct stat st;
+	size_t n = strlen(path);
+	bool is_parent = true;
+
+	while (n > 1 && path[n - 1] == '/')
+		path[--n] = '\0';
+	for (;;) {
+		char *slash = strrchr(path, '/');
+
+		slash[slash == path] = '\0'; /* the root keeps its slash */
+		if (slash == path || stat(path, &st) == 0)
+			return is_parent;
+		is_parent = false;
+	}
+}
+
+/* A typing error, or a file system that is not mounted, is often further up than the last name. */
+static int refuse_absolute(const char *path, int code, int error, struct fault *f)
+{
+	char above[PATH_MAX];
+	bool is_parent;
+
+	if (snprintf(above, sizeof above, "%s", path) >= (int)sizeof above)
+		return fault_set(f, code, "%s: %s", path, strerror(error));
+	is_parent = cut_to_existing(above);
+	if (error == EACCES)
+		return fault_set(f, code, "%s: %s; this user may not enter %s", path, strerror(error), above);
+	if (error != ENOENT || is_parent)
+		return fault_set(f, code, "%s: %s", path, strerror(error));
+	return fault_set(f, code, "%s: %s; of this path only %s exists here", path, strerror(error), above);
+}
 
 /* Absolute and without symbolic links, so that all ranks send the same. "~/" is expanded, as no shell does it after a
  * colon. */
@@ -34,8 +72,10 @@ static int source_resolve(const char *path, char out[PATH_MAX], struct fault *f)
 	code = errno == ENOENT || errno == ENOTDIR ? BATCHD_E_NOT_FOUND
 	       : errno == EACCES                   ? BATCHD_E_ACCESS
 						   : BATCHD_E_INVALID;
-	if (path[0] == '/' || path[0] == '\0')
-		return fault_set(f, code, "%s: %s", path[0] ? path : "an empty path", strerror(errno));
+	if (path[0] == '\0')
+		return fault_set(f, code, "an empty path: %s", strerror(errno));
+	if (path[0] == '/')
+		return refuse_absolute(path, code, errno, f);
 	return fault_set(f, code, "%s: %s (looked for it in %s)", path, strerror(errno),
 			 getcwd(out, PATH_MAX) ? out : "the current directory");
 }
@@ -48,9 +88,14 @@ static int add_fd(struct source *s, const char *path, bool directory, struct fau
 
 	if (fd < 0 && errno == ENOTDIR)
 		return fault_set(f, BATCHD_E_INVALID, "%s: not a directory", path);
+	if (fd < 0 && errno == EACCES)
+		return fault_set(
+			f, BATCHD_E_ACCESS,
+			"%s: %s; this user may not read it. Change its mode, or let the daemon's configuration "
+			"name the data set (datasets:)",
+			path, strerror(EACCES));
 	if (fd < 0)
-		return fault_set(f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND, "%s: %s", path,
-				 strerror(errno));
+		return fault_set(f, BATCHD_E_NOT_FOUND, "%s: %s", path, strerror(errno));
 	s->fds[s->n_fds++] = fd;
 	if (!directory && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
 		return fault_set(f, BATCHD_E_INVALID, "%s: not a regular file", path);
@@ -66,11 +111,36 @@ static int set_dataset(struct source *s, struct fault *f, const char *kind, cons
 	return 0;
 }
 
+/* The kind that a file of this name has, by its ending; NULL: it may be any. */
+static const char *kind_by_ending(const char *path)
+{
+	static const char *const kinds[][2] = { { ".npy", "npy" },   { ".npz", "npz" },   { ".tar", "tar" },
+						{ ".zip", "zip" },   { ".mds", "mds" },   { ".arrow", "arrow" },
+						{ ".txt", "files" }, { ".csv", "files" }, { ".tsv", "files" },
+						{ ".lst", "files" } };
+	const char *dot = strrchr(path, '.');
+
+	for (size_t i = 0; dot && i < sizeof kinds / sizeof *kinds; i++) {
+		if (strcmp(dot, kinds[i][0]) == 0)
+			return kinds[i][1];
+	}
+	return NULL;
+}
+
 static int source_open_folder(struct source *s, const char *path, struct fault *f)
 {
 	char dir[PATH_MAX];
+	struct stat st;
 	int r = source_resolve(path, dir, f);
 
+	if (r == 0 && stat(dir, &st) == 0 && !S_ISDIR(st.st_mode)) {
+		const char *kind = kind_by_ending(dir);
+
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"%s: not a directory; imagefolder: reads a folder with a folder for each class%s%s%s%s", dir,
+			kind ? ", write " : "", kind ? kind : "", kind ? ":" : "", kind ? dir : "");
+	}
 	if (r == 0)
 		r = add_fd(s, dir, true, f);
 	return r < 0 ? r : set_dataset(s, f, "imagefolder", dir);
@@ -165,8 +235,8 @@ static int add_tokens(struct source *s, struct list *l, const char *given, struc
 
 typedef int add_part_fn(struct source *s, struct list *l, const char *part, struct fault *f);
 
-/* A path, or a pattern of the shell's: its matches in the order of their names. */
-static int source_add_matches(struct source *s, struct list *l, const char *part, add_part_fn *add, struct fault *f)
+/* A path, or wildcards: their matches in the order of their names. */
+static int add_wildcard(struct source *s, struct list *l, const char *part, add_part_fn *add, struct fault *f)
 {
 	struct stat st;
 	glob_t found;
@@ -180,6 +250,34 @@ static int source_add_matches(struct source *s, struct list *l, const char *part
 		r = add(s, l, found.gl_pathv[i], f);
 	globfree(&found);
 	return r;
+}
+
+struct matches {
+	struct source *s;
+	struct list *l;
+	add_part_fn *add;
+	struct fault *f;
+};
+
+static int add_expanded(void *arg, const char *path)
+{
+	struct matches *m = arg;
+
+	return add_wildcard(m->s, m->l, path, m->add, m->f);
+}
+
+/* A path, or a pattern of the shell's: braces first, then wildcards. */
+static int source_add_matches(struct source *s, struct list *l, const char *part, add_part_fn *add, struct fault *f)
+{
+	struct matches m = { s, l, add, f };
+	struct stat st;
+	char why[400];
+	int r;
+
+	if (!strpbrk(part, "{}") || stat(part, &st) == 0)
+		return add_wildcard(s, l, part, add, f);
+	r = braces_expand(part, add_expanded, &m, why, sizeof why);
+	return *why ? fault_set(f, BATCHD_E_INVALID, "%s", why) : r;
 }
 
 static int add_token_files(struct source *s, struct list *l, const char *part, struct fault *f)
@@ -200,12 +298,23 @@ static bool is_option(const char *part, const char *const *options)
 static int open_list_of(struct source *s, const char *kind, const char *text, const char *const *options,
 			add_part_fn *add, struct fault *f)
 {
-	char *copy = strdup(text), *at = copy, *part;
+	char *copy = strdup(text), *at = copy, why[256];
 	struct list *l = calloc(1, sizeof *l);
 	int r = copy && l ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 
-	while (r == 0 && (part = strsep(&at, ",")))
-		r = options && is_option(part, options) ? source_list_add(l, f, part) : add(s, l, part, f);
+	while (r == 0 && at) {
+		char *part = at, *comma = (char *)source_comma(at, at + strlen(at));
+
+		at = comma ? comma + 1 : NULL;
+		if (comma)
+			*comma = '\0';
+		if (options && is_option(part, options))
+			r = source_list_add(l, f, part);
+		else if (source_is_misspelt(kind, part, strlen(part), why, sizeof why))
+			r = fault_set(f, BATCHD_E_INVALID, "%s", why);
+		else
+			r = add(s, l, part, f);
+	}
 	if (r == 0)
 		r = set_dataset(s, f, kind, l->text);
 	free(copy);
@@ -272,14 +381,20 @@ static int open_idx(struct source *s, const char *text, struct fault *f)
 	return open_list_of(s, "idx", text, NULL, source_add_plain, f);
 }
 
-static int open_npz(struct source *s, const char *path, struct fault *f)
+static int open_npz(struct source *s, const char *given, struct fault *f)
 {
-	char file[PATH_MAX];
-	int r = source_resolve(path, file, f);
+	const char *fields = field_list(given);
+	char path[PATH_MAX], file[PATH_MAX];
+	int r;
 
+	if (snprintf(path, sizeof path, "%.*s", fields ? (int)(fields - given) : -1, given) >= (int)sizeof path)
+		return fault_set(f, BATCHD_E_INVALID, "%.200s...: the path is too long", given);
+	r = source_resolve(path, file, f);
 	if (r == 0)
 		r = add_fd(s, file, false, f);
-	return r < 0 ? r : set_dataset(s, f, "npz", file);
+	if (r == 0)
+		r = set_dataset(s, f, "npz", file);
+	return r < 0 || !fields ? r : add_text(s, fields, f);
 }
 
 static int open_cifar(struct source *s, const char *text, struct fault *f)
@@ -325,13 +440,24 @@ static int open_memory(struct source *s, const char *text, struct fault *f)
 	return r;
 }
 
-/* Whether HuggingFace's save_to_disk has made the folder, where Arrow files that it caches lie beside the data. */
-static bool is_saved_dataset(const char *kind, const char *folder)
+enum { INDEX_MAX_BYTES = 16 << 20 }; /* the daemon reads no longer list of shards */
+
+static bool folder_has(const char *folder, const char *name, off_t most_bytes)
 {
 	char path[PATH_MAX];
+	struct stat st;
 
-	return strcmp(kind, "arrow") == 0 && snprintf(path, sizeof path, "%s/state.json", folder) < (int)sizeof path &&
-	       access(path, R_OK) == 0;
+	return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, R_OK) == 0 &&
+	       stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= most_bytes;
+}
+
+/* All shards of a folder; NULL: those with the kind's ending. Where HuggingFace's save_to_disk has made it, Arrow files
+ * that datasets caches lie beside the data. streaming's index tells a shard that is missing. */
+static const char *shards_of_folder(const char *kind, const char *folder)
+{
+	if (strcmp(kind, "arrow") == 0 && folder_has(folder, "state.json", INT64_MAX))
+		return "data-*.arrow";
+	return strcmp(kind, "mds") == 0 && folder_has(folder, "index.json", INDEX_MAX_BYTES) ? "index.json" : NULL;
 }
 
 /* Shards are named by patterns, and the daemon expands them below a folder that is opened here: the part of the pattern
@@ -339,7 +465,7 @@ static bool is_saved_dataset(const char *kind, const char *folder)
 static int add_pattern(struct source *s, const char *pattern, const char *kind, struct fault *f)
 {
 	char given[PATH_MAX], root[PATH_MAX], *rest, *before = s->dataset;
-	const char *text;
+	const char *text, *all;
 	size_t n = strcspn(pattern, "*?[{");
 	struct stat st;
 	int r;
@@ -368,10 +494,9 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 		r = add_fd(s, root, true, f);
 	if (r < 0)
 		return r;
-	if (!*text && is_saved_dataset(kind, root))
-		text = "data-*.arrow";
+	all = *text ? text : shards_of_folder(kind, root);
 	if (asprintf(&s->dataset, "%s%s%s//%s%s", before ? before : kind, before ? "::" : ":",
-		     strcmp(root, "/") == 0 ? "" : root, *text ? text : "*.", *text ? "" : kind) < 0) {
+		     strcmp(root, "/") == 0 ? "" : root, all ? all : "*.", all ? "" : kind) < 0) {
 		s->dataset = before;
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	}
@@ -520,7 +645,7 @@ static int open_arrow(struct source *s, const char *text, struct fault *f)
 /* Explains a path without its kind, as far as the kind can be guessed. */
 static int refuse_path(const char *path, struct fault *f)
 {
-	const char *dot = strrchr(path, '.'), *kind = NULL;
+	const char *kind = kind_by_ending(path);
 	struct stat st;
 
 	if (stat(path, &st) < 0)
@@ -530,16 +655,6 @@ static int refuse_path(const char *path, struct fault *f)
 			path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		kind = "imagefolder";
-	else if (dot && strcmp(dot, ".npy") == 0)
-		kind = "npy";
-	else if (dot && strcmp(dot, ".tar") == 0)
-		kind = "tar";
-	else if (dot && strcmp(dot, ".zip") == 0)
-		kind = "zip";
-	else if (dot && strcmp(dot, ".arrow") == 0)
-		kind = "arrow";
-	else if (dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".lst") == 0))
-		kind = "files";
 	if (kind)
 		return fault_set(f, BATCHD_E_INVALID, "dataset '%s' is a path without its kind: write %s:%s", path,
 				 kind, path);
@@ -547,6 +662,42 @@ static int refuse_path(const char *path, struct fault *f)
 		f, BATCHD_E_INVALID,
 		"dataset '%s' is a file without its kind: files:%s if it lists images, npy:%s if it is an array; " OTHER_FORMATS,
 		path, path, path);
+}
+
+/* The known kind that n bytes before a colon are meant to be: "ImageFolder", "folder", "file", "image-folder". NULL: not
+ * one that a reader would recognise. */
+static const char *kind_meant(const char *name, size_t n)
+{
+	char letters[32];
+	size_t n_letters = 0;
+
+	for (size_t i = 0; i < n && n_letters < sizeof letters - 1; i++) {
+		if (isalpha((unsigned char)name[i]))
+			letters[n_letters++] = (char)tolower((unsigned char)name[i]);
+	}
+	letters[n_letters] = '\0';
+	if (strcmp(letters, "wds") == 0 || strcmp(letters, "webdataset") == 0)
+		return source_kind_name(SOURCE_TAR);
+	for (unsigned k = 0; k < SOURCE_N_KINDS && n_letters > 2; k++) {
+		const char *kind = source_kind_name((enum source_kind)k);
+
+		if (strstr(kind, letters) || strstr(letters, kind))
+			return kind;
+	}
+	return NULL;
+}
+
+static int refuse_kind(const char *name, size_t n, struct fault *f)
+{
+	const char *meant = kind_meant(name, n);
+	int shown = n < 64 ? (int)n : 64;
+
+	if (meant)
+		return fault_set(f, BATCHD_E_INVALID, "dataset '%.128s': batchd reads no '%.*s:'; did you mean '%s:'?",
+				 name, shown, name, meant);
+	return fault_set(f, BATCHD_E_INVALID,
+			 "dataset '%.128s': batchd reads no '%.*s:'; it reads " SOURCE_KINDS_TEXT "; " OTHER_FORMATS,
+			 name, shown, name);
 }
 
 /* A name from the configuration, which has no colon, "random:..." or "serve:...". */
@@ -558,10 +709,7 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 	if (!colon && (strchr(name, '/') || stat(name, &st) == 0))
 		return refuse_path(name, f);
 	if (colon && strncmp(name, "random:", 7) != 0 && strncmp(name, "serve:", 6) != 0)
-		return fault_set(f, BATCHD_E_INVALID,
-				 "dataset '%.128s': batchd reads no '%.*s:'; it reads " SOURCE_KINDS_TEXT
-				 "; " OTHER_FORMATS,
-				 name, colon - name < 64 ? (int)(colon - name) : 64, name);
+		return refuse_kind(name, (size_t)(colon - name), f);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 }

@@ -167,6 +167,11 @@ int bench_print_text(struct bench *b)
 	puts("CPU is per delivered image: the daemon's and the trainers'.\n"
 	     "Waits leave out each epoch's first batch.\n");
 	print_trainers(b);
+	if (b->n_batches <= b->window)
+		printf("An epoch has %" PRIu64 " batches and a trainer up to %" PRIu64
+		       " ahead: most were ready before they\n"
+		       "were asked for. Measure more images, or with a smaller --batch-size.\n",
+		       b->n_batches, b->window);
 	if (b->total.replaced)
 		printf("%" PRIu64 " images stand for undecodable ones; 'batchctl verify' names them.\n",
 		       b->total.replaced);

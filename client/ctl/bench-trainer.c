@@ -256,10 +256,12 @@ int bench_trainer_main(int argc, char **argv)
 	}
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* without bench a trainer has no use */
 	code = bench_trainer_open_loader(&t, config);
-	if (code == CTL_OK && bench_trainer_tell(json_pack(
-				      "{s:s, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns", (json_int_t)t.open_ns,
-				      "n_samples", (json_int_t)t.info.n_samples, "n_samples_rank",
-				      (json_int_t)t.info.n_samples_rank, "row_bytes", (json_int_t)t.row_bytes)))
+	if (code == CTL_OK &&
+	    bench_trainer_tell(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns",
+					 (json_int_t)t.open_ns, "n_samples", (json_int_t)t.info.n_samples,
+					 "n_samples_rank", (json_int_t)t.info.n_samples_rank, "row_bytes",
+					 (json_int_t)t.row_bytes, "n_batches", (json_int_t)t.info.n_batches, "window",
+					 (json_int_t)t.info.window)))
 		code = bench_trainer_serve(&t);
 	batchd_close(t.loader);
 	json_decref(config);

@@ -121,6 +121,8 @@ static void note_opened(struct bench *b)
 	for (unsigned i = 0; i < b->n_trainers; i++) {
 		b->open_ns[i] = (uint64_t)json_integer_value(json_object_get(b->trainers[i].answer, "open_ns"));
 		b->n_samples = (uint64_t)json_integer_value(json_object_get(b->trainers[i].answer, "n_samples"));
+		b->n_batches = (uint64_t)json_integer_value(json_object_get(b->trainers[i].answer, "n_batches"));
+		b->window = (uint64_t)json_integer_value(json_object_get(b->trainers[i].answer, "window"));
 	}
 }
 
@@ -260,6 +262,24 @@ static void bench_finish_figures(struct bench *b)
 	free(b);
 }
 
+/* Before a daemon is asked or started, which would complain of something else. Names in a configuration have no colon. */
+static bool kind_is_known(const char *path)
+{
+	const char *colon = strchr(path, ':');
+	char *spec;
+	bool known;
+
+	if (!colon || source_kind_of(path) != SOURCE_N_KINDS)
+		return true;
+	spec = ctl_dataset_spec(path); /* a folder may have a colon in its name */
+	known = !spec || source_kind_of(spec) != SOURCE_N_KINDS;
+	free(spec);
+	if (!known)
+		ctl_complain("bench", "DATASET '%.128s': batchd reads no '%.*s:'; it reads " SOURCE_KINDS_TEXT, path,
+			     colon - path < 64 ? (int)(colon - path) : 64, path);
+	return known;
+}
+
 static bool bench_parse(struct bench *b, int argc, char **argv, int *code)
 {
 	const struct option_spec specs[] = {
@@ -306,6 +326,10 @@ static bool bench_parse(struct bench *b, int argc, char **argv, int *code)
 	if (b->own_daemon && b->socket) {
 		ctl_complain("bench",
 			     "--private starts a daemon of its own and --socket names another; give one of them");
+		*code = CTL_USAGE;
+		return false;
+	}
+	if (!kind_is_known(b->path)) {
 		*code = CTL_USAGE;
 		return false;
 	}

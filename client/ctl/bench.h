@@ -25,6 +25,7 @@ struct bench {
 	struct bench_stats total, by_trainer[MAX_TRAINERS];
 	uint64_t open_ns[MAX_TRAINERS];
 	uint64_t n_samples;
+	uint64_t n_batches, window;  /* of an epoch of one trainer; that it may have ahead */
 	json_t *epoch_list, *status; /* status: the daemon's, after the last epoch */
 	const json_t *loader;        /* this run's, in status; NULL: not in it */
 	struct table *rows;

@@ -76,6 +76,23 @@ void doctor_pinning(struct doctor *d)
 	json_decref(memory);
 }
 
+void doctor_numa(struct doctor *d)
+{
+	char err[256] = "";
+	int r;
+	json_t *numa = d->daemon_answers ? doctor_daemon_ask(d, "numa", &r, err, sizeof err) : NULL;
+	const char *text = json_string_value(json_object_get(numa, "text"));
+
+	if (text && json_is_true(json_object_get(numa, "error")))
+		doctor_say(d, FINDING_NOTE, "NUMA",
+			   "let the daemon call mbind and sched_setaffinity (a container's seccomp profile, or "
+			   "SystemCallFilter= in a unit)",
+			   "%s", text);
+	else if (text)
+		doctor_say(d, FINDING_OK, "NUMA", NULL, "%s", text);
+	json_decref(numa);
+}
+
 /* ---- a loader ---- */
 
 static int doctor_daemon_open_loader(const struct doctor *d, int ordinal, struct batchd_loader **loader, char *err,

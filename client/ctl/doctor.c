@@ -53,6 +53,7 @@ int doctor_main(int argc, char **argv)
 	}
 	doctor_daemon(&d);
 	doctor_pinning(&d);
+	doctor_numa(&d);
 	doctor_system(&d);
 	doctor_gpu(&d);
 	doctor_sides(&d);

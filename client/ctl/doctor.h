@@ -35,6 +35,7 @@ void doctor_say(struct doctor *d, enum finding state, const char *about, const c
  * daemon and trainers differ, given that result. */
 void doctor_daemon(struct doctor *d);
 void doctor_pinning(struct doctor *d);
+void doctor_numa(struct doctor *d); /* its workers and batches on a machine with several NUMA nodes */
 struct cuda_driver;
 struct cuda_stream;
 /* In the GPU's context. about: "GPU 0"; room: pinned memory of n_room bytes. */

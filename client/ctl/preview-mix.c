@@ -5,12 +5,10 @@
 #include <string.h>
 
 #include "ctl.h"
-#include "mix.h"
 
-int preview_mix_draw(const char *text, uint64_t seed, uint64_t epoch, uint32_t n, uint32_t height, uint32_t width,
-		     struct batchd_mix_row *rows)
+int preview_mix_draw(const char *text, const struct mix_place *place, uint32_t n, uint32_t height, uint32_t width,
+		     uint32_t n_classes, struct batchd_mix_row *rows, struct preview_targets *targets)
 {
-	struct mix_place place = { .seed = seed, .epoch = epoch };
 	struct mix mix;
 	char why[256];
 
@@ -22,8 +20,22 @@ int preview_mix_draw(const char *text, uint64_t seed, uint64_t epoch, uint32_t n
 		ctl_complain("preview", "--mix: timm's Mixup wants an even number of rows; give --n %u", n + 1);
 		return CTL_USAGE;
 	}
-	mix_draw(&mix, &place, n, height, width, rows);
+	if (mix.n_classes && n_classes > mix.n_classes) {
+		ctl_complain("preview", "--mix: the data set has %u classes, and the soft targets only %u", n_classes,
+			     mix.n_classes);
+		return CTL_USAGE;
+	}
+	*targets = (struct preview_targets){ .on = 1 };
+	if (mix.n_classes)
+		mix_target_values(&mix, &targets->on, &targets->off);
+	mix_draw(&mix, place, n, height, width, rows);
 	return CTL_OK;
+}
+
+void preview_mix_targets(const struct batchd_mix_row *row, struct preview_targets t, bool same, float out[2])
+{
+	out[0] = t.on * row->weight + (same ? t.on : t.off) * row->partner_weight;
+	out[1] = (same ? t.on : t.off) * row->weight + t.on * row->partner_weight;
 }
 
 void preview_mix_picture(const struct batchd_mix_row *rows, uint32_t i, const uint8_t *pictures, uint32_t height,

@@ -42,8 +42,9 @@ struct preview {
 	uint8_t *view; /* one view */
 	struct contact_sheet *sheet;
 	json_t *bad;
-	json_t *samples;              /* of each picture: its other fields */
-	struct batchd_mix_row *mixed; /* --mix: how each picture is made of all of them, which lie in pictures */
+	json_t *samples;                /* of each picture: its other fields */
+	struct batchd_mix_row *mixed;   /* --mix: how each picture is made of all of them, which lie in pictures */
+	struct preview_targets targets; /* --mix: of a class that a row has, and has not */
 	uint8_t *pictures;
 };
 
@@ -160,6 +161,7 @@ static const char *class_of(const struct preview *p, uint64_t index, char *text,
 static int make_pictures(struct preview *p)
 {
 	size_t n_bytes = (size_t)p->width * p->height * 3;
+	struct mix_place place = { .seed = p->seed, .epoch = p->epoch };
 	int code;
 
 	p->mixed = calloc(p->n, sizeof *p->mixed);
@@ -168,7 +170,8 @@ static int make_pictures(struct preview *p)
 		ctl_complain("preview", "out of memory; ask for fewer pictures with --n");
 		return CTL_FAILED;
 	}
-	code = preview_mix_draw(p->mix, p->seed, p->epoch, (uint32_t)p->n, p->height, p->width, p->mixed);
+	code = preview_mix_draw(p->mix, &place, (uint32_t)p->n, p->height, p->width, dataset_n_classes(p->ds), p->mixed,
+				&p->targets);
 	for (uint64_t i = 0; code == CTL_OK && i < p->n; i++) {
 		char name[512], why[512];
 		int r = preview_make_row(p, p->pipeline, p->epoch, p->order[i], why, sizeof why);
@@ -183,26 +186,45 @@ static int make_pictures(struct preview *p)
 	return code;
 }
 
-/* "0.61 cat + 0.39 dog" */
+/* "0.61 cat + 0.39 dog"; the class alone where that is the whole target. */
+static json_t *target_of(const struct preview *p, uint32_t i, char *text, size_t size)
+{
+	const struct batchd_mix_row *r = &p->mixed[i];
+	char own[64], partner[64];
+	bool same;
+	float t[2];
+
+	class_of(p, p->order[i], own, sizeof own);
+	class_of(p, p->order[r->partner], partner, sizeof partner);
+	same = strcmp(own, partner) == 0;
+	preview_mix_targets(r, p->targets, same, t);
+	if (r->kind == BATCHD_MIX_NONE && p->targets.off == 0.0f)
+		snprintf(text, size, "%s", own);
+	else if (same || r->kind == BATCHD_MIX_NONE)
+		snprintf(text, size, "%.2f %s", (double)t[0], own);
+	else
+		snprintf(text, size, "%.2f %s + %.2f %s", (double)t[0], own, (double)t[1], partner);
+	return same || r->kind == BATCHD_MIX_NONE ? json_pack("{s:f}", own, (double)t[0])
+						  : json_pack("{s:f, s:f}", own, (double)t[0], partner, (double)t[1]);
+}
+
 static void draw_mixed(struct preview *p, uint32_t i)
 {
 	const struct batchd_mix_row *r = &p->mixed[i];
 	uint64_t own = p->order[i], partner = p->order[r->partner];
-	char one[64], two[64], first[256], second[128];
+	char first[256], second[128];
+	json_t *target = target_of(p, i, first, sizeof first);
 
 	preview_mix_picture(p->mixed, i, p->pictures, p->height, p->width, p->rgb);
 	contact_sheet_put(p->sheet, i, p->rgb);
-	snprintf(first, sizeof first, "%.2f %s + %.2f %s", (double)r->weight, class_of(p, own, one, sizeof one),
-		 (double)r->partner_weight, class_of(p, partner, two, sizeof two));
 	snprintf(second, sizeof second, "#%" PRIu64 " + #%" PRIu64, own, partner);
-	contact_sheet_caption(p->sheet, i, r->kind == BATCHD_MIX_NONE ? class_of(p, own, one, sizeof one) : first,
-			      second);
-	json_array_append_new(p->samples, json_pack("{s:s, s:f, s:I, s:f}", "kind",
+	contact_sheet_caption(p->sheet, i, first, second);
+	json_array_append_new(p->samples, json_pack("{s:s, s:f, s:I, s:f, s:o*}", "kind",
 						    r->kind == BATCHD_MIX_BLEND ? "mixup"
 						    : r->kind == BATCHD_MIX_BOX ? "cutmix"
 										: "none",
 						    "weight", (double)r->weight, "partner", (json_int_t)partner,
-						    "partner_weight", (double)r->partner_weight));
+						    "partner_weight", (double)r->partner_weight, "target", target));
 }
 
 static int draw_all_mixed(struct preview *p)

@@ -625,11 +625,23 @@ static void print_verdict(const json_t *root)
 	wrap_put(stdout, line, 10, 10, table_line_limit());
 }
 
+static void print_numa(const json_t *root)
+{
+	const json_t *numa = json_object_get(root, "numa");
+
+	if (!numa)
+		return;
+	status_text_heading("NUMA");
+	status_text_put(text(numa, "text"));
+	putchar('\n');
+}
+
 void status_print(const json_t *root, const json_t *last)
 {
 	print_verdict(root);
 	print_daemon(root);
 	print_workers(root);
+	print_numa(root);
 	print_memory(root);
 	print_gpus(root);
 	print_cache(root);

@@ -203,15 +203,17 @@ static int report_json(struct verify *v, double seconds)
 		json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)v->bad[i].index, "name",
 						      ctl_json_text(v->bad[i].name), "error",
 						      ctl_json_text(v->bad[i].error)));
-	return ctl_print_json("verify", json_pack("{s:o, s:I, s:I, s:o, s:o, s:I, s:f}", "dataset",
-						  ctl_json_text(v->path), "samples", (json_int_t)v->n, "n_bad",
-						  (json_int_t)v->n_bad, "bad", list, "formats", formats_json(v),
-						  "bytes", (json_int_t)v->n_bytes, "seconds", seconds));
+	return ctl_print_json("verify", json_pack("{s:o, s:I, s:I, s:I, s:o, s:o, s:I, s:f}", "dataset",
+						  ctl_json_text(v->path), "samples", (json_int_t)v->n, "n_left_out",
+						  (json_int_t)dataset_n_left_out(v->ds), "n_bad", (json_int_t)v->n_bad,
+						  "bad", list, "formats", formats_json(v), "bytes",
+						  (json_int_t)v->n_bytes, "seconds", seconds));
 }
 
 static int report_text(struct verify *v, double seconds)
 {
 	const char *what = dataset_is_image(v->ds) ? "files" : "rows";
+	uint64_t n_left_out = dataset_n_left_out(v->ds);
 
 	for (size_t i = 0; i < v->n_bad; i++) {
 		ctl_make_printable(v->bad[i].name);
@@ -224,6 +226,8 @@ static int report_text(struct verify *v, double seconds)
 		printf("%s: %zu of %" PRIu64 " files are bad (%.1f s)\n", v->path, v->n_bad, v->n, seconds);
 	else
 		printf("%s: %zu parts of %" PRIu64 " rows are bad (%.1f s)\n", v->path, v->n_bad, v->n, seconds);
+	if (n_left_out)
+		printf("%s: %" PRIu64 " groups of files lack a field and are no samples\n", v->path, n_left_out);
 	return ctl_flush("verify");
 }
 

@@ -29,11 +29,12 @@ from .errors import (
     StalledError,
 )
 from ._fields import Field, Ragged
+from ._batch import Batch
 from ._blend import blend
 from ._load import load
 from ._mix import CutMix, MixUp, RandomChoice
 from ._views import aug_splits, views
-from .loader import Batch, DataLoader
+from .loader import DataLoader
 from .samplers import WeightedSampler
 from .serve import Producer, serve
 

@@ -7,11 +7,11 @@ labels are a few bytes and users collect them in lists, so they are copied and h
 import ctypes
 import functools
 import os
-import warnings
 
 import numpy
 
 from . import _lib
+from ._warn import warn
 
 
 def choose(wanted):
@@ -35,11 +35,9 @@ def choose(wanted):
 
 @functools.lru_cache(maxsize=None)
 def _tell_once_of(text):
-    warnings.warn(
+    warn(
         f"torch is installed, but cannot be imported ({text}), so batches are numpy arrays: mend torch, or say arrays='numpy' (or "
         "BATCHD_ARRAYS=numpy) if that is fine",
-        RuntimeWarning,
-        stacklevel=5,
     )
 
 

@@ -5,6 +5,8 @@ import difflib
 import inspect
 import os
 
+from . import _object_instead
+
 _KINDS = (
     "imagefolder:DIR",
     "files:LIST",
@@ -61,14 +63,7 @@ def dataset(value):
     """The data set as text."""
     if isinstance(value, (str, bytes, os.PathLike)):
         return os.fsdecode(value)
-    kind = type(value).__name__
-    if kind == "ImageFolder" and hasattr(value, "root"):
-        raise TypeError(
-            f"dataset is an ImageFolder object: write 'imagefolder:{value.root}', and give its transform as transform"
-        )
-    raise TypeError(
-        f"dataset must be a text, not {kind}: {_PLACES}. batchd.serve shares any other Dataset or DataLoader"
-    )
+    raise TypeError(_object_instead.advice(value) or f"dataset must be a text, not {type(value).__name__}: {_PLACES}")
 
 
 _RESAMPLED = 1 << 30  # BATCHD_SHUFFLE_RESAMPLED
@@ -130,6 +125,20 @@ def number(what, value, least=0, most=2**64 - 1):
     if n != value or not least <= n <= most:
         raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r}")
     return n
+
+
+def repeats(value):
+    """A fraction, as timm's num_repeats may be, has no order of the daemon's."""
+    most = 2**16
+    try:
+        return number("repeats", value, 1, most)
+    except ValueError as e:
+        if not 1 < value < most:
+            raise
+        raise ValueError(
+            f"{e}. For a fraction, give timm's sampler of n samples: sampler=timm.data.distributed_sampler.RepeatAugSampler("
+            f"range(n), world_size, rank, num_repeats={value!r}), and leave shuffle, repeats and epoch_rows out"
+        ) from None
 
 
 def milliseconds(what, value, least=0, most=2**32 - 1):

@@ -8,9 +8,9 @@ the work queued until then is done. Nothing here waits for the GPU.
 import contextlib
 import ctypes
 import math
-import warnings
 
 from . import _dlpack, _into, _lib
+from ._warn import warn
 
 
 class Delivery:
@@ -31,17 +31,13 @@ class Delivery:
         self._label_dtype = getattr(torch, _lib.DTYPES[info.label_dtype])
         self._exported = {}
         if info.device_path == _lib.DEVICE_COPY:
-            warnings.warn(
+            warn(
                 f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
                 f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)",
-                RuntimeWarning,
-                stacklevel=5,
             )
         if not info.can_finish and info.finish_reason:
-            warnings.warn(
+            warn(
                 f"images are finished by torch's own operations, in several passes: {info.finish_reason.decode('utf-8', 'replace')}; update NVIDIA's driver",
-                RuntimeWarning,
-                stacklevel=5,
             )
 
     def take(self, struct, mix=None):

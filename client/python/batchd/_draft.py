@@ -3,10 +3,28 @@
 import json
 
 
+_RECIPES = ("train224", "val224")  # what a name among a pipeline's ops may be
+
+
 def into(text, decode, default):
-    """The option transform's text for the C library, with the draft in it."""
+    """The option transform's text for the C library, with the draft in it. default: what the data set has without a
+    transform; None: what the daemon's configuration says."""
     op = _op(decode)
-    return text if op is None else json.dumps(_with(_read(text or default), op))
+    if op is None:
+        return text
+    if not text and not default:
+        raise ValueError(
+            f"decode={decode!r} needs transform=: the data set may have one of its own in the daemon's configuration, "
+            'which begins with ["Draft"] there'
+        )
+    return json.dumps(_with(_read(text or default), {"decode": op}), default=_plain)
+
+
+def _plain(value):
+    """Of numpy's numbers and arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise ValueError(f"decode: {value!r} is no size in pixels")
 
 
 def _op(decode):
@@ -29,6 +47,11 @@ def _with(pipeline, op):
     if isinstance(pipeline, list):
         return [op, *pipeline]
     if isinstance(pipeline, str):
+        if pipeline not in _RECIPES:
+            raise ValueError(
+                f"decode does not go with transform={pipeline!r}, a name from the daemon's configuration: begin it there "
+                f"with {json.dumps(op['decode'], default=_plain)}, or give the operations here"
+            )
         return [op, pipeline]
     views = pipeline.get("views")
     if isinstance(views, list):

@@ -88,6 +88,17 @@ def _choose(value, fields):
     return {field: name for name, field in by_column.items()}, {key: by_column[name] for key, name in fields.items()}
 
 
+def _check_modes(value, named, image_mode):
+    """Refuses columns that the package converts to a mode in which the pictures would not be read here."""
+    for column in dict.fromkeys(named.values()):
+        mode = getattr(value.features[column], "mode", None)
+        if mode not in (None, "RGB", image_mode):
+            raise ValueError(
+                f"column {column!r} is Image(mode={mode!r}): read its pictures so by image_mode={mode!r} (modes L, I;16, I "
+                f"and F), or hand over dataset.cast_column({column!r}, datasets.Image())"
+            )
+
+
 def _column_list(named):
     for name in [*named, *named.values()]:
         if not name or len(name) > 63 or any(c in ",=#/\"'\\" or not "!" <= c <= "~" for c in name):
@@ -300,7 +311,7 @@ def _in_memory(value, owner, named):
     return f"arrow:{table}{rows}{_images(value, named)}#{_column_list(named)}"
 
 
-def hand_over(value, owner, fields):
+def hand_over(value, owner, fields, image_mode=None):
     """(text, fields, classes): the text of a data set that the daemon reads, None if `value` is no HuggingFace data set;
     the caller's fields by the names in it; the names of its classes."""
     package = _datasets()
@@ -310,6 +321,7 @@ def hand_over(value, owner, fields):
     if not len(value):
         raise ValueError("dataset has no rows")
     named, fields = _choose(value, fields)
+    _check_modes(value, named, image_mode)
     _column_list(named)
     try:
         text = _in_files(value, owner, named)

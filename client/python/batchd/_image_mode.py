@@ -18,16 +18,16 @@ def into(text, mode):
         raise ValueError(
             f"image_mode={mode!r} needs a transform in words or objects: {text or 'the default, train224,'} is for RGB"
         )
-    return json.dumps(_with(json.loads(text), ["Convert", mode]))
+    return json.dumps(_with(json.loads(text), mode))
 
 
-def _with(pipeline, op):
-    """A pipeline, or views of an image, each with op before the others."""
+def _with(pipeline, mode):
+    """A pipeline, or views of an image, each with the mode's op before the others."""
     if isinstance(pipeline, list):
-        return [op, *pipeline]
+        return [{"image_mode": ["Convert", mode]}, *pipeline]
     if isinstance(pipeline, str):
-        raise ValueError(f"image_mode={op[1]!r} needs views in words or objects: {pipeline} is for RGB")
+        raise ValueError(f"image_mode={mode!r} needs views in words or objects: {pipeline} is for RGB")
     views = pipeline.get("views")
     if isinstance(views, list):
-        return {**pipeline, "views": [_with(view, op) for view in views]}
-    return {name: _with(view, op) for name, view in pipeline.items()}
+        return {**pipeline, "views": [_with(view, mode) for view in views]}
+    return {name: _with(view, mode) for name, view in pipeline.items()}

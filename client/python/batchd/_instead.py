@@ -1,6 +1,6 @@
 """Transforms that are no ops of the daemon, and what to write instead."""
 
-_BATCH = "mixes rows of a batch, which a pipeline for one image cannot: apply it to the loader's batches"
+_BATCH = "mixes rows of a batch, which a pipeline for one image cannot: give it to the DataLoader as mix="
 _BOXES = (
     "works on boxes or key points, and a loader makes pictures and labels: leave it out, or do it in the training loop"
 )
@@ -41,6 +41,10 @@ _IN_WORDS = {
     "RandomGaussianBlur": '["PillowGaussianBlur", [0.1, 2.0], p]',
     "TwoCropsTransform": "batchd.views(base_transform, n=2)",
     "DataAugmentationDINO": "batchd.views(global1, global2, *[local] * 8)",
+    "DataAugmentationForBEiT": 'batchd.views([["SharedByViews", [crop for the patches]], ...], [["SharedByViews", [crop for the '
+    "tokens]], ...]), draw the masks in the training loop",
+    "SimMIMTransform": "its transform_img, draw the masks in the training loop",
+    "MaskTransform": "its transform_img, draw the masks in the training loop",
 }
 # Libraries whose objects work on something else than one Pillow image, by the first word of their modules.
 _SERVE = "or share a DataLoader of yours that uses it by batchd.serve"
@@ -66,13 +70,28 @@ def foreign(entry, outlet):
     if isinstance(entry, type):
         return f"transform: {entry.__name__} is a class, and an object of it is expected: write {entry.__name__}(...)"
     kind = type(entry)
+    if kind.__module__ == "batchd._views":
+        return (
+            "transform: views stand inside of other views: name all pipelines in one call, batchd.views(a, a, b) in place of "
+            "batchd.views(batchd.views(a, n=2), b), or give a dictionary of views"
+        )
     module = kind.__module__.partition(".")[0]
     name = getattr(entry, "__qualname__", kind.__qualname__)
     if module in _LIBRARIES:
         return f"transform: {name} of {module} is {_LIBRARIES[module]}"
-    words = _IN_WORDS.get(kind.__name__)
-    if kind.__name__ == "GaussianBlur" and hasattr(entry, "blur_h"):  # SimCLR's, a convolution
-        words = '["GaussianBlur", kernel_size, [0.1, 2.0]]'
+    words = _blur(entry) if kind.__name__ == "GaussianBlur" else _IN_WORDS.get(kind.__name__)
     instead = f"write {words}" if words else "use torchvision's own transforms or their names"
     what = f"the function {name}" if hasattr(entry, "__qualname__") else f"{name} of the module {kind.__module__}"
     return f"transform: {what} is Python, which the daemon does not run: {instead}, {outlet}"
+
+
+def _blur(entry):
+    """In words: SimCLR's and BYOL's blurs are convolutions with a kernel, which torchvision's is within 1/255 and OpenCV's
+    about so. Other classes of this name are Pillow's."""
+    size, least, most = (getattr(entry, name, None) for name in ("kernel_size", "min", "max"))
+    if hasattr(entry, "blur_h"):  # SimCLR
+        size = getattr(entry, "k", None) or max(entry.blur_h.kernel_size)
+        return f'["GaussianBlur", {size}, [0.1, 2.0]]'
+    if isinstance(size, int) and None not in (least, most):  # BYOL, PyContrast: OpenCV, half of the pictures
+        return f'["RandomApply", [["GaussianBlur", {size | 1}, [{least}, {most}]]], 0.5]'
+    return _IN_WORDS["GaussianBlur"]

@@ -11,6 +11,8 @@ from . import _lib
 
 _OUTLET = "give mix=batchd.MixUp(...), batchd.CutMix(...), batchd.RandomChoice([...]) or timm's Mixup, or mix in the training loop"
 _KINDS = ("MixUp", "CutMix", "RandomChoice")
+_MODULES = ("torchvision.transforms.v2", "timm.data.mixup", __name__)
+_ITS_OWN = ("__init__", "__repr__", "extra_repr", "__class__", "__new__")  # of a subclass: they change no batch
 TABLE = numpy.dtype(
     [
         ("partner", "u4"),
@@ -107,7 +109,8 @@ def _number(name, value):
 
 def _read(mix, p, steps, classes):
     """Adds the steps of one object, which has the weight p. Returns the label smoothing."""
-    module, name = type(mix).__module__, type(mix).__name__
+    kind = _kind(mix)
+    module, name = kind.__module__, kind.__name__
     if module.startswith("timm."):
         return _timm(mix, p, steps, classes)
     torchvisions = module.startswith("torchvision.transforms.v2")
@@ -120,19 +123,26 @@ def _read(mix, p, steps, classes):
         steps.append(f"{name.lower()}:alpha={_number('alpha', mix.alpha)},p={_number('p', p)}")
     elif name == "RandomChoice" and (torchvisions or module == __name__):
         return _choice(mix, p, steps, classes)
-    elif not _harmless(mix):
+    else:
         raise TypeError(f"mix: {mix!r} is nothing that can be read: {_OUTLET}")
     return 0
 
 
-def _harmless(mix):
-    for base in type(mix).__mro__[1:]:
-        if base.__name__ in _KINDS and base.__module__.startswith("torchvision.transforms.v2"):
+def _kind(mix):
+    """The class of a library that an object is of, or of a subclass that overrides none of its methods."""
+    mine = []
+    for base in type(mix).__mro__:
+        if not base.__module__.startswith(_MODULES):
+            mine.append(base)
+            continue
+        changed = [m for b in mine for m in vars(b) if m not in _ITS_OWN and callable(getattr(base, m, None))]
+        if changed:
             raise TypeError(
-                f"mix: {type(mix).__name__} is a subclass of torchvision's {base.__name__}, which may do something else: use "
-                f"{base.__name__} itself"
+                f"mix: {type(mix).__name__} overrides {changed[0]} of {base.__name__}, so it may do something else: use "
+                f"{base.__name__} itself, or mix in the training loop"
             )
-    return False
+        return base
+    return type(mix)
 
 
 def _check_torchvision(mix):
@@ -162,7 +172,7 @@ def _choice(mix, p, steps, classes):
 
 
 def _timm(mix, p, steps, classes):
-    if type(mix).__name__ != "Mixup":
+    if _kind(mix).__name__ != "Mixup":
         raise TypeError(
             f"mix: timm's {type(mix).__name__} mixes bytes while it collates, which is not what Mixup does on a batch: use timm.data.Mixup"
         )

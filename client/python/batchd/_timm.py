@@ -3,7 +3,8 @@
 
 import copy
 import math
-import warnings
+
+from ._warn import warn
 
 
 def ops(entry, from_torchvision):
@@ -82,12 +83,10 @@ def erasing_of_split(pipeline, n, first):
 
 def _erasing(entry):
     if entry.num_splits > 1:  # timm looks at it in a batch only
-        warnings.warn(
+        warn(
             f"RandomErasing(num_splits={entry.num_splits}) erases every image, as timm's does where it gets one image at a time; "
             "timm spares the first part of a batch only in its own batches. For timm's augmentation splits, whose first view is "
             f"spared, give batchd.aug_splits(create_transform(..., separate=True), n={entry.num_splits})",
-            RuntimeWarning,
-            stacklevel=2,
         )
     return [
         [

@@ -12,7 +12,8 @@ from . import _instead, _timm, _upstream
 # The daemon's data is pixels until ToTensor.
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity", "ToPILImage")
 _SEQUENCES = ("Compose", "Sequential", "ModuleList")
-_POLICIES = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix")
+# Whose two generations round in different ways.
+_GENERATIONS = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix", "RandomAffine")
 # A subclass that has its own version of one of these does something else than its torchvision base.
 _METHODS = ("forward", "__call__", "transform", "make_params", "get_params", "_get_params", "_call_kernel")
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
@@ -140,11 +141,13 @@ def _from_torchvision(entry):
         return ["ToTensor"]
     kind = _base(type(entry))
     if kind is None:
-        found = _upstream.ops(entry, _sequence)
+        found = ["RGB"] if _upstream.converts(entry) else _upstream.ops(entry, _sequence)
         if found is not None:
             return found
         raise TypeError(_instead.foreign(entry, _OUTLET))
     name = kind.__name__
+    if name == "Lambda" and _upstream.converts(entry.lambd):
+        return ["RGB"]
     _instead.check(name)
     if name in _SEQUENCES:
         return _sequence(entry.transforms)
@@ -153,7 +156,7 @@ def _from_torchvision(entry):
     if name in _READERS:
         return _READERS[name](entry)
     given = _arguments(entry, kind)
-    if name in _POLICIES and ".v2." not in kind.__module__ and kind.__module__ != "torchvision.transforms.v2":
+    if name in _GENERATIONS and ".v2." not in kind.__module__ and kind.__module__ != "torchvision.transforms.v2":
         given["v1"] = True
     op = [name, given]
     try:
@@ -195,7 +198,8 @@ def _preset(entry):
 
 
 def _apply(entry):
-    return [["RandomApply", {"transforms": _sequence(entry.transforms), "p": entry.p}]] if entry.transforms else []
+    inner = _sequence(entry.transforms)
+    return [["RandomApply", {"transforms": inner, "p": entry.p}]] if inner else []
 
 
 def _choice(entry):

@@ -1,9 +1,9 @@
 """Small classes of well-known recipes (DINO's utils.GaussianBlur, MoCo's Solarize, DeiT's gray_scale, lightly's
-RandomSolarization ...) as ops.
+RandomSolarization, VICReg's, I-JEPA's ...) as ops.
 
 They have no package that could be named, and copies of them differ. So neither a name nor attributes decide: the object is
 run on a small picture, and is read as an op where it gives Pillow's result of that op, pixel by pixel, with the same draws
-of Python's or numpy's generator. The generators' states are put back."""
+of Python's, numpy's or torch's generator. The generators' states are put back."""
 
 import contextlib
 import copy
@@ -30,13 +30,26 @@ class _Calls:
 
 
 class _Draws:
-    """What a class draws from: Python's generator, numpy's, or both."""
+    """What a class draws from: Python's generator, numpy's, torch's, or two of them."""
 
-    def __init__(self, unit, uniform):
-        self.unit, self.uniform = unit, uniform
+    def __init__(self, unit, uniform, happens=None):
+        self.uniform = uniform
+        self.happens = happens or (lambda p: unit() < p)
 
 
-def _picture():
+def _of_torch(torch):
+    """I-JEPA, MSN; and classes that compare with p as torchvision's own do."""
+
+    def unit():
+        return torch.rand(1)
+
+    def uniform(least, most):
+        return float(least + unit() * (most - least))
+
+    return [_Draws(unit, uniform), _Draws(unit, uniform, lambda p: bool(torch.bernoulli(torch.tensor(p)) != 0))]
+
+
+def picture():
     """Every value in each channel, so that a threshold off by one is seen, and dark ones more often, so that equalizing
     changes it."""
     from PIL import Image
@@ -48,7 +61,8 @@ def _picture():
 
 
 @contextlib.contextmanager
-def _states():
+def states():
+    """Puts back the states of the generators that a class may draw from."""
     torch = sys.modules.get("torch")
     python, of_numpy = random.getstate(), numpy.random.get_state()
     of_torch = torch.get_rng_state() if torch else None
@@ -61,17 +75,19 @@ def _states():
             torch.set_rng_state(of_torch)
 
 
-def _seed(seed):
+def seed_all(seed):
     random.seed(seed)
     numpy.random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(seed)  # and no GPU's
 
 
-def _makes(entry, model, draws, picture):
+def _makes(entry, model, draws, image):
     for seed in _SEEDS:
-        _seed(seed)
-        made = entry(picture.copy())
-        _seed(seed)
-        wanted = model(entry, picture.copy(), draws)
+        seed_all(seed)
+        made = entry(image.copy())
+        seed_all(seed)
+        wanted = model(entry, image.copy(), draws)
         if getattr(made, "mode", None) != "RGB" or made.size != wanted.size or made.tobytes() != wanted.tobytes():
             return False
     return True
@@ -83,27 +99,44 @@ def _is(entry, model, chance):
     for p in (0.0, 1.0) if chance else ():
         known.append(copy.copy(entry))
         setattr(known[-1], chance, p)
-    picture = _picture()
+    image = picture()
     generators = [
         _Draws(random.random, random.uniform),
         _Draws(numpy.random.random_sample, numpy.random.uniform),
         _Draws(numpy.random.random_sample, random.uniform),  # SwAV
+        *(_of_torch(sys.modules["torch"]) if "torch" in sys.modules else ()),
     ]
-    with _states():
+    with states():
         for draws in generators:
             try:
-                if all(_makes(one, model, draws, picture) for one in known):
+                if all(_makes(one, model, draws, image) for one in known):
                     return True
             except Exception:  # whatever a class of the user's raises: it is not this one
                 return False
     return False
 
 
+def converts(function):
+    """Whether a function makes RGB of pictures of any mode, as Pillow does, and nothing else (CLIP's
+    _convert_image_to_rgb)."""
+    image = picture()
+    with states():
+        try:
+            for mode in ("RGB", "L", "RGBA", "CMYK"):
+                given = image.convert(mode)
+                made = function(given.copy())
+                if made.mode != "RGB" or made.tobytes() != given.convert("RGB").tobytes():
+                    return False
+            return True
+        except Exception:  # whatever a function of the user's raises: it is not this one
+            return False
+
+
 # ---- models: (object, picture, draws) -> picture ----
 
 
 def _chance(name, change):
-    return lambda entry, image, draws: change(entry, image, draws) if draws.unit() < getattr(entry, name) else image
+    return lambda entry, image, draws: change(entry, image, draws) if draws.happens(getattr(entry, name)) else image
 
 
 def _blur(least, most):
@@ -128,15 +161,45 @@ def _rotate(entry, image, draws):
     return image.rotate(entry.angle)
 
 
-def _inner(entry, image, draws):
-    made = entry.transf(image)
-    return made.convert("RGB") if made.mode == "L" else made
+def _inner(name):
+    def change(entry, image, draws):
+        made = getattr(entry, name)(image)
+        return made.convert("RGB") if made.mode == "L" else made
+
+    return change
+
+
+_SIGMAS = (0.1, 2.0)  # SimCLR's, where a class does not say them
+_ANY_SIGMA = _blur(lambda e: _SIGMAS[0], lambda e: _SIGMAS[1])
+
+
+def _applied(name):
+    def words(entry, read):
+        inner = read([getattr(entry, name)])
+        return ["RandomApply", {"transforms": inner, "p": entry.p}] if inner else "Identity"
+
+    return words
+
+
+def _drawn(name):
+    """Changes that a class makes with a probability, which its only attribute has."""
+    return [
+        ({name}, name, _chance(name, change), words)
+        for change, words in (
+            (_pillow("solarize"), lambda e, _: ["RandomSolarize", 128, getattr(e, name)]),  # DINO, DeiT III, VICReg
+            (_ANY_SIGMA, lambda e, _: ["PillowGaussianBlur", list(_SIGMAS), getattr(e, name)]),  # Barlow Twins, VICReg
+            (_pillow("equalize"), lambda e, _: ["RandomEqualize", getattr(e, name)]),
+            (_pillow("invert"), lambda e, _: ["RandomInvert", getattr(e, name)]),
+            (_pillow("mirror"), lambda e, _: ["RandomHorizontalFlip", getattr(e, name)]),
+            (_pillow("flip"), lambda e, _: ["RandomVerticalFlip", getattr(e, name)]),
+        )
+    ]
 
 
 # The names of all attributes; the one that is a probability; what it may be: a model, and its op from (object, reader).
 _KINDS = [
     (
-        {"prob", "radius_min", "radius_max"},  # DINO, DeiT III, iBOT, SwAV
+        {"prob", "radius_min", "radius_max"},  # DINO, DeiT III, iBOT, SwAV, I-JEPA, MSN
         "prob",
         _chance("prob", _blur(lambda e: e.radius_min, lambda e: e.radius_max)),
         lambda e, _: ["PillowGaussianBlur", [e.radius_min, e.radius_max], e.prob],
@@ -165,17 +228,18 @@ _KINDS = [
         _chance("prob", _rotate),
         lambda e, _: ["RandomApply", {"transforms": [["RandomRotation", [e.angle] * 2]], "p": e.prob}],
     ),
-    ({"p"}, "p", _chance("p", _pillow("solarize")), lambda e, _: ["RandomSolarize", 128, e.p]),  # DINO, DeiT III
-    ({"p"}, "p", _chance("p", _pillow("equalize")), lambda e, _: ["RandomEqualize", e.p]),
-    ({"p"}, "p", _chance("p", _pillow("invert")), lambda e, _: ["RandomInvert", e.p]),
+    *_drawn("p"),
+    *_drawn("prob"),
     (set(), None, _pillow("solarize"), lambda e, _: ["Solarize", 128]),  # MoCo v3, solo-learn
     (set(), None, _pillow("equalize"), lambda e, _: "Equalize"),  # solo-learn
+    (set(), None, _ANY_SIGMA, lambda e, _: ["PillowGaussianBlur", list(_SIGMAS), 1.0]),
     (
-        {"p", "transf"},  # DeiT III's gray_scale, horizontal_flip
+        {"p", "transf"},
         "p",
-        _chance("p", _inner),
-        lambda e, read: ["RandomApply", {"transforms": read([e.transf]), "p": e.p}],
-    ),
+        _chance("p", _inner("transf")),
+        _applied("transf"),
+    ),  # DeiT III's gray_scale, horizontal_flip
+    ({"p", "fn"}, "p", _chance("p", _inner("fn")), _applied("fn")),  # BYOL's RandomApply
 ]
 
 
@@ -200,19 +264,27 @@ def is_to_tensor(entry):
     bases = [b for b in type(entry).__mro__ if b.__name__ == "ToTensor" and b.__module__.startswith("torchvision.")]
     if not bases or type(entry) is bases[0]:
         return False
-    picture = _picture()
-    want = numpy.asarray(picture).transpose(2, 0, 1).astype(numpy.float32) / 255
-    with _states():
+    image = picture()
+    want = numpy.asarray(image).transpose(2, 0, 1).astype(numpy.float32) / 255
+    with states():
         try:
-            made = entry(picture)
+            made = entry(image)
             return str(made.dtype) == "torch.float32" and numpy.array_equal(made.numpy(), want)
         except Exception:  # whatever a class of the user's raises: it is not this one
             return False
 
 
+def _attributes(entry):
+    """Their names; of a torch module without those that every module has."""
+    names = set(getattr(entry, "__dict__", ()))
+    if "_modules" in names:
+        names = {name for name in names - {"training"} if not name.startswith("_")} | set(entry._modules)
+    return names
+
+
 def ops(entry, read):
     """The ops of an object, or None. read(list of transforms) gives ops, too."""
-    attributes = set(getattr(entry, "__dict__", ()))
+    attributes = _attributes(entry)
     if isinstance(entry, type) or not hasattr(type(entry), "__dict__") or type(entry).__module__ == "builtins":
         return None
     if len(attributes) == 1 and (attribute := next(iter(attributes))) and _wraps(entry, attribute):

@@ -2,7 +2,7 @@
 
 import json
 
-from . import _timm, _transform
+from . import _branches, _timm, _transform
 
 MOST = 64
 
@@ -166,7 +166,8 @@ def _unwrap(transform):
     if kind:
         found = _OBJECTS[kind](transform)
         return transform if found is None else found
-    return transform
+    found = _branches.pipelines(transform, MOST)
+    return transform if found is None else Views(found, 1, False)
 
 
 def _kind(cls):

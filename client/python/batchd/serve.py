@@ -22,11 +22,11 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 
 import numpy
 
 from . import _check, _lib, _tree
+from ._warn import warn
 from .errors import Error, InvalidError, LostError, ShutdownError
 
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -724,12 +724,10 @@ class Producer:
                 raise TypeError(
                     f"batchd.serve(background='fresh'): {type(data).__name__} cannot be sent to another interpreter: {e}"
                 ) from e
-            warnings.warn(
+            warn(
                 f"batchd.serve(background=True) forks a process with other threads ({', '.join(others[:3])}), and what they have locked stays locked "
                 f"there: if no batch comes, that is why. A fresh interpreter would do, but the data cannot be sent there ({e}); or serve in a "
                 "process of its own",
-                RuntimeWarning,
-                stacklevel=4,
             )
             return None
 

@@ -1,0 +1,69 @@
+"""Facts about a batch besides its tensors, and positions between two batches."""
+
+import typing
+
+from .errors import Error
+
+
+class Place(typing.NamedTuple):
+    """A position between two batches: `step` is the next batch's. `over`: the epoch has no more. `order`: with a
+    batch_sampler, a hash of its batches so far. `finished`: the iteration has raised StopIteration, which comes after
+    the last batch."""
+
+    epoch: int
+    base: int = 0
+    step: int = 0
+    over: bool = False
+    order: int = 0
+    finished: bool = False
+
+
+class Batch:
+    """Facts about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: number of rows at
+    the end that only repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an
+    undecodable sample; `n_skipped`: share, batches that this trainer has missed just before this one (policy "skip");
+    `apart`: share, made for this trainer while most of its group is somewhere else; `replayed`: one of the last
+    batches again, for `batchctl headroom` (it stands where the last new one did); `mix`: with mix=, how each row was
+    made, a structured array as batchd.h describes it, else None; `token`: for a checkpoint, as in
+    DataLoader.state_dict()."""
+
+    __slots__ = (
+        "epoch",
+        "base",
+        "step",
+        "global_batch",
+        "n_rows",
+        "n_padding",
+        "n_replaced",
+        "n_skipped",
+        "apart",
+        "replayed",
+        "last",
+        "wait_s",
+        "indices",
+        "mix",
+        "_order",
+        "_loader",
+    )
+
+    @property
+    def token(self):
+        loader = self._loader()
+        if loader is None:
+            raise Error("the loader of this batch is gone; take the token while it is there")
+        return loader._state(Place(self.epoch, self.base, self.step + 1, self.last, self._order), self.global_batch)
+
+    # Names that users try first.
+    @property
+    def padding(self):
+        return self.n_padding
+
+    @property
+    def replaced(self):
+        return self.n_replaced
+
+    def __repr__(self):
+        return (
+            f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, "
+            f"{self.n_replaced} replaced>"
+        )

@@ -1,0 +1,168 @@
+"""How a loader opens, once or anew, what it learns then, and what the C library reports from then on."""
+
+import ctypes
+import os
+import sys
+import time
+
+import numpy
+
+from . import _agree, _fields, _lib, _served
+from ._ranks import node_ranks, process_group, ranks
+from ._warn import warn
+from .errors import Error, FencedError, MismatchError
+from .progress import Announcement, Bar, Listener
+
+_SETTLE_S = 10
+
+
+class Opening:
+    """The part of a DataLoader that holds the C library's loader."""
+
+    def _open(self):
+        """Opens the C loader and sets everything that depends on its answer."""
+        handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
+        listener = self._listener = Listener()
+        self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
+        with Bar(
+            self._progress,
+            self._options.rank <= 0,
+            Announcement(self._spec, self._options.socket or os.environb.get(b"BATCHD_SOCKET")),
+        ) as listener.bar, listener:
+            code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
+        listener.bar = None
+        if listener.interrupted is not None and code == _lib.OK:
+            _lib.close(handle)
+        listener.check()
+        if code < 0:
+            raise _lib.failure(code, err.value)
+        self._handle = _lib.Loader(handle.value)
+        self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
+        self._struct_at = ctypes.byref(self._struct)
+        # The Place that the C loader was told to begin at, as long as no batch has come from there.
+        self._started = None
+        self._joined = None  # the same where the share group chose it
+        self._learn()
+        self._agree()
+        self._tell()
+
+    def _agree(self):
+        """Ranks on other machines must have the same data, of the same batchd."""
+        o, i = self._options, self._info
+        if i.served or o.mode != _lib.MODES.index("shard") or o.world_size == 1:
+            return
+        asked = (
+            o.batch_size,
+            o.seed,
+            o.shuffle,
+            o.drop_last,
+            o.transform,
+            o.job,
+            o.own_batches,
+            o.repeats,
+            o.epoch_rows,
+        )
+        try:
+            _agree.check(
+                (self._spec, *asked), (i.content_id, i.n_samples), i.daemon_version.decode(), int(o.incarnation)
+            )
+        except Error:
+            self.close()
+            raise
+
+    def _learn(self):
+        """Copies the C loader's facts; some change when another daemon serves it."""
+        i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
+        _lib.get_info(self._handle, ctypes.byref(i))
+        self._fix(rank=i.rank, world_size=i.world_size, job=i.job.decode("utf-8", "replace"))
+        self._shape = tuple(i.shape[: i.n_dims])
+        self._label_shape = tuple(i.label_shape[: i.n_label_dims])
+        self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
+        self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
+        self._slot_class = None
+        self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
+        known = {} if i.served else _fields.describe(i)
+        self._wish.check(known)
+        plain = self._wish.names is None and _fields.is_plain(known) and self._form is None
+        self._known = known
+        self._reader = None if i.served or plain else _fields.Reader(self, known, self._wish, self._form)
+        self._served = _served.Reader(self) if i.served else None
+        if i.served:
+            _served.check_options(self._for_producer)
+            if self._join is None and self._to_join is not None:
+                self._to_join = _lib.JOINS.index("next")  # a producer makes its batches only once
+            self._fix(batch_size=i.batch_size)
+        if self._cuda is not None:
+            self._cuda.opened(self._handle, i)
+
+    def _open_first(self):
+        """Before there is a process group each rank believes to be alone. So those that open a job of one name at one
+        moment turn each other out, and come again; one that is turned out later finds its rank in _settle."""
+        guessed = self._follows and self._options.world_size == 1
+        self._open_with_others(FencedError if guessed else ())
+
+    def _settle(self):
+        """A loader that was made before the process group (frameworks pass such loaders to trainers) has found itself
+        alone. Once there is a group, it is opened anew with this process's rank."""
+        if self._handle is None or not self._follows or process_group() is None:
+            return
+        with self._turn:
+            self._open_anew()
+
+    def _open_anew(self):
+        mode = _lib.MODES[self._options.mode]
+        asked, wanted = (self._options.rank, self._options.world_size), ranks(None, None, mode)
+        if wanted == asked:
+            return
+        state = self._state(self._resume, self._n_global) if self._resume is not None else None
+        kept = self._counted, self._wanted, self._announced
+        self._end_iteration("the process group was made since")
+        self._drop_fetched(self._handle)
+        self.close()
+        self._options.rank, self._options.world_size = wanted
+        self._options.node_rank, self._options.node_world_size = node_ranks(wanted[1])
+        self._fill_share_options(*self._share)
+        self._open_with_others(MismatchError)
+        if state is not None:
+            self.load_state_dict(state)
+        self._counted, self._wanted, self._announced = kept
+
+    def _open_with_others(self, passing):
+        """Other ranks may be in a job of this name, each alone, until they have come here too. passing: the errors that
+        this may cause, which are taken for lasting only after a while."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                return self._open()
+            except passing:
+                if self._options.job is None or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
+    def _live(self):
+        if self._handle is None:
+            raise Error("this loader is closed")
+        return self._handle
+
+    def _raise(self, code):
+        self._listener.check()
+        raise _lib.failure(code, _lib.error(self._handle) if code != _lib.CLOSED else b"this loader is closed")
+
+    def _tell(self):
+        """Reports events of the last call as warnings; a wait for the daemon as a line on the terminal."""
+        events, self._listener.events[:] = tuple(self._listener.events), ()
+        if events and events[-1][0] == _lib.EVENT_LOST and sys.stderr is not None:
+            sys.stderr.write(
+                f"batchd: {events[-1][1]}; waiting for it, for {self._options.reconnect_ms / 1000:g} s at most\n"
+            )
+            sys.stderr.flush()
+        for event, text in events:
+            if event == _lib.EVENT_OWN and self._options.rank <= 0 and sys.stderr is not None:
+                sys.stderr.write(f"batchd: {text}\n")
+                sys.stderr.flush()
+            if event in (_lib.EVENT_BACK, _lib.EVENT_REOPENED):
+                self._learn()
+            if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (
+                event == _lib.EVENT_STALLED and self._on_stall == "warn"
+            ):
+                warn(text)

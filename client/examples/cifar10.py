@@ -5,6 +5,8 @@ Upstream (kuangliu/pytorch-cifar, main.py) has these lines, which the loaders re
     trainset = torchvision.datasets.CIFAR10(root="./data", train=True, download=True, transform=transform_train)
     trainloader = torch.utils.data.DataLoader(trainset, batch_size=128, shuffle=True, num_workers=2)
 
+The network is a smaller one; upstream.py runs that main.py itself with our loaders.
+
 FOLDER has the binary version (data_batch_*.bin, test_batch.bin); the pickled version goes through torchvision:
 batchd.DataLoader((data.data, torch.tensor(data.targets)), transform=...).
 """

@@ -8,7 +8,7 @@ examples/pytorch/image-classification/run_image_classification.py, which has the
     dataset["train"].set_transform(train_transforms)    # and val_transforms: Resize, CenterCrop, ToTensor, normalize
     Trainer(..., data_collator=collate_fn)              # which stacks pixel_values
 
-There, each worker process decodes and augments; here, the daemon does.
+There, each worker process decodes and augments; here, the daemon does. upstream.py runs that script itself so.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class BatchdTrainer(Trainer):
         return self.loader(self.train_dataset, size, transform, shuffle=True, seed=self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset=None):
-        transform = [["Resize", SIZE], ["CenterCrop", SIZE]]
+        transform = [["Resize", [SIZE, SIZE]], ["CenterCrop", SIZE]]  # ViT's image processor names height and width
         return self.loader(eval_dataset or self.eval_dataset, self.args.per_device_eval_batch_size, transform)
 
 

@@ -5,7 +5,9 @@ FOLDER has MNIST's four files as they are distributed, compressed or not (torchv
 Upstream (pytorch/examples, mnist/main.py) has these lines, which the loaders replace:
 
     dataset1 = datasets.MNIST("../data", train=True, download=True, transform=transform)
-    train_loader = torch.utils.data.DataLoader(dataset1, **train_kwargs)
+    train_loader = torch.utils.data.DataLoader(dataset1, **train_kwargs)  # shuffled on a GPU only
+
+The network is a smaller one; upstream.py runs that main.py itself with our loaders.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 pairs_tar.py '/data/cc3m/{00000..00331}.tar'
 
-The loader replaces the two lines of webdataset that stand beside it. Each pair comes once per epoch on any number of
-ranks, and state_dict goes on in mid-epoch.
+The loader replaces the two lines of webdataset that stand beside it; upstream.py runs OpenCLIP's own training with a
+loader in place of its get_wds_dataset. Each pair comes once per epoch on any number of ranks, and state_dict goes on
+in mid-epoch.
 """
 
 import sys

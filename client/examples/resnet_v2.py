@@ -1,11 +1,12 @@
 """torchvision's ResNet-50 V2 recipe: resnet_v2.py FOLDER [--epochs 600] [--steps N]
 
-TrivialAugmentWide, RandomErasing, MixUp or CutMix, label smoothing, as `--auto-augment ta_wide --random-erase 0.1
---mixup-alpha 0.2 --cutmix-alpha 1.0 --label-smoothing 0.1 --train-crop-size 176` of torchvision's references train it.
+TrivialAugmentWide, RandomErasing, MixUp or CutMix, label smoothing, repeated augmentation, as `--auto-augment ta_wide
+--random-erase 0.1 --mixup-alpha 0.2 --cutmix-alpha 1.0 --label-smoothing 0.1 --train-crop-size 176 --ra-sampler
+--ra-reps 4` of torchvision's references train it.
 Upstream (pytorch/vision, references/classification/train.py) has these lines, which the loader replaces:
 
     dataset = torchvision.datasets.ImageFolder(traindir, presets.ClassificationPresetTrain(crop_size=..., ...))
-    train_sampler = torch.utils.data.distributed.DistributedSampler(dataset)
+    train_sampler = RASampler(dataset, shuffle=True, repetitions=args.ra_reps)
     mixup_cutmix = get_mixup_cutmix(mixup_alpha=..., cutmix_alpha=..., num_classes=num_classes, ...)
     data_loader = torch.utils.data.DataLoader(dataset, batch_size=args.batch_size, sampler=train_sampler,
         num_workers=args.workers, pin_memory=True, collate_fn=lambda batch: mixup_cutmix(*default_collate(batch)))
@@ -46,6 +47,13 @@ def model_of(n_classes):
     )  # fmt: skip
 
 
+def repeated(folder, times):
+    """references/classification/sampler.py: RASampler(dataset, shuffle=True, repetitions=times). Each sample comes so many
+    times in a row, and an epoch ends after a multiple of 256 rows; upstream has none of a smaller data set."""
+    n = sum(len(files) for _, _, files in os.walk(folder))
+    return {"repeats": times, "epoch_rows": n // 256 * 256 or n}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
@@ -53,6 +61,7 @@ def main():
     parser.add_argument("--steps", type=int, help="of an epoch, for a quick look")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--size", type=int, default=176)
+    parser.add_argument("--ra-reps", type=int, default=4)
     args = parser.parse_args()
     torch.manual_seed(0)
     n_classes = sum(entry.is_dir() for entry in os.scandir(args.folder))
@@ -66,13 +75,14 @@ def main():
         drop_last=True,
         transform=train_ops(args.size),
         mix=mix,
+        **repeated(args.folder, args.ra_reps),
     )
     model = model_of(n_classes)
     optimizer = torch.optim.SGD(model.parameters(), 0.5 * args.batch_size / 1024, momentum=0.9, weight_decay=2e-5)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)
     criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
     for epoch in range(args.epochs):
-        train.set_epoch(epoch)  # also moves DistributedSampler's order on, which batchd's is
+        train.set_epoch(epoch)  # also moves RASampler's order on, which batchd's is
         for step, (images, targets) in enumerate(itertools.islice(train, args.steps)):
             loss = criterion(model(images), targets)
             optimizer.zero_grad()

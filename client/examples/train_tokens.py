@@ -7,6 +7,8 @@ A small script in the manner of karpathy/nanoGPT, whose train.py has these lines
     x = torch.stack([torch.from_numpy((data[i:i+block_size]).astype(np.int64)) for i in ix])  # y: one token on
     X, Y = get_batch('train')
 
+upstream.py runs that train.py itself with our loader.
+
 A checkpoint has the loader's position besides: a run that is resumed draws the windows that the other would have drawn.
 """
 

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include "daemon.h"
 #include "ring.h"
@@ -27,10 +28,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_CLIENTS = 4, N_HELD = 8, MAX_STEPS = 200, ANSWER_MS = 20000, OPENED_MS = 100, MANY = 300 };
+enum { N_SHARD_SETS = 5, N_CLIENTS = 4, N_HELD = 8, MAX_STEPS = 200, ANSWER_MS = 20000, OPENED_MS = 100, MANY = 300 };
 
 static struct {
-	char dir[64], socket[100], folder[100], list[120], array[120];
+	char dir[64], socket[100], folder[100], list[120], array[120], shards[N_SHARD_SETS][200];
 	int listen_fd;
 	pthread_t thread;
 } d;
@@ -78,7 +79,70 @@ static void write_file(const char *path, const void *bytes, size_t n)
 	close(fd);
 }
 
-/* A folder with three invalid pictures, a list of them, and an array of 24 numbers. */
+static size_t put_member(char *to, const char *name, const char *bytes)
+{
+	size_t n = strlen(bytes);
+	unsigned sum = 0;
+
+	snprintf(to, 100, "%s", name);
+	memcpy(to + 100, "0000644", 7);
+	snprintf(to + 124, 12, "%011zo", n);
+	memset(to + 148, ' ', 8);
+	to[156] = '0';
+	memcpy(to + 257, "ustar\00000", 8);
+	for (int i = 0; i < 512; i++)
+		sum += (unsigned char)to[i];
+	snprintf(to + 148, 8, "%06o", sum);
+	memcpy(to + 512, bytes, n);
+	return 1024;
+}
+
+/* Two samples with labels, and one without. */
+static void make_tar(const char *path)
+{
+	static char bytes[8192];
+	size_t n = put_member(bytes, "0.jpg", "no picture");
+
+	n += put_member(bytes + n, "0.cls", "7");
+	n += put_member(bytes + n, "1.jpg", "no picture");
+	n += put_member(bytes + n, "1.cls", "8");
+	n += put_member(bytes + n, "2.jpg", "no picture");
+	write_file(path, bytes, n + 1024);
+}
+
+/* Two numbers; plain and compressed. */
+static void make_mds(const char *path, const char *compressed_path)
+{
+	static const char config[] = "{\"column_names\":[\"x\"],\"column_encodings\":[\"int\"],\"column_sizes\":[8]}";
+	const uint32_t begin = 16 + sizeof(config) - 1, head[4] = { 2, begin, begin + 8, begin + 16 };
+	char bytes[16 + sizeof(config) - 1 + 16] = { 0 }, compressed[512];
+
+	memcpy(bytes, head, sizeof(head));
+	memcpy(bytes + 16, config, sizeof(config) - 1);
+	write_file(path, bytes, sizeof(bytes));
+	size_t n = ZSTD_compress(compressed, sizeof(compressed), bytes, sizeof(bytes), 1);
+	require(!ZSTD_isError(n), "cannot compress");
+	write_file(compressed_path, compressed, n);
+}
+
+static void make_shards(void)
+{
+	const char *dir = d.dir;
+	char path[100], compressed[100];
+
+	snprintf(path, sizeof(path), "%s/a.tar", dir);
+	make_tar(path);
+	snprintf(path, sizeof(path), "%s/a.mds", dir);
+	snprintf(compressed, sizeof(compressed), "%s/b.mds", dir);
+	make_mds(path, compressed);
+	snprintf(d.shards[0], sizeof(d.shards[0]), "tar:%s//a.tar", dir);
+	snprintf(d.shards[1], sizeof(d.shards[1]), "mds:%s//*.mds#x=x", dir);
+	snprintf(d.shards[2], sizeof(d.shards[2]), "mds:%s//b.mds#x=x", dir);
+	snprintf(d.shards[3], sizeof(d.shards[3]), "blend:1@tar:%s//a.tar;;1@tar:%s//a.tar", dir, dir);
+	snprintf(d.shards[4], sizeof(d.shards[4]), "blend:0.7*1@mds:%s//*.mds#x=x;;0.3*1@mds:%s//b.mds#x=x", dir, dir);
+}
+
+/* A folder with three invalid pictures, a list of them, an array of 24 numbers, and shards. */
 static void make_data(void)
 {
 	unsigned char array[128 + 24] = "\x93NUMPY\1\0\x76\0{'descr': '|u1', 'fortran_order': False, 'shape': (12, 2)}";
@@ -99,6 +163,7 @@ static void make_data(void)
 	array[127] = '\n';
 	snprintf(d.array, sizeof(d.array), "%s/array.npy", d.folder);
 	write_file(d.array, array, sizeof(array));
+	make_shards();
 }
 
 static void stop_daemon(void)
@@ -237,6 +302,16 @@ static bool take(struct client *c, int wait_ms)
 
 /* ---- what clients send ---- */
 
+static int open_shards(unsigned which, char *dataset, size_t size, int fds[WIRE_MAX_FDS])
+{
+	int n = which % N_SHARD_SETS < 3 ? 1 : 2; /* behind the first three: blends of two */
+
+	snprintf(dataset, size, "%s", d.shards[which % N_SHARD_SETS]);
+	for (int i = 0; i < n; i++)
+		fds[i] = open(d.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return n;
+}
+
 static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, size_t size, int fds[WIRE_MAX_FDS])
 {
 	static const char *const random[] = { "random:length=20,shape=4",
@@ -258,6 +333,8 @@ static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, si
 	} else if (b % 8 == 5) {
 		snprintf(dataset, size, "npy:%s", d.array);
 		fds[n++] = open(d.array, O_RDONLY | O_CLOEXEC);
+	} else if (b % 8 == 7) {
+		n = open_shards(b / 8, dataset, size, fds);
 	} else {
 		snprintf(dataset, size, "%s", random[b / 4 % 6]);
 	}

@@ -70,6 +70,28 @@ static uint8_t *file_of(const uint8_t *data, size_t size, size_t *n)
 	return bytes;
 }
 
+static void check_pack(const struct jpeg_in *header, struct region_px want, const uint8_t *expected, uint32_t seed);
+
+/* Decoded as a whole, to be packed: what scan_region gives, or unsure. */
+static void check_whole(const struct jpeg_in *header, struct region_px want, uint32_t seed)
+{
+	const uint8_t *data = header->c.src->next_input_byte;
+	size_t left = header->c.src->bytes_in_buffer, n = (size_t)want.width * want.height * 3;
+	struct image whole = { .rgb = malloc(n), .stride_bytes = (size_t)want.width * 3 };
+	struct image part = { .rgb = malloc(n), .stride_bytes = whole.stride_bytes };
+	int r = scan_whole_region(scan, &header->c, data, left, want, &whole);
+
+	check(r == 0 || r == SCAN_E_UNSURE, "not an outcome");
+	if (r == 0) {
+		check_pack(header, want, whole.rgb, seed);
+		check(scan_region(scan, &header->c, data, left, 0, NULL, NULL, want, &part) == 0,
+		      "only the whole is sure");
+		check(memcmp(whole.rgb, part.rgb, n) == 0, "the whole gives other pixels");
+	}
+	free(whole.rgb);
+	free(part.rgb);
+}
+
 static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, uint32_t seed)
 {
 	const uint8_t *data = header->c.src->next_input_byte;
@@ -112,6 +134,7 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 			check(memcmp(second + row * out.stride_bytes, first + ((size_t)(y + row) * width + x) * 3,
 				     out.stride_bytes) == 0,
 			      "a rectangle differs from the whole");
+	check_whole(header, want, seed);
 	for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + index_size; state++)
 		if (jpeg_random(&seed) % 2)
 			*state = (uint64_t)jpeg_random(&seed) << 32 | jpeg_random(&seed) % ((uint32_t)left * 8 + 1);

@@ -4,15 +4,18 @@
 
 #include "data/shard-list.h"
 
-static int on_shard(void *arg, const char *path, uint64_t n_bytes)
+static int on_shard(void *arg, const struct listed_file *files, unsigned n)
 {
-	const char *slash = strrchr(path, '/');
-
 	(void)arg;
-	(void)n_bytes;
-	if (!path[0] || path[0] == '/' || strncmp(path, "../", 3) == 0 || strstr(path, "/../") ||
-	    strcmp(path, "..") == 0 || (slash && strcmp(slash, "/..") == 0)) {
+	if (!n)
 		abort();
+	for (unsigned i = 0; i < n; i++) {
+		const char *path = files[i].path, *slash = strrchr(path, '/');
+
+		if (!path[0] || path[0] == '/' || strncmp(path, "../", 3) == 0 || strstr(path, "/../") ||
+		    strcmp(path, "..") == 0 || (slash && strcmp(slash, "/..") == 0)) {
+			abort();
+		}
 	}
 	return 0;
 }

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *why = NULL;
 	uint8_t *out = NULL;
 	size_t n = 0;
-	int r = unzstd_all(data, size, 1 << 30, &meter, &out, &n, &why);
+	int r = unzstd_all(data, size, 1 << 30, &meter, &(struct unzstd_watch){ NULL, NULL }, &out, &n, &why);
 
 	if (r == -EINVAL ? !why : r == 0 && n > MOST_BYTES) {
 		abort();

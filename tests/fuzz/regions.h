@@ -43,6 +43,43 @@ static void regions_compare(const uint8_t *whole, uint32_t whole_width, struct r
 			abort();
 }
 
+/* Compares a region's rows with the whole picture's. Rows of a picture that is then given up do not count. */
+struct regions_sink {
+	struct row_sink sink;
+	const uint8_t *whole; /* its next row; NULL: it could not be decoded */
+	size_t whole_stride, row_bytes;
+	uint32_t n_left;
+	int differs;
+};
+
+static void regions_take(struct row_sink *sink, const uint8_t *rows, size_t stride_bytes, unsigned n)
+{
+	struct regions_sink *s = (struct regions_sink *)(void *)sink;
+
+	if (n == 0 || n > ROW_SINK_BAND || n > s->n_left)
+		abort();
+	s->n_left -= n;
+	for (unsigned i = 0; s->whole && i < n; i++, s->whole += s->whole_stride)
+		s->differs |= memcmp(s->whole, rows + i * stride_bytes, s->row_bytes);
+}
+
+/* The open picture's region, handed on while it is decoded. */
+static void regions_by_rows(struct decoder *d, const uint8_t *whole, uint32_t whole_width, struct region_px r)
+{
+	struct regions_sink s = { { regions_take }, NULL, (size_t)whole_width * 3, (size_t)r.width * 3, r.height, 0 };
+	struct image_error err;
+	struct image out;
+
+	if (whole)
+		s.whole = whole + ((size_t)r.y * whole_width + r.x) * 3;
+	if (decoder_region_to(d, r, &s.sink, &out, &err) != 0)
+		return;
+	if (out.rgb && whole)
+		regions_compare(whole, whole_width, r, &out);
+	if (!out.rgb && (s.n_left > 0 || s.differs))
+		abort();
+}
+
 /* Opens it, in some inputs as a draft. */
 static int regions_open(struct decoder *d, const uint8_t *bytes, size_t n, struct image_info *info)
 {
@@ -99,6 +136,9 @@ static int regions_agree(const uint8_t *bytes, size_t n)
 		abort();
 	if (decoder_region(d, r, &out, &err) == 0 && whole)
 		regions_compare(whole, info.width, r, &out);
+	if (regions_open(d, bytes, n, &info) != 0)
+		abort();
+	regions_by_rows(d, whole, info.width, r);
 	if (info.numbers != NUMBERS_NONE)
 		for (enum pixel as = PIXEL_UINT16; as <= PIXEL_FLOAT32; as++)
 			regions_of_numbers(d, bytes, n, as);

@@ -128,6 +128,27 @@ static void shear_bicubic(void)
 	warp_by(shear, FILTER_BICUBIC);
 }
 
+static void shear_y_bicubic(void)
+{
+	const struct warp down = { .m = { 1, 0, 0, 0.3, 1, -30 }, .fill = { 124, 116, 104 } };
+
+	warp_by(down, FILTER_BICUBIC);
+}
+
+static void move_x_bicubic(void)
+{
+	const struct warp move = { .m = { 1, 0, -30.4, 0, 1, 0 }, .fill = { 124, 116, 104 } };
+
+	warp_by(move, FILTER_BICUBIC);
+}
+
+static void move_y_bicubic(void)
+{
+	const struct warp move = { .m = { 1, 0, 0, 0, 1, 30.4 }, .fill = { 124, 116, 104 } };
+
+	warp_by(move, FILTER_BICUBIC);
+}
+
 static void turn_nearest(void)
 {
 	warp_by(turn, FILTER_NEAREST);
@@ -169,6 +190,9 @@ static const struct {
 	{ "shear nearest", shear_nearest },
 	{ "shear bilinear", shear_bilinear },
 	{ "shear bicubic", shear_bicubic },
+	{ "shear y bicubic", shear_y_bicubic },
+	{ "move x bicubic", move_x_bicubic },
+	{ "move y bicubic", move_y_bicubic },
 	{ "turn nearest", turn_nearest },
 	{ "turn bilinear", turn_bilinear },
 	{ "turn bicubic", turn_bicubic },

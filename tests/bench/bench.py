@@ -39,6 +39,9 @@ def main():
     parser.add_argument(
         "--before", type=pathlib.Path, metavar="BUILD", help="an earlier build, which copies measures beside this one"
     )
+    parser.add_argument(
+        "--kinds", action="append", choices=[kind for kind, *_ in copies.KINDS], help="of copies; may be repeated"
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="every measurement")
     parser.add_argument(
         "--plot", type=pathlib.Path, metavar="FILE", help="PNG or SVG (default: bench.png in the build folder)"

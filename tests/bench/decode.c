@@ -6,7 +6,7 @@
  *     WAY   only that way, for a profiler
  *
  * Per image, milliseconds of CPU time, including the header: the median over rounds, in each of which every way decodes
- * all images in turn. An index of progressive pictures is a pack of their blocks; its size is printed, too. */
+ * all images in turn. An index of progressive pictures is a pack of their blocks; the size of packs is printed, too. */
 #include <dirent.h>
 #include <math.h>
 #include <time.h>
@@ -22,7 +22,8 @@ struct sample {
 	struct region_px crop;
 	struct checkpoints *index; /* complete */
 	struct checkpoints *fresh; /* to record into */
-	struct scratch pack;       /* of a progressive picture, whole */
+	struct scratch pack;       /* whole */
+	bool progressive;
 };
 
 static struct sample samples[MAX_FILES];
@@ -30,7 +31,7 @@ static unsigned n_samples;
 static struct scan *scan;
 static struct jpeg_in in; /* one decompressor for all ways, as in a worker */
 static uint8_t *rgb;
-static size_t rgb_bytes, file_bytes, pack_bytes; /* the latter two: of progressive pictures */
+static size_t rgb_bytes, file_bytes, pack_bytes;
 
 /* libjpeg keeps an earlier picture's tables, and a progressive one may refer to any. */
 static void forget_tables(void)
@@ -120,7 +121,7 @@ static void scans(const struct sample *s, struct region_px want, bool all_rows)
 static void any(const struct sample *s, struct region_px want, const struct checkpoints *index,
 		struct checkpoints *record)
 {
-	if (s->pack.data)
+	if (s->progressive)
 		scans(s, want, false);
 	else
 		ours(s, want, index, record);
@@ -137,11 +138,17 @@ static void scan_crop(const struct sample *s)
 	any(s, s->crop, NULL, NULL);
 }
 
-static void pack_into(struct scratch *to)
+static uint64_t pack_id(const struct sample *s)
 {
-	uint64_t id = scan_progressive_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer);
+	return s->progressive ? scan_progressive_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer)
+			      : id_now();
+}
 
-	if (!scan_pack(scan, id, in.c.src->bytes_in_buffer * 3, to)) {
+static void pack_into(const struct sample *s, struct scratch *to)
+{
+	uint64_t id = pack_id(s);
+
+	if (!scan_pack(scan, id, in.c.src->bytes_in_buffer * 8, to)) {
 		fprintf(stderr, "decode: no pack of an image\n");
 		exit(EXIT_FAILURE);
 	}
@@ -151,9 +158,9 @@ static void scan_recording(const struct sample *s)
 {
 	static struct scratch fresh;
 
-	if (s->pack.data) {
+	if (s->progressive) {
 		scans(s, s->crop, false);
-		pack_into(&fresh);
+		pack_into(s, &fresh);
 		return;
 	}
 	header(s);
@@ -161,21 +168,49 @@ static void scan_recording(const struct sample *s)
 	ours(s, s->crop, NULL, s->fresh);
 }
 
-static void scan_indexed(const struct sample *s)
+/* Decodes all bits, and packs them. */
+static void whole(const struct sample *s, struct scratch *to)
+{
+	struct image out = { .rgb = rgb, .stride_bytes = (size_t)s->crop.width * 3 };
+
+	if (s->progressive) {
+		scans(s, s->crop, true);
+	} else {
+		header(s);
+		if (scan_whole_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer, s->crop,
+				      &out) != 0) {
+			fprintf(stderr, "decode: unsure about an image that was fine before\n");
+			exit(EXIT_FAILURE);
+		}
+	}
+	pack_into(s, to);
+}
+
+static void scan_packing(const struct sample *s)
+{
+	static struct scratch fresh;
+
+	whole(s, &fresh);
+}
+
+static void scan_packed(const struct sample *s)
 {
 	struct image out = { .rgb = rgb, .stride_bytes = (size_t)s->crop.width * 3 };
 	const struct block_pack *pack = (const struct block_pack *)(const void *)s->pack.data;
 
-	if (!pack) {
-		ours(s, s->crop, s->index, NULL);
-		return;
-	}
 	header(s);
-	if (scan_progressive_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer) != pack->scan_id ||
-	    scan_packed_region(scan, &in.c, pack, s->crop, &out) != 0) {
+	if (pack_id(s) != pack->scan_id || scan_packed_region(scan, &in.c, pack, s->crop, &out) != 0) {
 		fprintf(stderr, "decode: the pack does not do\n");
 		exit(EXIT_FAILURE);
 	}
+}
+
+static void scan_indexed(const struct sample *s)
+{
+	if (s->progressive)
+		scan_packed(s);
+	else
+		ours(s, s->crop, s->index, NULL);
 }
 
 static const struct way {
@@ -189,6 +224,8 @@ static const struct way {
 	{ "scan, region", scan_crop },
 	{ "scan, region, recording", scan_recording },
 	{ "scan, region, indexed", scan_indexed },
+	{ "scan, region, packing all", scan_packing },
+	{ "scan, region, from packs", scan_packed },
 };
 enum { N_WAYS = sizeof(ways) / sizeof(ways[0]), REGION_WAY = 2 };
 
@@ -227,14 +264,15 @@ static void add_file(const char *path, uint32_t *seed)
 	s->crop = random_crop(in.c.image_width, in.c.image_height, seed);
 	if (need > rgb_bytes)
 		rgb = realloc(rgb, rgb_bytes = need);
-	if (!scan_supported(&in.c)) {
-		scans(s, s->crop, true);
-		pack_into(&s->pack);
-		file_bytes += n;
-		pack_bytes += ((const struct block_pack *)(const void *)s->pack.data)->n_bytes;
+	s->progressive = !scan_supported(&in.c);
+	whole(s, &s->pack);
+	file_bytes += n;
+	pack_bytes += ((const struct block_pack *)(const void *)s->pack.data)->n_bytes;
+	if (s->progressive) {
 		n_samples++;
 		return;
 	}
+	header(s);
 	s->index = malloc(size);
 	s->fresh = malloc(size);
 	checkpoints_init(s->index, &in.c, n, id_now());
@@ -309,7 +347,6 @@ int main(int argc, char **argv)
 	for (int way = 0; way < N_WAYS; way++)
 		printf("%-26s %7.4f %6.3f\n", ways[way].name, took[way][rounds / 2],
 		       took[way][rounds / 2] / took[REGION_WAY][rounds / 2]);
-	if (pack_bytes > 0)
-		printf("packs take %.2f times the files' bytes\n", (double)pack_bytes / (double)file_bytes);
+	printf("packs take %.2f times the files' bytes\n", (double)pack_bytes / (double)file_bytes);
 	return EXIT_SUCCESS;
 }

@@ -10,6 +10,16 @@ import tempfile
 from runner import Runner
 
 
+def fresh_copy(runner, scratch):
+    """A folder of the same pictures, written just now."""
+    data = runner.args.data
+    for picture in runner.pictures():
+        place = scratch / "pictures" / pathlib.Path(picture).relative_to(data)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(picture, place)
+    return scratch / "pictures"
+
+
 def main(about, name, opening, train):
     """Parses the options, then calls opening(args, scratch) and train(args, runner, scratch)."""
     parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
@@ -28,6 +38,7 @@ def main(about, name, opening, train):
     try:
         opening(args, scratch)
         args.data = args.data.resolve() if args.data else runner.sample_data()
+        args.data = fresh_copy(runner, scratch)
         train(args, runner, scratch)
     finally:
         runner.stop()

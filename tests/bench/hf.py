@@ -4,8 +4,9 @@ python tests/bench/hf.py --build build [--data DIR] [--samples 100000] [--bytes 
 
 Opening reads the places of --samples pictures of --bytes bytes and their labels, from files in the page cache. `train224` is
 the first epoch, without caches, of the pictures in --data from a folder and from Arrow files, in turn, and through the
-package's own way: set_transform with torchvision below torch's DataLoader with --workers. CPU time is that of trainer,
-worker processes and daemon.
+package's own way: set_transform with torchvision below torch's DataLoader with --workers. The folder is a copy written
+just before, as the Arrow files are: see shards.py.
+CPU time is that of trainer, worker processes and daemon.
 """
 
 import os

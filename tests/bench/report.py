@@ -55,6 +55,12 @@ def table(result):
         print(f"  {each['text']}: {spread(each['values'])}{verdict(each)}", flush=True)
 
 
+def partial(ratios):
+    """What a part of a scenario gave, as soon as it is known."""
+    for each in filter(None, ratios):
+        print(f"  ... {each['text']}: {spread(each['values'])}", flush=True)
+
+
 def verdict(each):
     if each["target"] is None:
         return ""

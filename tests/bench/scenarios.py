@@ -14,7 +14,7 @@ import crops
 
 NO_CACHE = "cache:\n  jpeg: off\n  decoded: off\n"
 JPEG_CACHE = "cache:\n  jpeg: auto\n  decoded: off\n"
-IN_STOCK = 12  # batches; more than any of these loaders makes ahead
+IN_STOCK = 16  # batches; as many as any of these loaders makes ahead (slots: auto)
 BOTH_CACHES = "cache:\n  jpeg: auto\n  decoded: auto\n"
 
 

@@ -1,4 +1,4 @@
-/* Pipelines that must not be accepted. */
+/* Pipelines that must be accepted, and those that must not. */
 #ifndef BATCHD_TESTS_PIPELINES_H
 #define BATCHD_TESTS_PIPELINES_H
 
@@ -7,6 +7,18 @@
 #include <errno.h>
 
 #include "pipeline/pipeline.h"
+#include "pipeline/views.h"
+
+/* The pipeline, or views, of a text: bytes in HWC of an RGB image. */
+static inline struct pipeline *expect_pipeline(const char *text)
+{
+	const struct image_form unknown = { .n_channels = 3 };
+	struct pipeline_error err = { "" };
+	struct pipeline *p = NULL;
+
+	ck_assert_msg(views_parse(text, &unknown, DTYPE_UINT8, LAYOUT_NHWC, &p, &err) == 0, "%s: %s", text, err.text);
+	return p;
+}
 
 /* words: what the message must contain, separated by '|'. */
 static inline void expect_refusal(const char *text, const char *words)

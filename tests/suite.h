@@ -30,6 +30,13 @@ static inline int suite_wants(const TTest *t)
 }
 #define _tcase_add_test(tc, t, ...) (suite_wants(t) ? _tcase_add_test(tc, t, __VA_ARGS__) : (void)0)
 
+/* How long a test may take, in seconds: only a test that hangs takes so long, also under a sanitizer on a machine that
+ * has much else to do. So a test waits for an answer without a limit of its own. */
+__attribute__((constructor)) static void suite_limit(void)
+{
+	setenv("CK_DEFAULT_TIMEOUT", "600", 0);
+}
+
 START_TEST(test_needs_gpus)
 {
 	/* Stands for a whole suite, so that the suite is counted as skipped. */

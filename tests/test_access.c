@@ -197,7 +197,6 @@ int main(void)
 	Suite *s = suite_create("access");
 	TCase *tc = tcase_create("access");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_others_read_what_their_mode_bits_allow);
 	tcase_add_test(tc, test_others_need_every_folder);

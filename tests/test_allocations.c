@@ -322,7 +322,6 @@ int main(void)
 {
 	Suite *s = suite_create("allocations");
 	TCase *t = tcase_create("allocations");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_the_counter_counts);
 #if COUNTED
 	tcase_add_test(t, test_random_crops_allocate_nothing_per_sample);

@@ -407,7 +407,6 @@ int main(void)
 	Suite *s = suite_create("arrays");
 	TCase *tc = tcase_create("arrays");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_rows_and_labels_are_gathered);
 	tcase_add_test(tc, test_integer_labels_become_int64);

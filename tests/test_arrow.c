@@ -343,7 +343,6 @@ int main(void)
 	Suite *s = suite_create("arrow");
 	TCase *t = tcase_create("arrow");
 
-	tcase_set_timeout(t, 120);
 	tcase_add_test(t, test_streams_and_files_have_the_same_rows);
 	tcase_add_test(t, test_every_file_that_is_cut_short_is_refused);
 	tcase_add_test(t, test_no_damaged_byte_leads_outside_of_the_file);

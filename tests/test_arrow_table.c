@@ -164,6 +164,45 @@ START_TEST(test_memory_is_charged_while_it_is_held)
 }
 END_TEST
 
+static atomic_bool stop;
+
+static void stop_at_once(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	uint64_t *far = arg;
+
+	(void)phase;
+	ck_assert_uint_eq(*far, 0); /* it is not called after that */
+	ck_assert_uint_lt(done, total);
+	*far = done;
+	atomic_store(&stop, true);
+}
+
+START_TEST(test_an_opening_that_is_stopped_ends_amid_the_table)
+{
+	/* Proves that a large table is not hashed to its end once the opening is stopped. */
+	struct dataset *ds = NULL;
+	uint64_t far = 0;
+	char spec[] = "arrow:table=abc,#v=v";
+	int fd;
+
+	take_seed("stream");
+	fd = memory_of(n_bytes, F_SEAL_SHRINK);
+	ck_assert_int_eq(ftruncate(fd, 100 << 20), 0);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, ALL_SEALS), 0);
+	struct dataset_source source = { .spec = spec,
+					 .access = &f.other,
+					 .fds = &fd,
+					 .n_fds = 1,
+					 .on_progress = stop_at_once,
+					 .progress_arg = &far,
+					 .stop = &stop };
+
+	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -ECANCELED);
+	ck_assert_uint_gt(far, 0);
+	close(fd);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("arrow_table");
@@ -174,6 +213,7 @@ int main(void)
 	tcase_add_test(tc, test_memory_that_could_change_is_refused);
 	tcase_add_test(tc, test_a_table_that_is_cut_short_is_refused);
 	tcase_add_test(tc, test_memory_is_charged_while_it_is_held);
+	tcase_add_test(tc, test_an_opening_that_is_stopped_ends_amid_the_table);
 	suite_add_tcase(s, tc);
 	return suite_run(s);
 }

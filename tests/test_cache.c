@@ -649,7 +649,6 @@ int main(void)
 	Suite *s = suite_create("cache");
 	TCase *tc = tcase_create("cache");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_what_was_put_is_found_with_its_identity);
 	tcase_add_test(tc, test_loaders_of_the_same_data_set_share_a_space);

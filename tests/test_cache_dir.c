@@ -205,6 +205,31 @@ START_TEST(test_a_kept_file_of_holes_is_begun_anew)
 }
 END_TEST
 
+START_TEST(test_another_users_kept_file_is_left_alone)
+{
+	/* Proves that what another user has put into the folder is neither believed nor changed. */
+	struct cache *c;
+	struct cache_space *s;
+	struct stat before, after;
+
+	if (geteuid() != 0) {
+		puts("skipped: only root can give a file to another user");
+		return;
+	}
+	live(2, "text");
+	ck_assert_int_eq(chown(in_folder(kept), 65534, 65534), 0);
+	ck_assert_int_eq(stat(in_folder(kept), &before), 0);
+	c = make(64 << 20);
+	s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	ck_assert(!has(s, 0, "text"));
+	put(s, 5, "more", 5);
+	cache_detach(s);
+	cache_destroy(c);
+	ck_assert_int_eq(stat(in_folder(kept), &after), 0);
+	ck_assert_int_eq(after.st_size, before.st_size);
+}
+END_TEST
+
 START_TEST(test_reading_gives_up_behind_so_much_junk)
 {
 	/* Proves that the search for a record after damage ends after 64 MiB, and that the unsearched rest is cut
@@ -476,15 +501,14 @@ int main(void)
 	Suite *s = suite_create("cache directory");
 	TCase *t = tcase_create("reading"), *w = tcase_create("limit");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_a_kept_file_of_holes_is_begun_anew);
+	tcase_add_test(t, test_another_users_kept_file_is_left_alone);
 	tcase_add_test(t, test_reading_gives_up_behind_so_much_junk);
 	tcase_add_test(t, test_a_slow_load_holds_no_trainer_up);
 	tcase_add_test(t, test_a_put_never_writes_to_a_disk);
 	tcase_add_test(t, test_a_failed_compaction_leaves_nothing);
 	suite_add_tcase(s, t);
-	tcase_set_timeout(w, 60);
 	tcase_add_checked_fixture(w, set_up, tear_down);
 	tcase_add_test(w, test_what_was_unused_for_longest_goes_first);
 	tcase_add_test(w, test_what_a_daemon_has_open_stays);

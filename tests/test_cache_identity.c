@@ -54,7 +54,7 @@ static unsigned last_level(const uint8_t *bytes, size_t n, const void *known, si
 	unsigned level;
 
 	ck_assert_int_eq(decoder_open(d, bytes, n, false, &info, &err), 0);
-	decoder_want_index(d, known, n_known, true);
+	decoder_want_index(d, known, n_known, INDEX_LARGE);
 	ck_assert_int_eq(decoder_region(d, want, &out, &err), 0);
 	level = out.rgb[0];
 	learnt = decoder_index(d, n_index);

@@ -308,17 +308,23 @@ START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 		const char *dataset, *word;
 		int code;
 	} cases[] = {
-		{ "imagefolder:/no/such/dir", "/no/such/dir", BATCHD_E_NOT_FOUND },
+		{ "imagefolder:/no/such/dir", "/no/such/dir: No such file", BATCHD_E_NOT_FOUND },
+		{ "imagefolder:/no/such/dir/", "of this path only / exists", BATCHD_E_NOT_FOUND },
+		{ "imagefolder:/etc/no/such", "of this path only /etc exists", BATCHD_E_NOT_FOUND },
+		{ "imagefolder:/etc/none", "/etc/none: No such file or directory", BATCHD_E_NOT_FOUND },
 		{ "files:gone", "gone", BATCHD_E_NOT_FOUND },
 		{ "npy:/dev/null", "regular", BATCHD_E_INVALID },
 		{ "npy:", "empty", BATCHD_E_NOT_FOUND },
-		{ "imagefolder:/etc/passwd", "not a directory", BATCHD_E_INVALID },
+		{ "imagefolder:/etc/passwd", "not a directory; imagefolder: reads a folder", BATCHD_E_INVALID },
 		{ "/etc", "imagefolder:/etc", BATCHD_E_INVALID },
 		{ "/no/such/dir", "No such file or directory", BATCHD_E_NOT_FOUND },
 		{ "/etc/passwd", "batchd.serve", BATCHD_E_INVALID },
 		{ "s3://bucket/x", "reads no 's3:'", BATCHD_E_INVALID },
-		{ "wds:x.tar", "\"serve:NAME\"", BATCHD_E_INVALID },
-		{ "imagefolders:/etc", "reads no 'imagefolders:'", BATCHD_E_INVALID },
+		{ "parquet:x", "\"serve:NAME\"", BATCHD_E_INVALID },
+		{ "wds:x.tar", "did you mean 'tar:'", BATCHD_E_INVALID },
+		{ "imagefolders:/etc", "reads no 'imagefolders:'; did you mean 'imagefolder:'", BATCHD_E_INVALID },
+		{ "Image_Folder:/etc", "did you mean 'imagefolder:'", BATCHD_E_INVALID },
+		{ "file:/etc/passwd", "did you mean 'files:'", BATCHD_E_INVALID },
 		{ "a\nb", "printable", BATCHD_E_INVALID },
 		{ "", "dataset", BATCHD_E_INVALID },
 	};
@@ -330,6 +336,32 @@ START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 			      cases[i].dataset, err);
 		ck_assert_msg(strstr(err, cases[i].word) != NULL, "%s", err);
 	}
+}
+END_TEST
+
+START_TEST(test_folder_that_may_not_be_read_or_entered_is_named)
+{
+	/* A user without rights is told which folder is in the way: the data set's own, or one above it. */
+	char closed[96], text[128], words[160];
+
+	snprintf(closed, sizeof closed, "%s/closed", d->dir);
+	ck_assert_int_eq(mkdir(closed, 0700), 0);
+	ck_assert_int_eq(chmod(d->dir, 0755), 0);
+	ck_assert_int_eq(chmod(closed, 0), 0);
+	if (geteuid() == 0)
+		ck_assert_int_eq(seteuid(65534), 0);
+	options.socket = "/nowhere/at/all";
+	options.dataset = text;
+	snprintf(text, sizeof text, "imagefolder:%s", closed);
+	snprintf(words, sizeof words, "%s: Permission denied; this user may not read it", closed);
+	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), BATCHD_E_ACCESS);
+	ck_assert_msg(strstr(err, words) && strstr(err, "datasets:"), "%s", err);
+	snprintf(text, sizeof text, "imagefolder:%s/below/it", closed);
+	snprintf(words, sizeof words, "Permission denied; this user may not enter %s", closed);
+	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), BATCHD_E_ACCESS);
+	ck_assert_msg(strstr(err, words) != NULL, "%s", err);
+	ck_assert_int_eq(seteuid(getuid()), 0);
+	ck_assert_int_eq(rmdir(closed), 0);
 }
 END_TEST
 
@@ -524,6 +556,7 @@ int main(void)
 	tcase_add_test(all, test_wrong_options_are_named);
 	tcase_add_test(all, test_paths_become_absolute_and_come_with_their_fds);
 	tcase_add_test(all, test_missing_path_is_named_before_any_daemon_is_asked);
+	tcase_add_test(all, test_folder_that_may_not_be_read_or_entered_is_named);
 	tcase_add_test(all, test_ranks_of_one_run_find_the_same_job);
 	tcase_add_test(all, test_lone_trainers_do_not_meet_and_sharing_ones_do);
 	tcase_add_test(all, test_daemon_that_cannot_start_is_quoted);

@@ -464,7 +464,6 @@ int main(void)
 	TCase *all = tcase_create("close");
 
 	suite_add_tcase(suite, all);
-	tcase_set_timeout(all, 60);
 	tcase_add_checked_fixture(all, setup, teardown);
 	tcase_add_loop_test(all, test_close_wakes_a_thread_that_waits_for_a_batch, 0, 6);
 	tcase_add_test(all, test_batches_on_loan_outlive_a_close_by_another_thread);

@@ -279,7 +279,7 @@ static void serve(int in, int out, const struct batchd_options *o)
 		if (!started) {
 			batchd_start(l, 0, 0, 0, NULL);
 		}
-		answer = batchd_next(l, &b, 10000);
+		answer = batchd_next(l, &b, BATCHD_FOREVER);
 		if (answer == 0) {
 			batchd_release(l, b.slot, b.generation);
 		}
@@ -424,7 +424,6 @@ int main(void)
 	Suite *s = suite_create("containers");
 	TCase *t = tcase_create("containers");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_the_same_path_to_another_folder_is_a_mismatch);
 	tcase_add_test(t, test_a_folder_that_was_replaced_is_opened_anew);

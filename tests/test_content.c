@@ -267,14 +267,12 @@ int main(void)
 	Suite *s = suite_create("content");
 	TCase *tc = tcase_create("fields"), *served = tcase_create("producers");
 
-	tcase_set_timeout(tc, 30);
 	tcase_add_checked_fixture(tc, setup_fields, teardown);
 	tcase_add_test(tc, test_a_field_is_found_by_name_and_by_number);
 	tcase_add_loop_test(tc, test_offsets_that_make_no_sense_are_an_error, 0, sizeof wrong / sizeof wrong[0]);
 	tcase_add_loop_test(tc, test_fields_that_do_not_fit_their_slot_are_refused, 0, 6);
 	tcase_add_test(tc, test_wanted_names_are_checked_before_they_are_sent);
 	suite_add_tcase(s, tc);
-	tcase_set_timeout(served, 30);
 	tcase_add_checked_fixture(served, setup, teardown);
 	tcase_add_test(served, test_arrays_of_a_producer_are_found_by_their_keys);
 	tcase_add_test(served, test_names_are_looked_for_in_the_outermost_dictionary_only);

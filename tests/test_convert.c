@@ -166,7 +166,6 @@ int main(void)
 	Suite *s = suite_create("finish");
 	TCase *c = tcase_create("finish");
 
-	tcase_set_timeout(c, 120);
 	tcase_add_test(c, test_halves_are_nearest_and_even);
 	tcase_add_test(c, test_every_path_writes_the_formula_and_nothing_else);
 	tcase_add_test(c, test_any_normalisation_is_exact_on_the_chosen_path);

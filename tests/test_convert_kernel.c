@@ -255,7 +255,6 @@ int main(void)
 	Suite *s = suite_create("convert_kernel");
 	TCase *t = tcase_create("arithmetic");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, test_same_bits_as_the_daemon, 0, 4);
 	tcase_add_test(t, test_any_mean_and_std_gives_the_daemons_bits);
 	tcase_add_test(t, test_divisions_give_what_reciprocals_give);

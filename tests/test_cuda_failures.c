@@ -31,7 +31,10 @@ enum { SLOW = 1 };
 enum { SLOW = 0 };
 #endif
 
-enum { SIDE = 24, BATCH = 4, AT_ONCE = 3, MOST_NAMES = 80, WAIT_MS = 20000 };
+enum { SIDE = 24, BATCH = 4, AT_ONCE = 3, MOST_NAMES = 80 };
+
+/* For a batch: only a trainer that hangs waits so long, and then says at which failure. */
+enum { WAIT_MS = 300000 };
 
 static const char *const names[] = {
 #define X(member, symbol, parameters) #symbol,
@@ -140,7 +143,7 @@ static int life(char text[4096])
 	for (unsigned i = 0; i < 5 && r == 0; i++) {
 		r = batchd_next(l, &b, WAIT_MS);
 		if (r == BATCHD_AGAIN)
-			wrong("no batch", "for 20 s");
+			wrong("no batch", "for 300 s");
 		if (r == BATCHD_END)
 			r = batchd_start(l, 1, 0, 0, NULL);
 		else if (r == BATCHD_OK)
@@ -301,7 +304,6 @@ static void start(const char *personality, const char *name, unsigned nth, int e
 	reap(AT_ONCE - 1);
 	pid_t child = fork();
 	if (child == 0) {
-		alarm(60);
 		begin_cuda(personality);
 		fail_one(name, nth, error);
 		_exit(0);
@@ -402,10 +404,8 @@ START_TEST(test_a_loader_outlives_the_driver)
 
 	setup();
 	child = fork();
-	if (child == 0) {
-		alarm(60);
+	if (child == 0)
 		exit_with_a_batch();
-	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 7, "%x", status);
 	teardown();
@@ -417,7 +417,6 @@ int main(void)
 	Suite *s = suite_create("cuda_failures");
 	TCase *t = tcase_create("cuda_failures");
 
-	tcase_set_timeout(t, 240);
 	tcase_add_loop_test(t, test_every_call_may_fail_in_every_way, 0, 4);
 	tcase_add_test(t, test_a_loader_outlives_the_driver);
 	suite_add_tcase(s, t);

@@ -217,7 +217,6 @@ int main(void)
 	Suite *s = suite_create("dataset");
 	TCase *tc = tcase_create("dataset");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_a_label_is_no_longer_than_a_class);
 	tcase_add_test(tc, test_many_columns_take_no_more_time_than_their_bytes);

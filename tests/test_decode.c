@@ -751,7 +751,6 @@ int main(void)
 	TCase *tc = tcase_create("decode");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_jpeg_regions_equal_the_full_decode);
 	tcase_add_test(tc, test_grey_jpeg_regions_equal_the_full_decode);
 	tcase_add_test(tc, test_regions_of_a_progressive_jpeg_that_ends_early);

@@ -9,6 +9,7 @@
 #include "core/device-slab.h"
 #include "cuda-double.h"
 #include "cuda/gpus-impl.h"
+#include "util/nodes.h"
 #include "suite.h"
 
 enum { N_SLOTS = 4, BATCH = 6, N_SAMPLES = 64 };
@@ -243,6 +244,29 @@ static unsigned n_copying(const struct stream *s)
 
 /* ---- cases ---- */
 
+START_TEST(test_workers_know_where_slots_were_moved)
+{
+	/* Slots that lie on two NUMA nodes in turn, and a GPU near the second, which is this machine's only one. */
+	struct nodes *nodes = calloc(1, sizeof(*nodes) + 2 * sizeof(nodes->node[0]));
+	nodes->n = nodes->n_memory = 2;
+	nodes->node[0].number = 7;
+	setenv("FAKECUDA_NUMA", "0", 1);
+	struct stream *s = setup(false, 1);
+	slot_nodes_init(&s->slots->nodes, nodes, 2 << 20, N_SLOTS); /* as if its slots were that large */
+	ck_assert_uint_eq(slot_node(&s->slots->slot[0]), 1);
+	ck_assert_uint_eq(slot_node(&s->slots->slot[1]), 2);
+	struct trainer *t = attach(s, 0, 0);
+	unsigned moved = t->c.device_slab->slab->numa_node == 0 ? 2 : 1;
+	if (moved == 1)
+		printf("skipped: no NUMA policies here\n");
+	ck_assert_uint_eq(slot_node(&s->slots->slot[0]), moved);
+	ck_assert_uint_eq(slot_node(&s->slots->slot[1]), 2);
+	leave(t);
+	teardown();
+	free(nodes);
+}
+END_TEST
+
 START_TEST(test_batches_are_on_the_gpu_when_they_are_told_of)
 {
 	/* Seven epochs of eleven batches, the last of each short; every one is compared when it is published. */
@@ -460,6 +484,7 @@ int main(void)
 {
 	Suite *s = suite_create("device slab");
 	TCase *t = tcase_create("device slab");
+	tcase_add_test(t, test_workers_know_where_slots_were_moved);
 	tcase_add_test(t, test_batches_are_on_the_gpu_when_they_are_told_of);
 	tcase_add_test(t, test_trainers_in_host_memory_do_not_wait_for_a_gpu);
 	tcase_add_test(t, test_how_soon_a_trainer_hears_of_its_copy_is_kept);

@@ -108,7 +108,6 @@ int main(void)
 	tcase_add_test(tc, test_every_sampling_and_size_gives_libjpegs_pixels);
 	tcase_add_test(tc, test_noise_without_loss);
 	tcase_add_test(tc, test_damaged_files_are_unsure_or_equal_to_libjpeg);
-	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
 
 	return suite_run(suite);

@@ -187,7 +187,6 @@ int main(void)
 {
 	Suite *s = suite_create("fencing");
 	TCase *t = tcase_create("fencing");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_a_trainer_that_comes_back_late_does_not_oust_its_successor);
 	tcase_add_test(t, test_after_a_restart_of_the_daemon_the_newer_trainer_wins_in_either_order);
 	tcase_add_test(t, test_what_a_fenced_trainer_had_said_already_changes_nothing);

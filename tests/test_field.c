@@ -222,7 +222,6 @@ int main(void)
 	Suite *s = suite_create("field");
 	TCase *tc = tcase_create("field");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_a_batch_of_any_rows_fits_its_bound);
 	tcase_add_test(tc, test_lengths_at_the_edges_are_measured);

@@ -5,6 +5,11 @@
 #include "decode/decode.h"
 #include "jpegs.h"
 #include "datasets.h" /* after those: its fixture is called f */
+#include "own-heap.h"
+
+#include <png.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 enum { N_SAMPLES = 4000, PLAIN_NS = 600000, KEPT_NS = 1000000, HIT_NS = 150000, INTERRUPTED_NS = 20000000 };
 
@@ -34,7 +39,8 @@ static uint64_t epoch(bool hurried, int interrupted)
 		bool longer = interrupted && (i * 2654435761U >> 16) % (unsigned)interrupted == 0;
 
 		cached[i] |= row == FILLING_KEPT;
-		filling_note(&filling, &cache, row, takes_ns[row] + (longer ? INTERRUPTED_NS : 0));
+		filling_note(&filling, &cache, row, takes_ns[row] + (longer ? INTERRUPTED_NS : 0),
+			     FILLING_PART_DECODED);
 		sum_ns += takes_ns[row];
 	}
 	return sum_ns;
@@ -79,46 +85,193 @@ START_TEST(test_each_cache_has_an_account_of_its_own)
 }
 END_TEST
 
-START_TEST(test_a_sample_is_kept_unless_a_trainer_waits)
+static struct {
+	struct recipe recipe;
+	struct cache *cache;
+	struct sample_worker *w;
+} one;
+
+static void put_one(const char *name, const void *bytes, size_t n)
 {
-	/* Proves that samples ask: the first rows of a worker that is in a hurry are not kept, others are. */
+	make_dir("pets", 0755);
+	make_dir("pets/cat", 0755);
+	put_bytes(name, bytes, n, 0644);
+}
+
+static void put_jpeg(void)
+{
 	static const struct jpeg_recipe picture = {
 		.width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 90
 	};
-	struct cache_config config = { .budget_bytes = { [CACHE_DECODED] = 1 << 20 } };
-	struct recipe recipe = { 0 };
-	struct sample_worker *w = sample_worker_create(&decode_limits_default);
-	struct pipeline_error why;
-	struct sample_error err;
-	struct cache_stats stats;
-	struct cache *real;
-	uint8_t row[3 * 16 * 16];
 	size_t n;
 	uint8_t *jpeg = jpeg_make(&picture, 5, &n);
 
-	make_dir("pets", 0755);
-	make_dir("pets/cat", 0755);
-	put_bytes("pets/cat/a.jpg", jpeg, n, 0644);
+	put_one("pets/cat/a.jpg", jpeg, n);
 	free(jpeg);
-	recipe.dataset = open_trusted("imagefolder", in_root("pets"));
+}
+
+/* damaged: a byte behind two thirds of them is wrong. */
+static void put_png(uint32_t edge, bool damaged)
+{
+	png_image image = { .version = PNG_IMAGE_VERSION, .width = edge, .height = edge, .format = PNG_FORMAT_RGB };
+	png_alloc_size_t n = PNG_IMAGE_PNG_SIZE_MAX(image);
+	uint8_t *rgb = malloc(PNG_IMAGE_SIZE(image)), *png = malloc(n);
+
+	ck_assert(rgb && png);
+	for (size_t i = 0; i < PNG_IMAGE_SIZE(image); i++)
+		rgb[i] = (uint8_t)(i / 5 + i * i % 7);
+	ck_assert(png_image_write_to_memory(&image, png, &n, 0, rgb, 0, NULL));
+	png[n / 3 * 2] ^= damaged;
+	put_one("pets/cat/a.png", png, n);
+	free(rgb);
+	free(png);
+}
+
+/* The folder with one picture, and a decoded cache of so many bytes; 0: none. */
+static void open_one(uint64_t budget_bytes, const struct decode_limits *limits)
+{
+	struct cache_config config = { .budget_bytes = { [CACHE_DECODED] = budget_bytes } };
+	struct pipeline_error why;
+
+	one.w = sample_worker_create(limits);
+	one.recipe.dataset = open_trusted("imagefolder", in_root("pets"));
 	ck_assert_int_eq(
-		pipeline_parse("[[\"RandomResizedCrop\", [16, 16]]]", DTYPE_UINT8, LAYOUT_NHWC, &recipe.pipeline, &why),
+		pipeline_parse("[[\"RandomCrop\", [16, 16]]]", DTYPE_UINT8, LAYOUT_NHWC, &one.recipe.pipeline, &why),
 		0);
-	ck_assert_int_eq(cache_create(&config, &real), 0);
-	ck_assert_int_eq(recipe_attach(&recipe, real, 1 << 20, false, &decode_limits_default), 0);
+	ck_assert_int_eq(cache_create(&config, &one.cache), 0);
+	ck_assert_int_eq(recipe_attach(&one.recipe, one.cache, budget_bytes, false, limits), 0);
+}
+
+enum { ROW_BYTES = 3 * 16 * 16 };
+
+static int try_one(uint64_t epoch, uint8_t row[ROW_BYTES])
+{
+	struct sample_key key = { .seed = 1, .epoch = epoch };
+	struct sample_error err;
+
+	return sample_make(&one.recipe, one.w, key, NULL, true, (void *[]){ row }, &err);
+}
+
+static void make_one(void)
+{
+	uint8_t row[ROW_BYTES];
+
+	ck_assert_int_eq(try_one(0, row), 0);
+}
+
+static void close_one(void)
+{
+	sample_worker_destroy(one.w);
+	recipe_finish(&one.recipe);
+	cache_destroy(one.cache);
+}
+
+START_TEST(test_a_sample_is_kept_unless_a_trainer_waits)
+{
+	/* Proves that samples ask: the first rows of a worker that is in a hurry are not kept, others are. */
+	struct cache_stats stats;
+
+	put_jpeg();
+	open_one(1 << 20, &decode_limits_default);
 	for (int hurried = 1; hurried >= 0; hurried--) {
-		sample_worker_hurry(w, hurried);
-		ck_assert_int_eq(
-			sample_make(&recipe, w, (struct sample_key){ .seed = 1 }, NULL, true, (void *[]){ row }, &err),
-			0);
-		cache_get_stats(real, CACHE_DECODED, &stats);
+		sample_worker_hurry(one.w, hurried);
+		make_one();
+		cache_get_stats(one.cache, CACHE_DECODED, &stats);
 		ck_assert_uint_eq(stats.n_entries, !hurried);
 	}
-	sample_worker_destroy(w);
-	recipe_finish(&recipe);
-	cache_destroy(real);
+	close_one();
 }
 END_TEST
+
+enum { EPOCHS = 64 };
+
+/* The outcomes of the picture's rows, and the rows; returns how many there are. */
+static unsigned rows_with(uint64_t budget_bytes, const struct decode_limits *limits, int outcomes[EPOCHS],
+			  uint8_t rows[EPOCHS][ROW_BYTES])
+{
+	unsigned n = 0;
+
+	memset(rows, 0, EPOCHS * ROW_BYTES);
+	open_one(budget_bytes, limits);
+	for (unsigned i = 0; i < EPOCHS; i++) {
+		outcomes[i] = try_one(i, rows[i]);
+		n += outcomes[i] == 0;
+	}
+	close_one();
+	return n;
+}
+
+static unsigned expect_same_rows(const struct decode_limits *limits)
+{
+	static uint8_t without[EPOCHS][ROW_BYTES], with[EPOCHS][ROW_BYTES];
+	int outcomes[2][EPOCHS];
+	unsigned n = rows_with(0, limits, outcomes[0], without);
+
+	ck_assert_uint_eq(rows_with(16 << 20, limits, outcomes[1], with), n);
+	ck_assert_mem_eq(outcomes[0], outcomes[1], sizeof outcomes[0]);
+	ck_assert_mem_eq(without, with, sizeof without);
+	return n;
+}
+
+START_TEST(test_a_damaged_picture_has_the_rows_that_it_has_without_a_cache)
+{
+	/* Proves that what is below a crop decides nothing, although a picture is kept as a whole. */
+	put_png(64, true);
+	unsigned n = expect_same_rows(&decode_limits_default);
+	ck_assert_uint_gt(n, 0);
+	ck_assert_uint_lt(n, EPOCHS);
+}
+END_TEST
+
+START_TEST(test_a_picture_too_large_to_keep_has_its_rows)
+{
+	/* Proves that a picture for whose crops there is memory has them, although there is none for the whole. */
+	enum { EDGE = 1024 };
+	struct work_memory memory;
+	struct decode_limits limits = decode_limits_default;
+
+	work_memory_init(&memory, 3 * EDGE * EDGE + (4 << 19)); /* of which three quarters are for one sample */
+	limits.memory = &memory;
+	put_png(EDGE, false);
+	ck_assert_uint_eq(expect_same_rows(&limits), EPOCHS);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+#if OWN_HEAP /* no sanitizer has replaced the clock */
+static unsigned n_looks;
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	n_looks++;
+	return (int)syscall(SYS_clock_gettime, clock, t);
+}
+
+/* At the clock, of rows behind the first. */
+static unsigned looks_with(uint64_t budget_bytes)
+{
+	enum { ROWS = 40 };
+
+	open_one(budget_bytes, &decode_limits_default);
+	make_one();
+	n_looks = 0;
+	for (int i = 0; i < ROWS; i++)
+		make_one();
+	close_one();
+	return n_looks;
+}
+
+START_TEST(test_rows_look_at_no_clock_for_a_full_cache)
+{
+	/* Proves that they look at it as often as rows without a cache, and more often while there is room. */
+	put_jpeg();
+	unsigned without = looks_with(0);
+
+	ck_assert_uint_eq(looks_with(4096), without);
+	ck_assert_uint_gt(looks_with(1 << 20), without);
+}
+END_TEST
+#endif
 
 int main(void)
 {
@@ -131,6 +284,11 @@ int main(void)
 	tcase_add_test(t, test_everything_is_kept_while_no_trainer_waits);
 	tcase_add_test(t, test_each_cache_has_an_account_of_its_own);
 	tcase_add_test(t, test_a_sample_is_kept_unless_a_trainer_waits);
+	tcase_add_test(t, test_a_damaged_picture_has_the_rows_that_it_has_without_a_cache);
+	tcase_add_test(t, test_a_picture_too_large_to_keep_has_its_rows);
+#if OWN_HEAP
+	tcase_add_test(t, test_rows_look_at_no_clock_for_a_full_cache);
+#endif
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

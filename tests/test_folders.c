@@ -327,7 +327,6 @@ int main(void)
 	Suite *s = suite_create("folders");
 	TCase *tc = tcase_create("folders");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_a_folder_that_appears_later_is_judged_when_it_is_read);
 	tcase_add_test(tc, test_a_folder_swapped_for_a_closed_one_is_judged_when_it_is_read);

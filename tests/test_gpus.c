@@ -558,12 +558,12 @@ END_TEST
 
 /* ---- pinning ---- */
 
-static void setup_near(const char *node, const char *fail)
+static void setup_near(const char *node, const char *fail, const char *root)
 {
 	setenv("FAKECUDA_NUMA", node, 1);
 	setenv("FAKECUDA_FAIL", fail, 1);
 	double_load();
-	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 1 });
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 1, .root = root });
 }
 
 /* The kernel's policy for making pages there: "default", "prefer:0" ...; false: the kernel does not report it. */
@@ -585,10 +585,11 @@ static bool policy_at(const void *base, char *policy, size_t n)
 START_TEST(test_what_is_pinned_lies_near_its_gpu)
 {
 	char policy[64];
-	setup_near("0", "");
+	setup_near("0", "", NULL);
 	struct opening o = open_on(0);
 	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
 	ck_assert_int_eq(stats_of().numa_node, 0);
+	ck_assert_int_eq(o.slab->numa_node, stats_of().numa_error ? -1 : 0);
 	if (stats_of().numa_error == 0 && policy_at(f.host.base, policy, sizeof(policy)))
 		ck_assert_msg(strstr(policy, "prefer") && strstr(policy, ":0"),
 			      "pages are made as the kernel likes: %s", policy);
@@ -597,6 +598,66 @@ START_TEST(test_what_is_pinned_lies_near_its_gpu)
 	close_slab(o.slab);
 	teardown();
 	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_an_older_drivers_node_is_that_of_the_pci_device)
+{
+	/* The double's GPU is 0000:01:00.0. */
+	static const struct {
+		const char *text;
+		int tells;
+	} cases[] = { { "0\n", 0 }, { "1023\n", 1023 }, { "-1\n", -1 }, { "x\n", -1 }, { "1024\n", -1 } };
+	char root[] = "/tmp/batchd-pci-XXXXXX", command[256];
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	snprintf(command, sizeof(command),
+		 "d=%s/sys/bus/pci/devices/0000:01:00.0 && mkdir -p $d && printf -- '%s' >$d/numa_node", root,
+		 cases[_i].text);
+	ck_assert_int_eq(system(command), 0);
+	setup_near("5", "cuDeviceGetAttribute:3=1", root); /* CUDA_ERROR_INVALID_VALUE */
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	ck_assert_int_eq(stats_of().numa_node, cases[_i].tells);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+START_TEST(test_a_gpu_without_pci_numbers_is_used_all_the_same)
+{
+	/* The node near a GPU only makes copies faster: whichever question about it fails, the GPU is used. */
+	static const char *const fails[] = { "cuDeviceGetAttribute:3=1,cuDeviceGetAttribute:4=801",
+					     "cuDeviceGetAttribute:3=1,cuDeviceGetAttribute:5=1",
+					     "cuDeviceGetAttribute:3=1,cuDeviceGetAttribute:6=999",
+					     "cuDeviceGetAttribute:3=801,cuDeviceGetAttribute:4=801" };
+	setup_near("0", fails[_i], NULL);
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	ck_assert_int_eq(stats_of().numa_node, -1);
+	ck_assert_int_eq(o.slab->numa_node, -1);
+	ck_assert_uint_eq(f.n_lost, 0);
+	close_slab(o.slab);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_a_gpu_that_is_lost_when_its_node_is_asked_for_stays_lost)
+{
+	/* The third attribute of a second opening is the node: an error that ends the context is no missing answer. */
+	setup_near("0", "", NULL);
+	struct opening a = open_on(0);
+	ck_assert_msg(a.slab, "%s", a.why);
+	ck_assert(gpu_double.inject("cuDeviceGetAttribute:3=700"));
+	struct opening b = open_on(0);
+	ck_assert_int_eq(b.result, GPU_E_LOST);
+	while (!f.n_lost)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(f.n_lost, 1);
+	close_slab(a.slab);
+	teardown();
 }
 END_TEST
 
@@ -611,7 +672,7 @@ START_TEST(test_what_cannot_be_moved_is_pinned_where_it_is)
 		{ "0", "cuDeviceGetAttribute:3=1", -1, false }, /* a driver that does not know the attribute */
 		{ "-1", "", -1, false },
 	};
-	setup_near(cases[_i].node, cases[_i].fail);
+	setup_near(cases[_i].node, cases[_i].fail, "/nonexistent");
 	struct opening o = open_on(0);
 	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
 	ck_assert_int_eq(stats_of().numa_node, cases[_i].tells);
@@ -1137,6 +1198,9 @@ int main(void)
 	tcase_add_test(t, test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept);
 	tcase_add_loop_test(t, test_a_small_machine_pins_only_when_told_to, 0, 4);
 	tcase_add_test(t, test_what_is_pinned_lies_near_its_gpu);
+	tcase_add_loop_test(t, test_an_older_drivers_node_is_that_of_the_pci_device, 0, 5);
+	tcase_add_loop_test(t, test_a_gpu_without_pci_numbers_is_used_all_the_same, 0, 4);
+	tcase_add_test(t, test_a_gpu_that_is_lost_when_its_node_is_asked_for_stays_lost);
 	tcase_add_loop_test(t, test_what_cannot_be_moved_is_pinned_where_it_is, 0, 3);
 	tcase_add_test(t, test_uuids_are_written_as_nvidia_smi_does);
 	suite_add_tcase(s, t);

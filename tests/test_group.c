@@ -347,7 +347,6 @@ int main(void)
 {
 	Suite *s = suite_create("group");
 	TCase *t = tcase_create("group");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_the_answer_to_join_says_where_the_first_batch_will_be);
 	tcase_add_test(t, test_a_join_that_makes_no_sense_is_refused);
 	tcase_add_test(t, test_a_trainer_that_gives_nothing_back_gets_its_share_and_no_more);

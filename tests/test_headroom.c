@@ -62,7 +62,19 @@ static Batchd__Wire__Batch marked(struct client *c)
 	ck_abort_msg("no batch is marked");
 }
 
-/* The daemon has seen all that was sent to it. */
+/* The daemon has seen all that this trainer sent: it answers reports in turn, and this one is of no measurement. One
+ * that a busy daemon hears for a packet at a time may otherwise be behind clients that came later. */
+static void settle_trainer(struct client *c)
+{
+	const uint64_t none = UINT64_MAX;
+	Batchd__Wire__Replay r;
+	tell(c, none, 0, false);
+	do
+		r = next_replay(c);
+	while (r.replay != none);
+}
+
+/* The daemon has seen what clients that ask sent before this. */
 static void settle(void)
 {
 	struct client c = trainer("another", false);
@@ -95,6 +107,7 @@ START_TEST(test_replays_are_granted_in_parts_and_end_with_the_client_that_asked)
 	ck_assert_int_eq(last_words(fd), CODE(LIMIT));
 	close(fd);
 	tell(&c, b.replay, last.upto, true);
+	settle_trainer(&c);
 	fd = ask("job", 3, 80);
 	settle();
 	ck_assert_uint_ne(marked(&c).replay, b.replay);
@@ -202,7 +215,7 @@ START_TEST(test_a_trainer_is_told_of_a_run_that_ended_while_it_was_elsewhere)
 	settle();
 	uint64_t run = marked(&c).replay;
 	seek_to(&c, 0, 0);
-	settle();
+	settle_trainer(&c);
 	close(fd);
 	settle();
 	tell(&c, run, 0, false);
@@ -269,7 +282,6 @@ int main(void)
 {
 	Suite *s = suite_create("headroom");
 	TCase *t = tcase_create("headroom");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_replays_are_granted_in_parts_and_end_with_the_client_that_asked);
 	tcase_add_test(t, test_a_trainer_that_lies_about_its_steps_is_granted_no_more);
 	tcase_add_test(t, test_requests_that_are_refused);

@@ -55,7 +55,6 @@ int main(void)
 	Suite *s = suite_create("hue");
 	TCase *t = tcase_create("hue");
 
-	tcase_set_timeout(t, 120);
 	tcase_add_test(t, test_all_colours_turn_alike_on_every_path);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -125,7 +125,6 @@ int main(void)
 	Suite *s = suite_create("into");
 	TCase *tc = tcase_create("targets");
 
-	tcase_set_timeout(tc, 30);
 	tcase_add_checked_fixture(tc, setup_fields, teardown);
 	tcase_add_test(tc, test_fields_are_written_and_the_batch_goes_back);
 	tcase_add_loop_test(tc, test_unsuitable_targets_are_refused_before_a_batch_is_taken, 0,

@@ -178,7 +178,6 @@ int main(void)
 	TCase *tc = tcase_create("journal");
 
 	tcase_add_checked_fixture(tc, empty_record, NULL);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_a_field_is_a_line_and_one_with_line_ends_has_a_length);
 	tcase_add_test(tc, test_a_field_that_does_not_fit_leaves_the_record_as_it_was);
 	tcase_add_test(tc, test_a_record_is_one_datagram_however_long);

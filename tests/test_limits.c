@@ -4,42 +4,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "util/cpu.h"
 #include "util/memory.h"
+#include "machines.h"
 #include "suite.h"
-
-static char root[64];
-
-static void put(const char *path, const char *text)
-{
-	char full[512];
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')); at++) {
-		*at = '\0';
-		mkdir(full, 0755);
-		*at = '/';
-	}
-	FILE *f = fopen(full, "w");
-	ck_assert_ptr_nonnull(f);
-	fputs(text, f);
-	fclose(f);
-}
 
 static void setup(void)
 {
-	strcpy(root, "/tmp/batchd-limits-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(root));
+	make_root();
 	put("/proc/meminfo", "MemTotal:       1048576 kB\nMemFree: 1 kB\n");
 }
 
 static void teardown(void)
 {
-	char command[128];
-	snprintf(command, sizeof(command), "rm -rf '%s'", root);
-	ck_assert_int_eq(system(command), 0);
+	remove_root();
 }
 
 START_TEST(test_without_groups_the_machine_is_the_limit)

@@ -508,7 +508,6 @@ int main(void)
 	TCase *tc = tcase_create("listen");
 
 	tcase_add_checked_fixture(tc, folder_make, folder_remove);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_a_listener_serves_and_leaves_nothing_behind);
 	tcase_add_test(tc, test_mode_is_what_was_asked_whatever_the_umask);
 	tcase_add_test(tc, test_a_second_daemon_is_refused_and_disturbs_nothing);

@@ -316,7 +316,6 @@ int main(void)
 	TCase *tc = tcase_create("log");
 
 	tcase_add_checked_fixture(tc, capture_begin, capture_end);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_record_is_one_line_with_level_event_text_and_fields);
 	tcase_add_test(tc, test_a_record_in_a_file_has_its_time_and_elsewhere_it_has_none);
 	tcase_add_test(tc, test_a_field_that_the_text_has_said_is_not_said_again);

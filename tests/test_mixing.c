@@ -176,7 +176,6 @@ int main(void)
 	Suite *s = suite_create("mixing");
 	TCase *t = tcase_create("mixing");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, test_each_path_gives_the_reference_and_the_gpus_bits, 0, 16);
 	tcase_add_loop_test(t, test_floats_of_a_slot_are_mixed_alike, 0, 8);
 	tcase_add_loop_test(t, test_records_stay_inside_the_batch_and_the_image, 0, 6);

@@ -365,7 +365,6 @@ int main(void)
 	Suite *s = suite_create("nested ops");
 	TCase *c = tcase_create("nested ops");
 
-	tcase_set_timeout(c, 120);
 	tcase_add_test(c, test_a_compose_gives_way_to_its_ops);
 	tcase_add_test(c, test_the_canonical_text_of_containers_is_a_fixed_point);
 	tcase_add_test(c, test_the_prefix_ends_before_a_container);

@@ -229,7 +229,6 @@ int main(void)
 	TCase *tc = tcase_create("notify");
 
 	tcase_add_checked_fixture(tc, manager_start, manager_stop);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_every_call_sends_its_own_words);
 	tcase_add_test(tc, test_reloading_carries_the_monotonic_time);
 	tcase_add_test(tc, test_a_status_cannot_smuggle_an_assignment_and_is_cut);

@@ -44,7 +44,6 @@ int main(void)
 {
 	Suite *s = suite_create("own batches");
 	TCase *t = tcase_create("own batches");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_index_batches_are_charged_until_they_are_used_or_dropped);
 	suite_add_tcase(s, t);
 	return suite_run(s);

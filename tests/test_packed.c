@@ -1,9 +1,12 @@
 /* Packed data sets: what is read of which shard, for whom, and what of the index is kept. */
 #include "datasets.h"
 
+#include <sys/resource.h>
+
 #include "data/cache-dir.h"
 #include "data/file.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 enum { BLOCK = 512 };
 
@@ -126,6 +129,35 @@ START_TEST(test_a_shard_that_is_removed_is_read_to_the_end)
 }
 END_TEST
 
+START_TEST(test_a_sample_of_an_open_shard_costs_no_open)
+{
+	/* Proves it with a process that may open nothing more: every sample of two shards is read, and is current. */
+	struct rlimit limit;
+	struct dataset *ds;
+	int lowest;
+
+	put_shard("a.tar", 20, "first", 0644);
+	put_shard("b.tar", 20, "second one", 0644);
+	ds = open_trusted("tar", in_root("*.tar"));
+	assert_reads(ds, 0, "first");
+	assert_reads(ds, 20, "second one");
+	lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	ck_assert_int_ge(lowest, 0);
+	ck_assert_int_eq(close(lowest), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = (rlim_t)lowest;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_int_eq(open("/dev/null", O_RDONLY | O_CLOEXEC), -1);
+	ck_assert_int_eq(errno, EMFILE);
+	for (uint64_t i = 0; i < 40; i++) {
+		assert_reads(ds, (i * 37) % 40, (i * 37) % 40 < 20 ? "first" : "second one");
+	}
+	limit.rlim_cur = limit.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	dataset_unref(ds);
+}
+END_TEST
+
 START_TEST(test_a_peer_reads_what_it_may)
 {
 	/* Proves the rules of access for shards: mode bits, links, folders below, a way out of the root, no descriptor. */
@@ -193,25 +225,33 @@ START_TEST(test_progress_tells_nothing_of_other_files)
 }
 END_TEST
 
+/* The path of the one index in the folder. */
+static void find_kept(char *kept, size_t size)
+{
+	char command[200];
+	FILE *p;
+
+	snprintf(command, sizeof(command), "ls %s/packed-*.index", in_root("cache"));
+	p = popen(command, "r");
+	ck_assert_ptr_nonnull(fgets(kept, (int)size, p));
+	pclose(p);
+	kept[strcspn(kept, "\n")] = '\0';
+}
+
 START_TEST(test_the_index_is_kept_and_renewed_by_shard)
 {
 	/* Proves that the index is written once, taken again unchanged, and made anew for a shard that was changed, came or
 	 * went. */
 	struct stat first, second;
 	struct dataset *ds;
-	char command[200], kept[400];
-	FILE *p;
+	char kept[400];
 
 	make_dir("cache", 0700);
 	put_shard("a.tar", 2, "first", 0644);
 	put_shard("b.tar", 2, "second", 0644);
 	settle();
 	dataset_unref(open_kept(in_root("cache")));
-	snprintf(command, sizeof(command), "ls %s/packed-*.index", in_root("cache"));
-	p = popen(command, "r");
-	ck_assert_ptr_nonnull(fgets(kept, sizeof(kept), p));
-	pclose(p);
-	kept[strcspn(kept, "\n")] = '\0';
+	find_kept(kept, sizeof(kept));
 	ck_assert_int_eq(stat(kept, &first), 0);
 
 	ds = open_kept(in_root("cache"));
@@ -240,6 +280,44 @@ START_TEST(test_the_index_is_kept_and_renewed_by_shard)
 	assert_reads(ds, 0, "changed");
 	assert_reads(ds, 4, "new");
 	dataset_unref(ds);
+}
+END_TEST
+
+/* Opens the kept data set again; what it logs. */
+static void open_and_log(char *text, size_t size)
+{
+	FILE *log = tmpfile();
+	int old = dup(STDERR_FILENO);
+	ssize_t n;
+
+	ck_assert_int_ge(dup2(fileno(log), STDERR_FILENO), 0);
+	log_set_level(LOG_LEVEL_INFO);
+	dataset_unref(open_kept(in_root("cache")));
+	dup2(old, STDERR_FILENO);
+	close(old);
+	n = pread(fileno(log), text, size - 1, 0);
+	ck_assert_int_ge(n, 0);
+	text[n] = '\0';
+	fclose(log);
+}
+
+START_TEST(test_a_kept_shard_without_an_end_mark_is_named_again)
+{
+	/* Proves that a later opening, which reads no header of the shard, warns as the first does. */
+	char first[2048], second[2048];
+
+	make_dir("cache", 0700);
+	put_shard("a.tar", 2, "first", 0644);
+	put_shard("b.tar", 2, "second", 0644);
+	ck_assert_int_eq(truncate(in_root("b.tar"), 2 * 4 * BLOCK), 0); /* two members a sample, each of two blocks */
+	settle();
+	open_and_log(first, sizeof(first));
+	open_and_log(second, sizeof(second));
+	ck_assert_msg(strstr(first, "headers of 2 of 2 shards") && strstr(second, "headers of 0 of 2 shards"), "%s%s",
+		      first, second);
+	ck_assert_msg(strstr(first, "/b.tar has no end mark") && strstr(second, "/b.tar has no end mark"), "%s%s",
+		      first, second);
+	ck_assert(!strstr(second, "a.tar has no end mark"));
 }
 END_TEST
 
@@ -272,7 +350,7 @@ START_TEST(test_kept_shards_follow_one_that_has_no_sample)
 	put_sample("a.tar", "none");
 	settle();
 	ck_assert_int_eq(open_as(&f.trusted, "tar", in_root("*.tar"), in_root("cache"), NULL, 0, &ds), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(f.err.text, "every group of files lacks an image"));
+	ck_assert_ptr_nonnull(strstr(f.err.text, "every group of files lacks one of image ("));
 }
 END_TEST
 
@@ -354,23 +432,43 @@ START_TEST(test_a_damaged_kept_index_is_made_anew)
 {
 	/* Proves that damage costs another look at the shards, and nothing else. */
 	struct dataset *ds;
-	char command[200], kept[400];
-	FILE *p;
+	char kept[400];
 
 	make_dir("cache", 0700);
 	put_shard("a.tar", 2, "first", 0644);
 	settle();
 	dataset_unref(open_kept(in_root("cache")));
-	snprintf(command, sizeof(command), "ls %s/packed-*.index", in_root("cache"));
-	p = popen(command, "r");
-	ck_assert_ptr_nonnull(fgets(kept, sizeof(kept), p));
-	pclose(p);
-	kept[strcspn(kept, "\n")] = '\0';
+	find_kept(kept, sizeof(kept));
 	spoil(kept);
 	ds = open_kept(in_root("cache"));
 	ck_assert_uint_eq(dataset_n(ds), 2);
 	assert_reads(ds, 1, "first");
 	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_another_users_kept_index_is_not_believed)
+{
+	/* Proves that an index in a folder to which others may write is read only if it is the daemon's own: it names the
+	 * labels, and which bytes are which sample. */
+	char kept[400];
+	struct stat own, made;
+
+	if (geteuid() != 0) {
+		puts("skipped: only root can give a file to another user");
+		return;
+	}
+	make_dir("cache", 0777);
+	put_shard("a.tar", 2, "first", 0644);
+	settle();
+	dataset_unref(open_kept(in_root("cache")));
+	find_kept(kept, sizeof(kept));
+	ck_assert_int_eq(chown(kept, 65534, 65534), 0);
+	ck_assert_int_eq(stat(kept, &own), 0);
+	dataset_unref(open_kept(in_root("cache")));
+	ck_assert_int_eq(stat(kept, &made), 0);
+	ck_assert_uint_eq(made.st_uid, 0);
+	ck_assert_uint_ne(made.st_ino, own.st_ino);
 }
 END_TEST
 
@@ -436,6 +534,43 @@ START_TEST(test_memory_of_the_index_is_asked_for)
 	meter = (struct meter){ .more = grant, .arg = &left };
 	ck_assert_int_eq(dataset_open(&source, &ds, &f.err), -EDQUOT);
 	ck_assert_int_eq(f.err.code, DATASET_E_LIMIT);
+}
+END_TEST
+
+START_TEST(test_a_kept_index_is_read_into_memory_that_was_granted)
+{
+	/* Proves that a user who has no memory left gets none for kept indexes either: however little is granted, the file
+	 * is read (which renews its time) only if its bytes are among what is. */
+	static const struct timespec old[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+	char spec[300], kept[400], cache[300];
+	struct dataset_source source = { .spec = spec, .access = &f.trusted, .cache_dir = cache };
+	struct stat st;
+	bool read = false;
+
+	make_dir("cache", 0700);
+	snprintf(cache, sizeof(cache), "%s", in_root("cache"));
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(spec, sizeof(spec), "%u.tar", i);
+		put_shard(spec, 20, "text", 0644);
+	}
+	settle();
+	dataset_unref(open_kept(cache));
+	find_kept(kept, sizeof(kept));
+	snprintf(spec, sizeof(spec), "tar:%s", in_root("*.tar"));
+	for (uint64_t most = 4 << 10; !read && most < 4 << 20; most += 4 << 10) {
+		uint64_t left = most;
+		struct meter meter = { .more = grant, .arg = &left };
+		struct dataset *ds = NULL;
+
+		source.meter = &meter;
+		ck_assert_int_eq(utimensat(AT_FDCWD, kept, old, 0), 0);
+		(void)dataset_open(&source, &ds, &f.err);
+		dataset_unref(ds);
+		ck_assert_int_eq(stat(kept, &st), 0);
+		read = st.st_mtim.tv_sec != old[1].tv_sec;
+		ck_assert(!read || meter.granted >= (uint64_t)st.st_size);
+	}
+	ck_assert(read);
 }
 END_TEST
 
@@ -511,14 +646,18 @@ int main(void)
 	tcase_add_test(t, test_samples_are_read_at_their_places);
 	tcase_add_test(t, test_a_shard_that_changes_is_named);
 	tcase_add_test(t, test_a_shard_that_is_removed_is_read_to_the_end);
+	tcase_add_test(t, test_a_sample_of_an_open_shard_costs_no_open);
 	tcase_add_test(t, test_a_peer_reads_what_it_may);
 	tcase_add_test(t, test_progress_tells_nothing_of_other_files);
 	tcase_add_test(t, test_the_index_is_kept_and_renewed_by_shard);
 	tcase_add_test(t, test_kept_shards_follow_one_that_has_no_sample);
+	tcase_add_test(t, test_a_kept_shard_without_an_end_mark_is_named_again);
 	tcase_add_test(t, test_kept_values_have_the_kinds_of_their_columns);
 	tcase_add_test(t, test_a_damaged_kept_index_is_made_anew);
+	tcase_add_test(t, test_another_users_kept_index_is_not_believed);
 	tcase_add_test(t, test_identity_says_what_changed);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
+	tcase_add_test(t, test_a_kept_index_is_read_into_memory_that_was_granted);
 	tcase_add_test(t, test_the_memory_of_a_description_is_asked_for);
 	tcase_add_test(t, test_an_opening_that_is_stopped_reads_no_shard);
 	tcase_add_test(t, test_patterns_that_cost_too_much_are_refused);

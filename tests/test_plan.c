@@ -262,7 +262,6 @@ int main(void)
 	Suite *s = suite_create("sampler");
 	TCase *tc = tcase_create("order");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_generator_draws_the_published_sequence);
 	tcase_add_test(tc, test_wide_shuffle_is_torchs);
 	tcase_add_test(tc, test_every_sample_is_read_once_and_padding_is_marked);

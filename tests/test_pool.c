@@ -611,7 +611,6 @@ int main(void)
 {
 	Suite *s = suite_create("pool");
 	TCase *t = tcase_create("pool");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_every_row_is_made_once_in_any_chunks);
 	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
 	tcase_add_test(t, test_a_disk_that_does_not_answer_holds_up_no_other_job);

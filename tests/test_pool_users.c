@@ -243,7 +243,6 @@ int main(void)
 {
 	Suite *s = suite_create("pool between users");
 	TCase *t = tcase_create("pool between users");
-	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, test_a_user_whose_rows_never_end_leaves_others_their_share_of_the_workers, 0, 2);
 	tcase_add_test(t, test_a_user_with_its_share_of_the_workers_in_long_rows_goes_behind_others);
 	tcase_add_test(t, test_a_user_whose_disk_never_answers_leaves_others_threads_and_tickets);

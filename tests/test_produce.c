@@ -223,7 +223,6 @@ int main(void)
 	Suite *s = suite_create("produce");
 	TCase *t = tcase_create("produce");
 	tcase_add_checked_fixture(t, setup, teardown_all);
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted);
 	tcase_add_test(t, test_opening_outlives_a_restart);
 	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);

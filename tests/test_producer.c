@@ -945,7 +945,6 @@ int main(void)
 {
 	Suite *s = suite_create("producer");
 	TCase *t = tcase_create("producer");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_a_slab_is_sealed_once_its_producer_has_it);
 	tcase_add_test(t, test_batches_go_out_in_order_and_free_slots_are_the_limit);
 	tcase_add_test(t, test_ranks_get_batches_in_turn_and_only_whole_rounds);

@@ -168,7 +168,6 @@ int main(void)
 	tcase_add_test(tc, test_progressive_files_give_libjpegs_pixels);
 	tcase_add_test(tc, test_damaged_progressive_files_are_unsure_or_equal_to_libjpeg);
 	tcase_add_test(tc, test_a_picture_without_its_last_scans_is_unsure);
-	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
 
 	return suite_run(suite);

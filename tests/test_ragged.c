@@ -326,7 +326,6 @@ int main(void)
 {
 	Suite *s = suite_create("ragged");
 	TCase *tc = tcase_create("ragged");
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_substitutes_bring_their_own_fields);
 	tcase_add_test(tc, test_pictures_with_long_captions_are_replaced);
 	tcase_add_test(tc, test_without_the_picture_no_picture_is_damaged);

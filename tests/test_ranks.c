@@ -54,7 +54,6 @@ int main(void)
 {
 	Suite *s = suite_create("ranks");
 	TCase *t = tcase_create("ranks");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_a_rank_has_a_stream_from_when_it_comes);
 	tcase_add_test(t, test_every_rank_of_a_large_job_may_come_and_go);
 	suite_add_tcase(s, t);

@@ -80,7 +80,6 @@ int main(void)
 	TCase *t = tcase_create("reason");
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 20);
 	tcase_add_test(t, test_a_measurement_does_not_swallow_the_daemons_reason);
 	tcase_add_test(t, test_the_environment_is_asked_once);
 	suite_add_tcase(s, t);

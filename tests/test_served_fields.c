@@ -200,7 +200,6 @@ int main(void)
 	Suite *s = suite_create("served_fields");
 	TCase *tc = tcase_create("producers"), *layout = tcase_create("layout");
 
-	tcase_set_timeout(tc, 30);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, test_a_producer_that_lies_costs_its_own_batch, 0, sizeof lies / sizeof lies[0]);
 	suite_add_tcase(s, tc);

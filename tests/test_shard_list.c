@@ -6,10 +6,10 @@
 #include "data/shard-list.h"
 #include "suite.h"
 
-static int note_path(void *arg, const char *path, uint64_t n_bytes)
+static int note_path(void *arg, const struct listed_file *files, unsigned n)
 {
-	(void)n_bytes;
-	snprintf(arg, 64, "%s", path);
+	ck_assert_uint_eq(n, 1);
+	snprintf(arg, 64, "%s", files->path);
 	return 0;
 }
 

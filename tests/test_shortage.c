@@ -318,7 +318,6 @@ int main(void)
 	Suite *s = suite_create("shortage");
 	TCase *t = tcase_create("shortage");
 	tcase_add_checked_fixture(t, setup, NULL);
-	tcase_set_timeout(t, 300);
 	tcase_add_loop_test(t, test_any_allocation_may_fail_for_a_trainer, 0, 3);
 	tcase_add_test(t, test_any_allocation_may_fail_for_pictures);
 	tcase_add_test(t, test_any_allocation_may_fail_while_starting);

@@ -536,7 +536,6 @@ int main(int argc, char **argv)
 	}
 	Suite *s = suite_create("simulation");
 	TCase *t = tcase_create("simulation");
-	tcase_set_timeout(t, 600);
 	tcase_add_loop_test(t, test_kept_histories_go_well, 0, sizeof(kept) / sizeof(kept[0]));
 	tcase_add_test(t, test_random_histories_keep_every_promise);
 	suite_add_tcase(s, t);

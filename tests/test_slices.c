@@ -427,7 +427,6 @@ int main(void)
 	TCase *t = tcase_create("slices"), *own = tcase_create("with settings of their own");
 
 	tcase_add_checked_fixture(t, setup_group, teardown);
-	tcase_set_timeout(t, 30);
 	tcase_add_test(t, test_a_batch_is_given_out_in_slices_and_goes_back_with_the_last);
 	tcase_add_test(t, test_a_start_in_the_middle_of_a_batch_gives_the_rest_of_it);
 	tcase_add_test(t, test_a_batch_left_in_its_middle_goes_back_with_what_was_given_out);
@@ -436,7 +435,6 @@ int main(void)
 	tcase_add_test(t, test_a_trainer_that_joins_begins_where_it_is_told);
 	tcase_add_test(t, test_a_trainer_behind_the_last_batch_of_a_producers_epoch_begins_with_the_next);
 	suite_add_tcase(s, t);
-	tcase_set_timeout(own, 30);
 	tcase_add_test(own, test_drop_last_is_the_trainers_own);
 	tcase_add_test(own, test_a_join_that_cannot_be_is_refused_and_a_wrong_answer_too);
 	suite_add_tcase(s, own);

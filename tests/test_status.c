@@ -175,7 +175,6 @@ int main(void)
 	Suite *s = suite_create("status");
 	TCase *t = tcase_create("status");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_a_user_is_told_no_names_of_others);
 	tcase_add_test(t, test_more_users_than_reports_are_each_told_their_own);
 	suite_add_tcase(s, t);

@@ -1,5 +1,6 @@
 /* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups
  * that are not in lockstep. */
+#include "core/leases.h"
 #include "streams.h"
 
 START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
@@ -66,15 +67,37 @@ START_TEST(test_batches_that_no_trainer_is_short_of_count_as_made)
 	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
 	wait_for(&f, t, 1);
 	unsigned held = t->n;
-	for (int tries = 0; tries < 5000; tries++) {
+	do
 		stream_count(s, &n);
-		if (!n.making)
-			break;
-		usleep(1000);
-	}
-	ck_assert_uint_eq(n.making, 0);
+	while (n.making > 0);
 	ck_assert_uint_eq(n.held, held);
 	ck_assert_uint_eq(n.ready, 6 - held);
+	leave(t);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_workers_rest_when_every_row_is_taken_and_no_slot_is_free)
+{
+	/* More slots are made then, and only then: while workers have rows, a trainer gains nothing from more slots. */
+	struct fixture f;
+	struct loader_spec spec = { .batch_size = 4, .world_size = 1 };
+	setup(&f, spec, 100);
+	struct stream *s = with_slots(&f, 0, 4);
+	struct trainer *t = attach(s, 0);
+	s->slots->may_grow = true;
+	ck_assert(!stream_rests(s)); /* slots are free */
+	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
+	settle(&f, t, 4);
+	ck_assert(stream_rests(s));
+	s->slots->may_grow = false; /* there are no more */
+	ck_assert(!stream_rests(s));
+	s->slots->may_grow = true;
+	struct pool_job more = { .n_rows = 1 };
+	s->queue.first = &more; /* a row that no worker has taken */
+	ck_assert(!stream_rests(s));
+	s->queue.first = NULL;
+	s->slots->may_grow = false;
 	leave(t);
 	teardown(&f);
 }
@@ -221,7 +244,7 @@ START_TEST(test_share_gives_every_trainer_every_batch_in_lockstep)
 			ck_assert_uint_eq(t[k]->got[i].at.step, i);
 		}
 	}
-	ck_assert_uint_le(atomic_load(&f.loader->host.source->n_made), 40 + 4 * 4); /* once, not three times */
+	ck_assert_uint_le(tally_sum(&f.loader->host.source->sums, SOURCE_ROWS), 40 + 4 * 4); /* once, not three times */
 	for (int k = 0; k < 3; k++)
 		leave(t[k]);
 	teardown(&f);
@@ -360,7 +383,7 @@ START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 		ck_assert_int_eq(loader_seek(&t[k]->c, 2, &(struct position){ .epoch = 9 }), 0);
 	}
 	unsigned n = t[1]->n;
-	for (int tries = 0; t[1]->got[t[1]->n - 1].at.epoch != 9; tries++) {
+	while (t[1]->got[t[1]->n - 1].at.epoch != 9) {
 		for (int k = 0; k < 2; k++)
 			for (uint32_t i = 0; i < t[k]->n; i++)
 				(void)stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation);
@@ -497,10 +520,10 @@ int main(void)
 {
 	Suite *s = suite_create("stream");
 	TCase *t = tcase_create("stream");
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_every_rank_gets_its_plan_batch_by_batch_over_epochs);
 	tcase_add_test(t, test_a_held_slot_is_not_made_again);
 	tcase_add_test(t, test_batches_that_no_trainer_is_short_of_count_as_made);
+	tcase_add_test(t, test_workers_rest_when_every_row_is_taken_and_no_slot_is_free);
 	tcase_add_test(t, test_a_stale_or_foreign_release_is_refused);
 	tcase_add_test(t, test_after_a_seek_batches_carry_its_number_and_begin_there);
 	tcase_add_test(t, test_seeks_at_random_never_lose_a_slot);

@@ -218,7 +218,6 @@ int main(void)
 	Suite *s = suite_create("token");
 	TCase *t = tcase_create("token");
 
-	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_a_token_is_read_as_it_was_written);
 	tcase_add_test(t, test_every_damage_to_a_token_is_noticed);
 	tcase_add_test(t, test_a_small_change_is_named_to_the_file);

@@ -295,7 +295,6 @@ int main(void)
 	Suite *s = suite_create("tokens");
 	TCase *tc = tcase_create("tokens");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_windows_follow_each_other_and_do_not_cross_files);
 	tcase_add_test(tc, test_an_index_of_endless_zeros_is_refused);

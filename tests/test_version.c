@@ -105,7 +105,6 @@ int main(void)
 	TCase *t = tcase_create("version");
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 30);
 	tcase_add_loop_test(t, test_another_protocol_names_both_versions_and_the_cure, 0, 2);
 	tcase_add_loop_test(t, test_a_daemon_of_another_environment_is_left_alone, 0, 2);
 	suite_add_tcase(s, t);

@@ -305,7 +305,6 @@ int main(void)
 	Suite *s = suite_create("views");
 	TCase *t = tcase_create("views");
 
-	tcase_set_timeout(t, 120);
 	tcase_add_test(t, test_views_have_names_and_a_text_that_means_the_same);
 	tcase_add_test(t, test_wrong_views_are_refused_with_their_name);
 	tcase_add_test(t, test_a_view_is_what_its_pipeline_makes_alone);

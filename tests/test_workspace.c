@@ -155,8 +155,8 @@ START_TEST(test_an_image_that_needs_too_much_is_bad_data_whatever_came_before)
 
 	limits.memory = &memory;
 	limits.keep_bytes = 6 * MIB;
-	put_jpeg("small.jpg", 700, false);
-	put_jpeg("fits.jpg", 1200, true); /* 8.6 MB of coefficients, 4.3 of pixels */
+	put_jpeg("small.jpg", 700, true);
+	put_jpeg("fits.jpg", 1200, true); /* 8.6 MB of coefficients */
 	put_jpeg("large.jpg", 1700, true);
 	work_memory_init(&memory, 24 * MIB); /* 18 for one */
 

@@ -69,7 +69,7 @@ static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, s
 	struct bytes file = read_file(path);
 	struct image_info info;
 	struct image prefix;
-	int rc = decoder_open(d, file.data, file.n, false, &info, err);
+	int rc = pipeline_open(p, d, file.data, file.n, false, &info, err);
 
 	if (rc == 0 && !by_prefix)
 		rc = views_run(p, w, d, &info, key, rows, err);

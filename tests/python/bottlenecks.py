@@ -104,7 +104,7 @@ def slow_copy(place, seconds=2.0):
                 found = [s for s in batchd.status(str(folder / "batchd.sock"))["sessions"] if s.get("gpu")]
                 return found and found[0].get("verdict_since_start", {}).get("known") and found[0]
 
-            until("there is a verdict", session, 60)
+            until("there is a verdict", session)
             time.sleep(seconds)
             found = session()
         finally:
@@ -135,7 +135,7 @@ def stalled_rank(place, seconds=1.5):
         taking = threading.Thread(target=take)
         taking.start()
         held = next(keeps)
-        until("the first waits", lambda: keen.verdict("since_start").known, 20)
+        until("the first waits", lambda: keen.verdict("since_start").known)
         time.sleep(seconds)
         verdict, other = keen.verdict("since_start"), stuck.verdict("since_start")
         assert not other.input_bound, other

@@ -89,7 +89,7 @@ class Place:
     def train(self, *args, before=(), **env):
         p = self.start(*args, before=before, **env)
         try:
-            out, err = p.communicate(timeout=60)
+            out, err = p.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             p.kill()
             out, err = p.communicate()
@@ -132,7 +132,7 @@ class DaemonOnDouble(Daemon):
         if self.process.poll() is None and not self.lost():  # which ends it without a signal
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(20)
+            return self.process.wait(300)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"batchd did not stop:\n{self.output()}") from None

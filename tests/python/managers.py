@@ -22,7 +22,7 @@ import time
 
 from daemons import REPO, until
 
-WAIT_S = 30
+WAIT_S = 300
 RESTART_S = 0.2
 
 
@@ -243,7 +243,7 @@ class Systemd:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert (
             not check or done.returncode == 0

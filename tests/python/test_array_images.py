@@ -40,6 +40,7 @@ CHAINS = {
     "Resize one edge": [v2.Resize(40)],
     "CenterCrop": [v2.CenterCrop(20)],
     "Pad": [v2.Pad(3, fill=7)],
+    "Pad that crops": [v2.Pad((-2, 3, 1, -4), padding_mode="reflect")],
     "flip": [v2.RandomHorizontalFlip(1.0), v2.RandomVerticalFlip(1.0)],
     "Grayscale": [v2.Grayscale(1)],
     "Grayscale 3": [v2.Grayscale(3)],
@@ -175,6 +176,12 @@ def test_mnists_files(daemon, mnist, ending):
     with batchd.DataLoader(spec, batch_size=N) as loader:  # without a transform: as stored
         ((images, _),) = loader
     assert torch.equal(images, data.data)
+
+
+def test_idx_takes_two_files_at_most(daemon, tmp_path):
+    (tmp_path / "x").write_bytes(idx_bytes(pictures(N, 28, 28)))
+    with pytest.raises(batchd.InvalidError, match="expected one file, or two: images and, behind a comma, labels"):
+        batchd.DataLoader("idx:" + ",".join([f"{tmp_path}/x"] * 3))
 
 
 def test_damaged_idx_files_are_named(daemon, tmp_path):

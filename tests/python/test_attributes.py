@@ -42,7 +42,7 @@ def run_python(code, **env):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "BATCHD_ARRAYS": "numpy", **env},
     )
 
@@ -103,6 +103,16 @@ def test_torchs_other_attributes_are_missing_with_an_explanation(daemon):
     for name in ("shuffle", "xyzzy"):
         with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
             getattr(loader, name)
+
+
+@needs_torch
+def test_a_torch_loader_around_one_is_told_that_it_is_too_much(daemon):
+    loader = make()
+    with pytest.raises(TypeError, match="takes the place of torch.utils.data.DataLoader, so write nothing around it"):
+        next(iter(torch.utils.data.DataLoader(loader)))
+    with pytest.raises(TypeError, match="gives batches in its own order, none by an index"):
+        loader[0]
+    assert len(list(loader)) == 13
 
 
 # ---- options ----

@@ -133,5 +133,5 @@ def test_other_splits_are_refused_by_name(daemon, timms, make, says):
 
 
 def test_shared_ops_come_first(daemon, samples):
-    with pytest.raises(ValueError, match="'SharedByViews' comes first"):
+    with pytest.raises(ValueError, match="'SharedByViews' comes before"):
         views_of(samples, [[["RandomVerticalFlip"], ["SharedByViews", BASE], *NUMBERS], [*BASE, *NUMBERS]])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-from test_pixels import Render, center_crop, tool
+from test_pixels import NO_PREFIX, PILLOW, Render, center_crop, compare, tool
+from batchd import _transform
 from test_random_ops import evenly_spread, is_uniform, same_distribution
 from vision import import_torchvision
 
@@ -212,6 +213,23 @@ def test_random_affine(build, render, images, functional, mode, options):
             assert got == np.asarray(center_crop(want, 50, 50)).tobytes(), (image.size, angle, tx, ty, scale, shear)
 
 
+def test_affine_of_both_generations(render, images):
+    """Where a place falls on the middle of a pixel, the last bit of the matrix decides, and torchvision's two generations
+    round it in different ways. The object says which one it is of."""
+    vision = import_torchvision().transforms
+    differ = 0
+    for options in ({"degrees": (180, 180)}, {"degrees": (45, 45), "fill": 9}, {"degrees": 0, "shear": (45, 45)}):
+        made = []
+        for m in (vision, vision.v2):
+            transform = m.RandomAffine(**options, interpolation=vision.InterpolationMode.BILINEAR)
+            for image in images:
+                got = render(_transform.text([transform, m.CenterCrop(70)]), [image])
+                made.append(np.asarray(center_crop(transform(image), 70, 70)).tobytes())
+                assert got == made[-1], (transform, image.size)
+        differ += sum(one != two for one, two in zip(made, made[len(images) :]))
+    assert differ > 0
+
+
 @pytest.mark.parametrize("options", AFFINE)
 def test_random_affine_draws_as_torchvision(build, options):
     """Every parameter against 20000 of torchvision's own."""
@@ -285,6 +303,9 @@ def test_perspective_of_one_row_changes_nothing(render):
         ([["RandomAffine", 10, None, [0, 2]]], "argument 'scale'"),
         ([["RandomAffine", {"degrees": 1, "shear": [3, 1]}]], "argument 'shear'"),
         ([["RandomPerspective", 1.5]], "argument 'distortion_scale'"),
+        ([["Pad", -1.5]], "argument 'padding'.*-8192 to 8192 pixels"),
+        ([["RandomCrop", 4, -1]], "argument 'padding'.* 0 to 8192 pixels"),
+        ([["Pad", [-4, 0]]], "'Pad' leaves nothing of the 8 x 8 pixels"),
         ([["RandomPosterize", 9]], "argument 'bits'"),
         ([["RandomPosterize"]], "argument 'bits' is missing"),
         ([["RandomSolarize"]], "argument 'threshold' is missing"),
@@ -303,6 +324,41 @@ def test_wrong_arguments_are_named(render, ops, message):
         render([*before, *ops], [Image.new("RGB", (9, 9))])
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+@pytest.mark.parametrize("padding", [-1, [-3], [-5, 8], [-2, 3, 1, -4], [-2, 90, 300, -4], [-49, 0, 0, -39]])
+def test_negative_padding_crops(render, images, functional, mode, padding):
+    """As torchvision's on Pillow's images: a side that is cropped is not reflected. Behind a resize and flips, which are still to be made, too."""
+    fill = [9, 250, 3]
+    before = [
+        ["RandomHorizontalFlip", 1.0],
+        ["Resize", {"size": [40, 50], "pillow": PILLOW}],
+        ["RandomVerticalFlip", 1.0],
+    ]
+    ops = [*before, ["Pad", padding, fill, mode], ["CenterCrop", [30, 40]]]
+
+    def reference(image):
+        image = ImageOps.flip(ImageOps.mirror(image).resize((50, 40), Image.Resampling.BILINEAR))
+        return center_crop(functional.pad(image, padding, tuple(fill), mode), 30, 40)
+
+    compare(render, images, ops, reference)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_padding_that_leaves_nothing_is_refused(render, functional, mode):
+    """With the pipeline where it knows the size, else with the picture. torchvision pads what is left of nothing only
+    with a constant, and then there is but the fill."""
+    image = Image.new("RGB", (9, 7), (50, 60, 70))
+    for padding in (-4, [0, 4, 0, -12], [-5, -1, -4, 0]):
+        with pytest.raises(AssertionError, match="9 x 7 pixels, of which Pad with negative padding leaves none"):
+            render([NO_PREFIX, ["Pad", padding, 3, mode], ["CenterCrop", 8]], [image])
+    ops = [["Pad", [-9, 2, 4, 0], 3, mode], ["CenterCrop", 8]]
+    if mode == "constant":
+        compare(render, [image], ops, lambda i: center_crop(functional.pad(i, [-9, 2, 4, 0], 3), 8, 8))
+    else:
+        with pytest.raises(AssertionError, match="leaves none"):
+            render([NO_PREFIX, *ops], [image])
+
+
 @pytest.mark.parametrize("name", ["lanczos", "box", "hamming", "nearest-exact"])
 def test_resize_by_pillows_other_filters(render, images, name):
     """Resize and RandomResizedCrop by every name of torchvision's InterpolationMode."""
@@ -312,3 +368,20 @@ def test_resize_by_pillows_other_filters(render, images, name):
         assert render([["RandomHorizontalFlip", 1], ["Resize", size, name]], images) == want
     op = ["RandomResizedCrop", {"size": 32, "scale": [1, 1], "ratio": [64 / 48, 64 / 48], "interpolation": name}]
     assert render([op], images[:1]) == images[0].resize((32, 32), f).tobytes()
+
+
+@pytest.mark.parametrize("options", [{"size": [20, 33]}, {"size": 40, "max_size": 50}, {"size": None, "max_size": 45}])
+def test_resize_draws_its_filter(build, render, images, functional, options):
+    """As RandomResizedCrop does: bilinear or bicubic, each for half of the images. Beginning a pipeline it is none of the
+    ops whose pixels are kept for all epochs."""
+    op = ["Resize", {**options, "interpolation": "random", "pillow": PILLOW}]
+    chosen = choices(build, op).astype(int)
+    assert set(chosen[:, 0]) == {2, 3}
+    evenly_spread(np.bincount(chosen[:, 0])[2:])
+    modes = {2: "bilinear", 3: "bicubic"}
+    mode = import_torchvision().transforms.InterpolationMode
+    for index in range(24):
+        image = images[index % len(images)]
+        want = functional.resize(image, options["size"], mode(modes[chosen[index, 0]]), options.get("max_size"))
+        got = render([op, ["CenterCrop", 30]], [image], index=index)
+        assert got == np.asarray(center_crop(want, 30, 30)).tobytes(), (image.size, index)

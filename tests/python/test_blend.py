@@ -195,7 +195,11 @@ def test_what_does_not_go_together_is_refused(parts, samples, tmp_path):
     (tmp_path / "other" / "cat").mkdir(parents=True)
     (tmp_path / "other" / "cat" / "0.jpg").write_bytes(b"")
     a = f"npy:{tmp_path}/a.npy"
+    (tmp_path / "t.bin").write_bytes(bytes(100))
+    endless = f"tokens:{tmp_path}/t.bin,length=4,windows=random"
     for spec, words in (
+        (f"0.5*{endless};;0.5*tokens:{tmp_path}/t.bin,length=4", "windows=random has no end"),
+        (f"tokens:{tmp_path}/t.bin,length=4;;{endless}", "give samples=N"),
         (f"{parts[0]};;{a}", "one has pictures, the other arrays"),
         (f"{a};;npy:{tmp_path}/b.npy", "different types or shapes of the field"),
         (f"{parts[1]};;{parts[1]}#image=jpg,label=cls,id=cls", "one has more fields than the other"),

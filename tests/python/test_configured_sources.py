@@ -174,6 +174,8 @@ def test_what_looks_like_a_path_becomes_absolute(tmp_path):
         ("blend:blend:npy:/x", "cannot be a part of a blend"),
         ("blend:2*npy:/x;;npy:/y", "either every data set has a weight, or none"),
         ("blend:npy:/x;;lmdb:/y", "'lmdb:/y' is not a source"),
+        ("tokens:/a.bin,lenght=8", "no option 'lenght'; the options are: length stride samples"),
+        ("blend:tokens:/a.bin,length=8;;tokens:/a.bin,len=8", "no option 'len'; the options are: length stride"),
     ],
 )
 def test_what_a_configuration_cannot_name_is_refused_by_name(tmp_path, source, words):
@@ -197,6 +199,27 @@ def test_a_cut_file_is_named(batchctl, files):
     assert "is made by a producer" in batchctl("verify", "serve:x").stderr
     (files / "corpus.bin").write_bytes(b"12")
     assert "corpus" in batchctl("verify", f"tokens:{files}/corpus.bin,length=8").stderr
+
+
+@pytest.mark.parametrize("pattern", ["p_{1..2}.bin", "p_{1,2}.bin", "p_{1,2}*", "p_1.bin,%s/p_[2].bin"])
+def test_braces_name_files(batchctl, tmp_path, pattern):
+    """Braces and wildcards of a configuration are those of a client."""
+    for i in (1, 2):
+        (tmp_path / f"p_{i}.bin").write_bytes(bytes(2 * 9))
+    done = batchctl("verify", f"tokens:{tmp_path}/{pattern.replace('%s', str(tmp_path))},length=8")
+    assert "all 2 rows are good" in done.stdout, done.stderr
+    done = batchctl("verify", f"tokens:{tmp_path}/p_{{0..5000}}.bin,length=8")
+    assert "a pattern of more than 4096 files" in done.stderr
+
+
+def test_a_misspelt_option_is_named(batchctl, files):
+    """An option that a kind has not is no name of a file, unless a file has this name."""
+    assert "tokens: no option 'lenght'; the options are: length stride samples" in (
+        batchctl("verify", f"tokens:{files}/corpus.bin,lenght=8").stderr
+    )
+    assert "cifar: no option 'Version'; the options are: version\n" in (
+        batchctl("verify", f"cifar:{files}/data_batch_1.bin,Version=10").stderr
+    )
 
 
 def test_every_list_of_kinds_is_the_tables():

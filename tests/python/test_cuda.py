@@ -139,7 +139,7 @@ def test_four_trainers_share_one_copy(rows, tmp_path, batchctl, monkeypatch):
         ]
         trainers = [place.start(*args, "--rank", i, "--seed", i) for i in range(WORLD)]
         for t in trainers:
-            out, err = t.communicate(timeout=60)
+            out, err = t.communicate(timeout=300)
             assert t.returncode == 0 and out.endswith(f"end {LENGTH // BATCH} batches by IPC\n"), err
         monkeypatch.setenv("BATCHD_SOCKET", place.trainer_env["BATCHD_SOCKET"])
         n_copies = sum(
@@ -246,7 +246,7 @@ def test_conformance_on_the_fake_driver(build, tmp_path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     (tmp_path / "fake").write_text(out.stdout)
     said = subprocess.run(

@@ -67,7 +67,7 @@ def run(build, make_daemon, samples, monkeypatch):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert p.returncode == 0 and p.stdout.endswith("done\n"), p.stdout + p.stderr
         return p

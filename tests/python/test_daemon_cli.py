@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import BUILD, REPO
 
-WAIT_S = 20
+WAIT_S = 300
 
 
 def batchd(*args, cwd=None, env=None):

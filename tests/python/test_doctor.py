@@ -120,7 +120,7 @@ def test_device_nodes(build, tmp_path, nodes, state, text):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     if "findings" not in p.stdout:
         pytest.skip(f"no mount namespaces here: {p.stderr}")

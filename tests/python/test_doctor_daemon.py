@@ -50,7 +50,7 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             **who,
         )
         assert p.stdout.startswith("{"), p

@@ -117,6 +117,26 @@ def test_files_that_are_named_are_there():
     assert n > 30 and not missing, missing
 
 
+def test_what_the_architecture_names_is_there():
+    """Each file that ARCHITECTURE.md names is in the tree, each `file.c: name` is in that file, and each identifier in a
+    source."""
+    files = [path for path in sources("c", "h", "py", "cu", "cuh", "proto", "html") if "build" not in path.parts]
+    texts = {path: path.read_text(errors="replace") for path in files}
+    words = set(re.findall(r"\w+", "\n".join(texts.values())))
+    missing, n = [], 0
+    for name in re.findall(r"`([^`]+)`", prose((REPO / "daemon/ARCHITECTURE.md").read_text())):
+        file, _, inside = (" ".join(name.split())).partition(": ")
+        if re.fullmatch(r"[\w./-]+\.(c|h|py|cu|cuh|proto|html)", file) and not file.startswith("/"):
+            n += 1
+            found = [path for path in files if str(path).endswith(f"/{file}")]
+            words_there = set(re.findall(r"\w+", "\n".join(texts[path] for path in found)))
+            missing += [name] * (not found or not set(re.findall(r"\w+", inside)) <= words_there)
+        elif re.fullmatch(r"[a-z]\w*_\w+", name):
+            n += 1
+            missing += [name] * (name not in words)
+    assert n > 100 and not missing, missing
+
+
 def test_commands_that_are_named_exist():
     """Each `make TARGET` of a document is one of the Makefile's, each `batchctl COMMAND` one of batchctl's."""
     targets = set(re.findall(r"^([\w.-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
@@ -138,6 +158,26 @@ def test_commands_that_are_named_exist():
         for command in re.findall(r"\bbatchctl ([a-z][a-z-]*)", text):
             wrong += [f"{page.relative_to(REPO)}: batchctl {command}"] * (command not in commands)
     assert not wrong, wrong
+
+
+def test_the_wire_has_its_version_and_every_message_of_a_client():
+    """proto/README.md names the version of wire.h, and its table of states each body of a ClientMessage."""
+    page = (REPO / "proto/README.md").read_text()
+    versions = dict(re.findall(r"(WIRE_\w*VERSION) = (\d+)", (REPO / "proto/wire.h").read_text()))
+    assert f"(now {versions['WIRE_VERSION']})" in page and f"below {versions['WIRE_LEAST_VERSION']}" in page
+    body = re.search(r"^message ClientMessage \{(.*?)^\}", (REPO / "proto/batchd.proto").read_text(), re.DOTALL | re.M)
+    messages = set(re.findall(r"^\s+(\w+) \w+ = \d+;", body.group(1), re.MULTILINE))
+    table = "\n".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
+    assert len(messages) > 15 and not {name for name in messages if f"`{name}`" not in table}
+
+
+def test_the_manual_of_batchctl_has_every_command():
+    """The synopsis and the description of batchctl(1) have each command that batchctl lists."""
+    help_text = subprocess.run([BUILD / "batchctl", "help"], capture_output=True, text=True, check=True).stdout
+    commands = set(re.findall(r"^  ([a-z-]+) ", help_text, re.MULTILINE))
+    synopsis, _, text = (REPO / "client/man/batchctl.1").read_text().partition(".Sh DESCRIPTION")
+    assert len(commands) > 10 and commands <= set(re.findall(r"^\.Cm ([a-z-]+)", synopsis, re.MULTILINE))
+    assert commands <= set(re.findall(r"^\.Ss batchctl ([a-z-]+)", text, re.MULTILINE))
 
 
 def test_processes_are_called_by_their_nouns():

@@ -203,16 +203,53 @@ def test_draws_are_those_of_the_full_picture(tmp_path):
             same(load(data, words, decode="draft", **options), load(data, words, **options), (words, index))
 
 
+def test_numpys_numbers_are_sizes():
+    data = written(picture(300, 200))
+    words = [["CenterCrop", [50, 75]]]
+    wanted = load(data, words, decode=("draft", (50, 75)))
+    same(load(data, words, decode=("draft", (np.int64(50), np.int32(75)))), wanted, "numbers")
+    same(load(data, words, decode=("draft", np.array([50, 75]))), wanted, "an array")
+
+
+CONFIGURED = """
+pipelines:
+  - name: small
+    transform: [[RandomResizedCrop, 40], ToTensor]
+datasets:
+  - name: photos
+    source: imagefolder:{}
+    transform: small
+"""
+
+
+def test_what_the_configuration_has_is_not_replaced(make_daemon, tmp_path):
+    """A data set's own transform is the daemon's, which a draft in front of train224 would not be."""
+    (tmp_path / "set/a").mkdir(parents=True)
+    (tmp_path / "set/a/0.jpg").write_bytes(written(picture(300, 200)))
+    make_daemon(config=CONFIGURED.format(tmp_path / "set"))
+    with batchd.DataLoader("photos", 1, arrays="numpy") as loader:
+        assert next(iter(loader))[0].shape == (1, 3, 40, 40)
+    with pytest.raises(ValueError, match="decode='draft' needs transform=.*configuration"):
+        batchd.DataLoader("photos", 1, decode="draft")
+    for transform in ("small", {"a": "val224", "b": "small"}):
+        with pytest.raises(ValueError, match="decode does not go with transform='small'.*\\[\"Draft\", 80\\]"):
+            batchd.DataLoader("photos", 1, transform=transform, decode=("draft", 80))
+    with batchd.DataLoader("photos", 1, transform="val224", decode="draft", arrays="numpy") as loader:
+        assert next(iter(loader))[0].shape == (1, 3, 224, 224)
+
+
 def test_what_is_wrong_is_named():
     data = written(picture(64, 64))
     for decode in ("Draft", 8, ("draft",), ("draft", 8, 8), True):
         with pytest.raises(ValueError, match="decode must be"):
             load(data, "val224", decode=decode)
     for size in (0, "x", (1, 2, 3), 10**6):
-        with pytest.raises(ValueError, match="op 1 'Draft'.*size"):
+        with pytest.raises(ValueError, match="op of decode= 'Draft'.*size"):
             load(data, "val224", decode=("draft", size))
+    with pytest.raises(ValueError, match="decode: .* is no size in pixels"):
+        load(data, "val224", decode=("draft", object()))
     with pytest.raises(ValueError, match="Draft.*must be the first op"):
         load(data, [["CenterCrop", 8], "Draft"])
-    with pytest.raises(ValueError, match="op 1 'Draft' reads image files"):
+    with pytest.raises(ValueError, match="'Draft' .decode. reads image files"):
         x = np.zeros((4, 16, 16, 3), np.uint8)
         batchd.DataLoader({"image": x}, 2, transform=[["CenterCrop", 8]], decode="draft")

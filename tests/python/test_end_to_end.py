@@ -55,7 +55,7 @@ class Trainer:
             self.process.stdout.read(),
             self.process.stderr.read(),
         )  # not communicate(): hear() has read some of it into the buffer
-        assert self.process.wait(240) == 0, err
+        assert self.process.wait(300) == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
     def tell(self, line=""):
@@ -220,17 +220,28 @@ def test_a_resumed_trainer_goes_on_where_its_checkpoint_says(daemon, samples):
 
 
 def test_share_gives_every_trainer_the_same_batches_decoded_once(daemon, samples, batchctl):
-    # Four trainers, one decode.
+    # Four trainers, one decode. They begin and leave together: the last one alone would have its epoch decoded for itself.
     script = (
         """
         loader = batchd.DataLoader("imagefolder:%s", batch_size=8, shuffle=True, mode="share", job="s", world_size=4, rank=None, dtype="uint8")
-        for images, labels in loader:
+        for k, (images, labels) in enumerate(loader):
             say(indices=loader.last_batch.indices.tolist(), digests=digests(images))
+            if k == 0:
+                sys.stdin.readline()
+        say()
+        sys.stdin.readline()
         """
         % samples
     )
-    trainers = [Trainer(script, rank) for rank in range(4)]
-    said = [t.finish() for t in trainers]
+    trainers = [Trainer(script, rank, stdin=subprocess.PIPE) for rank in range(4)]
+    said = [[t.hear()] for t in trainers]
+    for t in trainers:
+        t.tell()
+    for t, its in zip(trainers, said):
+        its.extend(iter(t.hear, {}))
+    for t in trainers:
+        t.tell()
+        assert t.finish() == []
     assert len(said[0]) == 12 and all(s == said[0] for s in said)
     status = json.loads(batchctl("status", "--json").stdout)
     decoded = status["loaders"][0]["samples_decoded"]

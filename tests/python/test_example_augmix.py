@@ -1,11 +1,9 @@
-"""The AugMix example: no sample is lost, its views are what they should be, and its loss is timm's."""
+"""The AugMix example: its views are what they should be, and its loss is timm's."""
 
 import importlib.util
-import re
 
 import pytest
 from daemons import REPO
-from test_examples import losses, run
 from vision import import_torchvision
 
 import batchd
@@ -18,11 +16,6 @@ def example():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_a_short_training_loses_no_sample(daemon, samples):
-    output = run("augmix_jsd.py", samples, "--epochs", 2, "--batch-size", 20)
-    assert re.findall(r": (\d+) samples", output) == ["96", "96"] and len(losses(output)) == 2
 
 
 def test_the_views_are_one_clean_and_two_of_augmix(daemon, samples):

@@ -1,11 +1,8 @@
 """The example scripts run on small files made here, and learn what there is to learn in them."""
 
 import gzip
-import os
 import re
 import struct
-import subprocess
-import sys
 
 import numpy
 import pytest
@@ -15,28 +12,10 @@ from daemons import REPO
 pytest.importorskip("torch")
 
 
-# A torchvision that was built for another torch is imported as the other tests import it.
-WITH_TORCHVISION = (
-    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); from vision import import_torchvision; import_torchvision();"
-    "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
-)
-
-
-def run(name, *args):
-    return run_by(name, None, *args)
-
-
-def run_by(name, code, *args):
-    script = REPO / "client" / "examples" / name
-    done = subprocess.run(
-        [sys.executable, *(["-c", code, REPO / "tests"] if code else []), script, *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # tests run beside each other
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(server, name, *args):
+    ((status, output),) = server.run([REPO / "client" / "examples" / name, *args])
+    assert status == 0, output
+    return output
 
 
 def losses(output):
@@ -64,26 +43,26 @@ def blobs(n, height, width, channels=()):
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_mnist(daemon, tmp_path, ending):
+def test_mnist(daemon, torch_server, tmp_path, ending):
     images, labels = blobs(1280, 28, 28)
     for part in ("train", "t10k"):
         for name, code, array in (("images-idx3", 3, images), ("labels-idx1", 1, labels)):
             content = struct.pack(f">BBBB{code}I", 0, 0, 8, code, *array.shape) + array.tobytes()
             path = tmp_path / f"{part}-{name}-ubyte{ending}"
             path.write_bytes(gzip.compress(content) if ending else content)
-    output = run("mnist.py", tmp_path, "--epochs", 2)
+    output = run(torch_server, "mnist.py", tmp_path, "--epochs", 2)
     assert losses(output)[-1] < losses(output)[0] / 2 and accuracy(output) > 0.8
     assert seen_by(output) == ["1280", "1280"]
 
 
 @pytest.mark.parametrize("policy", ["none", "autoaugment", "autoaugment+cutout", "trivial"])
-def test_cifar10(daemon, tmp_path, policy):
+def test_cifar10(daemon, torch_server, tmp_path, policy):
     images, labels = blobs(500, 32, 32, (3,))
     records = numpy.concatenate([labels[:, None], images.reshape(500, 3072)], 1)
     for i in range(1, 6):
         (tmp_path / f"data_batch_{i}.bin").write_bytes(records[100 * (i - 1) : 100 * i].tobytes())
     (tmp_path / "test_batch.bin").write_bytes(records[:100].tobytes())
-    output = run("cifar10.py", tmp_path, "--epochs", 2, "--batch-size", 25, "--policy", policy)
+    output = run(torch_server, "cifar10.py", tmp_path, "--epochs", 2, "--batch-size", 25, "--policy", policy)
     assert len(losses(output)) == 4 and 0 <= accuracy(output) <= 1
     assert seen_by(output) == ["500", "500"]
     if policy == "none":  # the others hide what there is to learn in 40 steps
@@ -99,22 +78,21 @@ def test_cifar10(daemon, tmp_path, policy):
         (("--aug-repeats", 3), 96),
     ],
 )
-def test_timms_training_sees_each_sample(daemon, samples, tmp_path, options, seen):
+def test_timms_training_sees_each_sample(daemon, timm_server, samples, tmp_path, options, seen):
     """timm's defaults and policies: an epoch has all samples (with repeats, as many rows)."""
-    pytest.importorskip("timm", reason="needs timm")
     (tmp_path / "train").symlink_to(samples)
     (tmp_path / "val").symlink_to(samples)
-    output = run_by("timm_train.py", WITH_TORCHVISION, tmp_path, "--epochs", 1, "--batch-size", 16, *options)
+    output = run(timm_server, "timm_train.py", tmp_path, "--epochs", 1, "--batch-size", 16, *options)
     assert seen_by(output) == [str(seen)]
     assert 0 <= accuracy(output) <= 1 and len(losses(output)) == 1
 
 
-def test_tokens_and_a_resumed_run(daemon, tmp_path):
+def test_tokens_and_a_resumed_run(daemon, torch_server, tmp_path):
     """A run that is stopped and resumed has the losses of one that is not."""
     numpy.tile(numpy.arange(97, dtype="uint16"), 200).tofile(tmp_path / "train.bin")
     options = tmp_path / "train.bin", "--vocab", 97, "--length", 32
-    whole = losses(run("train_tokens.py", *options, "--steps", 16))
+    whole = losses(run(torch_server, "train_tokens.py", *options, "--steps", 16))
     assert whole[-1] < whole[0] - 0.5
-    first = losses(run("train_tokens.py", *options, "--steps", 6, "--out", tmp_path / "c.pt"))
-    rest = losses(run("train_tokens.py", *options, "--steps", 16, "--out", tmp_path / "c.pt"))
+    first = losses(run(torch_server, "train_tokens.py", *options, "--steps", 6, "--out", tmp_path / "c.pt"))
+    rest = losses(run(torch_server, "train_tokens.py", *options, "--steps", 16, "--out", tmp_path / "c.pt"))
     assert first + rest == pytest.approx(whole, abs=1e-4)

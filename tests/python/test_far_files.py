@@ -20,7 +20,7 @@ HANG_S = 120
 CACHES = {
     "read": "{decoded: off, jpeg: off}",
     "decoded": "{decoded: 500MiB, jpeg: off}",
-    "file": "{decoded: off, jpeg: 100MiB}",
+    "file": "{decoded: off, jpeg: off, files: 100MiB}",
 }
 
 

@@ -300,7 +300,7 @@ def test_trainers_of_one_job_on_both_sides_of_a_container(rows, folder, first):
                 lambda: rank or any(s["state"] == "attached" for s in place.look()["sessions"]),
             )
         for rank, trainer in enumerate(trainers):
-            out, err = trainer.communicate(timeout=60)
+            out, err = trainer.communicate(timeout=300)
             path = "IPC" if rank == 0 and slabs == 2 else "VMM"
             assert trainer.returncode == 0 and out.endswith(f"end {MOST} batches by {path}\n"), (
                 out[-200:],
@@ -367,10 +367,10 @@ def test_a_daemon_that_is_killed_in_any_state_costs_no_byte(rows, folder, call):
     daemon from where it was, its mappings are unmapped in order, every row is right."""
     with Machine(folder, SERVICE, daemon_env={"FAKECUDA_FAIL": f"{call}=-9"}) as place:
         trainer = place.start("--dataset", rows, "--job", "goes on", *TRAIN, before=as_user(ALICE))
-        assert place.daemon.process.wait(60) == -9, place.daemon.output()
+        assert place.daemon.process.wait(300) == -9, place.daemon.output()
         del place.daemon.env["FAKECUDA_FAIL"]
         place.daemon.start()
-        out, err = trainer.communicate(timeout=60)
+        out, err = trainer.communicate(timeout=300)
         assert_all(place, trainer.returncode, out.strip().rpartition("\n")[2], err)
         settle(place)
     assert place.status == 0, place.daemon.output()
@@ -407,7 +407,7 @@ def test_a_daemon_that_stops_waits_for_no_process_that_has_a_descriptor(rows, fo
         assert "gpu-left" not in place.daemon.output()
         place.daemon.start()
         trainer.send_signal(signal.SIGCONT)
-        out, err = trainer.communicate(timeout=60)
+        out, err = trainer.communicate(timeout=300)
         assert trainer.returncode == 0 and out.endswith("end 200 batches by VMM\n"), (
             out[-200:],
             err,
@@ -436,7 +436,7 @@ def test_cpu_trainers_and_the_daemon_survive_every_error(rows, folder, error):
                 job="cpu",
                 socket=place.trainer_env["BATCHD_SOCKET"],
                 autostart=False,
-                timeout=30,
+                timeout=300,
                 reconnect=0,
             )
             batches = iter(cpu)

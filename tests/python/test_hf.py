@@ -390,6 +390,21 @@ def test_refusals_say_what_to_do(daemon, saved):
     assert "column t has lists of string" in refusal(datasets.load_from_disk(folder))
 
 
+def test_a_column_of_another_mode_is_read_in_that_mode_or_refused(daemon, saved):
+    """What the package converts to grey is never read in colours."""
+    grey = saved.cast_column("img", datasets.Image(mode="L"))
+    with pytest.raises(ValueError, match=r"column 'img' is Image\(mode='L'\): .*image_mode='L'"):
+        batchd.DataLoader(grey, 8, fields=("img",), transform=PLAIN, socket=daemon.socket)
+    for column, mode in ((grey, "L"), (saved.cast_column("img", datasets.Image(mode="RGB")), None)):
+        loader = batchd.DataLoader(
+            column, 8, fields=("img",), transform=PLAIN[:1], image_mode=mode, dtype="uint8", socket=daemon.socket
+        )
+        wanted = numpy.stack([numpy.asarray(column[i]["img"]) for i in range(8)])
+        got = next(iter(loader))[0].numpy()
+        numpy.testing.assert_array_equal(got, wanted[:, None] if mode else wanted.transpose(0, 3, 1, 2))
+        loader.close()
+
+
 def test_verify_preview_and_last_batch(daemon, batchctl, saved, tmp_path):
     """The tools read the files by the same name as a configured data set does."""
     folder = os.path.dirname(saved.cache_files[0]["filename"])

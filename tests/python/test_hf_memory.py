@@ -277,7 +277,7 @@ def hand_over(monkeypatch, fd, text="0" * 32, rows="", fields="y=y"):
     from batchd import _hf
 
     spec = f"arrow:table={text}:{fd},{rows}#{fields}"
-    monkeypatch.setattr(_hf, "hand_over", lambda value, owner, fields: (spec, ("y",), None))
+    monkeypatch.setattr(_hf, "hand_over", lambda *_: (spec, ("y",), None))
     with batchd.DataLoader(None, 1, job=f"fd{fd}{len(rows)}", arrays="numpy") as loader:
         return [batch[0].item() for batch in loader]
 

@@ -120,7 +120,7 @@ def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -146,7 +146,7 @@ def test_package_finds_a_library_in_a_prefix_of_its_own(build, installed, tmp_pa
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=environment,
     )
     system = any(pathlib.Path(folder, "libbatchd.so.0").exists() for folder in ("/usr/local/lib", "/usr/lib"))

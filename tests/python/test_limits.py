@@ -24,7 +24,7 @@ def status_of(d):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert said.returncode == 0, said.stderr
     return json.loads(said.stdout)

@@ -83,6 +83,28 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
     assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", 0), ("a.jpg", 1)])
 
 
+@pytest.mark.parametrize("header", ["path, label", " path ,label ", 'path, "label"', "path\t,\tlabel"])
+def test_blanks_around_names_do_not_count(tmp_path, header):
+    """Proves that the label is found with blanks around its name, and that the cells below a header with blanks before its
+    names are read as Python's csv reads them with skipinitialspace."""
+    gap = " " if ", " in header else ""
+    (tmp_path / "l.csv").write_text(f"{header}\na.jpg,{gap}7\nb.jpg,{gap}-2\n")
+    assert listed(f"files:{tmp_path}/l.csv") == ([], [("a.jpg", 7), ("b.jpg", -2)])
+    text = f'{header}\na.jpg,{gap}dog\nb.jpg,{gap}"a, b"\n'
+    (tmp_path / "l.csv").write_text(text)
+    read = list(csv.reader(text.splitlines()[1:], skipinitialspace=True))
+    assert listed(f"files:{tmp_path}/l.csv#label= label ") == (["a,\\x20b", "dog"], [("a.jpg", 1), ("b.jpg", 0)])
+    assert [row[1] for row in read] == ["dog", "a, b"]
+
+
+def test_cells_keep_their_blanks_below_a_header_without_them(tmp_path):
+    """Proves that texts are as they stand where the header does not say otherwise."""
+    (tmp_path / "l.csv").write_text("path,t\na.jpg, x \n")
+    assert values(f"files:{tmp_path}/l.csv#t=t")[1][0]["t"] == b" x "
+    (tmp_path / "l.csv").write_text("path,x,x\na.jpg,1,2\n")
+    assert listed(f"files:{tmp_path}/l.csv") == ([], [("a.jpg", 0)])  # no field is one of them
+
+
 DTYPES = {"float32": "2", "int64": "4"}  # as tests/tools/values prints them
 LABELS = {
     "floats": (["0.5", "-2.25", "1e-3"], "", "float32", lambda c: numpy.float32(c)),
@@ -173,6 +195,21 @@ def test_float_labels_arrive_in_batches(daemon, samples, tmp_path):
         ("path,y\na.jpg,1\nb.jpg,cat\n", "#label=y", ":3: label: 'cat' is no number, and the rows above have numbers"),
         ("path,y\na.jpg,0.5\nb.jpg,1 2\n", "#label=y", ":3: label: '1 2' has 2 numbers, and the rows above have 1"),
         ("path,y\na.jpg,cat\nb.jpg,0.5\n", "#label=y", ":3: label: '0.5' is a number, and the rows above have names"),
+        ("path,x,x\na.jpg,1,2\n", "#x=x", ":1: columns 2 and 3 both have the name x: rename one of them"),
+        ("path,label, label\na.jpg,1,2\n", "", ":1: columns 2 and 3 both have the name label"),
+        ("path,x,path\na.jpg,1,b.jpg\n", "", ":1: columns 1 and 3 both have the name path"),
+        (
+            "path,y\na.jpg,1.5\nb.jpg,nan\n",
+            "#label=y",
+            ":3: label: 'nan' is not finite, and the rows above have numbers",
+        ),
+        (
+            "path,y\na.jpg,nan\nb.jpg,1.5\n",
+            "#label=y",
+            ":3: label: '1.5' is a number, and all rows above have nan or inf",
+        ),
+        ("path,label\na.jpg,nan\nb.jpg,-inf\n", "", "l.csv: label: every one is nan or inf"),
+        ("path,y\na.jpg,1\nb.jpg,nan\n", "#x=y", ":3: x: 'nan' is no whole number"),
         ("path,y\na.jpg,1\nb.jpg,0.5\n", "#label=y:int", ":3: label: '0.5' is no whole number"),
         ("path,y\na.jpg,1\nb.jpg,cat\n", "#label=y:float", ":3: label: 'cat' is no number"),
         ("path,y\na.jpg,1\n", "#label=y:text", ":1: field 'label': a text is no label"),
@@ -220,6 +257,39 @@ def test_batches_have_the_columns_beside_their_pictures(daemon, samples, tmp_pat
         assert labels.tolist() == [classes.index(files[i].parent.name) for i in rows]
         assert texts == [f"row {i}" for i in rows]
         assert pairs.tolist() == [[i / 4, -i] for i in rows]
+
+
+def test_fields_choose_columns(daemon, samples, tmp_path):
+    """Proves that `fields` makes fields of a table's columns, by name and as a dictionary, and leaves the picture and the
+    label where a table without a list has them."""
+    import batchd
+
+    samples = shutil.copytree(samples, tmp_path / "data")
+    files = sorted(p for p in samples.rglob("*.jpg"))[:8]
+    with open(samples / "columns.csv", "w", newline="") as f:
+        writer = csv.writer(f)
+        writer.writerow(["file", "class", "score", "a", "b"])
+        writer.writerows([[p.relative_to(samples), i, i / 4, i, -i] for i, p in enumerate(files)])
+    spec, options = f"files:{samples}/columns.csv", dict(batch_size=8, shuffle=True, transform="val224")
+
+    def rows(loader):
+        (batch,) = loader
+        return batch, [int(i) for i in loader.last_batch.indices]
+
+    (images, labels, scores), indices = rows(batchd.DataLoader(spec, fields=("image", "label", "score"), **options))
+    assert len(images) == 8 and labels.tolist() == indices and scores.tolist() == [i / 4 for i in indices]
+    wanted = {"x": "image", "y": "label", "pair": "b;a", "n": "a:float", "again": "label"}
+    batch, indices = rows(batchd.DataLoader(spec, fields=wanted, **options))
+    assert list(batch) == list(wanted) and batch["x"].shape == (8, 3, 224, 224)
+    assert batch["y"].tolist() == batch["again"].tolist() == indices
+    assert batch["pair"].tolist() == [[-i, i] for i in indices]
+    assert numpy.asarray(batch["n"]).dtype == numpy.float32
+    batch, indices = rows(batchd.DataLoader(spec, fields={"x": "image", "y": "label"}, **options))
+    assert batch["y"].tolist() == indices
+    with pytest.raises(batchd.Error, match="no column nothing in the header, which begins with file"):
+        batchd.DataLoader(spec, fields=("image", "nothing"), **options)
+    with pytest.raises(TypeError, match="columns as texts"):
+        batchd.DataLoader(spec, fields={"image": "file", "x": 1}, **options)
 
 
 def test_labels_of_several_columns(daemon, samples, tmp_path):

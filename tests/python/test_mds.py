@@ -162,6 +162,97 @@ def test_pixels_are_those_of_the_files(daemon, samples, tmp_path):
         assert (x == u).all() and (y == v).all()
 
 
+def indexed(folder):
+    """Three shards of five samples, and streaming's index of them, whose entries are returned."""
+    entries = []
+    for k in range(3):
+        path = folder / f"shard.{k:05}.mds"
+        shard(path, COLUMNS, some(5, 5 * k))
+        raw = {"basename": path.name, "bytes": path.stat().st_size, "hashes": {}}
+        entries.append({"format": "mds", "raw_data": raw, "samples": 5, "version": 2, "zip_data": None})
+    (folder / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
+    return entries
+
+
+def test_streamings_index_names_a_missing_shard(tmp_path):
+    """A shard that is not there is named, and a shorter one too."""
+    entries, index = indexed(tmp_path), tmp_path / "index.json"
+    assert listed(f"mds:{index}") == listed(f"mds:{tmp_path}") == listed(f"mds:{tmp_path}/*.mds")
+    os.truncate(tmp_path / "shard.00002.mds", entries[2]["raw_data"]["bytes"] - 1)
+    assert "shard.00002.mds: " in refusal(f"mds:{index}") and "its list says" in refusal(f"mds:{index}")
+    os.unlink(tmp_path / "shard.00001.mds")
+    assert "shard.00001.mds: No such file" in refusal(f"mds:{index}")
+    for entry in entries:
+        entry["zip_data"] = {"basename": entry["raw_data"]["basename"] + ".zstd", "bytes": 1, "hashes": {}}
+    index.write_text(json.dumps({"shards": entries, "version": 2}))
+    assert "shard.00001.mds.zstd: No such file" in refusal(f"mds:{index}")  # 0 has been unpacked
+
+
+def test_a_folder_with_streamings_index_misses_a_shard(daemon, tmp_path):
+    """Proves it for a folder that the daemon's own code lists, and for one that a client opens."""
+    import batchd
+
+    indexed(tmp_path)
+    fields = "#text=caption,label=label"
+    assert len(listed(f"mds:{tmp_path}")) == 15
+    with batchd.DataLoader(f"mds:{tmp_path}{fields}", batch_size=5) as loader:
+        assert len(loader) == 3
+    os.unlink(tmp_path / "shard.00001.mds")
+    words = f"{tmp_path}/shard.00001.mds: No such file"
+    assert words in refusal(f"mds:{tmp_path}{fields}")
+    with pytest.raises(batchd.Error, match=re.escape(words)):
+        batchd.DataLoader(f"mds:{tmp_path}{fields}", batch_size=5)
+    assert len(listed(f"mds:{tmp_path}/*.mds")) == 10
+    with batchd.DataLoader(f"mds:{tmp_path}/*.mds{fields}", batch_size=5) as loader:
+        assert len(loader) == 2
+
+
+def test_a_folder_with_too_long_an_index_is_read_without_it(daemon, tmp_path):
+    import batchd
+
+    indexed(tmp_path)
+    os.unlink(tmp_path / "shard.00001.mds")
+    os.truncate(tmp_path / "index.json", (16 << 20) + 1)
+    assert len(listed(f"mds:{tmp_path}")) == 10
+    with batchd.DataLoader(f"mds:{tmp_path}#text=caption,label=label", batch_size=5) as loader:
+        assert len(loader) == 2
+
+
+REALS = {"half": ("float16", 2), "single": ("float32", 4), "full": ("float64", 8), "text": ("str_float", None)}
+
+
+def test_real_numbers_are_streamings_as_float32(tmp_path):
+    """Subnormals, infinities and no number at all included."""
+    numpy = pytest.importorskip("numpy")
+    decode = upstream("streaming.base.format.mds.encodings").mds_decode
+    reals = [0.0, -0.0, 1.5, -2 / 3, 6e-8, 6.1e-5, -65504.0, float("inf"), float("-inf"), float("nan"), 1 / 3]
+    samples = [[struct.pack("<e", x), struct.pack("<f", x), struct.pack("<d", x), repr(x).encode()] for x in reals]
+    shard(tmp_path / "shard.00000.mds", {"first": ("int", 8), **REALS}, [[bytes(8), *s] for s in samples])
+    fields, got = values(f"mds:{tmp_path}#first=first," + ",".join(f"{name}={name}" for name in REALS))
+    for k, (name, (encoding, _)) in enumerate(REALS.items()):
+        want = numpy.array([decode(encoding, s[k]) for s in samples], numpy.float32)
+        assert numpy.array_equal(numpy.frombuffer(b"".join(g[name] for g in got), "<f4"), want, equal_nan=True)
+
+
+def test_a_column_of_pictures_is_the_image_whatever_it_is_called(daemon, samples, tmp_path):
+    """Proves it for a first opening, and for one that finds the index of the first."""
+    import batchd
+
+    files = sorted(samples.rglob("*.jpg"))[:6]
+    shard(
+        tmp_path / "shard.00000.mds",
+        COLUMNS,
+        [[f"{i}".encode(), struct.pack("<q", i), p.read_bytes(), b"\0", b"1"] for i, p in enumerate(files)],
+    )
+    options = dict(batch_size=6, transform="val224", dtype="uint8", arrays="numpy", sampler=range(6))
+    want, labels = next(iter(batchd.DataLoader(f"mds:{tmp_path}", **options)))
+    for fields in ({"labels": "label", "pixel_values": "photo"}, {"a": "caption", "pixel_values": "photo"}) * 2:
+        with batchd.DataLoader(f"mds:{tmp_path}", fields=fields, **options) as loader:
+            batch = next(iter(loader))
+            assert list(batch) == list(fields) and (batch["pixel_values"] == want).all()
+            assert (batch["labels"] == labels).all() if "labels" in batch else batch["a"] == list("012345")
+
+
 def at_first(b, size):
     """Another size of the first sample's first value."""
     at = struct.unpack_from("<I", b, 4)[0]

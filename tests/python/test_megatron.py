@@ -83,3 +83,52 @@ def test_a_gpt_dataset_sample_for_sample(daemon, tmp_path, world):
         for k, (x, y) in zip(mine, rows):
             assert torch.equal(x, theirs[k]["tokens"]) and torch.equal(y, theirs[k]["labels"])
         loader.close()
+
+
+SIZES, WEIGHTS = (400, 250, 90), (0.5, 0.3, 0.2)
+
+
+def blended(size):
+    """Megatron's order of a blend: which data set each sample is from, and its number there."""
+    which, number = numpy.zeros(size, "int16"), numpy.zeros(size, "int64")
+    helpers.build_blending_indices(which, number, list(WEIGHTS), len(WEIGHTS), size, False)
+    return which, number
+
+
+def test_a_blend_in_its_order(daemon, tmp_path):
+    """Proves tokens and labels of its BlendedDataset's samples, in its order, by a sampler over a list of pairs."""
+    parts = [write(tmp_path / f"c{i}", [n], numpy.uint16) for i, n in enumerate(SIZES)]
+    rows = [dataset.get(0).astype("int64") for dataset in parts]
+    counts = [(n - 1) // T for n in SIZES]
+    first = [sum(counts[:i]) for i in range(len(counts))]
+    which, number = blended(40)
+    assert set(which.tolist()) == {0, 1, 2}
+    order = [first[d] + k % counts[d] for d, k in zip(which.tolist(), number.tolist())]
+    pairs = [f"tokens:{tmp_path}/c{i}" for i in range(len(SIZES))]
+    with batchd.DataLoader(pairs, 5, length=T, sampler=order, arrays="numpy") as loader:
+        got = [(x, y) for xs, ys in loader for x, y in zip(xs, ys)]
+    assert len(got) == len(order)
+    for (x, y), d, k in zip(got, which.tolist(), number.tolist()):
+        at = k % counts[d] * T
+        assert numpy.array_equal(x, rows[d][at : at + T]) and numpy.array_equal(y, rows[d][at + 1 : at + 1 + T])
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8])
+def test_a_blends_weights_are_its_shares(daemon, tmp_path, world):
+    """Proves that batchd.blend takes of each pair as many windows of an epoch as Megatron's blend of that length, or one
+    more or less, on any number of ranks together."""
+    for i, n in enumerate(SIZES):
+        write(tmp_path / f"c{i}", [n], numpy.uint16)
+    counts = [(n - 1) // T for n in SIZES]
+    blend = batchd.blend({f"tokens:{tmp_path}/c{i}": w for i, w in enumerate(WEIGHTS)}, seed=2)
+    indices = []
+    for rank in range(world):
+        with batchd.DataLoader(blend, 2, length=T, shuffle=True, rank=rank, world_size=world, job="b") as loader:
+            for _ in loader:
+                held = loader.last_batch
+                indices += held.indices[: held.n_rows - held.n_padding].tolist()
+    assert len(indices) == sum(counts)
+    which, _ = blended(sum(counts))
+    edges = numpy.cumsum([0, *counts])
+    ours = numpy.histogram(indices, edges)[0]
+    assert (abs(ours - numpy.bincount(which)) <= 1).all(), ours

@@ -412,11 +412,29 @@ def test_descriptions_of_objects(timm):
         "switch_prob=0.5,mode=pair,correct_lam=0,p=1.0"
     )
 
-    class Mine(v2.MixUp):
+    class Renamed(v2.MixUp):
+        """Overrides nothing that mixes."""
+
+        def __init__(self, n):
+            super().__init__(alpha=0.3, num_classes=n)
+
+    class OfTimm(timm.Mixup):
         pass
 
+    assert read(Renamed(3)) == "targets:classes=3;mixup:alpha=0.3,p=1.0"
+    assert read(OfTimm(num_classes=3)) == read(timm.Mixup(num_classes=3))
+
+    class Changed(Renamed):
+        def transform(self, inpt, params):
+            return inpt
+
+    class ChangedOfTimm(timm.Mixup):
+        def _params_per_batch(self):
+            return 0.5, False
+
     for wrong, why in (
-        (Mine(num_classes=3), "subclass of torchvision's MixUp"),
+        (Changed(3), "Changed overrides transform of MixUp"),
+        (ChangedOfTimm(), "ChangedOfTimm overrides _params_per_batch of Mixup"),
         (v2.MixUp(), "without num_classes"),
         (timm.FastCollateMixup(), "FastCollateMixup mixes bytes"),
         (lambda x, y: (x, y), "nothing that can be read"),
@@ -440,7 +458,7 @@ def test_descriptions_of_objects(timm):
         ("mixup:alpha=inf", "alpha must be"),
         ("mixup:alpha=", "alpha must be"),
         ("mixup:alpha", "no setting"),
-        ("cutmix:beta=1", "alpha and p"),
+        ("cutmix:beta=1", "'beta' is not known: mixup and cutmix have alpha and p"),
         ("targets:classes=2147483648;mixup", "classes must be a whole number from 0 to 16777216"),
         ("targets:classes=99999999999999999999;mixup", "classes must be"),
         ("targets:classes=0;mixup", "classes must be at least 1"),

@@ -256,7 +256,7 @@ def test_the_example(daemon, samples):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     lines = done.stdout.splitlines()
     assert [line.partition(", loss")[0] for line in lines] == ["epoch 0: 3 steps", "epoch 1: 3 steps"], done

@@ -132,7 +132,7 @@ def steps(folder):
 
 
 def wait_for_steps(folder, n, nodes):
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 300
     while len(steps(folder)) < n:
         assert time.monotonic() < deadline, nodes[0].log()
         time.sleep(0.05)
@@ -140,7 +140,7 @@ def wait_for_steps(folder, n, nodes):
 
 def finish(nodes):
     for node in nodes:
-        assert node.process.wait(240) == 0, node.log()
+        assert node.process.wait(300) == 0, node.log()
 
 
 def order(epoch):
@@ -241,7 +241,7 @@ def run_pair(make_daemon, data, how):
         )
         for rank in (0, 1)
     ]
-    said = [p.communicate(timeout=180) for p in processes]
+    said = [p.communicate(timeout=300) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], said
     return [out.strip() for out, _ in said]
 

@@ -37,6 +37,34 @@ def test_fields_are_numpys_arrays(daemon, tmp_path, save):
             assert batch[name].dtype == ("int64" if name == "label" else data[name].dtype)
 
 
+def test_some_arrays_of_an_archive_with_others(daemon, batchctl, tmp_path):
+    """As in Keras' mnist.npz: the other arrays may have other lengths and types, and the names are the caller's."""
+    rng = numpy.random.default_rng(0)
+    data = {"y_train": rng.integers(0, 9, N).astype("uint8"), "x_train": rng.integers(0, 256, (N, 8, 8), "uint8")}
+    numpy.savez_compressed(
+        tmp_path / "a.npz", x_test=data["x_train"][:3], y_test=data["y_train"][:3], note=numpy.array("x"), **data
+    )
+    spec, options = f"npz:{tmp_path}/a.npz", dict(batch_size=N, arrays="numpy")
+    with pytest.raises(batchd.InvalidError, match="to read only some of its arrays, name them as fields"):
+        batchd.DataLoader(spec)
+    with pytest.raises(batchd.InvalidError, match="there is no array 'x'; its arrays: x_test, y_test, note, y_train"):
+        batchd.DataLoader(spec, fields=("x",))
+    for wrong in ("=x_train", "x=", "x=x_train,y"):
+        with pytest.raises(batchd.InvalidError, match="expected NAME=ARRAY"):
+            batchd.DataLoader(f"{spec}#{wrong}")
+    with pytest.raises(batchd.InvalidError, match="field 'x' is there twice"):
+        batchd.DataLoader(f"{spec}#x=x_train,x=y_train")
+    with batchd.DataLoader(spec, fields={"labels": "y_train", "again": "y_train", "x": "x_train"}, **options) as loader:
+        (batch,) = loader
+        assert list(batch) == ["labels", "again", "x"] and (batch["x"] == data["x_train"]).all()
+        assert (batch["labels"] == data["y_train"]).all() and (batch["again"] == batch["labels"]).all()
+    chosen = f"{spec}#image=x_train,label=y_train"
+    with batchd.DataLoader(chosen, transform=["ToTensor"], **options) as loader:  # the image comes first
+        ((images, labels),) = loader
+        assert images.shape == (N, 1, 8, 8) and (labels == data["y_train"]).all() and labels.dtype == "int64"
+    assert f"all {N} rows are good" in batchctl("verify", chosen).stdout
+
+
 def archive(**members):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as z:

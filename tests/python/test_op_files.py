@@ -65,7 +65,7 @@ GRID = {
     "Pad": (
         lambda p, how: ["Pad", {"padding": p, "fill": [9, 99, 199], "padding_mode": how}],
         lambda i, p, how: functional().pad(i, p, [9, 99, 199] if how == "constant" else None, how),
-        [([3, 5, 7, 9], "constant"), (2, "edge"), (1, "reflect"), (1, "symmetric")],
+        [([3, 5, 7, 9], "constant"), (2, "edge"), (1, "reflect"), (1, "symmetric"), ([-2, 3, 1, -4], "reflect")],
     ),
     "RandomRotation": (
         lambda a, f, fill: ["RandomRotation", {"degrees": [a, a], "interpolation": f, "fill": fill}],

@@ -9,10 +9,10 @@ import pytest
 import batchd
 from vision import import_torchvision
 
-pytest.importorskip("torch")
-image = pytest.importorskip("PIL.Image")
+pytest.importorskip("torch", reason="torch is not installed")
+image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 try:
-    import_torchvision()  # open_clip imports it as well
+    torchvision = import_torchvision()  # open_clip imports it as well
 except ImportError:
     pytest.skip("torchvision is not installed", allow_module_level=True)
 theirs = pytest.importorskip("open_clip.transform", reason="open_clip_torch is not installed")
@@ -75,10 +75,10 @@ def test_validation_is_byte_for_byte_open_clips(daemon, pairs, options):
 )
 def test_its_jitter_and_gray(daemon, pairs, steps):
     """Proves that its own classes draw nothing else than their p says, with parameters that leave no other choice."""
-    torchvision = pytest.importorskip("torchvision.transforms")
     path, pictures = pairs
     made = [getattr(theirs, name)(**options) for name, options in steps]
-    transform = torchvision.Compose([torchvision.CenterCrop(40), *made, torchvision.ToTensor()])
+    classes = torchvision.transforms
+    transform = classes.Compose([classes.CenterCrop(40), *made, classes.ToTensor()])
     rows = [row for batch in load(path, transform) for row in batch["image"]]
     for row, picture in zip(rows, pictures, strict=True):
         assert (row == transform(picture)).all()

@@ -147,7 +147,7 @@ def forwarder(make_daemon, tmp_path):
 
 
 def shows(tab, what, expression):
-    return until(what, lambda: tab.value(expression), 60)
+    return until(what, lambda: tab.value(expression))
 
 
 def test_the_page_in_a_browser(forwarder, tab, samples, tmp_path):

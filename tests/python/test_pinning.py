@@ -26,7 +26,9 @@ def test_nothing_is_pinned_without_a_gpu(make_daemon, batchctl, config, asked, t
     found = pinning(daemon.socket)
     assert (found["asked"], found["pinned_bytes"]) == (asked, 0) and text in found["text"]
     assert (found["may_pin_bytes"] == 0) == (asked == "off")
-    assert f"nothing is pinned: {found['text'].partition(': ')[2]}" in batchctl("status").stdout
+    # How much memory is left changes from one status to the next.
+    known = found["text"].partition(": ")[2].partition("; up to ")[0]
+    assert f"nothing is pinned: {known}" in batchctl("status").stdout
     findings = json.loads(batchctl("doctor", "--json").stdout)
     assert f"pin_memory is {asked}; {found['text'].split(';')[0]}" in json.dumps(findings)
 
@@ -38,7 +40,7 @@ def test_a_trainers_slots_are_pinned(build, tmp_path):
         trainer = place.start("--dataset", make_rows(tmp_path), "--batch", 8, "--epochs", 100000, "--check", "none")
         try:
             socket = place.folder / "batchd.sock"
-            until("its slots are pinned", lambda: pinning(socket)["pinned_bytes"] > 0, 30)
+            until("its slots are pinned", lambda: pinning(socket)["pinned_bytes"] > 0)
             found = pinning(socket)
         finally:
             trainer.kill()

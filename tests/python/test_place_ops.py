@@ -14,8 +14,8 @@ from test_random_ops import evenly_spread, same_distribution
 from vision import import_torchvision
 
 torch = pytest.importorskip("torch")
-timm = pytest.importorskip("timm", reason="needs timm")
 import_torchvision()
+timm = pytest.importorskip("timm", reason="needs timm")
 from timm.data import transforms as theirs  # noqa: E402
 
 assert functional and images and render  # fixtures

@@ -50,7 +50,7 @@ def test_doctor_says_so_in_a_sentence(batchctl):
 def test_a_trainer_that_wants_a_gpu_is_refused_in_words(make_daemon):
     """Refused before anything else, without a request to the daemon; without device= the same trainer works."""
     make_daemon()
-    p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert (
         p.returncode == 3
         and "no GPU can be used here: the NVIDIA driver sees no GPU (cuInit says CUDA_ERROR_NO_DEVICE)" in p.stdout
@@ -65,7 +65,7 @@ def test_a_daemon_that_sees_none_tells_its_trainers(make_daemon, monkeypatch):
     daemon = make_daemon()
     monkeypatch.setenv("BATCHD_LIBCUDA", str(BUILD / "libfakecuda.so"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert p.returncode == 0, p.stdout + p.stderr
     assert p.stdout.splitlines()[-1].startswith(
         "5 batches, copy, on the daemon's side: the NVIDIA driver sees no GPU (CUDA_ERROR_NO_DEVICE in cuInit)"
@@ -80,6 +80,6 @@ def test_the_gpu_tests_see_that_there_is_none(build):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (p.returncode, p.stdout) == (77, ""), p.stdout + p.stderr

@@ -199,6 +199,17 @@ class Convolution(torch.nn.Module):  # SimCLR's GaussianBlur
 Convolution.__name__ = "GaussianBlur"
 
 
+class OpenCvs:  # BYOL's and PyContrast's
+    def __init__(self):
+        self.min, self.max, self.kernel_size = 0.1, 2.0, 23
+
+    def __call__(self, sample):
+        return np.array(sample)
+
+
+OpenCvs.__name__ = "GaussianBlur"
+
+
 @pytest.mark.parametrize(
     "entry, says",
     [
@@ -213,7 +224,9 @@ Convolution.__name__ = "GaussianBlur"
         (None, "None stands where an operation is expected"),
         (types.FunctionType((lambda image: image).__code__, {}, "change"), "the function .*is Python.*batchd.serve"),
         (of_library("byol", "RandomApply"), r"RandomApply\(\[transform\], p\)"),
-        (Convolution(), r'write \["GaussianBlur", kernel_size, \[0.1, 2.0\]\]'),
+        (of_library("datasets", "DataAugmentationForBEiT"), "SharedByViews.*masks in the training loop"),
+        (OpenCvs(), r'write \["RandomApply", \[\["GaussianBlur", 23, \[0.1, 2.0\]\]\], 0.5\]'),
+        (Convolution(), r'write \["GaussianBlur", 3, \[0.1, 2.0\]\]'),
     ],
 )
 def test_what_is_refused_says_what_to_do(entry, says):

@@ -181,7 +181,9 @@ def test_samplers_with_repeats_of_their_own_still_draw_each_row_anew(daemon, pic
 def test_what_does_not_go_together_is_refused_by_name(daemon, pictures):
     for options, text in (
         ({"repeats": 0}, "repeats"),
-        ({"repeats": 2**17}, "repeats"),
+        ({"repeats": 2**17}, r"not 131072$"),
+        ({"repeats": 0.5}, r"not 0.5$"),
+        ({"repeats": 1.5}, r"1.5.*sampler=timm.*RepeatAugSampler\(range\(n\), world_size, rank, num_repeats=1.5\)"),
         ({"repeats": 2, "epoch_rows": 81}, "epoch_rows is 81.*80 rows: each sample 2 times"),
         ({"repeats": 2, "sampler": range(8)}, "leave repeats out"),
         ({"epoch_rows": 8, "batch_sampler": [[1, 2]]}, "leave epoch_rows out"),

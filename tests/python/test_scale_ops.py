@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from batchd import _transform
 from test_augment_ops import choices, functional, happened, images, render
 from test_pixels import PILLOW, center_crop
 from test_random_ops import evenly_spread, is_uniform, same_distribution
@@ -53,6 +54,17 @@ def test_sizes_are_distributed_as_torchvisions(build, name, options, size):
     for column in range(2):
         same_distribution(ours[:, column], np.array(made)[:, column])
     assert set(map(tuple, made)) <= set(map(tuple, ours.astype(int))) or name == "ScaleJitter"
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (50, 50), (333, 101), (7, 90)])
+def test_resize_by_the_longer_edge(render, size):
+    """v2's Resize(None, max_size=n), larger and smaller."""
+    v2 = import_torchvision().transforms.v2
+    image = Image.fromarray(np.random.default_rng(4).integers(0, 256, (size[1], size[0], 3), np.uint8))
+    for n in (20, 61, 128):
+        transform = v2.Resize(None, max_size=n)
+        got = render(_transform.text([v2.RandomHorizontalFlip(0.0), transform, v2.CenterCrop(130)]), [image])
+        assert got == np.asarray(center_crop(transform(image), 130, 130)).tobytes(), (size, n)
 
 
 @pytest.mark.parametrize("options", [{}, {"fill": [3, 200, 9], "side_range": [1.5, 2.0], "p": 0.9}])

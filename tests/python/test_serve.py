@@ -26,10 +26,10 @@ SCRIPT = f"import sys; sys.path.insert(0, {HERE!r}); import served_data as data\
 def limit():
     # Interrupts a wait without end.
     def on_alarm(*_):
-        raise TimeoutError("the test took longer than 60 s")
+        raise TimeoutError("the test took longer than 300 s")
 
     before = signal.signal(signal.SIGALRM, on_alarm)
-    signal.alarm(60)
+    signal.alarm(300)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -333,7 +333,7 @@ def test_a_killed_producer_is_an_error_after_the_batches_it_made(serve):
     iterator = iter(loader)
     first = next(iterator)
     assert int(first[0, 0]) == 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while batchd.status()["producers"][0]["batches"] < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(p.pid, signal.SIGKILL)
@@ -405,7 +405,7 @@ def test_a_newer_producer_takes_over(serve):
     serve([torch.zeros(2, 2000)] * 3, resumable=False)
     got, error = until_error(iterator)
     assert got == list(range(1, 1 + len(got))) and len(got) < 1000 and "was replaced by a newer one" in str(error)
-    old.join(20)
+    old.join(300)
     assert not old.is_alive()
 
 
@@ -430,8 +430,8 @@ def test_a_newer_producer_that_is_resumable_goes_on_where_the_old_one_was(serve)
     assert got == list(range(20))
 
 
-def sessions_within_20_s(n):
-    deadline = time.monotonic() + 20
+def sessions_when_there_are(n):
+    deadline = time.monotonic() + 300
     while len(sessions := batchd.status()["sessions"]) != n and time.monotonic() < deadline:
         time.sleep(0.01)
     return sessions
@@ -445,7 +445,7 @@ def test_a_batch_on_loan_when_the_producer_dies_is_kept_by_the_trainer(serve):
         kept = next(iterator)
         os.kill(p.pid, signal.SIGKILL)
         until_error(iterator)
-    assert sessions_within_20_s(0) == []
+    assert sessions_when_there_are(0) == []
     assert (kept == 0).all()
 
 
@@ -458,7 +458,7 @@ def test_a_batch_on_loan_when_a_newer_producer_comes_is_kept_by_the_trainer(serv
     with pytest.warns(RuntimeWarning, match="was replaced"):
         got = [int(b[0, 0]) for b in iterator]
     assert got == list(range(1, 20))
-    assert [s["state"] for s in sessions_within_20_s(1)] == ["attached"]
+    assert [s["state"] for s in sessions_when_there_are(1)] == ["attached"]
     assert (kept == 0).all()
 
 
@@ -488,7 +488,7 @@ def test_one_job_at_a_time(serve):
     with pytest.raises(batchd.ProducerError, match="feeds job 'one' already, with 1 trainer;"):
         batchd.DataLoader("serve:speech", job="two")
     first.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while True:  # the daemon may not have seen it leave yet
         try:
             second = batchd.DataLoader("serve:speech", job="two")
@@ -522,7 +522,8 @@ time.sleep(600)
     got += digests(survivor)
     assert got == golden
     del survivor
-    for _ in range(200):
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
         status = json.loads(batchctl("status", "--json").stdout)
         if not status["sessions"] and all(s["held"] == 0 for loader in status["loaders"] for s in loader["streams"]):
             return
@@ -601,7 +602,7 @@ time.sleep(600)
     said = parent.hear()
     assert said["shape"] == [2, 3]
     parent.kill()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while runs(said["pid"]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -675,7 +676,7 @@ def test_a_configured_name_is_fed_by_and_gives_to_the_users_it_lists_only(build,
 
 def until_served(d, uid):
     """Until the daemon's log has that user's producer."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while f"uid {uid}) serves 'words'" not in d.output():
         assert time.monotonic() < deadline, d.output()
         time.sleep(0.01)

@@ -92,7 +92,7 @@ def start(mode="shard", rank=0, personality=""):
 
 
 def finish(trainer):
-    out, err = trainer.communicate(timeout=60)
+    out, err = trainer.communicate(timeout=300)
     assert trainer.returncode == 0 and out.endswith("done\n"), out + err
     return out.split()[:-1]
 
@@ -153,7 +153,7 @@ def test_what_was_made_arrives_before_the_producers_last_words(slow, daemon, ser
     """The producer's epochs are over, and it has ended, long before the copies of its last batches: the daemon waits
     for them."""
     serve(data.odd()[:2], slot_bytes=1 << 20, epochs=1)  # with four slots nothing holds it up
-    out, err = start().communicate(timeout=60)
+    out, err = start().communicate(timeout=300)
     assert out.split() == [data.digest(b) for b in data.odd()[:2]], err
     assert "ProducerError" in err and "it has ended: there was one epoch" in err
 
@@ -164,6 +164,6 @@ def test_a_killed_producer_is_told_after_what_it_made(serve):  # noqa: F811
     trainer = start()
     assert trainer.stdout.readline()
     os.kill(producer.pid, signal.SIGKILL)
-    out, err = trainer.communicate(timeout=60)
+    out, err = trainer.communicate(timeout=300)
     assert trainer.returncode == 1 and "ProducerError" in err, out + err
     assert batchd.status()["gpus"][0]["errors"] == 0

@@ -69,7 +69,7 @@ def test_a_trainer_that_waits_for_a_producer_outlives_the_daemon(make_daemon, pr
         daemon.start()
     trainer.await_phase(b"producer", 0, seen)
     producers.append(batchd.serve(data.plain(), "speech", background=True))
-    trainer.join(30)
+    trainer.join(300)
     assert trainer.error is None and trainer.batches == data.epoch_of(data.plain(), 0)
 
 
@@ -82,7 +82,7 @@ def test_a_trainer_that_waits_for_a_producer_gives_a_daemon_up_after_reconnect_s
     trainer = Trainer(monkeypatch, reconnect=reconnect)
     trainer.await_phase(b"producer", 0)
     daemon.kill()
-    trainer.join(30)
+    trainer.join(300)
     assert isinstance(trainer.error, ConnectionError) and "went away" in str(trainer.error)
     assert all(words in str(trainer.error) for words in ("did not come back within", "no batchd answers")) == bool(
         reconnect

@@ -10,6 +10,9 @@ import tarfile
 
 import pytest
 
+import batchd
+from daemons import until
+
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build"))
 TOOL = BUILD / "tests" / "tools" / "dataset"
@@ -109,6 +112,15 @@ def test_braces_are_expanded_as_a_shell_does(tmp_path):
         assert got == names
 
 
+def test_the_log_names_shards_as_a_user_does(make_daemon, samples, tmp_path):
+    """Not with the second slash by which the client marks the folder that it opened."""
+    d = make_daemon("--log-level", "info")
+    write(tmp_path / "a.tar", [("0.jpg", sorted(samples.glob("*/*"))[0].read_bytes()), ("0.cls", b"1")])
+    with batchd.DataLoader(f"tar:{tmp_path}/a.tar", batch_size=1, transform="val224", arrays="numpy") as loader:
+        assert len(loader) == 1
+    until("the record is there", lambda: f", tar:{tmp_path}/a.tar" in d.output())
+
+
 def test_links_and_folders_are_skipped(tmp_path):
     """Proves that members which are no regular files make no sample and do not disturb the others, as in webdataset."""
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -167,6 +179,8 @@ def with_size(block, field):
     "change, words",
     [
         (lambda b: b[: 512 + 300], "beyond the shard's end: cut short?"),
+        (lambda b: b[: 512 + 1000], "beyond the shard's end: cut short?"),  # in what fills the block of 600 bytes
+        (lambda b: b[: 2048 + 1], "beyond the shard's end: cut short?"),
         (lambda b: b[: 512 + 1024 + 100], "in the middle of a header"),
         (lambda b: with_size(b, b"\xff" * 12), "negative or no number"),
         (lambda b: with_size(b, b"\x80" + b"\x7f" * 11), "negative or no number"),
@@ -387,7 +401,9 @@ def test_captions_numbers_and_bytes_are_webdatasets(tmp_path):
         ("#image=jpg,image=png", "twice"),
         ("#image=", "a name or an extension that is empty"),
         ("#image=jpg,x", "expected NAME=EXTENSION"),
-        ("#image=jpg,text=srt", "no sample"),
+        ("#image=jpg,text=srt", "every group of files lacks one of image (jpg), text (srt), or"),
+        ("#text=txt,w=json:width", "lacks one of text (txt), w (json:width), or"),
+        ("#image=gif", "lacks one of image (gif), or"),
         ("#image=jpg," + ",".join(f"f{i}=txt" for i in range(40)), "at most 31 fields"),
     ],
 )
@@ -395,6 +411,12 @@ def test_bad_lists_of_fields_are_refused(tmp_path, fields, words):
     """Proves that a mistake in the list is an error that says what is expected."""
     write(tmp_path / "a.tar", [("0.jpg", b""), ("0.txt", b"a")])
     assert words in refusal(f"tar:{tmp_path}/a.tar{fields}")
+
+
+def test_shards_without_pictures_want_a_list_of_fields(tmp_path):
+    """Proves that the error says how to name what is there."""
+    write(tmp_path / "a.tar", [("0.txt", b"a")])
+    assert refusal(f"tar:{tmp_path}/a.tar").strip().endswith("a.tar: 0; name other fields behind #, NAME=EXTENSION")
 
 
 def captioned(samples, n, tmp_path):
@@ -445,3 +467,27 @@ def test_the_example_of_pairs_runs(daemon, samples, tmp_path):
         timeout=300,
     )
     assert out.returncode == 0 and "epoch 1: loss" in out.stdout, out.stdout
+
+
+@pytest.mark.parametrize("name", ["tar:{}/*.tar", "tar:{}/{{0,1}}.tar", "tar:{}/0.tar::{}/1.tar", "tar:{}"])
+def test_messages_name_shards_as_their_user_does(daemon, tmp_path, name):
+    """Proves that errors and the log have no mark of the client's behind the folder whose descriptor it sends."""
+    write(tmp_path / "0.tar", [("a.txt", b"a"), ("a.cls", b"0"), ("b.txt", b"b")])
+    write(tmp_path / "1.tar", [("c.txt", b"c"), ("c.cls", b"1")])
+    dataset = name.format(tmp_path, tmp_path)
+    written = dataset.removeprefix("tar:") + ("/*.tar" if dataset.endswith(str(tmp_path)) else "")
+    batchd.DataLoader(f"{dataset}#text=txt,label=cls", batch_size=2).close()
+    assert f"{written}: 1 left out" in daemon.output()
+    with pytest.raises(batchd.Error) as refused:
+        batchd.DataLoader(f"{dataset}#text=nothing", batch_size=2)
+    assert f"{written[:120]}: no sample: every group" in str(refused.value)
+
+
+def test_messages_name_arrow_files_as_their_user_does(daemon, tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    schema = arrow.schema([("x", arrow.int64())])
+    with arrow.ipc.new_stream(tmp_path / "0.arrow", schema):
+        pass
+    with pytest.raises(batchd.Error) as refused:
+        batchd.DataLoader(f"arrow:{tmp_path}/*.arrow#x=x", batch_size=2)
+    assert f"arrow:{tmp_path}/*.arrow: the files have no rows" in str(refused.value)

@@ -217,6 +217,43 @@ def test_json_and_wrong_operands(batchctl, tmp_path):
     assert batchctl("index", f"tar:{tmp_path}/gone-*.tar").returncode == 4
 
 
+def cut_mark(path):
+    """Without the zeros at its end, as after a cut between two members."""
+    with tarfile.open(path) as archive:
+        end = max(m.offset_data + (m.size + 511) // 512 * 512 for m in archive)
+    os.truncate(path, end)
+    return path
+
+
+def without_end(log):
+    return [line for line in log.splitlines() if "no end mark" in line]
+
+
+def test_a_shard_without_an_end_mark_is_named(batchctl, tmp_path):
+    """Proves it for headers that are read, for an index beside the shard, and for batchctl verify."""
+    pack(tmp_path / "t-0.tar", some(10))
+    cut_mark(pack(tmp_path / "t-1.tar", some(10, first=10)))
+    spec = f"tar:{tmp_path}/t-{{0..1}}.tar{FIELDS}"
+    samples, log = listed(spec)
+    assert len(samples) == 20 and len(without_end(log)) == 1
+    assert f"{tmp_path}/t-1.tar has no end mark; it may have been cut" in log
+    done = batchctl("verify", f"tar:{tmp_path}/t-{{0..1}}.tar#label=cls,text=txt")
+    assert done.returncode == 0 and f"{tmp_path}/t-1.tar has no end mark" in done.stderr
+    batchctl("index", f"tar:{tmp_path}/t-{{0..1}}.tar")
+    samples, log = listed(spec)
+    assert used(log) == 2 and len(without_end(log)) == 1
+
+
+def test_many_shards_without_an_end_mark_are_counted(tmp_path):
+    for k in range(8):
+        cut_mark(pack(tmp_path / f"{k}.tar", some(1, first=k)))
+    assert len(without_end(listed(f"tar:{tmp_path}{FIELDS}")[1])) == 8
+    for k in range(8, 30):
+        cut_mark(pack(tmp_path / f"{k}.tar", some(1, first=k)))
+    lines = without_end(listed(f"tar:{tmp_path}{FIELDS}")[1])
+    assert len(lines) == 9 and "22 more shards have no end mark" in lines[-1]
+
+
 def wids_list(folder, names, **changes):
     shards = [
         {"url": name, "md5sum": "0" * 32, "nsamples": 10, "filesize": (folder / name).stat().st_size, **changes}

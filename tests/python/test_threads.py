@@ -46,7 +46,7 @@ def run(daemon, script):
         [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "BATCHD_SOCKET": str(daemon.socket)},
     )
     assert process.returncode == 0, f"exit {process.returncode}\n{process.stdout}{process.stderr}"

@@ -150,8 +150,27 @@ def test_shards_of_a_pattern_follow_each_other(daemon, tmp_path):
     with batchd.DataLoader(f"tokens:{tmp_path}/shard_*.bin,form=whole", length=T, batch_size=3) as loader:
         got = torch.cat([w.clone() for w, _ in loader])
     assert torch.equal(got, torch.from_numpy(numpy.stack(rows)))
+    for pattern in ("shard_{000..002}.bin", "shard_00{0,1,2}.bin", "shard_{000,001}.bin,{tmp_path}/shard_*2.bin"):
+        pattern = pattern.replace("{tmp_path}", str(tmp_path))
+        with batchd.DataLoader(f"tokens:{tmp_path}/{pattern},form=whole", length=T, batch_size=3) as loader:
+            assert torch.equal(torch.cat([w.clone() for w, _ in loader]), got), pattern
+    with pytest.raises(batchd.NotFoundError, match="shard_003.bin: No such file"):
+        batchd.DataLoader(f"tokens:{tmp_path}/shard_{{000..003}}.bin", length=T)
+    with pytest.raises(ValueError, match="expected {000..123} or {a,b} in braces"):
+        batchd.DataLoader(f"tokens:{tmp_path}/shard_{{x}}.bin", length=T)
     with pytest.raises(batchd.NotFoundError, match="no file has such a name"):
         batchd.DataLoader(f"tokens:{tmp_path}/nothing_*.bin", length=T)
+
+
+def test_a_misspelt_option_is_named(daemon, tmp_path, monkeypatch):
+    """A part that has the form of an option is one, unless a file has this name."""
+    monkeypatch.chdir(tmp_path)
+    raw_file("t.bin", 100)
+    with pytest.raises(ValueError, match="no option 'strid'; the options are: length stride samples seed windows form"):
+        batchd.DataLoader("tokens:t.bin,strid=3", length=T)
+    raw_file("strid=3", 100)
+    with batchd.DataLoader("tokens:strid=3", length=T) as loader:
+        assert len(loader.dataset) == 99 // T
 
 
 # ---- Megatron-LM ----

@@ -87,7 +87,7 @@ class Terminal:
         self.do("send-keys", *keys)
 
     def shows(self, pattern):
-        until(f"the screen shows {pattern}", lambda: re.search(pattern, "\n".join(self.screen()), re.M), 20)
+        until(f"the screen shows {pattern}", lambda: re.search(pattern, "\n".join(self.screen()), re.M))
         return self.screen()
 
     def end(self):

@@ -70,6 +70,15 @@ def test_apply_takes_module_lists_and_objects_in_words(daemon, samples):
     assert accepted(samples, transform, dtype="uint8").shape == (4, 3, 16, 16)
 
 
+@pytest.mark.parametrize("inner", [v2.Identity(), torch.nn.Identity(), v2.PILToTensor(), v2.Compose([v2.Identity()])])
+def test_a_container_of_what_does_nothing_is_nothing(daemon, samples, inner):
+    """Alone, and beside an op."""
+    transform = [v2.CenterCrop(16), v2.RandomApply([inner], p=0.5)]
+    assert ops(transform) == ops([v2.CenterCrop(16)])
+    choice = v2.RandomChoice([inner, v2.RandomApply([inner]), v2.Grayscale(3)])
+    assert accepted(samples, [*transform, choice], dtype="uint8").shape == (4, 3, 16, 16)
+
+
 def test_policies_and_erasing_of_both_generations(daemon, samples):
     """The recipe of torchvision's references, as its presets build it; v1's policies say which they are."""
     bilinear = v2.InterpolationMode.BILINEAR

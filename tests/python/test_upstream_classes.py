@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from carried import blurred, made
 from PIL import Image, ImageFilter, ImageOps
 from vision import import_torchvision
 
@@ -15,17 +16,6 @@ from batchd import _transform, _views
 torch = pytest.importorskip("torch")
 tv = import_torchvision().transforms
 NUMBERS = [tv.ToTensor(), tv.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
-
-
-def made(name, call, **attributes):
-    """An object of a class that the program brought along."""
-    entry = type(name, (), {"__call__": call})()
-    vars(entry).update(attributes)
-    return entry
-
-
-def blurred(image, radius):
-    return image.filter(ImageFilter.GaussianBlur(radius=radius))
 
 
 def dino_blur(p=0.5, least=0.1, most=2.0):
@@ -117,7 +107,6 @@ def wrong_calls():
     """Classes with the attributes of known ones, that do a little else."""
     yield solarization(change=lambda x: ImageOps.solarize(x, 127))
     yield made("Solarization", lambda self, x: x if random.random() < self.p else ImageOps.solarize(x), p=0.5)
-    yield made("Solarization", lambda self, x: ImageOps.solarize(x) if torch.rand(1).item() < self.p else x, p=0.5)
     yield made("GaussianBlur", lambda self, x: blurred(x, self.sigma[1]), sigma=[0.1, 2.0])
     yield made(
         "GaussianBlur", lambda self, x: x.filter(ImageFilter.BoxBlur(random.uniform(*self.sigma))), sigma=[0.1, 2.0]
@@ -209,16 +198,19 @@ def test_lightlys_views_are_views():
     for kind in (MultiViewTransform, Named):
         text, form = _views.read(kind([view] * 3))
         assert form.n == 3 and json.loads(text)[""]["views"][0][0][0] == "Resize"
-    with pytest.raises(TypeError, match="is Python"):
-        _views.read(Changed([view] * 3))
+    assert _views.read(Changed([view] * 3))[1].n == 1
 
 
 def test_lightlys_own_transforms(daemon, samples):
     """Where lightly is installed: the whole objects, loaded."""
     transforms = pytest.importorskip("lightly.transforms", reason="needs lightly")
-    for made in (transforms.DINOTransform(), transforms.SimCLRTransform(input_size=32), transforms.MoCoV2Transform(32)):
-        views, _ = next(iter(batchd.DataLoader(f"imagefolder:{samples}", 4, transform=made, arrays="torch")))
-        theirs = made(Image.new("RGB", (300, 300)))
+    for given in (
+        transforms.DINOTransform(),
+        transforms.SimCLRTransform(input_size=32),
+        transforms.MoCoV2Transform(32),
+    ):
+        views, _ = next(iter(batchd.DataLoader(f"imagefolder:{samples}", 4, transform=given, arrays="torch")))
+        theirs = given(Image.new("RGB", (300, 300)))
         assert [tuple(v.shape[1:]) for v in views] == [tuple(t.shape) for t in theirs]
 
 
@@ -265,8 +257,8 @@ def test_a_preset_of_torchvisions_references_is_its_pipeline(daemon, photos):
     paths = sorted(p for p in photos.rglob("*") if p.is_file())[:4]
     seen = 0
     for images, _ in batchd.DataLoader(f"imagefolder:{photos}", 4, transform=preset, arrays="torch"):
-        for made, path in zip(images, paths[: 4 - seen]):
-            assert torch.equal(made, preset(Image.open(path).convert("RGB")))
+        for ours, path in zip(images, paths[: 4 - seen]):
+            assert torch.equal(ours, preset(Image.open(path).convert("RGB")))
             seen += 1
     assert seen == 4
     for kind in (WithTarget, Twice, Otherwise):

@@ -103,7 +103,7 @@ def library(build):
 def script(build, **env):
     kept = {k: v for k, v in os.environ.items() if k not in ("BATCHD_SOCKET", "XDG_RUNTIME_DIR")}
     env = {**kept, "BATCHD_LIBRARY": str(library(build)), "PYTHONPATH": str(REPO / "client/python"), **env}
-    return subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("way", ["this client", "other client"])

@@ -287,6 +287,9 @@ def test_what_means_several_views():
     for wrong in (lambda: batchd.views(), lambda: batchd.views(one, n=0), lambda: batchd.views(one, n=65)):
         with pytest.raises((TypeError, ValueError), match="views"):
             wrong()
+    for wrong in (batchd.views(batchd.views(one, n=2), one), [batchd.views(one, n=2), one]):
+        with pytest.raises(TypeError, match="name all pipelines in one call"):
+            text(wrong)
     for wrong in ({}, {1: one}, {".a": one}, {"a": None}):
         with pytest.raises((TypeError, ValueError), match="transform"):
             _views.read(wrong)

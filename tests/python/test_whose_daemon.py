@@ -31,7 +31,7 @@ print(sum(len(x) for x, y in loader), loader.socket)
 def run(*argv, user=None, **env):
     who = dict(user=user, group=user, extra_groups=[]) if user else {}
     kept = {k: v for k, v in os.environ.items() if k not in ("BATCHD_SOCKET", "XDG_RUNTIME_DIR", "BATCHD_CONFIG", "XDG_CONFIG_HOME")}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd="/", env={**kept, "HOME": "/tmp/home", **env}, **who)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=300, cwd="/", env={**kept, "HOME": "/tmp/home", **env}, **who)
 
 def script(user=None, **env):
     return run(sys.executable, "-c", TRAIN, user=user, **env)
@@ -42,7 +42,7 @@ def batchctl(*argv, user=None, **env):
 def start_system(mode="0660", **env):
     pathlib.Path("/tmp/system.yaml").write_text(f"socket_mode: '{mode}'\\nsocket_group: {GROUP.gr_name}\\n")
     process = subprocess.Popen([f"{BUILD}/batchd", "--config", "/tmp/system.yaml", "--socket", SYSTEM], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while not os.path.exists(SYSTEM) or stat.S_IMODE(os.stat(SYSTEM).st_mode) != int(mode, 8):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
@@ -91,7 +91,7 @@ def in_namespace(body):
         ["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=env,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,105 @@
+"""batchctl verify of shards with several fields: damaged pictures are named, and groups of files that are no samples
+because a field is missing or wrong are counted."""
+
+import io
+import json
+import re
+import shlex
+import subprocess
+import tarfile
+
+import numpy
+import pytest
+
+image = pytest.importorskip("PIL.Image")
+
+N, BAD_PICTURE, BAD_TEXT, BAD_LABEL, OTHER_JSON, ALONE = 12, 7, 3, 9, 10, 11
+
+
+def parts_of(i):
+    png = io.BytesIO()
+    image.fromarray(numpy.random.default_rng(i).integers(0, 256, (24, 24, 3), "uint8")).save(png, "PNG")
+    parts = {
+        "png": png.getvalue()[:60] if i == BAD_PICTURE else png.getvalue(),
+        "txt": b"\xff\xfe" if i == BAD_TEXT else b"a picture",
+        "cls": b"cat" if i == BAD_LABEL else b"%d" % i,
+        "json": b'{"b": 1}' if i == OTHER_JSON else b'{"a": 1}',
+    }
+    return {"png": parts["png"]} if i == ALONE else parts
+
+
+@pytest.fixture
+def shards(tmp_path):
+    for k in range(2):
+        with tarfile.open(tmp_path / f"{k}.tar", "w") as shard:
+            for i in range(6 * k, 6 * k + 6):
+                for ending, content in parts_of(i).items():
+                    info = tarfile.TarInfo(f"{i:03}.{ending}")
+                    info.size = len(content)
+                    shard.addfile(info, io.BytesIO(content))
+    return f"tar:{tmp_path}/{{0..1}}.tar"
+
+
+def left_out(shards, wanted):
+    """How many of webdataset's samples lack one of the wanted fields, as Python reads them."""
+    wds = pytest.importorskip("webdataset", reason="the webdataset package is not installed")
+    readers = {
+        "png": lambda b: b,
+        "txt": lambda b: b.decode(),
+        "cls": int,
+        "json": lambda b: json.loads(b)["a"],
+    }
+    n = 0
+    for sample in wds.WebDataset(shards.removeprefix("tar:"), shardshuffle=False, empty_check=False):
+        try:
+            for ending in wanted:
+                readers[ending](sample[ending])
+        except (KeyError, ValueError):
+            n += 1
+    return n
+
+
+@pytest.mark.parametrize(
+    "fields, wanted",
+    [
+        ("image=png,text=txt,label=cls,a=json:a", ("png", "txt", "cls", "json")),
+        ("image=png,text=txt", ("png", "txt")),
+        ("image=png", ("png",)),
+        ("text=txt", ("txt",)),
+    ],
+)
+def test_samples_and_those_that_are_none_are_counted(batchctl, shards, fields, wanted):
+    """Proves the counts against webdataset's samples, also where the index is a kept one, and the bad picture's name."""
+    n = left_out(shards, wanted)
+    for _ in range(2):
+        done = batchctl("verify", "--json", f"{shards}#{fields}")
+        said = json.loads(done.stdout)
+        assert said["n_left_out"] == n and said["samples"] == N - n
+        bad = [b["name"] for b in said["bad"]]
+        assert bad == (["1.tar: 007.png"] if "png" in wanted else []) and done.returncode == len(bad)
+    done = batchctl("verify", f"{shards}#{fields}")
+    assert (f"{n} groups of files lack a field and are no samples" in done.stdout) == (n > 0)
+
+
+def test_a_list_counts_those_of_its_parts(batchctl, shards, tmp_path):
+    """Proves the sum over the parts of a blend."""
+    one = f"{shards}#image=png,text=txt"
+    done = batchctl("verify", "--json", f"blend:{one};;{one}")
+    assert json.loads(done.stdout)["n_left_out"] == 2 * left_out(shards, ("png", "txt")) > 0
+
+
+@pytest.mark.parametrize("budget, kind", [("1%", Exception), ("100%", RuntimeWarning)])
+def test_the_advised_command_runs_in_a_shell(make_daemon, build, shards, budget, kind):
+    """Proves that what an error and a warning advise is the data set as the user has named it, and finds the picture."""
+    batchd = pytest.importorskip("batchd")
+    make_daemon(config=f"bad_data: {budget}\n")
+    dataset = f"{shards}#image=png,label=cls"
+    with pytest.warns(kind) if kind is RuntimeWarning else pytest.raises(batchd.BadDataError) as said:
+        with batchd.DataLoader(dataset, 2, transform="val224") as loader:
+            for _ in loader:
+                pass
+    text = "".join(str(w.message) for w in said) if kind is RuntimeWarning else str(said.value)
+    command = re.search("`(.*?)`", text)[1]
+    assert shlex.split(command) == ["batchctl", "verify", dataset]
+    done = subprocess.run(["bash", "-c", f"{build}/{command}"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "1.tar: 007.png" in done.stdout, done.stderr

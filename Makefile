@@ -275,6 +275,8 @@ $(BUILD)/tests/%.so: tests/shim/%.c
 $(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap
 $(BUILD)/tests/test_config_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray,--wrap=strdup
 $(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
+$(BUILD)/tests/test_slot_nodes: LDFLAGS += -Wl,--wrap=numa_place
+$(BUILD)/tests/test_many_workers: LDFLAGS += -Wl,--wrap=numa_place,--wrap=dataset_read,--wrap=dataset_is_current,--wrap=filling_may
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a

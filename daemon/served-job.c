@@ -432,6 +432,8 @@ static struct position next_of_group(const struct session *s)
 			first = first && position_compare(first, &c->cursor) > 0 ? first : &c->cursor;
 	}
 	struct position at = first ? *first : waiting ? *waiting : (struct position){ 0 };
+	if (!first && !waiting && j->feed && j->feed->caps.n_returning) /* none of the others is back yet */
+		at = j->feed->caps.at;
 	bool over = j->feed &&
 		    (feed_is_over(j->feed, &at) || (j->feed->caps.n_batches && at.step >= j->feed->caps.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
@@ -452,6 +454,8 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 	body.epoch = at.epoch;
 	body.step = at.step;
 	peer_send(p, WIRE_SERVER(JOINED, joined, &body), NULL, 0);
+	s->consumer.joined = true;
+	s->consumer.reconnected = false; /* if it was here before, then without a position */
 	if (!p->closing)
 		(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
 	return 0;

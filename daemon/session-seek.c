@@ -32,6 +32,7 @@ void session_on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	job_note_moved(s->job);
 	headroom_note_moved(s);
+	s->consumer.joined = false;
 	int r = loader_seek(&s->consumer, m->seek, &to);
 	char text[400];
 	const struct stream *stream = s->consumer.stream;

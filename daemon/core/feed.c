@@ -325,23 +325,25 @@ struct turn {
 	struct slot *slot;         /* NULL: the stream has no free slot */
 };
 
-static uint32_t n_positioned(const struct feed *f)
+static uint32_t n_positioned(const struct feed *f, bool with_joined)
 {
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		const struct stream *s = f->loader->streams.list[i];
-		for (uint32_t k = 0; k < s->n_consumers; k++)
-			n += s->consumers[k] && s->consumers[k]->positioned;
+		for (uint32_t k = 0; k < s->n_consumers; k++) {
+			const struct consumer *c = s->consumers[k];
+			n += c && c->positioned && (with_joined || !c->joined);
+		}
 	}
 	return n;
 }
 
 /* Consumers of this producer's earlier batches come back at their next call, or others in their place. Until then no
- * batch may be made that one of them would miss. */
+ * batch may be made that one of them would miss: a trainer that joins the group meanwhile waits for them, too. */
 static bool awaits_return(struct feed *f)
 {
 	uint32_t n = f->caps.n_returning;
-	if (f->loader->host.n_returned < n && n_positioned(f) < n && uv_now(f->kick.loop) < f->return_until_ms)
+	if (f->loader->host.n_returned < n && n_positioned(f, false) < n && uv_now(f->kick.loop) < f->return_until_ms)
 		return true;
 	f->caps.n_returning = 0;
 	f->source.goes_back = f->caps.resumable;
@@ -615,7 +617,7 @@ struct producer_caps feed_successor(const struct feed *f, const struct position 
 	m.at = (struct position){ .epoch = at->epoch,
 				  .step = at->step - at->step % feed_world(f) }; /* its round may be held
 	                                                                                         * back */
-	m.n_returning = n_positioned(f);
+	m.n_returning = n_positioned(f, true);
 	return m;
 }
 

@@ -117,6 +117,44 @@ def test_a_share_group_gets_every_batch_once(serve, world):
             assert len(got) == 2 * len(SIZES)
 
 
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_a_newcomer_waits_for_the_group_while_slots_grow(daemon, serve, batchctl, opened):
+    """A trainer comes to an open group whose only member has not yet come back for the larger slots; it was opened
+    before they were, or after. It goes on with that member, and the producer is not asked for anything twice."""
+    serve(Once([10, 20, 5000, 30, 40, 50]))
+    options = {"mode": "share", "job": "trials", "n_slots": 4, "arrays": "torch"}
+    member = batchd.DataLoader("serve:speech", **options)
+    newcomer = batchd.DataLoader("serve:speech", **options) if opened == "before" else None
+    batches = iter(member)
+    got = [(b["epoch"], b["k"]) for b in (next(batches), next(batches))]
+
+    def status(what):
+        return json.loads(batchctl("status", "--json").stdout)[what]
+
+    until("slots are too small", lambda: any(s["state"] == "told to go" for s in status("sessions")))
+    newcomers = []
+
+    def come():
+        with batchd.DataLoader("serve:speech", **options) if newcomer is None else newcomer as loader:
+            newcomers.extend((b["epoch"], b["k"], loader.last_batch.epoch, loader.last_batch.step) for b in loader)
+
+    thread = threading.Thread(target=come, daemon=True)
+    thread.start()
+    until(
+        "the newcomer has joined",
+        lambda: any(
+            s["waiting_for"] != "a trainer to begin"
+            for loader in status("loaders")
+            if loader["number"] == 2
+            for s in loader.get("streams", [])
+        ),
+    )
+    got += [(b["epoch"], b["k"]) for b in batches]
+    member.close()
+    thread.join(50)
+    assert got == [(0, k) for k in range(6)] and newcomers == [(0, k, 0, k) for k in range(2, 6)]
+
+
 def test_batches_that_are_kept_stay_as_they_are(serve):
     """Tensors over the old, smaller slots are neither moved nor overwritten when slots grow."""
     serve(Once(SIZES))

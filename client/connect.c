@@ -25,7 +25,7 @@
 
 #define ONE_VERSION "install one version of both, and restart the daemon"
 
-enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5, REFUSED_MS = 10 };
+enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 15, REFUSED_MS = 10 };
 
 static int connect_dial(const char *address)
 {

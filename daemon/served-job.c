@@ -220,10 +220,10 @@ static void refuse_second_job(struct job *j, const struct producer *p)
 static void tell_waiting(struct session *s, uint64_t now)
 {
 	Batchd__Wire__Progress body = BATCHD__WIRE__PROGRESS__INIT;
-	uint64_t limit_s = s->producer_wait_ns / 1000000000, left_s = (s->producer_deadline_ns - now) / 1000000000;
+	uint64_t left_ns = s->producer_deadline_ns - now;
 	body.phase = (char *)"producer";
-	body.total = limit_s;
-	body.done = limit_s > left_s ? limit_s - left_s : 0;
+	body.total = s->producer_wait_ns / 1000000000;
+	body.done = s->producer_wait_ns > left_ns ? (s->producer_wait_ns - left_ns) / 1000000000 : 0;
 	peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &body), NULL, 0);
 }
 

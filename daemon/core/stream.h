@@ -85,7 +85,7 @@ struct consumer {
 	uint32_t n_leases;    /* their sum; at most consumer_max_leases */
 	uint32_t rank;
 	bool positioned;        /* has said where to begin */
-	bool joined;            /* has asked where to begin, so it is in nobody's place */
+	bool joined;            /* has asked where to begin, so it did not come back to a place */
 	bool reconnected;       /* until it has said where to begin: it was here before, and the others wait for it to
 	                         * reach their position */
 	struct position cursor; /* the next batch it has to get */

@@ -19,10 +19,11 @@ OPTIONS = {"batch_size": 8, "shuffle": True, "seed": 3, "arrays": "numpy", "head
 
 class Trainer(threading.Thread):
     """Takes epochs in a thread of its own and notes what it gets, in order. measured: in the second half of its first
-    epoch it goes slowly until there is a replay, so that a busy machine does not ask when it is over."""
+    epoch it goes slowly until there is a replay, so that a busy machine does not ask when it is over. hold_at: of so many replays, the last lasts until
+    the gate is opened."""
 
-    def __init__(self, step_s=0.002, barrier=None, epochs=1, waits=True, measured=True, **options):
-        super().__init__()
+    def __init__(self, step_s=0.002, barrier=None, epochs=1, waits=True, measured=True, hold_at=0, **options):
+        super().__init__(daemon=True)
         self.loader = batchd.DataLoader(**OPTIONS | {"dataset": RANDOM, "job": "run"} | options)
         self.step_s, self.barrier, self.epochs, self.measured = step_s, barrier, epochs, measured
         self.seen = []  # (epoch, step, replayed)
@@ -31,6 +32,8 @@ class Trainer(threading.Thread):
         self.tokens = []
         self.error = None
         self.ends = False
+        self.gate, self.hold_at, self.first_wait_s = threading.Event(), hold_at, None
+        self.gate.set()
         self.start()
         until("it trains", lambda: self.seen or not waits or not self.is_alive())
 
@@ -47,6 +50,10 @@ class Trainer(threading.Thread):
             self.error = e
 
     def note(self, b):
+        if self.first_wait_s is None:
+            self.first_wait_s = b.wait_s
+        if b.replayed and len(self.replays()) + 1 == self.hold_at:
+            self.gate.clear()
         self.seen.append((b.epoch, b.step, b.replayed))
         self.times.append(time.monotonic())
         if b.replayed:
@@ -55,7 +62,8 @@ class Trainer(threading.Thread):
             self.rows.setdefault(b.epoch, []).extend(b.indices.tolist())
         self.measured = self.measured and not b.replayed and b.epoch == 0
         slow = self.measured and b.step > len(self.loader) // 2
-        time.sleep(0.05 if slow else self.step_s)
+        time.sleep(0.2 if slow else self.step_s)
+        assert self.gate.wait(300)
         if self.barrier is not None:
             self.barrier.wait(300)  # as an all-reduce
 
@@ -135,7 +143,7 @@ def test_it_predicts_the_speed_of_a_known_trainer(daemon, batchctl, step_s, inpu
     assert rank["steps"] == rank["replayed"] == len(took) == 25
     # Sleeps take longer on a busy machine: the trainer's own clock says what its last 25 steps before took.
     pace, replays = (given[-1] - given[-26]) / 25, np.mean(took)
-    assert pace > 0.95 * max(step_s, input_s)
+    assert pace > 0.8 * max(step_s, input_s)
     assert rank["step_s"] == pytest.approx(pace, rel=0.3)
     assert rank["replayed_step_s"] == pytest.approx(replays, rel=0.1, abs=0.002)
     assert result["faster"] == pytest.approx(max(1, pace / replays), rel=0.3)
@@ -186,11 +194,13 @@ def begin(build, *arguments):
 
 def test_a_killed_batchctl_ends_the_replay_on_all_ranks_alike(build, daemon):
     barrier = threading.Barrier(2)
-    trainers = [Trainer(0.005, barrier, rank=r, world_size=2, waits=False) for r in range(2)]
+    trainers = [Trainer(0.005, barrier, rank=r, world_size=2, waits=False, hold_at=6) for r in range(2)]
     until("they train", lambda: trainers[0].seen and trainers[1].seen)
     with begin(build, "--steps", "800", "--before", "2") as asks:
-        until("replays", lambda: len(trainers[0].replays()) > 5)
+        until("replays", lambda: all(len(t.replays()) > 5 for t in trainers))
         asks.kill()
+    for t in trainers:
+        t.gate.set()
     for t in trainers:
         t.end()
         exactly_once(t, t.loader.rank, 2)
@@ -200,16 +210,21 @@ def test_a_killed_batchctl_ends_the_replay_on_all_ranks_alike(build, daemon):
 
 def test_a_killed_batchctl_before_the_first_replay_leaves_no_trace(build, make_daemon, batchctl):
     daemon = make_daemon("--log-level", "info")
-    t = Trainer(0.005, epochs=2, measured=False)
+    t = Trainer(0.005, epochs=1000, measured=False)
+    t.gate.clear()
     with begin(build, "--steps", "10", "--before", "60") as asks:
         until("it has begun", lambda: "measures job run" in daemon.log.read_text())
         asks.kill()
-    until("more steps", lambda: len(t.seen) > 100)
+    until("it has gone", lambda: len(batchd.status()["sessions"]) == 1)
+    n = len(t.seen)
+    t.gate.set()
+    until("more steps", lambda: len(t.seen) > n + 100)
     assert not t.replays()
     again = until(
         "it is over", lambda: (r := batchctl("headroom", "run", "--steps", "4", "--json")).returncode == 0 and r
     )
     measured(again)
+    t.ends = True
     t.end()
     assert together(t)[1] == 4
     exactly_once(t)
@@ -217,7 +232,7 @@ def test_a_killed_batchctl_before_the_first_replay_leaves_no_trace(build, make_d
 
 def test_it_ends_in_time(daemon, batchctl):
     t = Trainer(0.02)
-    result = measured(batchctl("headroom", "run", "--steps", "900", "--before", "2", "--time", "1s", "--json"))
+    result = measured(batchctl("headroom", "run", "--steps", "900", "--before", "2", "--time", "4s", "--json"))
     t.ends = True
     t.end()
     assert 2 <= result["ranks"][0]["replayed"] < 900
@@ -233,13 +248,15 @@ def test_a_killed_trainer_ends_it_for_the_other(build, daemon):
         "        print(flush=True)\n"
         "        time.sleep(0.005)\n"
     )
-    t = Trainer(0.005, epochs=100, rank=0, world_size=2)
+    t = Trainer(0.005, epochs=10000, rank=0, world_size=2, hold_at=6)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         until("it trains", lambda: t.seen)
         asks = begin(build, "--steps", "800", "--before", "2")
         until("replays", lambda: len(t.replays()) > 5)
         other.kill()
+        other.wait()
+        t.gate.set()
         out, err = asks.communicate(timeout=300)
     assert asks.returncode == 4 and "rank 1 has left the job during the measurement" in err
     t.ends = True
@@ -250,11 +267,12 @@ def test_a_killed_trainer_ends_it_for_the_other(build, daemon):
 
 def test_a_restarted_daemon_ends_no_training(build, make_daemon):
     d = make_daemon()
-    t = Trainer(0.01, reconnect=30)
+    t = Trainer(0.01, reconnect=300, hold_at=3)
     with begin(build, "--steps", "30", "--before", "2") as asks:
         until("replays", lambda: len(t.replays()) > 2)
         d.process.kill()
         d.process.wait()
+        t.gate.set()
         out, err = asks.communicate(timeout=300)
         assert asks.returncode != 0 and err
     d.start()
@@ -264,7 +282,7 @@ def test_a_restarted_daemon_ends_no_training(build, make_daemon):
 
 
 def test_a_trainer_that_leaves_its_epoch(daemon, build):
-    t = Trainer(0.005)
+    t = Trainer(0.05)
     with begin(build, "--steps", "800", "--before", "2", "--json") as asks:
         until("replays", lambda: len(t.replays()) > 5)
         t.ends = True
@@ -282,10 +300,11 @@ def test_next_into_gets_replays_too(daemon, build, batchctl):
         while not ends.is_set() and loader.next_into(into) is not None:
             b = loader.last_batch
             (again if b.replayed else rows).append((b.indices.tolist(), into.copy()))
-            time.sleep(0.003 if again or len(rows) < 100 else 0.05)
+            time.sleep(0.003 if again or len(rows) < 100 else 0.2)
 
-    thread = threading.Thread(target=train)
+    thread = threading.Thread(target=train, daemon=True)
     thread.start()
+    until("it trains", lambda: rows)
     measured(batchctl("headroom", "run", "--steps", "6", "--before", "3", "--json"))
     thread.join(300)
     loader.close()
@@ -327,5 +346,5 @@ def test_timing_leaves_replays_out(daemon, batchctl):
     timing = t.loader.timing()
     assert timing["batches"] == 200 and timing["rows"] == 1600
     replays = t.replays()
-    without = t.times[-1] - t.times[0] - (t.times[replays[-1]] - t.times[replays[0] - 1])
+    without = t.first_wait_s + t.times[-1] - t.times[0] - (t.times[replays[-1]] - t.times[replays[0] - 1])
     assert timing["rows"] / timing["rows_per_s"] == pytest.approx(without, rel=0.05, abs=0.05)

@@ -148,9 +148,14 @@ def test_a_preview_is_named_what_it_is(batchctl, samples, tmp_path):
 
 def test_the_status_fits_80_columns(daemon, build):
     """The verdict is wrapped between words, and a text that does not fit beside the others comes below, whole."""
-    loader = batchd.DataLoader("random:length=400,shape=3", 4, arrays="numpy", job="a-job-with-a-rather-long-name")
+    loader = batchd.DataLoader(
+        "random:length=400,shape=3", 4, arrays="numpy", job="a-job-with-a-rather-long-name", n_slots=4
+    )
     batch = next(iter(loader))
-    until("the batches are ready", lambda: batchd.status()["sessions"][0]["ready"] > 0)
+    until(
+        "the batches are ready",
+        lambda: "the trainer is the slow part" in batchd.status()["loaders"][0]["streams"][0]["waiting_for"],
+    )
     out = ESCAPE.sub("", on_terminal([build / "batchctl", "status"], 50, 80, lambda out: False))
     tables = out[out.index("CACHE") :]
     assert max(map(len, out[: out.index("batchd ")].splitlines())) <= 80, out

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 import batchd  # noqa: E402
 import served_data as data  # noqa: E402
-from daemons import Daemon, runs  # noqa: E402
+from daemons import Daemon, runs, until  # noqa: E402
 from test_end_to_end import Trainer  # noqa: E402
 from test_reliability import as_user, finish_as, needs_root, public  # noqa: E402, F401
 
@@ -390,7 +390,8 @@ def test_a_stopped_producer_says_so(serve):
     loader = batchd.DataLoader("serve:speech")
     iterator = iter(loader)
     next(iterator)
-    p.stop()
+    os.kill(p.pid, signal.SIGTERM)
+    p.join(300)
     with pytest.raises(batchd.ProducerError, match="it was stopped"):
         next(iterator)
 
@@ -402,7 +403,8 @@ def test_a_newer_producer_takes_over(serve):
     loader = batchd.DataLoader("serve:speech")
     iterator = iter(loader)
     next(iterator)
-    serve([torch.zeros(2, 2000)] * 3, resumable=False)
+    new = serve([torch.zeros(2, 2000)] * 3, resumable=False)
+    until("the newer one is there", lambda: [p["pid"] for p in batchd.status()["producers"]] == [new.pid])
     got, error = until_error(iterator)
     assert got == list(range(1, 1 + len(got))) and len(got) < 1000 and "was replaced by a newer one" in str(error)
     old.join(300)

@@ -128,7 +128,7 @@ def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
             sys.executable,
             "-c",
             textwrap.dedent("""
-        import os, signal, batchd, numpy
+        import os, signal, time, batchd, numpy
 
         def batches():
             yield numpy.zeros(2)
@@ -141,6 +141,8 @@ def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
                 yield numpy.zeros(2)
 
         p = batchd.serve(batches, "forks", background=True)
+        while not batchd.status()["producers"]:
+            time.sleep(0.01)
         loader = batchd.DataLoader("serve:forks", n_slots=3)  # as long as it is there, batches are asked for
         next(iter(loader))
         p.join(300)

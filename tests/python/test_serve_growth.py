@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 import warnings
 
 import pytest
@@ -31,8 +32,22 @@ class Once:
         return (batch(self.n_begun, k, n) for k, n in enumerate(self.sizes))
 
 
+class Gated(Once):
+    """Its first epoch goes on behind the first batch when the file is there."""
+
+    def __init__(self, sizes, file):
+        super().__init__(sizes)
+        self.file = file
+
+    def __iter__(self):
+        for b in super().__iter__():
+            while b["k"] == 1 and not self.file.exists():
+                time.sleep(0.01)
+            yield b
+
+
 class Trainer(threading.Thread):
-    """Takes epochs in a thread of its own and checks every batch as it comes."""
+    """Takes epochs in a thread of its own and checks every batch as it comes. begun: it has its place in the group."""
 
     def __init__(self, n_epochs, sizes, **options):
         super().__init__(daemon=True)
@@ -44,13 +59,16 @@ class Trainer(threading.Thread):
             None,
             [],
         )
+        self.begun = threading.Event()
         self.start()
 
     def run(self):
         try:
             loader = batchd.DataLoader("serve:speech", arrays="torch", **self.options)
             for _ in range(self.n_epochs):
-                for b in loader:
+                batches = iter(loader)
+                self.begun.set()
+                for b in batches:
                     expected = batch(b["epoch"], b["k"], self.sizes[b["k"]])
                     assert torch.equal(b["x"], expected["x"]), (b["epoch"], b["k"])
                     self.got.append((b["epoch"], b["k"], loader.last_batch.epoch, loader.last_batch.step))
@@ -59,7 +77,7 @@ class Trainer(threading.Thread):
             self.error = e
 
     def result(self):
-        self.join(50)
+        self.join(280)
         assert not self.is_alive(), f"it hangs behind {self.got[-1:]}"
         if self.error is not None:
             raise self.error
@@ -102,13 +120,16 @@ def test_several_growths_in_one_round(serve):
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_a_share_group_gets_every_batch_once(serve, world):
+def test_a_share_group_gets_every_batch_once(serve, tmp_path, world):
     """A group of known size, and an open group, whose members come back in any order and wait for each other. Two
     slots, so that they are never far apart."""
     options = {"world_size": world} if world > 1 else {}
-    producer = Once(SIZES)
+    producer = Gated(SIZES, tmp_path / "all-are-here")
     crew = [Trainer(2, SIZES, mode="share", job="trials", n_slots=2, **options) for _ in range(3 if world > 1 else 2)]
     serve(producer)
+    for trainer in crew:
+        assert trainer.begun.wait(280) or trainer.result()
+    producer.file.touch()
     for trainer in crew:
         got = trainer.result()
         assert got == [(e, k, e, k) for e, k, _, _ in got] and (0, len(SIZES) - 1) in [g[:2] for g in got]
@@ -151,7 +172,7 @@ def test_a_newcomer_waits_for_the_group_while_slots_grow(daemon, serve, batchctl
     )
     got += [(b["epoch"], b["k"]) for b in batches]
     member.close()
-    thread.join(50)
+    thread.join(280)
     assert got == [(0, k) for k in range(6)] and newcomers == [(0, k, 0, k) for k in range(2, 6)]
 
 

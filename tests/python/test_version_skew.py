@@ -3,6 +3,7 @@
 The other build is this tree with other numbers in its headers. Only what the numbers are compiled into is compiled again.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -12,7 +13,7 @@ import sys
 
 import pytest
 
-from daemons import REPO, WIRE_VERSION, Daemon
+from daemons import REPO, WIRE_VERSION, Daemon, until
 
 OTHER, OTHER_WIRE = "9.8.7", WIRE_VERSION + 3
 VERSION = re.search(r'BATCHD_VERSION "(.+)"', (REPO / "client" / "batchd.h").read_text())[1]
@@ -152,7 +153,12 @@ def test_two_environments_with_two_protocols_have_a_daemon_each(build, other_pro
     finally:
         for _, arguments, pid in running_below(build, other_protocol):
             if str(runtime) in arguments:
-                os.kill(pid, 15)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 15)
+        until(
+            "the daemons are gone",
+            lambda: not [p for p in running_below(build, other_protocol) if str(runtime) in p[1]],
+        )
         shutil.rmtree(runtime)
 
 

@@ -130,11 +130,12 @@ class Opening:
     def _open_with_others(self, passing):
         """Other ranks may be in a job of this name, each alone, until they have come here too. passing: the errors that
         this may cause, which are taken for lasting only after a while."""
-        deadline = time.monotonic() + _SETTLE_S
+        deadline = None  # counted from the first refusal: the opening before it may have made an index
         while True:
             try:
                 return self._open()
             except passing:
+                deadline = deadline or time.monotonic() + _SETTLE_S
                 if self._options.job is None or time.monotonic() > deadline:
                     raise
             time.sleep(0.05)

@@ -31,7 +31,7 @@ class Page:
     def get(self, path):
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(30)
+        connection.sock.settimeout(300)
         connection.sock.connect(str(self.path))
         connection.request("GET", path)
         answer = connection.getresponse()

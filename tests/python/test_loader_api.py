@@ -759,9 +759,9 @@ def test_trials_under_torchrun_are_not_each_others_rank(daemon, monkeypatch):
 STARVED = """
     import batchd, sys, time
     loader = batchd.DataLoader("random:length=1000,shape=3", 8, mode="share", world_size=2, job="lonely"{})
-    print("ready", flush=True)
     began = time.monotonic()
     try:
+        print("ready", flush=True)
         for _ in loader:
             pass
     except {} as e:

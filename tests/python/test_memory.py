@@ -39,10 +39,8 @@ def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samp
             images, _ = next(iter(loader))
             assert status(batchctl)["memory"]["slots_bytes"] > 0
             del images
-    for _ in range(200):
-        s = status(batchctl)
-        if not s["loaders"]:
-            break
+    until("the loaders are gone", lambda: not status(batchctl)["loaders"])
+    s = status(batchctl)
     assert s["loaders"] == [] and s["memory"]["slots_bytes"] == 0
 
 

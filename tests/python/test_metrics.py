@@ -104,7 +104,7 @@ def test_stages_have_their_seconds(make_daemon, samples, tmp_path):
     for stage in ("read", "decode", "transform"):
         labels = f'{{dataset="imagefolder",run="a-run",uid="{os.geteuid()}",stage="{stage}"}}'
         seconds, rows = by_name["batchd_stage_seconds_total" + labels], by_name["batchd_stage_rows_total" + labels]
-        assert 0 < seconds < 10 and 0 < rows <= 2 * 96
+        assert 0 < seconds and 0 < rows <= 2 * 96
     loader.close()
 
 

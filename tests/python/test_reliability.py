@@ -26,7 +26,7 @@ import batchd
 import pytest
 
 from conftest import BUILD
-from daemons import WIRE_VERSION, Daemon, footprint, settled_footprint, until
+from daemons import STOP_S, WIRE_VERSION, Daemon, footprint, settled_footprint, until
 from test_end_to_end import Trainer, epoch_script, rows_of, torch_order
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -810,7 +810,7 @@ def test_a_stop_under_load_is_quick_and_trainers_learn_that_the_daemon_left(make
     for trainer in trainers:
         assert trainer.hear() == {"running": True}
     d.process.send_signal(signal.SIGTERM)
-    assert d.process.wait(10) == 0
+    assert d.process.wait(STOP_S) == 0
     for trainer in trainers:
         last = trainer.finish()[-1]
         assert last["type"] in ("ShutdownError", "LostError") and str(d.socket) in last["text"], last

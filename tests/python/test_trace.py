@@ -18,7 +18,7 @@ from daemons import skip_unless_others_reach_the_build, until
 class Recording:
     """batchctl trace in the background."""
 
-    def __init__(self, build, d, folder, *arguments, seconds="20s"):
+    def __init__(self, build, d, folder, *arguments, seconds="600s"):
         self.file = folder / "trace.json"
         self.process = subprocess.Popen(
             [build / "batchctl", "trace", "--time", seconds, "--out", self.file, *arguments],

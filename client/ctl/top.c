@@ -268,7 +268,7 @@ static void top_take_key(struct top *t, const char *key, size_t n)
 	}
 }
 
-/* Takes keys until it is time to look again, or one was pressed. */
+/* Takes keys until it is time to look again, or some were pressed; several can come at once. */
 static void top_wait(struct top *t, uint64_t until_ns)
 {
 	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
@@ -281,8 +281,12 @@ static void top_wait(struct top *t, uint64_t until_ns)
 	n = read(STDIN_FILENO, key, sizeof key);
 	if (n <= 0)
 		t->ended = true; /* the terminal is gone */
-	else
-		top_take_key(t, key, (size_t)n);
+	for (ssize_t at = 0, length; at < n; at += length) {
+		bool sequence = n - at >= 3 && key[at] == '\033' && strchr("[O", key[at + 1]);
+
+		length = sequence ? 3 : 1;
+		top_take_key(t, key + at, (size_t)length);
+	}
 }
 
 static void screen_begin(void)

@@ -186,7 +186,7 @@ def test_two_nodes_serve_the_order_of_distributed_sampler(nodes, tmp_path):
 
 def test_a_node_that_dies_and_comes_back_goes_on_from_the_checkpoint(nodes, tmp_path):
     """torchrun restarts the run when it has both nodes again; no sample is lost, none comes twice."""
-    both = nodes("2", 0.05)
+    both = nodes("2", 0.2)
     wait_for_steps(tmp_path, 6, both)
     both[1].kill()
     n = len(steps(tmp_path))
@@ -198,7 +198,7 @@ def test_a_node_that_dies_and_comes_back_goes_on_from_the_checkpoint(nodes, tmp_
 
 def test_a_run_shrinks_from_two_nodes_to_one(nodes, tmp_path):
     """The node that is left goes on with two ranks from the checkpoint of four."""
-    both = nodes("1:2", 0.05)
+    both = nodes("1:2", 0.2)
     wait_for_steps(tmp_path, 6, both)
     if steps(tmp_path)[0][1] != 4:
         pytest.skip("the second node came too late to join at the beginning")

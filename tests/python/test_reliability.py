@@ -416,7 +416,7 @@ def test_a_storm_of_connections_disturbs_no_trainer(make_daemon, samples):
     assert_idle_again(d.pid, before)
 
 
-CROWD = NO_LINGER + "limits:\n  sessions: 2000\n  sessions_per_user: 2000\n  pending: 2000\n  hello_timeout: 300ms\n"
+CROWD = NO_LINGER + "limits:\n  sessions: 2000\n  sessions_per_user: 2000\n  pending: 2000\n  hello_timeout: 2s\n"
 
 
 def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_daemon, samples):
@@ -522,7 +522,7 @@ def test_descriptors_that_no_message_asks_for_are_closed(make_daemon, tmp_path):
 def test_a_client_that_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
     # Silent clients are disconnected by the clock, a client that asks and does not read by the length of its queue; a
     # trainer beside them gets its epoch.
-    d = make_daemon(config=NO_LINGER + "limits:\n  hello_timeout: 200ms\n")
+    d = make_daemon(config=NO_LINGER + "limits:\n  hello_timeout: 2s\n")
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
     before = resting(d)

@@ -605,7 +605,7 @@ RANK = """
 def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait_elsewhere(make_daemon, batchctl):
     """Rank 1 is stopped while it holds a batch. Rank 0, which waits for it outside of batchd as in a collective, is
     told all the same; one log record per stall; then it continues."""
-    d = make_daemon(config="stall_after: 300ms\nlog_level: notice\n")
+    d = make_daemon(config="stall_after: 1s\nlog_level: notice\n")
     ranks = [Trainer(RANK, r, 2, stdin=subprocess.PIPE) for r in range(2)]
     for rank in ranks:
         assert rank.hear() == {"step": 0}
@@ -639,13 +639,13 @@ def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait
 def test_a_trainer_that_computes_or_evaluates_for_long_is_not_called_stalled(make_daemon):
     """Both ranks hold a batch for long: one uses the processor, one sleeps as in a collective at the same step. Neither
     is reported."""
-    d = make_daemon(config="stall_after: 200ms\n")
+    d = make_daemon(config="stall_after: 1s\n")
     ranks = [
         Trainer(RANK.replace("sys.stdin.readline()", body), r, 2, stdin=subprocess.PIPE)
         for r, body in enumerate(
             (
-                "time.sleep(1.2)\n        break",
-                "\n        t = time.monotonic()\n        while time.monotonic() < t + 1.2: pass\n        break",
+                "time.sleep(4)\n        break",
+                "\n        t = time.monotonic()\n        while time.monotonic() < t + 4: pass\n        break",
             )
         )
     ]

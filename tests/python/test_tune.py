@@ -221,7 +221,8 @@ def test_pinned_memory_is_measured_with_a_gpu(build, samples, tmp_path):
     reports = [path.read_text() for path in tmp_path.glob("report.*")]
     copied = [text for text in reports if re.search(r"^call cuMemcpyHtoDAsync [1-9]", text, re.M)]
     locked = [text for text in copied if re.search(r"^call cuMemHostRegister [1-9]", text, re.M)]
-    assert len(copied) == 2 and len(locked) == 1, [text[-400:] for text in reports]
+    # More than two where a trial had no batch in its time, and was repeated.
+    assert len(copied) >= 2 and 0 < len(locked) < len(copied), [text[-400:] for text in reports]
 
 
 def test_the_documents_picture_is_one_of_tune(measured):

@@ -11,6 +11,7 @@
 #include "core/loader.h"
 #include "data/sample-cache.h"
 #include "jpegs.h"
+#include "loaders.h"
 #include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -179,23 +180,15 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 
 static const struct consumer_ops consumer_ops = { .publish = on_publish };
 
-static void on_failed(struct loader *l)
-{
-	ck_abort_msg("%s", l->error);
-}
-
-static void on_published(struct loader *l, bool waited)
-{
-	(void)l, (void)waited;
-}
-
 static void on_closed(struct loader *l)
 {
 	(void)l;
 	loader_closed = true;
 }
 
-static const struct loader_ops loader_ops = { .failed = on_failed, .published = on_published, .closed = on_closed };
+static const struct loader_ops loader_ops = { .failed = loaders_on_failed,
+					      .published = loaders_on_published,
+					      .closed = on_closed };
 
 static void read_batches(uv_loop_t *loop, struct trainer *t, unsigned n)
 {

@@ -4,6 +4,7 @@
 #include "core/loader.h"
 #include "core/slots.h"
 #include "data/dataset.h"
+#include "loaders.h"
 #include "suite.h"
 
 enum { BATCH = 4, SLOTS = 2 };
@@ -25,16 +26,6 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 
 static const struct consumer_ops consumer_ops = { .publish = on_publish };
 
-static void on_failed(struct loader *l)
-{
-	ck_abort_msg("%s", l->error);
-}
-
-static void on_published(struct loader *l, bool waited)
-{
-	(void)l, (void)waited;
-}
-
 static void on_closed(struct loader *l)
 {
 	(void)l;
@@ -50,7 +41,7 @@ static bool on_task(struct loader *l, struct charge *place)
 }
 
 static const struct loader_ops loader_ops = {
-	.failed = on_failed, .published = on_published, .closed = on_closed, .begin_task = on_task
+	.failed = loaders_on_failed, .published = loaders_on_published, .closed = on_closed, .begin_task = on_task
 };
 
 static void *make_nothing(void *arg)

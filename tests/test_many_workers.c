@@ -14,6 +14,7 @@
 #include "data/sample-cache.h"
 #include "decode/decode.h"
 #include "jpegs.h"
+#include "loaders.h"
 #include "util/nodes.h"
 #include "util/numa.h"
 #include "datasets.h" /* after those: its fixture is called f */
@@ -252,23 +253,15 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 
 static const struct consumer_ops consumer_ops = { .publish = on_publish };
 
-static void on_failed(struct loader *l)
-{
-	ck_abort_msg("%s", l->error);
-}
-
-static void on_published(struct loader *l, bool waited)
-{
-	(void)l, (void)waited;
-}
-
 static void on_closed(struct loader *l)
 {
 	(void)l;
 	run.n_closed++;
 }
 
-static const struct loader_ops loader_ops = { .failed = on_failed, .published = on_published, .closed = on_closed };
+static const struct loader_ops loader_ops = { .failed = loaders_on_failed,
+					      .published = loaders_on_published,
+					      .closed = on_closed };
 
 static void open_loader(unsigned k)
 {

@@ -19,8 +19,8 @@ OPTIONS = {"batch_size": 8, "shuffle": True, "seed": 3, "arrays": "numpy", "head
 
 class Trainer(threading.Thread):
     """Takes epochs in a thread of its own and notes what it gets, in order. measured: in the second half of its first
-    epoch it goes slowly until there is a replay, so that a busy machine does not ask when it is over. hold_at: of so many replays, the last lasts until
-    the gate is opened."""
+    epoch it goes slowly until there is a replay, so that a busy machine does not ask when it is over. hold_at: it stays
+    in its replay of that number, counted from 1, until the gate is opened."""
 
     def __init__(self, step_s=0.002, barrier=None, epochs=1, waits=True, measured=True, hold_at=0, **options):
         super().__init__(daemon=True)

@@ -325,6 +325,7 @@ struct turn {
 	struct slot *slot;         /* NULL: the stream has no free slot */
 };
 
+/* with_joined: also those that have asked where to begin. */
 static uint32_t n_positioned(const struct feed *f, bool with_joined)
 {
 	uint32_t n = 0;

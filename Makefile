@@ -111,8 +111,14 @@ OLD_GLIBC := $(call objects,client/python/wheel/old-glibc.c)
 LDFLAGS += -Wl,--wrap=exp,--wrap=log,--wrap=pow,--wrap=getdents64
 endif
 CTL := $(call objects,$(wildcard client/ctl/*.c))
-HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
-TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
+HARNESS := $(call objects,tests/suite.c tests/unit.c tests/cuda-declarations.c)
+# One program has all suites but those that replace functions of the daemon, the library or libc, each for itself.
+OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling headroom_client hostile many_workers pipeline \
+	producer served_fields shortage simulation slot_nodes token
+SUITES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
+own_program = $(patsubst %,$(BUILD)/tests/test_%,$(filter $(OWN_PROGRAMS),$(1)))
+unit_program = $(if $(filter-out $(OWN_PROGRAMS),$(1)),$(BUILD)/tests/unit)
+TESTS := $(call own_program,$(SUITES)) $(call unit_program,$(SUITES))
 TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c tests/soak/*.c))
 # The example with the CUDA runtime is for where that is.
 CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/lib/libcudart.so))
@@ -224,11 +230,12 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with what
 
 tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(SHIMS)
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
-UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
-# T="stream pool" picks programs, T=stream:seek the tests of one whose names contain "seek".
-CHOSEN := $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(foreach t,$(T),$(firstword $(subst :, ,$(t))))),$(TESTS))
-check-c: $(CHOSEN) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream; T=stream:seek: its tests with "seek" in their names; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
-	@tests/run-c $(BUILD) $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(T)),$(filter-out $(UNTHREADED),$(CHOSEN)))
+UNTHREADED := $(if $(findstring thread,$(SANITIZE)),scan decode)
+# T="stream pool" picks suites, T=stream:seek the tests of one whose names contain "seek".
+CHOSEN := $(or $(T),$(filter-out $(UNTHREADED),$(SUITES)))
+chosen_suites := $(foreach t,$(CHOSEN),$(firstword $(subst :, ,$(t))))
+check-c: $(call own_program,$(chosen_suites)) $(call unit_program,$(chosen_suites)) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream.c; T=stream:seek: its tests with "seek" in their names; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
+	@tests/run-c $(BUILD) $(CHOSEN)
 check-layers: all ## Calls and includes go down, and in no circle: reads what the compiler made
 	@tests/layers $(BUILD)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
@@ -255,17 +262,19 @@ endif
 
 # test_driver compares our declarations with NVIDIA's where they are installed.
 $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
-$(BUILD)/tests/test_convert_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
-$(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
-$(BUILD)/tests/test_content: $(BUILD)/client/names.o # not in the library by name
+$(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
+MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o finish-avx512.o cuda/convert-plan.o cuda/mix-plan.o)
+$(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
+# Suites that call what is not in the library by name link its objects.
+$(BUILD)/tests/unit: $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES))) $(HARNESS) $(MIXING) $(BUILD)/client/names.o \
+		$(BUILD)/libbatchd.a $(BUILD)/libdaemon.a | $(BUILD)/batchd
+	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
 $(BUILD)/tests/test_headroom_client: $(BUILD)/client/headroom.o $(PROTO) # with doubles of its links
-MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o finish-avx512.o cuda/convert-plan.o cuda/mix-plan.o)
-$(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/test_mixing $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.
-SIMULATION := $(BUILD)/tests/test_simulation.o $(call objects,$(wildcard tests/sim/*.c))
+SIMULATION := $(call objects,tests/test_simulation.c tests/suite.c $(wildcard tests/sim/*.c))
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libdaemon.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
 # For LD_PRELOAD, into programs with or without sanitizers.

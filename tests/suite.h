@@ -1,4 +1,14 @@
-/* The end of every C test program. */
+/* The suites of the C tests. Each tests/test_NAME.c ends with its own:
+ *
+ *	SUITE(name)
+ *	{
+ *		Suite *s = suite_create("name");
+ *		...
+ *		return s;
+ *	}
+ *
+ * They share one program, tests/unit, except where a test replaces functions of the daemon, the library or libc with
+ * its own (OWN_PROGRAMS in the Makefile). */
 #ifndef BATCHD_TESTS_SUITE_H
 #define BATCHD_TESTS_SUITE_H
 
@@ -21,65 +31,46 @@ static inline void suite_mark_once(const char *file, int line)
 }
 #define _mark_point(file, line) suite_mark_once(file, line)
 
-/* $BATCHD_TEST: run only the tests that have it in their names. */
+/* $BATCHD_TEST: run only the tests that have it in their names; $BATCHD_ONE_TEST: only the one of that name. */
 static inline int suite_wants(const TTest *t)
 {
-	const char *text = getenv("BATCHD_TEST");
+	const char *text = getenv("BATCHD_TEST"), *name = getenv("BATCHD_ONE_TEST");
 
-	return !text || strstr(t->name, text) != NULL;
+	return (!text || strstr(t->name, text)) && (!name || !strcmp(t->name, name));
 }
 #define _tcase_add_test(tc, t, ...) (suite_wants(t) ? _tcase_add_test(tc, t, __VA_ARGS__) : (void)0)
 
-/* How long a test may take, in seconds: only a test that hangs takes so long, also under a sanitizer on a machine that
- * has much else to do. So a test waits for an answer without a limit of its own. */
-__attribute__((constructor)) static void suite_limit(void)
+/* A test that measures time says so: its TCase is suite_timing's, and its assertion ck_assert_in_time. Where it fails by
+ * that, or hangs, tests/run-c runs it again, alone, at most twice. No other failure is repeated. */
+static inline TCase *suite_timing(void)
 {
-	setenv("CK_DEFAULT_TIMEOUT", "600", 0);
-}
+	TCase *t = tcase_create("timing");
 
-START_TEST(test_needs_gpus)
-{
-	/* Stands for a whole suite, so that the suite is counted as skipped. */
-	puts("skipped: this batchd was built without GPUs (CUDA=0)");
+	tcase_set_tags(t, "timing");
+	return t;
 }
-END_TEST
+#define ck_assert_in_time(condition, ...) ck_assert_msg(condition, "late: " __VA_ARGS__)
 
+/* Called before main; SUITE does that. */
+void suite_register(const char *name, Suite *(*make)(void));
+
+#define SUITE(name) \
+	static Suite *make_suite(void); \
+	__attribute__((constructor)) static void register_suite(void) \
+	{ \
+		suite_register(#name, make_suite); \
+	} \
+	static Suite *make_suite(void)
+
+/* A suite that only reports that it was skipped, and why. */
+Suite *suite_skipped(const char *reason);
 /* The suite itself; for a build without GPU support, a suite that only reports that. */
-static inline Suite *suite_with_gpus(Suite *s)
-{
-	char path[4096];
-	const char *build = getenv("BATCHD_BUILD");
-	TCase *t;
-	FILE *f;
-	int how = 0;
-
-	snprintf(path, sizeof(path), "%s/.cuda", build ? build : "build");
-	f = fopen(path, "r");
-	if (f) {
-		how = getc(f);
-		fclose(f);
-	}
-	if (how != '0')
-		return s;
-	s = suite_create("without_gpus");
-	t = tcase_create("without_gpus");
-	tcase_add_test(t, test_needs_gpus);
-	suite_add_tcase(s, t);
-	return s;
-}
-
+Suite *suite_with_gpus(Suite *s);
 /* Runs the suite as the environment says (CK_VERBOSITY, CK_FORK, ...) and returns main's exit status. */
-static inline int suite_run(Suite *s)
-{
-	SRunner *runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	if (srunner_ntests_run(runner) == 0) {
-		fputs("no test was run: none has $BATCHD_TEST in its name\n", stderr);
-		failed = 1;
-	}
-	srunner_free(runner);
-	return failed != 0;
-}
+int suite_run(Suite *s);
+/* The same for the suites of these names, in any order (NULL-terminated; none: all that are linked). */
+int suites_run(char **names);
+/* Prints the names of the linked suites, a line each; returns 0. */
+int suites_list(void);
 
 #endif

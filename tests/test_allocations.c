@@ -311,7 +311,7 @@ START_TEST(test_the_counter_counts)
 }
 END_TEST
 
-int main(void)
+SUITE(allocations)
 {
 	Suite *s = suite_create("allocations");
 	TCase *t = tcase_create("allocations");
@@ -321,5 +321,5 @@ int main(void)
 	tcase_add_test(t, test_cached_samples_allocate_nothing_either);
 #endif
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

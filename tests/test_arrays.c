@@ -402,7 +402,7 @@ START_TEST(test_random_values_are_what_their_type_promises)
 }
 END_TEST
 
-int main(void)
+SUITE(arrays)
 {
 	Suite *s = suite_create("arrays");
 	TCase *tc = tcase_create("arrays");
@@ -420,5 +420,5 @@ int main(void)
 	tcase_add_test(tc, test_random_samples_depend_on_seed_and_index_alone);
 	tcase_add_test(tc, test_random_values_are_what_their_type_promises);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -338,7 +338,7 @@ START_TEST(test_memory_is_charged_before_it_is_taken)
 }
 END_TEST
 
-int main(void)
+SUITE(arrow)
 {
 	Suite *s = suite_create("arrow");
 	TCase *t = tcase_create("arrow");
@@ -354,5 +354,5 @@ int main(void)
 	tcase_add_test(t, test_what_is_not_read_is_refused_by_name);
 	tcase_add_test(t, test_memory_is_charged_before_it_is_taken);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -262,7 +262,7 @@ START_TEST(test_values_alone_are_gathered)
 }
 END_TEST
 
-int main(void)
+SUITE(arrow_set)
 {
 	Suite *s = suite_create("arrow_set");
 	TCase *tc = tcase_create("arrow_set");
@@ -275,5 +275,5 @@ int main(void)
 	tcase_add_test(tc, test_a_file_that_changes_is_named);
 	tcase_add_test(tc, test_values_alone_are_gathered);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -203,7 +203,7 @@ START_TEST(test_an_opening_that_is_stopped_ends_amid_the_table)
 }
 END_TEST
 
-int main(void)
+SUITE(arrow_table)
 {
 	Suite *s = suite_create("arrow_table");
 	TCase *tc = tcase_create("arrow_table");
@@ -215,5 +215,5 @@ int main(void)
 	tcase_add_test(tc, test_memory_is_charged_while_it_is_held);
 	tcase_add_test(tc, test_an_opening_that_is_stopped_ends_amid_the_table);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -406,7 +406,7 @@ START_TEST(test_a_large_crop_takes_no_memory_for_its_pixels)
 }
 END_TEST
 
-int main(void)
+SUITE(bands)
 {
 	Suite *suite = suite_create("bands");
 	TCase *tc = tcase_create("bands");
@@ -419,5 +419,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_a_large_crop_takes_no_memory_for_its_pixels, 0, 4);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

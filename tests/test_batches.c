@@ -524,7 +524,7 @@ START_TEST(test_one_thread_takes_while_another_releases)
 }
 END_TEST
 
-int main(void)
+SUITE(batches)
 {
 	Suite *suite = suite_create("batches");
 	TCase *all = tcase_create("batches");
@@ -545,5 +545,5 @@ int main(void)
 	tcase_add_test(all, test_release_of_what_is_not_on_loan_is_refused);
 	tcase_add_test(all, test_child_of_a_fork_can_do_nothing_and_harms_nothing);
 	tcase_add_test(all, test_one_thread_takes_while_another_releases);
-	return suite_run(suite);
+	return suite;
 }

@@ -111,7 +111,7 @@ START_TEST(test_every_sample_of_a_list_is_given_out_on_any_number_of_ranks)
 }
 END_TEST
 
-int main(void)
+SUITE(blend)
 {
 	TCase *t = tcase_create("blend");
 	Suite *s = suite_create("blend");
@@ -122,5 +122,5 @@ int main(void)
 	tcase_add_test(t, test_counts_follow_the_weights);
 	tcase_add_test(t, test_every_sample_of_a_list_is_given_out_on_any_number_of_ranks);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

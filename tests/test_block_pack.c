@@ -486,7 +486,7 @@ START_TEST(test_coarse_and_large_pictures_are_not_tried)
 }
 END_TEST
 
-int main(void)
+SUITE(block_pack)
 {
 	Suite *suite = suite_create("block_pack");
 	TCase *tc = tcase_create("block_pack");
@@ -504,5 +504,5 @@ int main(void)
 	tcase_add_test(tc, test_rows_that_no_index_can_hold_are_not_decoded);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -64,12 +64,12 @@ START_TEST(test_tiers_share_half_of_the_budget)
 }
 END_TEST
 
-int main(void)
+SUITE(budget)
 {
 	Suite *s = suite_create("budget");
 	TCase *t = tcase_create("budget");
 	tcase_add_test(t, test_each_setting_sizes_the_tier_that_it_names);
 	tcase_add_test(t, test_tiers_share_half_of_the_budget);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -644,7 +644,7 @@ START_TEST(test_threads_share_the_cache)
 }
 END_TEST
 
-int main(void)
+SUITE(cache)
 {
 	Suite *s = suite_create("cache");
 	TCase *tc = tcase_create("cache");
@@ -668,5 +668,5 @@ int main(void)
 	tcase_add_test(tc, test_a_directory_that_is_missing_is_no_error);
 	tcase_add_test(tc, test_threads_share_the_cache);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

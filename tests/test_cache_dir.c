@@ -496,7 +496,7 @@ START_TEST(test_listings_are_kept_within_the_limit)
 }
 END_TEST
 
-int main(void)
+SUITE(cache_dir)
 {
 	Suite *s = suite_create("cache directory");
 	TCase *t = tcase_create("reading"), *w = tcase_create("limit");
@@ -516,5 +516,5 @@ int main(void)
 	tcase_add_test(w, test_every_sync_trims);
 	tcase_add_test(w, test_listings_are_kept_within_the_limit);
 	suite_add_tcase(s, w);
-	return suite_run(s);
+	return s;
 }

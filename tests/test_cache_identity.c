@@ -290,7 +290,7 @@ START_TEST(test_a_kept_listing_is_its_users_own)
 }
 END_TEST
 
-int main(void)
+SUITE(cache_identity)
 {
 	Suite *s = suite_create("cache identity");
 	TCase *bytes = tcase_create("bytes"), *users = tcase_create("users");
@@ -305,5 +305,5 @@ int main(void)
 	tcase_add_test(users, test_folders_that_are_called_the_same_share_no_cache);
 	tcase_add_test(users, test_a_kept_listing_is_its_users_own);
 	suite_add_tcase(s, users);
-	return suite_run(s);
+	return s;
 }

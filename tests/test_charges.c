@@ -215,7 +215,7 @@ START_TEST(test_a_data_set_asks_before_it_grows)
 }
 END_TEST
 
-int main(void)
+SUITE(charges)
 {
 	Suite *s = suite_create("charges");
 	TCase *t = tcase_create("charges");
@@ -228,5 +228,5 @@ int main(void)
 	tcase_add_test(t, test_a_sparse_list_takes_no_memory);
 	tcase_add_test(t, test_a_data_set_asks_before_it_grows);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -540,7 +540,7 @@ START_TEST(test_status_is_put_together_from_its_parts)
 }
 END_TEST
 
-int main(void)
+SUITE(client)
 {
 	Suite *suite = suite_create("client");
 	TCase *all = tcase_create("client");
@@ -562,5 +562,5 @@ int main(void)
 	tcase_add_test(all, test_daemon_that_cannot_start_is_quoted);
 	tcase_add_test(all, test_classes_come_between_batches_that_wait_their_turn);
 	tcase_add_test(all, test_status_is_put_together_from_its_parts);
-	return suite_run(suite);
+	return suite;
 }

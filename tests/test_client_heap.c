@@ -133,7 +133,7 @@ START_TEST(test_a_batch_allocates_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(client_heap)
 {
 	Suite *suite = suite_create("client-heap");
 	TCase *all = tcase_create("client-heap");
@@ -144,5 +144,5 @@ int main(void)
 	tcase_add_test(all, test_any_allocation_may_fail_while_opening);
 #endif
 	tcase_add_test(all, test_a_batch_allocates_nothing);
-	return suite_run(suite);
+	return suite;
 }

@@ -578,12 +578,12 @@ static void setup(void)
 	start_daemon_with(quick_daemon);
 }
 
-int main(void)
+SUITE(client_shortage)
 {
 	Suite *s = suite_create("client-shortage");
 	TCase *t = tcase_create("client-shortage");
 	tcase_add_checked_fixture(t, setup, NULL);
 	tcase_add_loop_test(t, test_any_allocation_may_fail_in_a_trainer, 0, 2 * N_LIVES);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

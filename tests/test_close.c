@@ -458,7 +458,7 @@ START_TEST(test_a_sleeper_looks_at_the_ring_each_second)
 }
 END_TEST
 
-int main(void)
+SUITE(close)
 {
 	Suite *suite = suite_create("close");
 	TCase *all = tcase_create("close");
@@ -474,5 +474,5 @@ int main(void)
 	tcase_add_test(all, test_threads_share_one_loader_until_one_closes_it);
 	tcase_add_loop_test(all, test_a_notice_makes_a_sleeper_look_at_the_ring, 0, 2);
 	tcase_add_loop_test(all, test_a_sleeper_looks_at_the_ring_each_second, 0, 2);
-	return suite_run(suite);
+	return suite;
 }

@@ -627,7 +627,7 @@ START_TEST(test_diff_tells_live_keys_from_those_of_the_next_start)
 }
 END_TEST
 
-int main(void)
+SUITE(config)
 {
 	Suite *suite = suite_create("config");
 	TCase *tc = tcase_create("config");
@@ -653,5 +653,5 @@ int main(void)
 	tcase_add_test(tc, test_diff_tells_live_keys_from_those_of_the_next_start);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

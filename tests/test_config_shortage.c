@@ -70,7 +70,7 @@ START_TEST(test_a_configuration_is_read_whole_or_not_at_all)
 }
 END_TEST
 
-int main(void)
+SUITE(config_shortage)
 {
 	Suite *suite = suite_create("config_shortage");
 	TCase *tc = tcase_create("config_shortage");
@@ -78,5 +78,5 @@ int main(void)
 	tcase_add_test(tc, test_a_configuration_is_read_whole_or_not_at_all);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

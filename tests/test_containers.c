@@ -419,7 +419,7 @@ START_TEST(test_runs_of_two_containers_do_not_fence_each_other)
 }
 END_TEST
 
-int main(void)
+SUITE(containers)
 {
 	Suite *s = suite_create("containers");
 	TCase *t = tcase_create("containers");
@@ -431,5 +431,5 @@ int main(void)
 	tcase_add_test(t, test_share_groups_of_two_containers_do_not_meet);
 	tcase_add_loop_test(t, test_runs_of_two_containers_do_not_fence_each_other, 0, 2);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

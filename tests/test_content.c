@@ -262,7 +262,7 @@ START_TEST(test_names_are_looked_for_in_the_outermost_dictionary_only)
 }
 END_TEST
 
-int main(void)
+SUITE(content)
 {
 	Suite *s = suite_create("content");
 	TCase *tc = tcase_create("fields"), *served = tcase_create("producers");
@@ -277,5 +277,5 @@ int main(void)
 	tcase_add_test(served, test_arrays_of_a_producer_are_found_by_their_keys);
 	tcase_add_test(served, test_names_are_looked_for_in_the_outermost_dictionary_only);
 	suite_add_tcase(s, served);
-	return suite_run(s);
+	return s;
 }

@@ -161,7 +161,7 @@ START_TEST(test_unknown_path_is_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(convert)
 {
 	Suite *s = suite_create("finish");
 	TCase *c = tcase_create("finish");
@@ -171,5 +171,5 @@ int main(void)
 	tcase_add_test(c, test_any_normalisation_is_exact_on_the_chosen_path);
 	tcase_add_test(c, test_unknown_path_is_refused);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

@@ -250,7 +250,7 @@ START_TEST(test_kernel_and_grid_of_a_plan)
 }
 END_TEST
 
-int main(void)
+SUITE(convert_kernel)
 {
 	Suite *s = suite_create("convert_kernel");
 	TCase *t = tcase_create("arithmetic");
@@ -263,5 +263,5 @@ int main(void)
 	tcase_add_test(t, test_whose_pixel_it_is);
 	tcase_add_test(t, test_kernel_and_grid_of_a_plan);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

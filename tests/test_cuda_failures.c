@@ -412,7 +412,7 @@ START_TEST(test_a_loader_outlives_the_driver)
 }
 END_TEST
 
-int main(void)
+SUITE(cuda_failures)
 {
 	Suite *s = suite_create("cuda_failures");
 	TCase *t = tcase_create("cuda_failures");
@@ -420,5 +420,5 @@ int main(void)
 	tcase_add_loop_test(t, test_every_call_may_fail_in_every_way, 0, 4);
 	tcase_add_test(t, test_a_loader_outlives_the_driver);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

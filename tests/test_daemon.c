@@ -352,7 +352,7 @@ START_TEST(test_sessions_that_vanish_at_every_moment_leave_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(daemon)
 {
 	Suite *s = suite_create("daemon");
 	TCase *t = tcase_create("daemon");
@@ -369,5 +369,5 @@ int main(void)
 	tcase_add_test(t, test_sigterm_tells_every_client_and_leaves_nothing);
 	tcase_add_test(t, test_sessions_that_vanish_at_every_moment_leave_nothing);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -745,7 +745,7 @@ START_TEST(test_short_memory_is_an_error_and_nothing_else)
 END_TEST
 #endif
 
-int main(void)
+SUITE(decode)
 {
 	Suite *suite = suite_create("decode");
 	TCase *tc = tcase_create("decode");
@@ -774,5 +774,5 @@ int main(void)
 #endif
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

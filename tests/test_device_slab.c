@@ -480,7 +480,7 @@ START_TEST(test_a_lost_gpu_gives_its_slots_back)
 }
 END_TEST
 
-int main(void)
+SUITE(device_slab)
 {
 	Suite *s = suite_create("device slab");
 	TCase *t = tcase_create("device slab");
@@ -494,5 +494,5 @@ int main(void)
 	tcase_add_test(t, test_a_failed_copy_concerns_those_on_that_gpu_only);
 	tcase_add_test(t, test_a_lost_gpu_gives_its_slots_back);
 	suite_add_tcase(s, t);
-	return suite_run(suite_with_gpus(s));
+	return suite_with_gpus(s);
 }

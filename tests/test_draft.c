@@ -100,7 +100,7 @@ START_TEST(test_damaged_files_are_unsure_or_equal_to_libjpeg)
 }
 END_TEST
 
-int main(void)
+SUITE(draft)
 {
 	Suite *suite = suite_create("draft");
 	TCase *tc = tcase_create("draft");
@@ -110,5 +110,5 @@ int main(void)
 	tcase_add_test(tc, test_damaged_files_are_unsure_or_equal_to_libjpeg);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -283,7 +283,7 @@ START_TEST(test_declarations_are_nvidias)
 END_TEST
 #endif
 
-int main(void)
+SUITE(driver)
 {
 	Suite *s = suite_create("driver");
 	TCase *cases = tcase_create("driver");
@@ -299,5 +299,5 @@ int main(void)
 	tcase_add_test(cases, test_declarations_are_nvidias);
 #endif
 	suite_add_tcase(s, cases);
-	return suite_run(s);
+	return s;
 }

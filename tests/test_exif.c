@@ -201,7 +201,7 @@ START_TEST(test_xmp_orientation_as_attribute_and_as_element)
 }
 END_TEST
 
-int main(void)
+SUITE(exif)
 {
 	Suite *suite = suite_create("exif");
 	TCase *tc = tcase_create("exif");
@@ -216,5 +216,5 @@ int main(void)
 	tcase_add_test(tc, test_xmp_orientation_as_attribute_and_as_element);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

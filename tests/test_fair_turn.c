@@ -74,7 +74,7 @@ START_TEST(test_a_trainer_that_has_left_is_not_waited_for)
 }
 END_TEST
 
-int main(void)
+SUITE(fair_turn)
 {
 	Suite *s = suite_create("fair turn");
 	TCase *t = tcase_create("fair turn");
@@ -83,5 +83,5 @@ int main(void)
 	tcase_add_test(t, test_no_peer_is_heard_twice_before_all_are_heard_once);
 	tcase_add_test(t, test_a_trainer_that_has_left_is_not_waited_for);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -451,7 +451,7 @@ START_TEST(test_report_lists_violations_and_leaks)
 }
 END_TEST
 
-int main(void)
+SUITE(fakecuda_ipc)
 {
 	Suite *s = suite_create("fakecuda_ipc");
 	TCase *t;
@@ -468,5 +468,5 @@ int main(void)
 	tcase_add_loop_test(t, test_exclusive_and_shared_memory_budget, 0, 2);
 	tcase_add_test(t, test_report_lists_violations_and_leaks);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

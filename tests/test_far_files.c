@@ -262,7 +262,7 @@ START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 }
 END_TEST
 
-int main(void)
+SUITE(far_files)
 {
 	Suite *s = suite_create("far files");
 	TCase *tc = tcase_create("far files");
@@ -275,5 +275,5 @@ int main(void)
 	tcase_add_test(tc, test_arrays_and_lists_of_a_server_are_served_and_closed_without_it);
 	tcase_add_test(tc, test_a_cached_sample_is_used_after_a_look_at_its_file_alone);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -183,7 +183,7 @@ START_TEST(test_a_new_incarnation_may_ask_for_something_else)
 }
 END_TEST
 
-int main(void)
+SUITE(fencing)
 {
 	Suite *s = suite_create("fencing");
 	TCase *t = tcase_create("fencing");
@@ -193,5 +193,5 @@ int main(void)
 	tcase_add_test(t, test_a_new_incarnation_takes_the_job_in_whatever_state_it_is);
 	tcase_add_test(t, test_a_new_incarnation_may_ask_for_something_else);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -273,7 +273,7 @@ START_TEST(test_rows_look_at_no_clock_for_a_full_cache)
 END_TEST
 #endif
 
-int main(void)
+SUITE(filling)
 {
 	Suite *s = suite_create("filling");
 	TCase *t = tcase_create("filling");
@@ -290,5 +290,5 @@ int main(void)
 	tcase_add_test(t, test_rows_look_at_no_clock_for_a_full_cache);
 #endif
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -322,7 +322,7 @@ START_TEST(test_a_lease_makes_a_sample_bad_and_no_thread_spin)
 }
 END_TEST
 
-int main(void)
+SUITE(folders)
 {
 	Suite *s = suite_create("folders");
 	TCase *tc = tcase_create("folders");
@@ -336,5 +336,5 @@ int main(void)
 	tcase_add_test(tc, test_nothing_but_a_regular_file_is_opened);
 	tcase_add_test(tc, test_a_lease_makes_a_sample_bad_and_no_thread_spin);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -238,12 +238,12 @@ START_TEST(test_descriptors_of_gpu_memory_are_charged_to_their_user)
 }
 END_TEST
 
-int main(void)
+SUITE(gpu_fds)
 {
 	Suite *s = suite_create("gpu_fds");
 	TCase *t = tcase_create("gpu_fds");
 
 	tcase_add_loop_test(t, test_descriptors_of_gpu_memory_are_charged_to_their_user, 0, 3);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -1184,7 +1184,7 @@ START_TEST(test_uuids_are_written_as_nvidia_smi_does)
 }
 END_TEST
 
-int main(void)
+SUITE(gpus)
 {
 	Suite *s = suite_create("gpus");
 	TCase *t = tcase_create("copies");
@@ -1230,5 +1230,5 @@ int main(void)
 	tcase_add_test(broken, test_a_lost_gpu_ends_everything_once);
 	tcase_add_test(broken, test_a_driver_that_does_not_return_is_seen);
 	suite_add_tcase(s, broken);
-	return suite_run(suite_with_gpus(s));
+	return suite_with_gpus(s);
 }

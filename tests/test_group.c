@@ -343,7 +343,7 @@ START_TEST(test_a_group_has_sixty_four_places)
 }
 END_TEST
 
-int main(void)
+SUITE(group)
 {
 	Suite *s = suite_create("group");
 	TCase *t = tcase_create("group");
@@ -354,5 +354,5 @@ int main(void)
 	tcase_add_test(t, test_what_a_group_cannot_have_is_refused_by_its_field);
 	tcase_add_test(t, test_a_group_has_sixty_four_places);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

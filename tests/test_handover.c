@@ -508,7 +508,7 @@ START_TEST(test_trainers_killed_at_any_moment_leave_nothing_behind)
 }
 END_TEST
 
-int main(void)
+SUITE(handover)
 {
 	Suite *suite = suite_create("handover");
 	TCase *all = tcase_create("handover");
@@ -519,5 +519,5 @@ int main(void)
 	tcase_add_loop_test(all, test_a_page_that_breaks_the_rules_ends_its_session, 0, 12);
 	tcase_add_test(all, test_others_go_on_beside_pages_that_change_at_random);
 	tcase_add_test(all, test_trainers_killed_at_any_moment_leave_nothing_behind);
-	return suite_run(suite);
+	return suite;
 }

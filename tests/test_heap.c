@@ -60,12 +60,12 @@ START_TEST(test_among_equal_keys_the_last_that_was_inserted_is_first)
 }
 END_TEST
 
-int main(void)
+SUITE(heap)
 {
 	Suite *s = suite_create("heap");
 	TCase *tc = tcase_create("heap");
 	tcase_add_test(tc, test_the_first_item_has_the_least_key);
 	tcase_add_test(tc, test_among_equal_keys_the_last_that_was_inserted_is_first);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

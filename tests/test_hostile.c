@@ -533,7 +533,7 @@ START_TEST(test_nested_and_swollen_messages_are_refused_cheaply)
 }
 END_TEST
 
-int main(void)
+SUITE(hostile)
 {
 	Suite *s = suite_create("hostile");
 	TCase *t = tcase_create("hostile");
@@ -549,5 +549,5 @@ int main(void)
 	tcase_add_test(t, test_half_open_connections_harm_no_other_client);
 	tcase_add_test(t, test_nested_and_swollen_messages_are_refused_cheaply);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -50,12 +50,12 @@ START_TEST(test_all_colours_turn_alike_on_every_path)
 }
 END_TEST
 
-int main(void)
+SUITE(hue)
 {
 	Suite *s = suite_create("hue");
 	TCase *t = tcase_create("hue");
 
 	tcase_add_test(t, test_all_colours_turn_alike_on_every_path);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -316,7 +316,7 @@ START_TEST(test_the_id_says_what_the_samples_are)
 }
 END_TEST
 
-int main(void)
+SUITE(imagefolder)
 {
 	Suite *s = suite_create("imagefolder");
 	TCase *tc = tcase_create("imagefolder");
@@ -335,5 +335,5 @@ int main(void)
 	tcase_add_test(tc, test_no_place_for_the_index_is_no_error);
 	tcase_add_test(tc, test_the_id_says_what_the_samples_are);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -79,7 +79,7 @@ START_TEST(test_there_may_be_no_environment)
 }
 END_TEST
 
-int main(void)
+SUITE(inherit)
 {
 	Suite *suite = suite_create("inherit");
 	TCase *tc = tcase_create("inherit");
@@ -89,5 +89,5 @@ int main(void)
 	tcase_add_test(tc, test_everything_else_stays_as_it_was);
 	tcase_add_test(tc, test_there_may_be_no_environment);
 	suite_add_tcase(suite, tc);
-	return suite_run(suite);
+	return suite;
 }

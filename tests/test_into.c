@@ -120,7 +120,7 @@ START_TEST(test_unsuitable_targets_are_refused_before_a_batch_is_taken)
 }
 END_TEST
 
-int main(void)
+SUITE(into)
 {
 	Suite *s = suite_create("into");
 	TCase *tc = tcase_create("targets");
@@ -130,5 +130,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_unsuitable_targets_are_refused_before_a_batch_is_taken, 0,
 			    sizeof unsuitable / sizeof unsuitable[0]);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

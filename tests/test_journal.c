@@ -172,7 +172,7 @@ static void empty_record(void)
 	record.n = 0;
 }
 
-int main(void)
+SUITE(journal)
 {
 	Suite *suite = suite_create("journal");
 	TCase *tc = tcase_create("journal");
@@ -185,5 +185,5 @@ int main(void)
 	tcase_add_test(tc, test_journald_reads_what_is_sent);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

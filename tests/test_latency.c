@@ -56,7 +56,7 @@ START_TEST(test_what_was_long_ago_fades)
 }
 END_TEST
 
-int main(void)
+SUITE(latency)
 {
 	Suite *s = suite_create("latency");
 	TCase *t = tcase_create("histogram");
@@ -65,5 +65,5 @@ int main(void)
 	tcase_add_test(t, test_extremes_have_a_class);
 	tcase_add_test(t, test_what_was_long_ago_fades);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -86,7 +86,7 @@ START_TEST(test_nonsense_in_the_files_is_no_limit)
 }
 END_TEST
 
-int main(void)
+SUITE(limits)
 {
 	Suite *s = suite_create("limits");
 	TCase *t = tcase_create("limits");
@@ -97,5 +97,5 @@ int main(void)
 	tcase_add_test(t, test_nonsense_in_the_files_is_no_limit);
 	tcase_add_test(t, test_what_is_left_is_the_least_of_machine_and_groups);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

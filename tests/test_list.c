@@ -69,7 +69,7 @@ START_TEST(test_removing_what_is_not_there_is_a_bug)
 }
 END_TEST
 
-int main(void)
+SUITE(list)
 {
 	Suite *suite = suite_create("list");
 	TCase *tc = tcase_create("list");
@@ -79,5 +79,5 @@ int main(void)
 	tcase_add_test_raise_signal(tc, test_removing_what_is_not_there_is_a_bug, SIGABRT);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -502,7 +502,7 @@ START_TEST(test_address_check_trusts_only_private_directories)
 }
 END_TEST
 
-int main(void)
+SUITE(listen)
 {
 	Suite *suite = suite_create("listen");
 	TCase *tc = tcase_create("listen");
@@ -526,5 +526,5 @@ int main(void)
 	tcase_add_test(tc, test_address_check_trusts_only_private_directories);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -399,7 +399,7 @@ START_TEST(test_a_trainer_and_a_flood_of_images_both_go_on)
 }
 END_TEST
 
-int main(void)
+SUITE(load)
 {
 	Suite *s = suite_create("load");
 	TCase *t = tcase_create("load");
@@ -415,5 +415,5 @@ int main(void)
 	tcase_add_test(t, test_clients_that_open_and_go_leave_nothing);
 	tcase_add_test(t, test_a_trainer_and_a_flood_of_images_both_go_on);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -68,7 +68,7 @@ START_TEST(test_rows_lie_in_memory_that_stays)
 }
 END_TEST
 
-int main(void)
+SUITE(load_answers)
 {
 	Suite *s = suite_create("load answers");
 	TCase *c = tcase_create("open");
@@ -76,5 +76,5 @@ int main(void)
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_loop_test(c, test_rows_lie_in_memory_that_stays, 0, sizeof offers / sizeof *offers);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

@@ -310,7 +310,7 @@ START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
 }
 END_TEST
 
-int main(void)
+SUITE(log)
 {
 	Suite *suite = suite_create("log");
 	TCase *tc = tcase_create("log");
@@ -329,5 +329,5 @@ int main(void)
 	tcase_add_test(tc, test_journal_records_have_fields_and_an_id_of_their_event);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

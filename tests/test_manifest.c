@@ -372,7 +372,7 @@ START_TEST(test_names_sort_as_python_sorts_them)
 }
 END_TEST
 
-int main(void)
+SUITE(manifest)
 {
 	Suite *s = suite_create("index");
 	TCase *tc = tcase_create("index");
@@ -391,5 +391,5 @@ int main(void)
 	tcase_add_test(tc, test_many_folders_in_any_order);
 	tcase_add_test(tc, test_names_sort_as_python_sorts_them);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -433,12 +433,12 @@ START_TEST(test_many_workers_make_what_one_makes)
 }
 END_TEST
 
-int main(void)
+SUITE(many_workers)
 {
 	Suite *s = suite_create("many workers");
 	TCase *t = tcase_create("many workers");
 	tcase_add_checked_fixture(t, set_up_all, tear_down);
 	tcase_add_test(t, test_many_workers_make_what_one_makes);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

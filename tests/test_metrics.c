@@ -158,20 +158,18 @@ START_TEST(test_jobs_of_one_name_are_told_apart_by_their_users)
 }
 END_TEST
 
-int main(void)
+SUITE(metrics)
 {
 	TCase *c = tcase_create("metrics");
 	Suite *s = suite_create("metrics");
 	void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
 
-	if (!library) {
-		printf("skipped: libmicrohttpd.so.12 is not installed\n");
-		return 0;
-	}
+	if (!library)
+		return suite_skipped("libmicrohttpd.so.12 is not installed");
 	tcase_add_test(c, test_a_daemon_without_its_pool_does_not_look_for_it);
 	tcase_add_test(c, test_only_the_daemons_own_socket_is_removed);
 	tcase_add_test(c, test_jobs_of_one_name_are_told_apart_by_their_users);
 	tcase_add_test(c, test_a_socket_that_takes_no_connection_does_not_hold_up_the_daemon);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

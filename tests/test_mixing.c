@@ -171,7 +171,7 @@ START_TEST(test_halves_are_read_as_they_are_written)
 }
 END_TEST
 
-int main(void)
+SUITE(mixing)
 {
 	Suite *s = suite_create("mixing");
 	TCase *t = tcase_create("mixing");
@@ -181,5 +181,5 @@ int main(void)
 	tcase_add_loop_test(t, test_records_stay_inside_the_batch_and_the_image, 0, 6);
 	tcase_add_test(t, test_halves_are_read_as_they_are_written);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

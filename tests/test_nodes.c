@@ -217,7 +217,7 @@ START_TEST(test_a_policy_of_the_operators_is_seen)
 }
 END_TEST
 
-int main(void)
+SUITE(nodes)
 {
 	Suite *s = suite_create("nodes");
 	TCase *t = tcase_create("machines");
@@ -232,5 +232,5 @@ int main(void)
 	tcase_add_test(t, test_a_thread_stays_on_its_node);
 	tcase_add_test(t, test_a_policy_of_the_operators_is_seen);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

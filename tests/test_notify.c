@@ -223,7 +223,7 @@ START_TEST(test_listen_fds_that_make_no_sense_are_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(notify)
 {
 	Suite *suite = suite_create("notify");
 	TCase *tc = tcase_create("notify");
@@ -239,5 +239,5 @@ int main(void)
 	tcase_add_test(tc, test_listen_fds_that_make_no_sense_are_refused);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

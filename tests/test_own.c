@@ -40,11 +40,11 @@ START_TEST(test_index_batches_are_charged_until_they_are_used_or_dropped)
 }
 END_TEST
 
-int main(void)
+SUITE(own)
 {
 	Suite *s = suite_create("own batches");
 	TCase *t = tcase_create("own batches");
 	tcase_add_test(t, test_index_batches_are_charged_until_they_are_used_or_dropped);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -637,7 +637,7 @@ START_TEST(test_patterns_that_cost_too_much_are_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(packed)
 {
 	TCase *t = tcase_create("packed");
 	Suite *s = suite_create("packed");
@@ -662,5 +662,5 @@ int main(void)
 	tcase_add_test(t, test_an_opening_that_is_stopped_reads_no_shard);
 	tcase_add_test(t, test_patterns_that_cost_too_much_are_refused);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -456,7 +456,7 @@ START_TEST(test_a_socket_that_outlives_its_process_cannot_keep_the_loop)
 }
 END_TEST
 
-int main(void)
+SUITE(peer)
 {
 	enum { N_PASSING = sizeof(passing) / sizeof(passing[0]) };
 	Suite *s = suite_create("peer");
@@ -473,5 +473,5 @@ int main(void)
 	tcase_add_loop_test(c, test_no_hello_is_still_refused, 0, 2);
 	tcase_add_test(c, test_a_socket_that_outlives_its_process_cannot_keep_the_loop);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

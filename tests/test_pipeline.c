@@ -666,7 +666,7 @@ START_TEST(test_images_that_do_not_fit_are_outcomes)
 }
 END_TEST
 
-int main(void)
+SUITE(pipeline)
 {
 	Suite *s = suite_create("pipeline");
 	TCase *c = tcase_create("pipeline");
@@ -688,5 +688,5 @@ int main(void)
 	tcase_add_test(c, test_threads_share_a_pipeline);
 	tcase_add_test(c, test_images_that_do_not_fit_are_outcomes);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

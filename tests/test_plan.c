@@ -257,7 +257,7 @@ START_TEST(test_threads_share_a_plan)
 }
 END_TEST
 
-int main(void)
+SUITE(plan)
 {
 	Suite *s = suite_create("sampler");
 	TCase *tc = tcase_create("order");
@@ -274,5 +274,5 @@ int main(void)
 	tcase_add_test(tc, test_batches_round_as_asked);
 	tcase_add_test(tc, test_threads_share_a_plan);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -251,7 +251,7 @@ START_TEST(test_rows_of_a_plain_png_do_not_need_libpng)
 }
 END_TEST
 
-int main(void)
+SUITE(png_rows)
 {
 	Suite *suite = suite_create("png_rows");
 	TCase *tc = tcase_create("png_rows");
@@ -263,5 +263,5 @@ int main(void)
 	tcase_add_test(tc, test_rows_of_a_plain_png_do_not_need_libpng);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -607,7 +607,7 @@ START_TEST(test_work_goes_on_while_the_number_of_workers_changes)
 }
 END_TEST
 
-int main(void)
+SUITE(pool)
 {
 	Suite *s = suite_create("pool");
 	TCase *t = tcase_create("pool");
@@ -625,5 +625,5 @@ int main(void)
 	tcase_add_test(t, test_a_task_runs_once_off_the_loop_and_comes_back_to_it);
 	tcase_add_test(t, test_work_goes_on_while_the_number_of_workers_changes);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -353,7 +353,7 @@ START_TEST(test_rows_of_one_node_are_made_by_all_workers)
 }
 END_TEST
 
-int main(void)
+SUITE(pool_nodes)
 {
 	Suite *s = suite_create("pool nodes");
 	TCase *t = tcase_create("pool nodes");
@@ -365,5 +365,5 @@ int main(void)
 	tcase_add_test(t, test_fetched_rows_of_its_node_come_first);
 	tcase_add_test(t, test_rows_of_one_node_are_made_by_all_workers);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -160,7 +160,7 @@ START_TEST(test_a_single_image_goes_before_the_rows_of_a_trainer)
 }
 END_TEST
 
-int main(void)
+SUITE(pool_turns)
 {
 	Suite *s = suite_create("pool turns");
 	TCase *tc = tcase_create("one user");
@@ -168,5 +168,5 @@ int main(void)
 	tcase_add_test(tc, test_a_queue_that_had_the_machine_alone_does_not_wait_for_a_new_one_to_catch_up);
 	tcase_add_test(tc, test_a_single_image_goes_before_the_rows_of_a_trainer);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

@@ -239,7 +239,7 @@ START_TEST(test_a_queue_is_in_the_pools_list_only_while_it_has_work)
 }
 END_TEST
 
-int main(void)
+SUITE(pool_users)
 {
 	Suite *s = suite_create("pool between users");
 	TCase *t = tcase_create("pool between users");
@@ -248,5 +248,5 @@ int main(void)
 	tcase_add_test(t, test_a_user_whose_disk_never_answers_leaves_others_threads_and_tickets);
 	tcase_add_test(t, test_a_queue_is_in_the_pools_list_only_while_it_has_work);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

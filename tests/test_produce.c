@@ -218,7 +218,7 @@ static void teardown_all(void)
 	teardown();
 }
 
-int main(void)
+SUITE(produce)
 {
 	Suite *s = suite_create("produce");
 	TCase *t = tcase_create("produce");
@@ -228,5 +228,5 @@ int main(void)
 	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);
 	tcase_add_test(t, test_more_batches_than_were_asked_for_are_no_end);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

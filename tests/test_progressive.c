@@ -160,7 +160,7 @@ START_TEST(test_a_picture_without_its_last_scans_is_unsure)
 }
 END_TEST
 
-int main(void)
+SUITE(progressive)
 {
 	Suite *suite = suite_create("progressive");
 	TCase *tc = tcase_create("progressive");
@@ -170,5 +170,5 @@ int main(void)
 	tcase_add_test(tc, test_a_picture_without_its_last_scans_is_unsure);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -50,12 +50,12 @@ START_TEST(test_every_rank_of_a_large_job_may_come_and_go)
 }
 END_TEST
 
-int main(void)
+SUITE(ranks)
 {
 	Suite *s = suite_create("ranks");
 	TCase *t = tcase_create("ranks");
 	tcase_add_test(t, test_a_rank_has_a_stream_from_when_it_comes);
 	tcase_add_test(t, test_every_rank_of_a_large_job_may_come_and_go);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -163,12 +163,12 @@ START_TEST(test_a_file_that_takes_too_long_is_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(raster_time)
 {
 	TCase *c = tcase_create("raster time");
 	Suite *s = suite_create("raster time");
 
 	tcase_add_loop_test(c, test_a_file_that_takes_too_long_is_refused, 0, 6);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

@@ -74,7 +74,7 @@ START_TEST(test_the_environment_is_asked_once)
 }
 END_TEST
 
-int main(void)
+SUITE(reason)
 {
 	Suite *s = suite_create("reason");
 	TCase *t = tcase_create("reason");
@@ -83,5 +83,5 @@ int main(void)
 	tcase_add_test(t, test_a_measurement_does_not_swallow_the_daemons_reason);
 	tcase_add_test(t, test_the_environment_is_asked_once);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

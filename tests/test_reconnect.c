@@ -465,7 +465,7 @@ START_TEST(test_a_duplicate_is_given_back_and_a_gap_is_an_error)
 }
 END_TEST
 
-int main(void)
+SUITE(reconnect)
 {
 	Suite *s = suite_create("reconnect");
 	TCase *t = tcase_create("reconnect");
@@ -484,5 +484,5 @@ int main(void)
 	tcase_add_test(t, test_a_daemon_that_stays_away_is_given_up_in_time);
 	tcase_add_test(t, test_a_duplicate_is_given_back_and_a_gap_is_an_error);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

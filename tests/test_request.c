@@ -296,7 +296,7 @@ START_TEST(test_ranks_fit_their_world)
 }
 END_TEST
 
-int main(void)
+SUITE(request)
 {
 	Suite *s = suite_create("request");
 	TCase *t = tcase_create("request");
@@ -313,5 +313,5 @@ int main(void)
 	tcase_add_test(t, test_ranks_fit_their_world);
 	tcase_add_test(t, test_a_served_set_is_grouped_by_machine);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

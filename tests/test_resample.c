@@ -288,7 +288,7 @@ START_TEST(test_unknown_path_is_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(resample)
 {
 	Suite *s = suite_create("resample");
 	TCase *c = tcase_create("resample");
@@ -302,5 +302,5 @@ int main(void)
 	tcase_add_test(c, test_rows_that_fill_their_vectors_are_exact);
 	tcase_add_test(c, test_unknown_path_is_refused);
 	suite_add_tcase(s, c);
-	return suite_run(s);
+	return s;
 }

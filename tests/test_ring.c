@@ -331,7 +331,7 @@ START_TEST(test_the_clock_counts_each_state_once)
 }
 END_TEST
 
-int main(void)
+SUITE(ring)
 {
 	Suite *suite = suite_create("ring");
 	TCase *all = tcase_create("ring");
@@ -345,5 +345,5 @@ int main(void)
 	tcase_add_test(all, test_wakes_are_for_the_side_that_asked_and_once);
 	tcase_add_test(all, test_no_trainer_sleeps_on_a_batch_that_has_come);
 	tcase_add_test(all, test_the_clock_counts_each_state_once);
-	return suite_run(suite);
+	return suite;
 }

@@ -54,7 +54,7 @@ START_TEST(test_rows_of_every_length_become_grey_alike)
 }
 END_TEST
 
-int main(void)
+SUITE(saturation)
 {
 	Suite *s = suite_create("saturation");
 	TCase *t = tcase_create("saturation");
@@ -62,5 +62,5 @@ int main(void)
 	tcase_add_loop_test(t, test_rows_of_every_length_are_saturated_alike, 0, 2);
 	tcase_add_loop_test(t, test_rows_of_every_length_become_grey_alike, 0, 2);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -633,7 +633,7 @@ START_TEST(test_tables_that_are_none_are_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(scan)
 {
 	Suite *suite = suite_create("scan");
 	TCase *pixels = tcase_create("pixels"), *damage = tcase_create("damage"), *parts = tcase_create("parts");
@@ -658,5 +658,5 @@ int main(void)
 	tcase_add_test(parts, test_tables_that_are_none_are_refused);
 	suite_add_tcase(suite, parts);
 
-	return suite_run(suite);
+	return suite;
 }

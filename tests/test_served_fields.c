@@ -195,7 +195,7 @@ START_TEST(test_ragged_arrays_are_laid_out_and_read_back)
 }
 END_TEST
 
-int main(void)
+SUITE(served_fields)
 {
 	Suite *s = suite_create("served_fields");
 	TCase *tc = tcase_create("producers"), *layout = tcase_create("layout");
@@ -205,5 +205,5 @@ int main(void)
 	suite_add_tcase(s, tc);
 	tcase_add_test(layout, test_ragged_arrays_are_laid_out_and_read_back);
 	suite_add_tcase(s, layout);
-	return suite_run(s);
+	return s;
 }

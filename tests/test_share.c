@@ -679,7 +679,7 @@ START_TEST(test_random_histories)
 }
 END_TEST
 
-int main(void)
+SUITE(share)
 {
 	Suite *s = suite_create("share");
 	TCase *t = tcase_create("share");
@@ -702,5 +702,5 @@ int main(void)
 	tcase_add_test(t, test_places_are_limited_and_orphans_are_counted);
 	tcase_add_loop_test(t, test_random_histories, 0, 6);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

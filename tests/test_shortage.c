@@ -313,7 +313,7 @@ START_TEST(test_any_allocation_may_fail_while_starting)
 }
 END_TEST
 
-int main(void)
+SUITE(shortage)
 {
 	Suite *s = suite_create("shortage");
 	TCase *t = tcase_create("shortage");
@@ -322,5 +322,5 @@ int main(void)
 	tcase_add_test(t, test_any_allocation_may_fail_for_pictures);
 	tcase_add_test(t, test_any_allocation_may_fail_while_starting);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -135,7 +135,7 @@ START_TEST(test_size_format_has_one_decimal_and_never_1024)
 }
 END_TEST
 
-int main(void)
+SUITE(size)
 {
 	Suite *suite = suite_create("size");
 	TCase *tc = tcase_create("size");
@@ -149,5 +149,5 @@ int main(void)
 	tcase_add_test(tc, test_size_format_has_one_decimal_and_never_1024);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -194,7 +194,7 @@ START_TEST(test_the_charge_is_refunded_with_the_last_reference)
 }
 END_TEST
 
-int main(void)
+SUITE(slab)
 {
 	Suite *s = suite_create("slab");
 	TCase *t = tcase_create("slab");
@@ -206,5 +206,5 @@ int main(void)
 	tcase_add_test(t, test_ragged_fields_lie_behind_all_that_a_gpu_gets);
 	tcase_add_test(t, test_the_charge_is_refunded_with_the_last_reference);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -421,7 +421,7 @@ START_TEST(test_a_join_that_cannot_be_is_refused_and_a_wrong_answer_too)
 }
 END_TEST
 
-int main(void)
+SUITE(slices)
 {
 	Suite *s = suite_create("slices");
 	TCase *t = tcase_create("slices"), *own = tcase_create("with settings of their own");
@@ -438,5 +438,5 @@ int main(void)
 	tcase_add_test(own, test_drop_last_is_the_trainers_own);
 	tcase_add_test(own, test_a_join_that_cannot_be_is_refused_and_a_wrong_answer_too);
 	suite_add_tcase(s, own);
-	return suite_run(s);
+	return s;
 }

@@ -47,11 +47,11 @@ START_TEST(test_a_worker_writes_no_cache_line_that_another_thread_polls)
 }
 END_TEST
 
-int main(void)
+SUITE(slots)
 {
 	Suite *s = suite_create("slots");
 	TCase *t = tcase_create("slots");
 	tcase_add_test(t, test_a_worker_writes_no_cache_line_that_another_thread_polls);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

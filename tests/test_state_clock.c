@@ -288,7 +288,7 @@ START_TEST(test_a_long_period_and_other_shortages_are_accounted_at_once)
 }
 END_TEST
 
-int main(void)
+SUITE(state_clock)
 {
 	Suite *s = suite_create("state_clock");
 	TCase *t = tcase_create("states");
@@ -311,5 +311,5 @@ int main(void)
 	tcase_add_test(t, test_short_periods_are_accounted_together);
 	tcase_add_test(t, test_a_long_period_and_other_shortages_are_accounted_at_once);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

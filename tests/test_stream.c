@@ -516,7 +516,7 @@ START_TEST(test_a_loader_closed_in_the_middle_leaves_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(stream)
 {
 	Suite *s = suite_create("stream");
 	TCase *t = tcase_create("stream");
@@ -541,5 +541,5 @@ int main(void)
 	tcase_add_test(t, test_own_batches_come_back_as_they_were_sent);
 	tcase_add_test(t, test_a_loader_closed_in_the_middle_leaves_nothing);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

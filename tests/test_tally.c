@@ -47,11 +47,11 @@ START_TEST(test_a_sum_has_what_all_threads_added)
 }
 END_TEST
 
-int main(void)
+SUITE(tally)
 {
 	Suite *s = suite_create("tally");
 	TCase *tc = tcase_create("tally");
 	tcase_add_test(tc, test_a_sum_has_what_all_threads_added);
 	suite_add_tcase(s, tc);
-	return suite_run(s);
+	return s;
 }

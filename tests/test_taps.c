@@ -52,12 +52,12 @@ START_TEST(test_weights_of_eight_positions_are_those_of_one)
 }
 END_TEST
 
-int main(void)
+SUITE(taps)
 {
 	Suite *s = suite_create("taps");
 	TCase *t = tcase_create("taps");
 
 	tcase_add_loop_test(t, test_weights_of_eight_positions_are_those_of_one, 0, 2);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

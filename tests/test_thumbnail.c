@@ -37,11 +37,11 @@ START_TEST(test_the_longest_rows_have_thumbnails)
 }
 END_TEST
 
-int main(void)
+SUITE(thumbnail)
 {
 	Suite *s = suite_create("thumbnail");
 	TCase *t = tcase_create("thumbnail");
 	tcase_add_test(t, test_the_longest_rows_have_thumbnails);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

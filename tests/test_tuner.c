@@ -113,7 +113,7 @@ START_TEST(test_a_fixed_number_stays_and_can_be_changed)
 }
 END_TEST
 
-int main(void)
+SUITE(tuner)
 {
 	Suite *s = suite_create("tuner");
 	TCase *t = tcase_create("tuner");
@@ -121,5 +121,5 @@ int main(void)
 	tcase_add_test(t, test_a_wrong_guess_makes_it_more_patient);
 	tcase_add_test(t, test_a_fixed_number_stays_and_can_be_changed);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -55,12 +55,12 @@ START_TEST(test_a_loader_may_close_before_the_streams_next_turn)
 }
 END_TEST
 
-int main(void)
+SUITE(turns)
 {
 	Suite *s = suite_create("turns");
 	TCase *t = tcase_create("turns");
 	tcase_add_test(t, test_a_stream_goes_round_so_often_and_then_lets_the_loop_on);
 	tcase_add_test(t, test_a_loader_may_close_before_the_streams_next_turn);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -113,7 +113,7 @@ START_TEST(test_damage_is_told)
 }
 END_TEST
 
-int main(void)
+SUITE(unzstd)
 {
 	Suite *s = suite_create("unzstd");
 	TCase *t = tcase_create("unzstd");
@@ -122,5 +122,5 @@ int main(void)
 	tcase_add_test(t, test_a_large_frame_can_be_stopped);
 	tcase_add_test(t, test_damage_is_told);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

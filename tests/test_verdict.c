@@ -170,7 +170,7 @@ START_TEST(test_a_gain_without_bound_is_not_pretended_to)
 }
 END_TEST
 
-int main(void)
+SUITE(verdict)
 {
 	Suite *s = suite_create("verdict");
 	TCase *t = tcase_create("known answers");
@@ -185,5 +185,5 @@ int main(void)
 	tcase_add_test(t, test_a_stalled_trainer_is_named);
 	tcase_add_test(t, test_a_gain_without_bound_is_not_pretended_to);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

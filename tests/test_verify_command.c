@@ -56,7 +56,7 @@ START_TEST(test_a_name_that_is_cut_stays_one_word)
 }
 END_TEST
 
-int main(void)
+SUITE(verify_command)
 {
 	Suite *suite = suite_create("verify_command");
 	TCase *tc = tcase_create("verify_command");
@@ -65,5 +65,5 @@ int main(void)
 	tcase_add_test(tc, test_a_name_that_is_cut_stays_one_word);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

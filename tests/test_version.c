@@ -99,7 +99,7 @@ START_TEST(test_a_daemon_of_another_environment_is_left_alone)
 }
 END_TEST
 
-int main(void)
+SUITE(version)
 {
 	Suite *s = suite_create("version");
 	TCase *t = tcase_create("version");
@@ -108,5 +108,5 @@ int main(void)
 	tcase_add_loop_test(t, test_another_protocol_names_both_versions_and_the_cure, 0, 2);
 	tcase_add_loop_test(t, test_a_daemon_of_another_environment_is_left_alone, 0, 2);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

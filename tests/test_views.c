@@ -300,7 +300,7 @@ START_TEST(test_the_processor_time_is_for_all_views_together)
 }
 END_TEST
 
-int main(void)
+SUITE(views)
 {
 	Suite *s = suite_create("views");
 	TCase *t = tcase_create("views");
@@ -311,5 +311,5 @@ int main(void)
 	tcase_add_test(t, test_views_draw_numbers_of_their_own);
 	tcase_add_test(t, test_the_processor_time_is_for_all_views_together);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -73,7 +73,7 @@ START_TEST(test_rows_of_any_width_have_libjpegs_colours)
 }
 END_TEST
 
-int main(void)
+SUITE(wide_rows)
 {
 	Suite *suite = suite_create("wide rows");
 	TCase *tc = tcase_create("wide rows");
@@ -81,5 +81,5 @@ int main(void)
 	tcase_add_test(tc, test_rows_of_any_width_have_libjpegs_colours);
 	suite_add_tcase(suite, tc);
 
-	return suite_run(suite);
+	return suite;
 }

@@ -724,7 +724,7 @@ START_TEST(test_every_code_and_message_has_a_name)
 }
 END_TEST
 
-int main(void)
+SUITE(wire)
 {
 	Suite *suite = suite_create("wire");
 	TCase *packets = tcase_create("packets"), *messages = tcase_create("messages");
@@ -754,5 +754,5 @@ int main(void)
 	tcase_add_test(messages, test_socket_paths_are_refused_rather_than_cut);
 	tcase_add_test(messages, test_every_code_and_message_has_a_name);
 	suite_add_tcase(suite, messages);
-	return suite_run(suite);
+	return suite;
 }

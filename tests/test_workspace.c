@@ -251,7 +251,7 @@ START_TEST(test_a_file_too_large_to_read_ahead_is_read_by_the_worker)
 }
 END_TEST
 
-int main(void)
+SUITE(workspace)
 {
 	Suite *s = suite_create("workspace");
 	TCase *t = tcase_create("workspace");
@@ -264,5 +264,5 @@ int main(void)
 	tcase_add_test(t, test_what_ops_need_is_given_back_after_the_sample);
 	tcase_add_test(t, test_a_file_too_large_to_read_ahead_is_read_by_the_worker);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return s;
 }

@@ -215,7 +215,7 @@ START_TEST(test_real_crash_still_kills_the_process)
 }
 END_TEST
 
-int main(void)
+SUITE(writes)
 {
 	Suite *suite = suite_create("writes");
 	TCase *all = tcase_create("writes");
@@ -228,5 +228,5 @@ int main(void)
 	tcase_add_test(all, test_foreign_faults_reach_the_handler_that_was_there_before);
 	tcase_add_test(all, test_handler_installed_after_ours_that_raises_again_loses_no_write);
 	tcase_add_test(all, test_real_crash_still_kills_the_process);
-	return suite_run(suite);
+	return suite;
 }

@@ -1,4 +1,4 @@
-"""The end of a test run's output: totals, and what was skipped and why."""
+"""The end of a test run's output: totals, what was skipped and why, what was late and passed when it ran again."""
 
 import os
 import pathlib
@@ -7,49 +7,164 @@ import subprocess
 import sys
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
+FAILED = "tests/test_two.c:1:F:timing:test_speed:0: "
 
 
-def program(path, *lines, status=0):
-    """A program with Check's output."""
-    path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}\n")
+def suite(folder, name, *lines, status=0, late=None, again=1):
+    """A suite's program with Check's output. late: the message of its failed test in Check's log; again: its exit
+    status when that test is run alone."""
+    path = folder / "tests" / f"test_{name}"
+    path.parent.mkdir(exist_ok=True)
+    log = f'<test result="failure">\n<id>test_speed</id>\n<duration>0.5</duration>\n<message>{late}</message>\n</test>'
+    path.write_text(
+        "#!/bin/sh\n"
+        f'[ -z "$BATCHD_ONE_TEST" ] || {{ echo "$BATCHD_ONE_TEST" >>{folder}/again; exit {again}; }}\n'
+        + "".join(f"echo '{line}'\n" for line in lines)
+        + (f"cat >\"$CK_XML_LOG_FILE_NAME\" <<'END'\n{log}\nEND\n" if late else "")
+        + f"exit {status}\n"
+    )
     path.chmod(0o755)
-    return path
 
 
-def test_c_programs_are_added_up_and_their_reasons_to_skip_counted(tmp_path):
-    """Each reason is one line with its number of tests, the most frequent first; the totals are over all programs."""
-    all_well = "100%: Checks: 3, Failures: 0, Errors: 0"
-    programs = [
-        program(tmp_path / "one", "skipped: no lions", "skipped: no bears", all_well),
-        program(tmp_path / "two", "skipped: no bears", "50%: Checks: 2, Failures: 1, Errors: 0", status=1),
-    ]
-    with open(tmp_path / "output", "w+") as output:  # a file, as in a script's log: nothing may truncate it
+def run_c(folder, *suites):
+    with open(folder / "output", "w+") as output:  # a file, as in a script's log: nothing may truncate it
         code = subprocess.run(
-            [REPO / "tests/run-c", tmp_path, *programs], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            [REPO / "tests/run-c", folder, *suites], stdin=subprocess.DEVNULL, stdout=output, stderr=output
         ).returncode
         output.seek(0)
-        lines = output.read().splitlines()
+        return code, output.read().splitlines()
+
+
+def test_c_suites_are_added_up_and_their_reasons_to_skip_counted(tmp_path):
+    """Each reason is one line with its number of tests, the most frequent first; the totals are over all programs."""
+    suite(tmp_path, "one", "skipped: no lions", "skipped: no bears", "100%: Checks: 3, Failures: 0, Errors: 0")
+    suite(tmp_path, "two", "skipped: no bears", "50%: Checks: 2, Failures: 1, Errors: 0", status=1)
+    code, lines = run_c(tmp_path, "one", "two")
     assert code == 1 and any(line.startswith("one ") and line.endswith("ok") for line in lines), lines
     assert lines[-4].startswith("Failed: two ")
     assert lines[-3:] == ["2 skipped: no bears", "1 skipped: no lions", "80%: Checks: 5, Failures: 1, Errors: 0"]
 
 
-def test_reasons_to_skip_end_pytests_output(tmp_path):
-    """Skips of fixtures, marks and modules are summed up by reason."""
-    shutil.copy(REPO / "tests/python/conftest.py", tmp_path)
-    (tmp_path / "test_zoo.py").write_text(
-        "import pytest\n"
-        "@pytest.fixture\ndef lion():\n    pytest.skip('no lions')\n"
-        "@pytest.mark.parametrize('n', range(3))\ndef test_lion(lion, n): pass\n"
-        "@pytest.mark.skipif(True, reason='no bears')\ndef test_bear(): pass\n"
-        "def test_cat(): pass\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_zoo.py"],
-        env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": str(REPO / "tests/python")},
-        cwd=tmp_path,
+def test_a_late_c_test_runs_again_alone(tmp_path):
+    """It counts as passed when it passes then, and is named; it is late by ck_assert_in_time or by Check's limit."""
+    for late in "late: 3 us of 2 us", "(after this point) Test timeout expired":
+        suite(tmp_path, "two", "50%: Checks: 2, Failures: 1, Errors: 0", status=1, late=late, again=0)
+        code, lines = run_c(tmp_path, "two")
+        assert code == 0 and lines[-2:] == [
+            "flaky: test_two.c: test_speed (passed on run 2)",
+            "100%: Checks: 2, Failures: 0, Errors: 0",
+        ], lines
+
+
+def test_a_late_c_test_fails_when_it_is_late_three_times(tmp_path):
+    suite(tmp_path, "two", "50%: Checks: 2, Failures: 1, Errors: 0", status=1, late="late: 3 us", again=1)
+    code, lines = run_c(tmp_path, "two")
+    assert code == 1 and lines[-1] == "50%: Checks: 2, Failures: 1, Errors: 0", lines
+    assert (tmp_path / "again").read_text().split() == ["test_speed"] * 2
+
+
+def test_a_wrong_value_in_c_is_never_repeated(tmp_path):
+    suite(tmp_path, "two", "50%: Checks: 2, Failures: 1, Errors: 0", status=1, late="3 is not 2", again=0)
+    code, lines = run_c(tmp_path, "two")
+    assert code == 1 and not (tmp_path / "again").exists(), lines
+
+
+def test_seconds_of_c_tests_are_kept(tmp_path):
+    suite(tmp_path, "two", "100%: Checks: 1, Failures: 0, Errors: 0", late="Passed")
+    run_c(tmp_path, "two")
+    assert (tmp_path / "tests/logs/two.durations").read_text() == "0.500\t\ttest_two.c: test_speed\n"
+    assert (tmp_path / "tests/durations").read_text() == "0.500\t\ttest_two.c: test_speed\n"
+
+
+def pytest_in(folder, text, *arguments):
+    shutil.copy(REPO / "tests/python/conftest.py", folder)
+    (folder / "test_zoo.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_zoo.py", *arguments],
+        env={
+            **os.environ,
+            "PYTEST_ADDOPTS": "",
+            "PYTHONPATH": str(REPO / "tests/python"),
+            "BATCHD_BUILD": str(folder / "build"),
+        },
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
+
+
+def test_reasons_to_skip_end_pytests_output(tmp_path):
+    """Skips of fixtures, marks and modules are summed up by reason."""
+    run = pytest_in(
+        tmp_path,
+        "import pytest\n"
+        "@pytest.fixture\ndef lion():\n    pytest.skip('no lions')\n"
+        "@pytest.mark.parametrize('n', range(3))\ndef test_lion(lion, n): pass\n"
+        "@pytest.mark.skipif(True, reason='no bears')\ndef test_bear(): pass\n"
+        "def test_cat(): pass\n",
+        "-p",
+        "no:xdist",
+    )
     assert run.stdout.splitlines()[-3:-1] == ["3 skipped: no lions", "1 skipped: no bears"], run.stdout + run.stderr
+
+
+ZOO = """
+import pathlib, pytest
+from daemons import TooLate
+def times(name):
+    file = pathlib.Path(name)
+    file.write_text(file.read_text() + "x" if file.exists() else "x")
+    return len(file.read_text())
+{mark}
+def test_lion():
+    if times("lion") < {good}:
+        raise {error}
+def test_cat():
+    times("cat")
+"""
+TIMING = "@pytest.mark.timing"
+
+
+def zoo(folder, *arguments, mark=TIMING, good=2, error="TooLate('slow')"):
+    run = pytest_in(folder, ZOO.format(mark=mark, good=good, error=error), *arguments)
+    assert (folder / "cat").read_text() == "x"
+    return run, len((folder / "lion").read_text()), run.stdout.splitlines()
+
+
+def test_a_late_test_runs_again_alone(tmp_path):
+    """It then counts as passed, is named, and leaves no traceback; side by side and in one process."""
+    for good, *how in (2, "-p", "no:xdist"), (3, "-n", "2"):
+        folder = tmp_path / str(good)
+        folder.mkdir()
+        run, n, lines = zoo(folder, *how, good=good)
+        assert run.returncode == 0 and n == good, run.stdout + run.stderr
+        assert lines[-2] == f"flaky: test_zoo.py::test_lion (passed on run {good})"
+        assert lines[-1].startswith("2 passed") and "Traceback" not in run.stdout and "FAILED" not in run.stdout
+
+
+def test_a_late_test_fails_when_it_is_late_three_times(tmp_path):
+    run, n, lines = zoo(tmp_path, good=9)
+    assert run.returncode == 1 and n == 3 and lines[-1].startswith("1 failed, 1 passed"), run.stdout + run.stderr
+
+
+def test_nothing_else_is_repeated(tmp_path):
+    """No wrong value, and no test without the mark."""
+    for case in {"error": "AssertionError('wrong')"}, {"mark": ""}:
+        folder = tmp_path / next(iter(case))
+        folder.mkdir()
+        run, n, lines = zoo(folder, **case)
+        assert run.returncode == 1 and n == 1 and lines[-1].startswith("1 failed, 1 passed"), run.stdout + run.stderr
+
+
+def test_seconds_of_python_tests_are_kept(tmp_path):
+    """The clock's, and the processor's of the test and its children."""
+    run = pytest_in(
+        tmp_path,
+        "import subprocess, sys\n"
+        "def test_busy(): subprocess.run([sys.executable, '-c', 'x = 0\\nwhile x < 3e6: x += 1'])\n"
+        "def test_idle(): pass\n",
+    )
+    rows = [line.split("\t") for line in (tmp_path / "build/tests/logs/python.durations").read_text().splitlines()]
+    assert [row[2] for row in rows] == ["test_zoo.py::test_busy", "test_zoo.py::test_idle"], run.stdout
+    assert float(rows[0][1]) > 0.05 > float(rows[1][1]) and float(rows[0][0]) > 0.05

@@ -51,6 +51,8 @@ if OWNS_SCRATCH:
     os.chmod(SCRATCH, 0o1777)
 os.environ.update(TMPDIR=SCRATCH, XDG_CACHE_HOME=os.path.join(SCRATCH, "cache"))
 
+pytest_plugins = ["durations", "repeats"]
+
 # A shell that starts the tests in the background makes them, and all their children, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

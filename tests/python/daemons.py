@@ -16,6 +16,10 @@ START_S = STOP_S = 300  # only a daemon that hangs takes so long
 WIRE_VERSION = int(re.search(r"WIRE_VERSION = (\d+)", (REPO / "proto/wire.h").read_text())[1])
 
 
+class TooLate(AssertionError):
+    """A state did not come within its limit. A test marked `timing` runs again for that (repeats.py)."""
+
+
 def skip_unless_others_reach_the_build():
     """For tests in which an ordinary user runs a program of the build."""
     import pytest  # not for the endurance runs, which use this file as well
@@ -28,7 +32,8 @@ def until(what, condition, seconds=300):
     """Waits for another process's state; returns the condition's value. The limit only turns a hang into a failure."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        if time.monotonic() >= deadline:
+            raise TooLate(f"not within {seconds} s: {what}")
         time.sleep(0.005)
     return result
 

@@ -220,13 +220,14 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 
 ##@ Test
 
-.PHONY: check check-faults check-c check-layers check-python check-asan check-tsan fuzz soak tests
+.PHONY: check check-all check-faults check-c check-layers check-python check-asan check-tsan fuzz soak tests
 # Targets that install, build and then run something build on all processors, unless -j says otherwise.
 BUILDING = $(MAKE) -s --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
-check: setup ## Installs what is missing, builds, runs all tests; ends with what was skipped and Check's and pytest's totals
+check: ## Installs what is missing, builds, runs the tests in some minutes; ends with what was skipped and Check's and pytest's totals
+	@tests/setup/plan $(BUILD) $(PYTHON)
+	@$(MAKE) -s --no-print-directory setup
 	@$(BUILDING) all tests
-	@$(MAKE) -s --no-print-directory venv
-	@tests/run-check $(BUILD)
+	@tests/run-check $(BUILD) $(PYTHON)
 
 tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(SHIMS)
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.

@@ -158,6 +158,13 @@ def odd(data):
 TELLING = re.compile(r"[Cc][Uu][Dd][Aa]|[Gg][Pp][Uu]|nvcc|ptx|kernel|\bDATA\b|REPO\.parent|pictures\.make")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long(reason): only in `make check-all`, for this reason")
+    # Other projects' warnings say nothing about batchd.
+    for words in "ignore", "default:::batchd", "default:::test_":
+        config.addinivalue_line("filterwarnings", words)
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--bare-machine",

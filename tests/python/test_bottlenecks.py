@@ -13,6 +13,8 @@ import bottlenecks
 from bottlenecks import ROWS
 from daemons import Daemon, until
 
+pytestmark = pytest.mark.long("waits for measured verdicts; test_verdict.c holds the rule")
+
 
 @pytest.fixture(scope="module")
 def pictures(build, tmp_path_factory):

@@ -15,6 +15,8 @@ import pytest
 
 from daemons import REPO
 
+pytestmark = pytest.mark.long("other programs: Ray, SkyPilot")
+
 SKY = REPO / "systemd" / "skypilot" / "train.yaml"
 
 

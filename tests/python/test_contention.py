@@ -8,6 +8,10 @@ from daemons import BUILD, REPO
 
 import batchd
 
+import pytest
+
+pytestmark = pytest.mark.long("counts locks over many rows")
+
 MANY = 32
 
 # Of a picture's row: the pool's lock, once for the last row and the next one; the cache's, of which there are 64, for

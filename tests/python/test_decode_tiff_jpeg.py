@@ -187,6 +187,7 @@ def hostile():
         yield f"tables of {len(tables)} bytes", of(lambda part: split(jpeg(part))[1], tags=[(TABLES, 7, tables)])
 
 
+@pytest.mark.long("thousands of hostile files; the fuzz target has more")
 def test_hostile_files_are_refused_and_leave_nothing_behind(decoder):
     """By an outcome, never by a crash or with pixels that Pillow does not have; the next file is read."""
     good = tiff(smooth(40, 40, 3), YCBCR, compression=JPEG, pack=jpeg, tile=(16, 16))

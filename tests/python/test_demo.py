@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long("the demonstration's machinery; the gate runs `make demo` itself")
+
 pytest.importorskip("PIL")
 DEMO = pathlib.Path(__file__).resolve().parents[1] / "demo"
 

@@ -9,6 +9,8 @@ from PIL import Image
 import recorded
 from test_examples import accuracy, losses
 
+pytestmark = pytest.mark.long("trains with every example; test_order.py and test_exactly_once.py hold the samples")
+
 torch = pytest.importorskip("torch")
 from torch.utils.data import DistributedSampler  # noqa: E402
 

@@ -9,6 +9,8 @@ import pytest
 
 from daemons import REPO
 
+pytestmark = pytest.mark.long("trains with the examples")
+
 pytest.importorskip("torch")
 
 

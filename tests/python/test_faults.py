@@ -14,6 +14,8 @@ import pytest
 from conftest import BUILD
 from test_end_to_end import Trainer, epoch_script, rows_of
 
+pytestmark = pytest.mark.long("other tests again, with interrupted system calls")
+
 SHIM = BUILD / "tests" / "faultinject.so"
 PROGRAMS = ["test_daemon", "test_batches", "test_cache", "test_manifest", "test_hostile"]
 

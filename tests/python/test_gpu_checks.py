@@ -471,6 +471,7 @@ pytest_whole = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long("the machinery of GPU runs, as a whole")
 @needs_programs
 @needs_kernel
 @pytest_whole
@@ -496,6 +497,7 @@ def test_check_gpu_runs_through_on_the_fake_driver(tmp_path):
     )
 
 
+@pytest.mark.long("the machinery of GPU runs, as a whole")
 @needs_programs
 @pytest_whole
 def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
@@ -507,6 +509,7 @@ def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
     ), said
 
 
+@pytest.mark.long("the machinery of GPU runs, as a whole")
 @needs_programs
 @needs_kernel
 @pytest_whole

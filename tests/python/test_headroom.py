@@ -104,6 +104,7 @@ def together(t):
     return before[:2], len(places)
 
 
+@pytest.mark.long("measures for seconds")
 @pytest.mark.parametrize("step_s, input_s", [(STEP_S, INPUT_S), (INPUT_S, STEP_S)])
 def test_it_predicts_the_speed_of_a_known_trainer(daemon, batchctl, step_s, input_s):
     """A producer makes a batch in input_s, the trainer a step in step_s; what is slower sets the pace."""
@@ -230,6 +231,7 @@ def test_a_killed_batchctl_before_the_first_replay_leaves_no_trace(build, make_d
     exactly_once(t)
 
 
+@pytest.mark.long("measures for its whole limit")
 def test_it_ends_in_time(daemon, batchctl):
     t = Trainer(0.02)
     result = measured(batchctl("headroom", "run", "--steps", "900", "--before", "2", "--time", "4s", "--json"))

@@ -7,6 +7,8 @@ import pytest
 
 from daemons import REPO
 
+pytestmark = pytest.mark.long("other programs: Helm")
+
 PLACE = REPO / "systemd" / "kubernetes"
 RECIPES = {"daemonset": [], "sidecar": ["values-sidecar.yaml"], "gpu": ["values-gpu.yaml"]}
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long("the machinery of tests/layers, which `make check` runs on the tree")
+
 SCRIPT = Path(__file__).parents[1] / "layers"
 
 

@@ -6,7 +6,11 @@ import os
 import shutil
 import subprocess
 
+import pytest
+
 from daemons import BUILD, REPO
+
+pytestmark = pytest.mark.long("targets for developers")
 
 
 def make(*args, folder=REPO, **settings):

@@ -184,6 +184,7 @@ def test_two_nodes_serve_the_order_of_distributed_sampler(nodes, tmp_path):
     assert served == {str(node.daemon.socket): 2 for node in both}
 
 
+@pytest.mark.long("waits for torchrun's own limits")
 def test_a_node_that_dies_and_comes_back_goes_on_from_the_checkpoint(nodes, tmp_path):
     """torchrun restarts the run when it has both nodes again; no sample is lost, none comes twice."""
     both = nodes("2", 0.2)
@@ -196,6 +197,7 @@ def test_a_node_that_dies_and_comes_back_goes_on_from_the_checkpoint(nodes, tmp_
     check_epochs(tmp_path)
 
 
+@pytest.mark.long("waits for torchrun's own limits")
 def test_a_run_shrinks_from_two_nodes_to_one(nodes, tmp_path):
     """The node that is left goes on with two ranks from the checkpoint of four."""
     both = nodes("1:2", 0.2)

@@ -102,6 +102,7 @@ class Wire:
 # ---- trainers that die ----
 
 
+@pytest.mark.long("forty kills; test_exactly_once.py has a few")
 def test_a_trainer_killed_forty_times_gets_every_sample_once(make_daemon, samples):
     # Killed while it holds batches, resumed from its checkpoint each time: the golden list, and a daemon as before.
     d = make_daemon(config=NO_LINGER)
@@ -419,6 +420,7 @@ def test_a_storm_of_connections_disturbs_no_trainer(make_daemon, samples):
 CROWD = NO_LINGER + "limits:\n  sessions: 2000\n  sessions_per_user: 2000\n  pending: 2000\n  hello_timeout: 2s\n"
 
 
+@pytest.mark.long("a crowd of clients")
 def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_daemon, samples):
     # 64 descriptors, 200 silent connections: the connected trainer continues without a bad sample, the loop does not
     # spin, and afterwards every client is accepted again.

@@ -14,6 +14,8 @@ from conftest import REPO
 from daemons import until
 from managers import Double, Systemd, Unavailable
 
+pytestmark = pytest.mark.long("other programs: a service manager; test_systemd.py holds what the daemon tells it")
+
 sys.path.insert(0, str(REPO / "tests/soak"))
 import crew  # noqa: E402
 

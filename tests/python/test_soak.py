@@ -8,6 +8,8 @@ import pytest
 
 from conftest import BUILD, REPO
 
+pytestmark = pytest.mark.long("the endurance runs' own machinery")
+
 SCRIPTS = sorted(path.name for path in (REPO / "tests/soak").glob("soak_*.py"))
 
 

@@ -6,6 +6,10 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.long("the machinery of the test run")
+
 REPO = pathlib.Path(__file__).resolve().parents[2]
 FAILED = "tests/test_two.c:1:F:timing:test_speed:0: "
 

@@ -15,6 +15,8 @@ import pytest
 import batchd
 from daemons import BUILD, REPO, until
 
+pytestmark = pytest.mark.long("measures many settings")
+
 QUICK = ["--seconds", "100ms", "--rounds", "1", "--batch-size", "8", "--most-workers", "2", "--quiet"]
 
 

@@ -22,6 +22,8 @@ import pytest
 
 from daemons import BUILD, REPO
 
+pytestmark = pytest.mark.long("other projects' training scripts")
+
 torch = pytest.importorskip("torch")
 
 SCRIPT = REPO / "client" / "examples" / "upstream.py"

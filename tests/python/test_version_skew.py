@@ -15,6 +15,8 @@ import pytest
 
 from daemons import REPO, WIRE_VERSION, Daemon, until
 
+pytestmark = pytest.mark.long("compiles a second build")
+
 OTHER, OTHER_WIRE = "9.8.7", WIRE_VERSION + 3
 VERSION = re.search(r'BATCHD_VERSION "(.+)"', (REPO / "client" / "batchd.h").read_text())[1]
 # Where the numbers are in an object. Headers keep their times, so that nothing else is made again.

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.long("trains with the examples of views; test_views.py holds the views")
+
 pytest.importorskip("torch")
 from test_examples import losses, run  # noqa: E402
 

@@ -25,6 +25,8 @@ import pytest
 
 from daemons import REPO
 
+pytestmark = pytest.mark.long("the wheel has its own build")
+
 STRANGER = 54321  # no user of this number in any database
 EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
 # The libraries in it, by the names of Debian's sources; whatever else comes is a decision, made in linked.py.

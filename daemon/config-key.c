@@ -44,6 +44,7 @@ const struct key config_keys[] = {
 	{ KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.files, cache_files_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
+	{ KEY(cache.filling, cache_filling), KIND_FILLING, false, "auto", 0, 0 },
 	{ KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0 },
 	{ KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB },
 	{ KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536 },
@@ -154,6 +155,9 @@ void key_expected(const struct key *k, char *buf, size_t size)
 	case KIND_SWITCH:
 		snprintf(buf, size, "auto, on or off");
 		break;
+	case KIND_FILLING:
+		snprintf(buf, size, "auto or always");
+		break;
 	}
 }
 
@@ -202,6 +206,14 @@ static int value_parse(const struct key *k, const char *text, uint64_t *value)
 	else
 		e = number_parse(text, value);
 	return e < 0 ? e : *value < k->min || *value > k->max ? -ERANGE : 0;
+}
+
+static int filling_parse(const char *text, enum config_filling *value)
+{
+	if (!config_key_is_word(text, "auto") && !config_key_is_word(text, "always"))
+		return -EINVAL;
+	*value = config_key_is_word(text, "always") ? CONFIG_FILLING_ALWAYS : CONFIG_FILLING_AUTO;
+	return 0;
 }
 
 static int switch_parse(const char *text, enum config_switch *value)
@@ -257,6 +269,9 @@ int key_set(struct config *c, const struct key *k, const char *text, struct conf
 		return set_path(k, config_key_member(c, k), text, err);
 	case KIND_ADDRESS:
 		return set_address(k, config_key_member(c, k), text, err);
+	case KIND_FILLING:
+		e = filling_parse(text, config_key_member(c, k));
+		break;
 	case KIND_GROUP:
 		e = group_parse(text, config_key_member(c, k));
 		break;
@@ -319,6 +334,9 @@ bool key_same(const struct key *k, const struct config *a, const struct config *
 		return *(enum log_level *)config_key_member(a, k) == *(enum log_level *)config_key_member(b, k);
 	case KIND_SWITCH:
 		return *(enum config_switch *)config_key_member(a, k) == *(enum config_switch *)config_key_member(b, k);
+	case KIND_FILLING:
+		return *(enum config_filling *)config_key_member(a, k) ==
+		       *(enum config_filling *)config_key_member(b, k);
 	case KIND_SHARE:
 		return memcmp(config_key_member(a, k), config_key_member(b, k), sizeof(double)) ==
 		       0; /* both parsed in the same way, so equal

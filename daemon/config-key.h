@@ -17,9 +17,10 @@ enum kind {
 	KIND_CACHE,      /* uint64_t, off is 0 */
 	KIND_DURATION,   /* uint64_t */
 	KIND_DURATION_NEVER,
-	KIND_SHARE,  /* double */
-	KIND_LEVEL,  /* enum log_level */
-	KIND_SWITCH, /* enum config_switch */
+	KIND_SHARE,   /* double */
+	KIND_LEVEL,   /* enum log_level */
+	KIND_SWITCH,  /* enum config_switch */
+	KIND_FILLING, /* enum config_filling */
 };
 
 struct key {

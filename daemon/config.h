@@ -28,6 +28,7 @@ enum {
 };
 
 enum config_switch { CONFIG_SWITCH_AUTO, CONFIG_ON, CONFIG_OFF };
+enum config_filling { CONFIG_FILLING_AUTO, CONFIG_FILLING_ALWAYS };
 
 struct config_pipeline {
 	char *name;
@@ -79,6 +80,7 @@ struct config {
 	char *index_cache;                              /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
 	uint64_t cache_files_bytes;                     /* the same */
+	enum config_filling cache_filling;              /* always: whatever it costs waiting trainers */
 	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */
 	enum config_switch pin_memory;                  /* of batches that go to a GPU */
 	double pin_limit;          /* 0..1, largest share of pinned plus free memory that may be pinned */

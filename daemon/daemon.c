@@ -62,7 +62,10 @@ static void *create_worker(void *arg)
 {
 	const struct engine *e = arg;
 	struct decode_limits limits = budget_decode_limits(&e->budget, e->config);
-	return sample_worker_create(&limits);
+	struct sample_worker *w = sample_worker_create(&limits);
+	if (w && e->config->cache_filling == CONFIG_FILLING_ALWAYS)
+		sample_worker_fill_always(w);
+	return w;
 }
 
 static void destroy_worker(void *worker)

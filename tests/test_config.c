@@ -117,6 +117,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_ptr_null(c.index_cache);
 	ck_assert_uint_eq(c.gpu_memory_bytes, CONFIG_AUTO);
 	ck_assert_int_eq(c.pin_memory, CONFIG_SWITCH_AUTO);
+	ck_assert_int_eq(c.cache_filling, CONFIG_FILLING_AUTO);
 	ck_assert_double_eq(c.pin_limit, 0.8);
 	ck_assert_uint_eq(c.cache_jpeg_bytes, CONFIG_AUTO);
 	ck_assert_uint_eq(c.cache_decoded_bytes, CONFIG_AUTO);
@@ -150,7 +151,7 @@ START_TEST(test_every_key_reaches_its_member)
 		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
 		"idle_exit: 9min\ngpu_idle_exit: 19min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\nmetrics: 127.0.0.1:24\n"
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
-		"cache: {jpeg: 10MiB, decoded: off, files: 23MiB, directory: /var/c}\n"
+		"cache: {jpeg: 10MiB, decoded: off, files: 23MiB, filling: always, directory: /var/c}\n"
 		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
 		"  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  image_time: 3s\n  file_bytes: 20KiB\n",
 		&c);
@@ -170,6 +171,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_str_eq(c.metrics, "127.0.0.1:24");
 	ck_assert_uint_eq(c.gpu_memory_bytes, 21 << 20);
 	ck_assert_int_eq(c.pin_memory, CONFIG_ON);
+	ck_assert_int_eq(c.cache_filling, CONFIG_FILLING_ALWAYS);
 	ck_assert_double_eq(c.pin_limit, 0.22);
 	ck_assert_uint_eq(c.cache_jpeg_bytes, 10 << 20);
 	ck_assert_uint_eq(c.cache_decoded_bytes, 0);
@@ -243,7 +245,7 @@ START_TEST(test_unknown_keys_are_named_with_the_one_that_was_meant)
 	expect_refused("socket: /x\n\nwokers: 4\n", ":3: unknown key 'wokers'; did you mean 'workers'?");
 	expect_refused("cache:\n  jpge: off\n", ":2: unknown key 'cache.jpge'; did you mean 'jpeg'?");
 	expect_refused("cache: {ram: 1}\n",
-		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, files, directory, disk");
+		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, files, filling, directory, disk");
 	expect_refused("datasets:\n  - name: a\n    sauce: b\n",
 		       ":3: unknown key 'datasets[0].sauce'; did you mean 'source'?");
 	expect_refused("pipelines:\n  - name: a\n    ops: [ToTensor]\n",
@@ -334,6 +336,7 @@ static const struct border {
 	{ "socket_mode", "0600", "0577", "0777", "1777" },
 	{ "gpu_memory", "2MiB", "2097151", "1TiB", "1025GiB" },
 	{ "pin_memory", "off", "maybe", "on", "ON" },
+	{ "cache.filling", "always", "never", "auto", "on" },
 	{ "pin_limit", "0", "-1", "1", "1.01" },
 	{ "cache.jpeg", "1MiB", "1048575", "64TiB", "65TiB" },
 	{ "cache.decoded", "1MiB", "0", "64TiB", "65TiB" },

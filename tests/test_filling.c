@@ -183,6 +183,23 @@ START_TEST(test_a_sample_is_kept_unless_a_trainer_waits)
 }
 END_TEST
 
+START_TEST(test_a_worker_that_always_fills_keeps_the_first_sample)
+{
+	/* Also while a trainer waits, whether it is told so before or after. */
+	struct cache_stats stats;
+
+	put_jpeg();
+	open_one(1 << 20, &decode_limits_default);
+	sample_worker_hurry(one.w, true);
+	sample_worker_fill_always(one.w);
+	sample_worker_hurry(one.w, true);
+	make_one();
+	cache_get_stats(one.cache, CACHE_DECODED, &stats);
+	ck_assert_uint_eq(stats.n_entries, 1);
+	close_one();
+}
+END_TEST
+
 enum { EPOCHS = 64 };
 
 /* The outcomes of the picture's rows, and the rows; returns how many there are. */
@@ -284,6 +301,7 @@ SUITE(filling)
 	tcase_add_test(t, test_everything_is_kept_while_no_trainer_waits);
 	tcase_add_test(t, test_each_cache_has_an_account_of_its_own);
 	tcase_add_test(t, test_a_sample_is_kept_unless_a_trainer_waits);
+	tcase_add_test(t, test_a_worker_that_always_fills_keeps_the_first_sample);
 	tcase_add_test(t, test_a_damaged_picture_has_the_rows_that_it_has_without_a_cache);
 	tcase_add_test(t, test_a_picture_too_large_to_keep_has_its_rows);
 #if OWN_HEAP

@@ -35,6 +35,7 @@ struct sample_worker {
 	struct scratch row, rgb; /* of an array's picture */
 	struct filling filling;
 	bool hurried;            /* a trainer waits for rows */
+	bool fills_always;       /* then it never counts as hurried */
 	bool only_crop;          /* the row in hand is not for the decoded cache */
 	enum filling_row filled; /* what became of the row in hand */
 	enum index_use indexed;  /* likewise */
@@ -104,7 +105,13 @@ static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_
 
 void sample_worker_hurry(struct sample_worker *w, bool hurried)
 {
-	w->hurried = hurried;
+	w->hurried = hurried && !w->fills_always;
+}
+
+void sample_worker_fill_always(struct sample_worker *w)
+{
+	w->fills_always = true;
+	w->hurried = false;
 }
 
 /* Frees all buffers of the worker, so that its next sample begins like its first one. */

@@ -47,6 +47,8 @@ void sample_worker_destroy(struct sample_worker *w);
 /* Whether a trainer waits for the rows that follow: then filling the decoded cache is limited (core/filling.h). At
  * first none does. */
 void sample_worker_hurry(struct sample_worker *w, bool hurried);
+/* Every row fills the caches from now on, also while trainers wait: what is kept then depends on no clock. */
+void sample_worker_fill_always(struct sample_worker *w);
 
 /* What an I/O thread found ahead of time: a file's bytes, the fact that a cached entry is current, or an error. */
 struct sample_input {

@@ -161,7 +161,7 @@ TELLING = re.compile(r"[Cc][Uu][Dd][Aa]|[Gg][Pp][Uu]|nvcc|ptx|kernel|\bDATA\b|RE
 def pytest_configure(config):
     config.addinivalue_line("markers", "long(reason): only in `make check-all`, for this reason")
     # Other projects' warnings say nothing about batchd.
-    for words in "ignore", "default:::batchd", "default:::test_":
+    for words in "ignore", "default:::batchd":
         config.addinivalue_line("filterwarnings", words)
 
 

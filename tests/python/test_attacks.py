@@ -8,7 +8,9 @@ import pytest
 
 from daemons import BUILD, REPO
 
-pytestmark = pytest.mark.long("plays every attack in full; test_reliability.py and test_limits.py hold the daemon's bounds")
+pytestmark = pytest.mark.long(
+    "plays every attack in full; test_reliability.py and test_limits.py hold the daemon's bounds"
+)
 
 RUN = REPO / "tests" / "attack" / "run"
 sys.path.insert(0, str(RUN.parent))

@@ -41,7 +41,7 @@ def test_many_workers_make_the_same_rows_as_one(make_daemon, samples):
     """With all caches on, three epochs."""
 
     def epochs(workers):
-        make_daemon("--workers", str(workers), config="cache: {decoded: auto, jpeg: auto}\n")
+        make_daemon("--workers", str(workers), config="cache: {decoded: auto, jpeg: auto, filling: always}\n")
         loader = batchd.DataLoader(
             f"imagefolder:{samples}", batch_size=8, shuffle=True, seed=3, arrays="numpy", dtype="uint8"
         )

@@ -19,7 +19,7 @@ from test_reliability import NO_LINGER, Wire, needs_root, open_packet, public  #
 HANG_S = 120
 CACHES = {
     "read": "{decoded: off, jpeg: off}",
-    "decoded": "{decoded: 500MiB, jpeg: off}",
+    "decoded": "{decoded: 500MiB, jpeg: off, filling: always}",
     "file": "{decoded: off, jpeg: off, files: 100MiB}",
 }
 

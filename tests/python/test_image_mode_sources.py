@@ -127,7 +127,7 @@ def test_every_source_gives_the_files_numbers(daemon, tmp_path, make):
 @pytest.mark.parametrize("mode, dtype", [("I;16", "uint16"), ("I", "int32"), ("F", "float32")])
 def test_decoded_cache_keeps_numbers(make_daemon, tmp_path, mode, dtype):
     """Two epochs, the second from pixels behind Resize, equal the first and Pillow."""
-    make_daemon(config="cache:\n  decoded: 64MiB\n")
+    make_daemon(config="cache: {decoded: 64MiB, filling: always}\n")
     spec = folder(tmp_path)
     transform = [["Resize", [11, 13]], ["RandomHorizontalFlip", 1.0]]
     options = {"image_mode": mode, "dtype": dtype, "transform": transform, "arrays": "numpy"}

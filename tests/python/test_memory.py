@@ -93,7 +93,7 @@ def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, b
 
     plain = epochs("cache: {decoded: off, jpeg: off}\n")
     for config, tier in (
-        ("cache: {decoded: 500MiB, jpeg: off}\n", "decoded"),
+        ("cache: {decoded: 500MiB, jpeg: off, filling: always}\n", "decoded"),
         ("cache: {decoded: off, jpeg: auto}\n", "index"),
         ("cache: {decoded: off, jpeg: off, files: 100MiB}\n", "file"),
     ):
@@ -108,7 +108,10 @@ def test_a_changed_file_is_never_served_from_a_cache(make_daemon, batchctl, samp
     folder = tmp_path / "tree"
     shutil.copytree(samples, folder)
     files = sorted(folder.glob("*/*"))
-    for config in ("cache: {decoded: 500MiB, jpeg: off}\n", "cache: {decoded: off, jpeg: off, files: 100MiB}\n"):
+    for config in (
+        "cache: {decoded: 500MiB, jpeg: off, filling: always}\n",
+        "cache: {decoded: off, jpeg: off, files: 100MiB}\n",
+    ):
         make_daemon(config=config)
         loader = batchd.DataLoader(
             f"imagefolder:{folder}", batch_size=8, transform="val224", arrays="numpy", dtype="uint8", n_slots=2

@@ -49,8 +49,8 @@ def test_packs_are_made_and_change_no_row(make_daemon, pictures, index):
     grown = epochs(
         make_daemon,
         pictures,
-        "memory: 1GiB\ncache: {decoded: off, jpeg: auto}\n",
-        200,
+        "memory: 1GiB\ncache: {decoded: off, jpeg: auto, filling: always}\n",
+        20,
         lambda: index()["entry_bytes"] > file_bytes,
     )
     assert file_bytes < index()["entry_bytes"] < 3 * file_bytes
@@ -69,5 +69,5 @@ def test_packs_leave_room_for_the_states_of_others(make_daemon, pictures, index)
 
 def test_a_decoded_cache_is_filled_instead(make_daemon, pictures, index):
     file_bytes = sum(p.stat().st_size for p in pictures.glob("a/*"))
-    epochs(make_daemon, pictures, "memory: 1GiB\ncache: {decoded: auto, jpeg: auto}\n", 8)
+    epochs(make_daemon, pictures, "memory: 1GiB\ncache: {decoded: auto, jpeg: auto, filling: always}\n", 8)
     assert index()["entry_bytes"] < file_bytes / 5

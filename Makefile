@@ -228,6 +228,8 @@ check: ## Installs what is missing, builds, runs the tests in some minutes; ends
 	@$(MAKE) -s --no-print-directory setup
 	@$(BUILDING) all tests
 	@tests/run-check $(BUILD) $(PYTHON)
+check-all: ## All of it, before a release: the long tests, sanitizers, fuzzing, the wheel, other programs and systems, endurance (two hours)
+	@tests/check-all $(BUILD) $(PYTHON) $(ARGS)
 
 tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(SHIMS)
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.

@@ -1,8 +1,6 @@
 /* See suite.h. Check runs each test in a process of its own, so suites of one program do not see each other's state. */
 #include "suite.h"
 
-#include <stdbool.h>
-
 /* How long a test may take, in seconds: only a test that hangs takes so long, also under a sanitizer on a machine that
  * has much else to do. So a test waits for an answer without a limit of its own. */
 __attribute__((constructor)) static void set_limit(void)

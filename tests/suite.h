@@ -13,6 +13,7 @@
 #define BATCHD_TESTS_SUITE_H
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,12 @@ static inline int suite_wants(const TTest *t)
 	return (!text || strstr(t->name, text)) && (!name || !strcmp(t->name, name));
 }
 #define _tcase_add_test(tc, t, ...) (suite_wants(t) ? _tcase_add_test(tc, t, __VA_ARGS__) : (void)0)
+
+/* Whether this is the run that takes its time, `make check-all`: then every case, else the first and last of each kind. */
+static inline bool suite_is_whole(void)
+{
+	return getenv("BATCHD_TEST_WHOLE") != NULL;
+}
 
 /* A test that measures time says so: its TCase is suite_timing's, and its assertion ck_assert_in_time. Where it fails by
  * that, or hangs, tests/run-c runs it again, alone, at most twice. No other failure is repeated. */

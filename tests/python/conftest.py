@@ -27,7 +27,7 @@ import tempfile
 import pytest
 
 from daemons import BUILD, REPO, Daemon
-from fork_server import ForkServer
+from fork_server import ForkServer, with_torch
 
 BESIDE = REPO.parent / "shared" / "data"
 MADE = BUILD / "tests" / "pictures"
@@ -50,6 +50,8 @@ SCRATCH = os.environ.setdefault("BATCHD_TEST_SCRATCH", tempfile.mkdtemp(prefix="
 if OWNS_SCRATCH:
     os.chmod(SCRATCH, 0o1777)
 os.environ.update(TMPDIR=SCRATCH, XDG_CACHE_HOME=os.path.join(SCRATCH, "cache"))
+# A test without a daemon of its own must not start one for the user, nor use the one that the user has.
+os.environ["BATCHD_SOCKET"] = os.path.join(SCRATCH, "no-daemon")
 
 pytest_plugins = ["durations", "repeats"]
 
@@ -115,10 +117,8 @@ def samples(build, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def torch_server(tmp_path_factory):
-    server = ForkServer(tmp_path_factory.mktemp("torch"), "torch")
-    yield server
-    server.close()
+def torch_server():
+    return with_torch()
 
 
 @pytest.fixture(scope="session")

@@ -35,13 +35,15 @@ class Durations:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
+        if not self.seconds:  # --collect-only
+            return
         FILE.parent.mkdir(parents=True, exist_ok=True)
         with open(FILE, "w") as file:
             for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
                 file.write(f"{seconds:.3f}\t{self.processor.get(name, 0):.3f}\t{name}\n")
 
     def pytest_terminal_summary(self, terminalreporter):
-        if "TOTAL_IN" not in os.environ:
+        if self.seconds and "TOTAL_IN" not in os.environ:
             done = subprocess.run([SLOWEST, BUILD, FILE], stdin=subprocess.DEVNULL, capture_output=True, text=True)
             terminalreporter.write(done.stdout + done.stderr)
 

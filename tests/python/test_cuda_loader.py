@@ -3,13 +3,13 @@ where it touches a GPU."""
 
 import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
 import batchd
+
+from fork_server import with_torch
 
 torch = pytest.importorskip("torch")
 HERE = pathlib.Path(__file__).resolve().parent
@@ -56,19 +56,8 @@ def run(build, make_daemon, samples, monkeypatch):
             monkeypatch.setenv("FAKECUDA_PERSONALITY", personality)
         make_daemon()
         env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
-        p = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                BEGIN + textwrap.dedent(program) + "\ngc.collect()\ngpu_torch.done()\n",
-                f"imagefolder:{samples}",
-            ],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        text = BEGIN + textwrap.dedent(program) + "\ngc.collect()\ngpu_torch.done()\n"
+        p = with_torch().python(["-c", text, f"imagefolder:{samples}"], env)
         assert p.returncode == 0 and p.stdout.endswith("done\n"), p.stdout + p.stderr
         return p
 

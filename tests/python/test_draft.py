@@ -238,7 +238,7 @@ def test_what_the_configuration_has_is_not_replaced(make_daemon, tmp_path):
         assert next(iter(loader))[0].shape == (1, 3, 224, 224)
 
 
-def test_what_is_wrong_is_named():
+def test_what_is_wrong_is_named(daemon):
     data = written(picture(64, 64))
     for decode in ("Draft", 8, ("draft",), ("draft", 8, 8), True):
         with pytest.raises(ValueError, match="decode must be"):

@@ -13,6 +13,8 @@ import time
 import numpy as np
 import pytest
 
+from fork_server import with_torch
+
 PRELUDE = """
 import hashlib, json, os, signal, sys, time
 import numpy as np
@@ -36,14 +38,12 @@ class Trainer:
             "MASTER_PORT": "29511",
             **more,
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=env,
-        )
+        argv = ["-c", PRELUDE + textwrap.dedent(script)]
+        pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        if env["BATCHD_ARRAYS"] == "torch" or "torch" in script:
+            self.process = with_torch().popen(argv, env, **pipes)
+        else:
+            self.process = subprocess.Popen([sys.executable, *argv], text=True, env=env, **pipes)
 
     def hear(self):
         line = self.process.stdout.readline()

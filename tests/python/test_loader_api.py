@@ -24,6 +24,7 @@ import pytest
 
 import batchd
 from daemons import WIRE_VERSION
+from fork_server import with_torch
 
 RANDOM = "random:length=100,shape=3x4x5,dtype=float32,classes=7"
 
@@ -68,6 +69,8 @@ def same(a, b):
 def run_python(code, **options):
     """A process of its own, which has `batchd` and $BATCHD_SOCKET, and does not spend seconds on importing torch."""
     env = {**os.environ, "BATCHD_ARRAYS": "numpy", **options.pop("env", {})}
+    if "import torch" in code and not options:
+        return with_torch().python(["-c", textwrap.dedent(code)], env)
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         stdin=subprocess.DEVNULL,

@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import batchd  # noqa: E402
 import served_data as data  # noqa: E402
+from fork_server import with_torch  # noqa: E402
 from test_serve import serve  # noqa: E402, F401
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -81,13 +81,8 @@ def start(mode="shard", rank=0, personality=""):
         env.pop(daemons, None)
     if personality:
         env["FAKECUDA_PERSONALITY"] = personality
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, mode, str(rank), personality],
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    return with_torch().popen(
+        ["-c", PROGRAM, mode, rank, personality], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 

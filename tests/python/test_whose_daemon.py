@@ -86,7 +86,9 @@ def in_namespace(body):
             f"mount --bind /run/python {python}"
         )
     places += ' && exec "$@"'
-    env = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_CACHE_HOME")}  # they do not exist there
+    env = {
+        k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_CACHE_HOME", "BATCHD_SOCKET")
+    }  # they do not exist there
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source],
         capture_output=True,

@@ -289,7 +289,7 @@ $(BUILD)/tests/test_config_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,
 $(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
 $(BUILD)/tests/test_slot_nodes: LDFLAGS += -Wl,--wrap=numa_place
 $(BUILD)/tests/test_many_workers: LDFLAGS += -Wl,--wrap=numa_place,--wrap=dataset_read,--wrap=dataset_is_current,--wrap=filling_may
-$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
+$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(OLD_GLIBC) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
@@ -300,16 +300,17 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
 # The fake driver, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
 $(FAKECUDA): VISIBILITY := default
-$(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
-	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
-$(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
-	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
-$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/convert-plan.o $(BUILD)/client/cuda/fatbin%,$(CLIENT)) $(BUILD)/libdaemon.a
+$(BUILD)/libfakecuda.so: $(FAKECUDA) $(OLD_GLIBC) tests/fakecuda/fakecuda.map
+	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
+$(BUILD)/libfakecuda-old.so: $(FAKECUDA) $(OLD_GLIBC) tests/fakecuda/old-driver.map
+	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
+# STATIC_DEPS=1 needs $(OLD_GLIBC) here, too: its linker flags wrap functions of the C library in whatever is linked.
+$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(OLD_GLIBC) $(filter $(BUILD)/client/cuda/convert-plan.o $(BUILD)/client/cuda/fatbin%,$(CLIENT)) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS) -ldl
 CONFORMANCE := $(call objects,$(wildcard tests/gpu/cases/*.c) tests/gpu/cuda.c)
-$(BUILD)/tests/gpu/conformance: $(CONFORMANCE)
-	$(LINK) $^ -ldl -pthread
-$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/libbatchd.a
+$(BUILD)/tests/gpu/conformance: $(CONFORMANCE) $(OLD_GLIBC)
+	$(LINK) $^ -lm -ldl -pthread
+$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(OLD_GLIBC) $(BUILD)/libbatchd.a
 	$(LINK) $^ $(CLIENT_LIBS) -lm -ldl
 .PRECIOUS: $(BUILD)/%.o
 

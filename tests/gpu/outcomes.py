@@ -2,9 +2,14 @@
 
 
 def read(path):
-    """Its lines are "KIND NAME = VALUE" under headings "# CASE"; a repeated name gets a number."""
+    with open(path, errors="replace") as f:
+        return lines_of(f)
+
+
+def lines_of(text):
+    """Lines "KIND NAME = VALUE" under headings "# CASE"; a repeated name gets a number."""
     case, lines = "", {}
-    for line in open(path, errors="replace"):
+    for line in text:
         line = line.rstrip("\n")
         if line.startswith("# "):
             case = line[2:]
@@ -26,6 +31,22 @@ def compared(fake, real):
     keys = [k for k in list(fake) + [k for k in real if k not in fake] if k[1] in ("exact", "class")]
     wrong = [k for k in keys if fake.get(k) != real.get(k)]
     return len(keys) - len(wrong), wrong
+
+
+def tables(fake, real):
+    """Both drivers' answers side by side, as Markdown: those that differ, answers to open questions, measured times."""
+    same, wrong = compared(fake, real)
+    keys = list(fake) + [k for k in real if k not in fake]
+    lines = [f"{same} expectations hold on the fake driver and on the driver, {len(wrong)} differ."]
+    for title, rows in (
+        ("Where they differ", wrong),
+        ("Open questions, answered here", [k for k in keys if k[1] == "open"]),
+        ("Measured", [k for k in keys if k[1] == "time"]),
+    ):
+        if rows:
+            lines += ["", f"### {title}", "", "| case | what | fake | driver |", "|---|---|---|---|"]
+        lines += [f"| {k[0]} | {k[2]} | {fake.get(k, '-')} | {real.get(k, '-')} |" for k in rows]
+    return lines
 
 
 class Outcomes:

@@ -1,8 +1,11 @@
-"""Facts about this machine that affect the measurements: facts.py BUILD prints "- NAME: VALUE" lines.
+"""Facts about this machine that affect what runs on its GPU: facts.py BUILD prints "- NAME: VALUE" lines, those that ask the
+driver last, because a sick driver may never answer.
 
 Changes no setting, and never fails: an unknown fact is reported as unknown.
 """
 
+import glob
+import importlib.util
 import os
 import pathlib
 import platform
@@ -36,7 +39,12 @@ TOOLS = (
     "nvidia-smi",
     "nvidia-cuda-mps-control",
     "python3",
+    "setpriv",
+    "unshare",
+    "tar",
+    "timeout",
 )
+MODULES = ("torch", "torchvision", "numpy", "pytest", "PIL", "cupy", "jax")
 # GB/s of a lane and direction, after the line's coding.
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 THP = pathlib.Path("/sys/kernel/mm/transparent_hugepage")
@@ -105,36 +113,83 @@ def memory():
     return f"{int(found.group(1)) / (1 << 20):.0f} GiB" if found else "not known"
 
 
+def zones():
+    """MiB of present pages: those of a movable zone have to be moved before they are pinned."""
+    found, name = [], ""
+    for line in contents("/proc/zoneinfo", "").splitlines():
+        words = line.split()
+        if words[:1] == ["Node"]:
+            name = f"{words[1]} {words[3]}".replace(",", "")
+        elif words[:1] == ["present"] and words[1] != "0":
+            found.append(f"node {name} {int(words[1]) // 256} MiB")
+    return ", ".join(found) or "not known"
+
+
 def system():
     found = re.search(r'PRETTY_NAME="?([^"\n]*)', contents("/etc/os-release", ""))
     return found.group(1) if found else "not known"
 
 
-def collect(build, env=None):
-    """{name: value}, in the order of printing."""
+def c_library():
+    said = say(["ldd", "--version"]) or ""
+    return said.partition("\n")[0].rpartition(" ")[2] or "not known"
+
+
+def driver_library():
+    """Where the dynamic linker finds the driver's library, by its cache."""
+    for line in (say(["ldconfig", "-p"]) or say(["/sbin/ldconfig", "-p"]) or "").splitlines():
+        if line.strip().startswith("libcuda.so.1 "):
+            return line.rpartition("=> ")[2]
+    return "not in the dynamic linker's cache"
+
+
+def network():
+    return ", ".join(
+        f"{path.name} {contents(path / 'operstate')}, flags {contents(path / 'flags')}"
+        for path in sorted(pathlib.Path("/sys/class/net").glob("*"))
+    )
+
+
+def here():
+    """Facts for which the driver is not asked, (name, value)."""
+    yield "system", f"{system()}, Linux {platform.release()}, C library {c_library()}"
+    if platform.release().startswith("4.4.0"):
+        yield "sandbox", "this kernel's version is that of a sandbox without CUDA IPC and SO_PEERPIDFD"
+    yield "processors", f"{os.cpu_count()} ({processor()}), {memory()}"
+    yield "memory zones", zones()
+    yield "NUMA nodes", str(len(list(pathlib.Path("/sys/devices/system/node").glob("node[0-9]*"))) or "not known")
+    for name in ("enabled", "shmem_enabled"):
+        yield f"transparent huge pages, {name}", chosen(contents(THP / name))
+    yield "huge pages reserved", contents("/proc/sys/vm/nr_hugepages")
+    yield "user", str(os.geteuid())
+    yield "driver's library", driver_library()
+    yield "nodes", ", ".join(sorted(glob.glob("/dev/nvidia*"))) or "no /dev/nvidia*"
+    yield "network", network() or "no interfaces"
+    modules = (f"{name}: {'yes' if importlib.util.find_spec(name) else 'no'}" for name in MODULES)
+    yield "Python", f"{sys.executable} {platform.python_version()}, {', '.join(modules)}"
+    yield "tools", ", ".join(f"{tool}: {shutil.which(tool) or 'no'}" for tool in TOOLS)
+    yield "MPS", mps()
+
+
+def of_the_driver(build, env=None):
+    """Facts that the driver or nvidia-smi has to tell, (name, value)."""
     facts = query()
-    if not facts:
-        facts = {"card": "nvidia-smi finds none, or is not there"}
+    yield from (facts or {"card": "nvidia-smi finds none, or is not there"}).items()
     raw = pcie_raw(facts)
     if raw:
-        facts["PCIe, one direction"] = f"{raw:.1f} GB/s at most"
-    facts["MPS"] = mps()
+        yield "PCIe, one direction", f"{raw:.1f} GB/s at most"
     said = say([str(pathlib.Path(build) / "tests/gpu/conformance"), "--facts"], env) or ""
     for line in said.splitlines():
         kind, _, rest = line.partition("\t")
         name, _, value = rest.partition("\t")
         if kind == "fact":
-            facts[name] = value
+            yield name, value
     if not said:
-        facts["attributes"] = "the driver says none"
-    facts["system"] = f"{system()}, Linux {platform.release()}"
-    facts["processors"] = f"{os.cpu_count()} ({processor()}), {memory()}"
-    facts["NUMA nodes"] = str(len(list(pathlib.Path("/sys/devices/system/node").glob("node[0-9]*"))) or "not known")
-    for name in ("enabled", "shmem_enabled"):
-        facts[f"transparent huge pages, {name}"] = chosen(contents(THP / name))
-    facts["huge pages reserved"] = contents("/proc/sys/vm/nr_hugepages")
-    facts["tools"] = ", ".join(f"{tool}: {shutil.which(tool) or 'no'}" for tool in TOOLS)
-    return facts
+        yield "attributes", "the driver says none"
+
+
+def collect(build, env=None):
+    return dict([*of_the_driver(build, env), *here()])
 
 
 def lines(facts):
@@ -142,4 +197,6 @@ def lines(facts):
 
 
 if __name__ == "__main__":
-    print("\n".join(lines(collect(sys.argv[1]))))
+    for known in (here(), of_the_driver(sys.argv[1])):
+        for name, value in known:
+            print(f"- {name}: {value}", flush=True)

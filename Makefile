@@ -335,7 +335,7 @@ bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FF
 .PHONY: check-gpu bench-gpu gpu-programs
 # What these two run on a GPU: no C tests, whose building takes longer than all of this.
 gpu-programs: all $(GPU_TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/tools/gpu-trainer
-check-gpu: ## All GPU checks: on the fake driver, and on a GPU if there is one (nothing is installed; .deps/ may hold libraries)
+check-gpu: ## All GPU checks: on the fake driver, and on a GPU if there is one (nothing is installed)
 	@tests/gpu/check $(BUILD) $(ARGS)
 bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so. Both with ARGS=--fake: every step, on the fake driver
 	@tests/gpu/bench $(BUILD) $(ARGS)

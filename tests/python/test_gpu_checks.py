@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -389,38 +388,6 @@ def test_strangers_are_tried_in_every_relation(tmp_path):
         ) == (legacy, "works"), (relation, out)
 
 
-# ---- the carried folder ----
-
-
-def test_what_is_carried_leads_nowhere_else(tmp_path):
-    """Packages of a system whose /lib is a link to /usr/lib link to /lib by full names. After pruning these are links
-    within the folder, those that lead out of it are gone, and make is still there."""
-    lib = tmp_path / "deps" / "usr" / "lib" / "x86_64-linux-gnu"
-    for folder in (
-        lib,
-        tmp_path / "deps" / "lib" / "x86_64-linux-gnu",
-        tmp_path / "deps" / "usr" / "bin",
-        tmp_path / "deps" / "usr" / "share" / "doc",
-        tmp_path / "deps" / "usr" / "include",
-    ):
-        folder.mkdir(parents=True)
-    real = tmp_path / "deps" / "lib" / "x86_64-linux-gnu" / "libz.so.1.2"
-    subprocess.run(["cc", "-shared", "-o", str(real), "-x", "c", "/dev/null"], check=True)
-    (real.parent / "libz.so.1").symlink_to("libz.so.1.2")
-    (lib / "libz.so").symlink_to("/lib/x86_64-linux-gnu/libz.so.1.2")
-    (lib / "libc.so").symlink_to("/lib/x86_64-linux-gnu/libc.so.6")
-    (lib / "libunused.so").write_text("")
-    for name in ("make", "gcc", "pkgconf", "protoc-c"):
-        shutil.copy("/bin/true", tmp_path / "deps" / "usr" / "bin" / name)
-    (tmp_path / "deps" / "usr" / "share" / "doc" / "x").write_text("")
-    subprocess.run([str(GPU / "prune-deps"), str(tmp_path / "deps")], check=True, capture_output=True)
-    left = {str(path.relative_to(tmp_path / "deps")) for path in (tmp_path / "deps").rglob("*") if not path.is_dir()}
-    assert left == {f"usr/lib/x86_64-linux-gnu/{name}" for name in ("libz.so", "libz.so.1", "libz.so.1.2")} | {
-        f"usr/bin/{name}" for name in ("make", "pkgconf", "protoc-c")
-    }
-    assert os.readlink(lib / "libz.so") == "libz.so.1.2"
-
-
 # ---- all of it ----
 
 
@@ -466,15 +433,9 @@ def left_running(folder):
     return found
 
 
-pytest_whole = pytest.mark.skipif(
-    (REPO / ".deps" / "env.sh").exists(), reason=".deps is there: the scripts have a build folder of their own"
-)
-
-
 @pytest.mark.long("the machinery of GPU runs, as a whole")
 @needs_programs
 @needs_kernel
-@pytest_whole
 def test_check_gpu_runs_through_on_the_fake_driver(tmp_path):
     """Every step succeeds or says why it is skipped, and the verdict answers what the fake driver can answer."""
     status, said = run_script("check", tmp_path)
@@ -499,7 +460,6 @@ def test_check_gpu_runs_through_on_the_fake_driver(tmp_path):
 
 @pytest.mark.long("the machinery of GPU runs, as a whole")
 @needs_programs
-@pytest_whole
 def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
     """It ends soon, names each step that it did not reach, and does not report success."""
     status, said = run_script("check", tmp_path, BATCHD_GPU_SECONDS="2")
@@ -512,7 +472,6 @@ def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
 @pytest.mark.long("the machinery of GPU runs, as a whole")
 @needs_programs
 @needs_kernel
-@pytest_whole
 def test_bench_gpu_runs_through_on_the_fake_driver(tmp_path):
     """All parts find their numbers, which mean nothing here; the machine comes first and the verdict last."""
     status, said = run_script("bench", tmp_path, "--without", "loaders")

@@ -1,5 +1,5 @@
-"""batchd under real torch on a real GPU: torch_real.py FOLDER [CASE...] with a daemon at $BATCHD_SOCKET; FOLDER holds
-pictures.
+"""batchd under real torch on a real GPU: torch_real.py FOLDER [CASE...], or FOLDER --without CASE..., with a daemon at
+$BATCHD_SOCKET; FOLDER holds pictures.
 
 Each case is a process of its own, because some end the use of the GPU in theirs, and has a time limit; several run at
 once. Every batch is compared with that of a CPU loader of the same seed. Exit status 1 if a case failed. With
@@ -433,6 +433,8 @@ def run_case(folder, name):
 
 def main(folder, names):
     n = {"ok": 0, "skipped": 0, "FAILED": 0}
+    if names[:1] == ["--without"]:
+        names = [name for name in CASES if name not in names]
     signal.signal(signal.SIGTERM, end_all)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         for name, said, out, took in pool.map(lambda name: run_case(folder, name), names or CASES):

@@ -333,12 +333,14 @@ bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FF
 	@tests/bench/install-peers $(BUILD) $(PYTHON)
 
 .PHONY: check-gpu bench-gpu gpu-programs
-# What these two run on a GPU: no C tests, whose building takes longer than all of this.
+# What these run on a GPU: no C tests, whose building takes longer than all of this.
 gpu-programs: all $(GPU_TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/tools/gpu-trainer
-check-gpu: ## All GPU checks: on the fake driver, and on a GPU if there is one (nothing is installed)
-	@tests/gpu/check $(BUILD) $(ARGS)
-bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so. Both with ARGS=--fake: every step, on the fake driver
-	@tests/gpu/bench $(BUILD) $(ARGS)
+check-gpu: ## All GPU checks; without a GPU those that the fake driver can answer; FAKE=1: every step on the fake driver
+	@$(BUILDING) gpu-programs
+	@BATCHD_BUILD=$(BUILD) tests/gpu/run check
+bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so; FAKE=1: every measurement on the fake driver
+	@$(BUILDING) gpu-programs
+	@BATCHD_BUILD=$(BUILD) tests/gpu/run --results tests/gpu measure
 
 ##@ Install
 

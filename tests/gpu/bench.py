@@ -1,22 +1,20 @@
-"""The measurements on a GPU, one after the other, each with a time limit, and --seconds for all. RESULTS.md,
-results.json and results.svg are rewritten after each, so that earlier results stay if a measurement hangs. A part for
-which the time is too short is named there.
+"""Measurements on a GPU, in parts, each with a time limit, and --seconds for all of them: bench.py [PART]...
 
---fake: small sizes on the fake driver, to check that all of it runs; the numbers mean nothing and are written
-elsewhere.
+RESULTS.md, results.json and results.svg in --out are rewritten after each figure, so that a measurement that hangs loses
+none. With --add, what earlier runs have left there stays, except for parts that are measured again. Parts for which the
+time is too short, and those that were cut off, are named there and on standard output.
+
+--fake: small sizes on the fake driver, to check that all of it runs; the numbers mean nothing. Exit status 1 if a
+program failed, or a part did not come to its end.
 """
 
 import argparse
-import array
 import contextlib
 import ctypes
-import json
 import os
 import pathlib
-import platform
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,23 +23,28 @@ import threading
 import time
 
 import facts
-import verdict
+import npy_file
+import own_daemon
 from outcomes import read
+from results import Results
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PICTURE = 224 * 224 * 3
 END_S = 15  # for ending processes and for writing
-LEAST_S = 5  # a part is not started with less
 N_ROWS = 4096
 NOBODY = 65534
 
 
-class Bench:
+class OutOfTime(Exception):
+    pass
+
+
+class Bench(Results):
     def __init__(self, options):
-        self.build, self.gpu, self.fake = pathlib.Path(options.build), options.gpu, options.fake
-        self.out = pathlib.Path(options.out)
-        self.work = pathlib.Path(options.work or self.build / "gpu")
-        self.work.mkdir(exist_ok=True)
+        super().__init__(options.gpu, options.fake)
+        self.build, self.out, self.work = (pathlib.Path(p) for p in (options.build, options.out, options.work))
+        self.name, self.n_faults = "", 0  # the part that is being measured
+        self.work.mkdir(parents=True, exist_ok=True)
         self.env = os.environ | {
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.build), os.environ.get("LD_LIBRARY_PATH")])),
             "BATCHD_BUILD": str(self.build),
@@ -55,10 +58,12 @@ class Bench:
                 "FAKECUDA_DIR": str(self.work),
                 "TRAIN_DEVICE": "cpu",
             }
-        self.rows, self.claims, self.notes, self.began = [], [], [], time.monotonic()
+        self.began = time.monotonic()
         self.deadline = self.began + options.seconds - END_S
-        self.patience = int(os.environ.get("BATCHD_GPU_PATIENCE", 1))  # prepare says what for
-        self.took, self.skipped, self.facts, self.holder = {}, [], {}, None
+        self.patience = int(os.environ.get("BATCHD_GPU_PATIENCE", 1))  # tests/gpu/run says what for
+
+    def write(self):
+        super().write(self.out)
 
     # ---- running ----
 
@@ -67,11 +72,13 @@ class Bench:
 
     def left(self, limit):
         """The seconds that a program may take whose own limit is `limit`."""
-        return max(1.0, min(limit * self.patience, self.deadline - time.monotonic()))
+        seconds = min(limit * self.patience, self.deadline - time.monotonic())
+        if seconds < 0.1:
+            raise OutOfTime
+        return seconds
 
-    def part(self, name, measure, least=LEAST_S):
-        """One part, unless less time is left than it takes at least; an error in it becomes a note, because the other
-        parts are worth having."""
+    def part(self, name, measure, least):
+        """One part, unless less time is left than it takes at least. A part that fails does not stop the others."""
         began = time.monotonic()
         if self.deadline - began < least:
             self.skipped.append(name)
@@ -79,15 +86,24 @@ class Bench:
             self.write()
             return
         print(f"{name} ({began - self.began:.0f} s)", flush=True)
+        self.forget(name)
+        self.name = name
+        self.unfinished.append(name)  # in the files until it has ended
+        self.write()
         try:
             measure()
+        except OutOfTime:
+            print(f"{name}: CUT OFF, no time left", flush=True)
+            return
         except Exception as e:
-            self.note(f"{name}: {type(e).__name__}: {e}")
+            self.fault(f"{type(e).__name__}: {e}")
+        self.unfinished.remove(name)
         self.took[name] = round(time.monotonic() - began, 1)
+        self.write()
 
     def lines(self, argv, limit, **env):
         """Lines of the conformance program, for the values measured there."""
-        found = self.work / "case"
+        found, limit = self.work / "case", self.left(limit)
         with open(found, "w") as f:
             try:
                 subprocess.run(
@@ -96,10 +112,10 @@ class Bench:
                     stdin=subprocess.DEVNULL,
                     stdout=f,
                     stderr=subprocess.DEVNULL,
-                    timeout=self.left(limit),
+                    timeout=limit,
                 )
             except subprocess.TimeoutExpired:
-                self.note(f"{' '.join(str(a) for a in argv[1:])}: took more than {self.left(limit):.0f} s")
+                self.fault(f"{' '.join(str(a) for a in argv[1:])}: took more than {limit:.0f} s")
         return read(found)
 
     def times(self, group, lines, prefix=""):
@@ -109,35 +125,7 @@ class Bench:
             if kind == "time":
                 self.put(group, prefix + name, float(number), unit)
             elif kind == "exact" and ("case ends here" in value or name.startswith("case ")):
-                self.note(f"{group}: {prefix}{name}: {value}")
-
-    # ---- the GPU kept in use ----
-
-    def hold(self):
-        """A process with a context all the time: a GPU that no process uses may be shut down, and is started anew for
-        each."""
-        self.holder = subprocess.Popen(
-            [self.tool("conformance"), "--hold"],
-            env=self.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        guard = threading.Timer(self.left(30), self.holder.kill)
-        guard.start()
-        if self.holder.stdout.readline() != b"holding\n":
-            self.note("no process holds a context: each part begins with a GPU that may have been shut down")
-        guard.cancel()
-
-    def let_go(self):
-        if self.holder:
-            self.holder.stdin.close()
-            try:
-                self.holder.wait(10)
-            except subprocess.TimeoutExpired:
-                self.holder.kill()
-                self.holder.wait()
-            self.holder.stdout.close()
+                self.fault(f"{group}: {prefix}{name}: {value}")
 
     def run(self, argv, limit, errors=False, **env):
         """Its lines as {name: (value, unit)}; errors go to the notes, with `errors` the whole standard error."""
@@ -156,7 +144,7 @@ class Bench:
             out, err, status = (e.stdout or b"").decode(errors="replace"), "", f"took more than {limit:.0f} s"
         if status:
             last = err.strip().splitlines()[-1:] or [""]
-            self.note(
+            self.fault(
                 f"`{pathlib.Path(argv[0]).name}` {'ended with' if isinstance(status, int) else ''} {status}: {last[0]}"
             )
         elif errors:
@@ -166,17 +154,26 @@ class Bench:
 
     def note(self, text):
         print(f"  ! {text}", flush=True)
-        self.notes.append(text)
+        self.notes.append((self.name, text))
         self.write()
+
+    def fault(self, text):
+        """A note that also makes the exit status 1."""
+        self.n_faults += 1
+        self.note(text)
+
+    def sum_up(self, text):
+        """What the part's line in verdict.md is to say."""
+        print(f"  = {text}", flush=True)
 
     def put(self, group, what, value, unit):
         print(f"  {what}: {value:.4g} {unit}", flush=True)
-        self.rows.append((group, what, value, unit))
+        self.rows.append((self.name, group, what, value, unit))
         self.write()
 
     def claim(self, what, wanted, value, unit, met):
         print(f"  {'met' if met else 'NOT MET'}: {what}: {value:.4g} {unit} (wanted: {wanted})", flush=True)
-        self.claims.append((what, wanted, f"{value:.4g} {unit}", "yes" if met else "**no**"))
+        self.claims.append((self.name, what, wanted, f"{value:.4g} {unit}", "yes" if met else "**no**"))
         self.write()
 
     def take(self, group, found):
@@ -185,63 +182,18 @@ class Bench:
 
     # ---- a daemon ----
 
-    class Daemon:
+    class Daemon(own_daemon.Daemon):
         def __init__(self, bench, *args, env=None, user=None):
-            self.bench, self.args, self.more, self.user = bench, args, env or {}, user
-            self.env = bench.env | self.more
+            self.bench, self.more = bench, env or {}
+            whole = bench.env | self.more
             if user is not None:
-                self.env.pop("FAKECUDA_DIR", None)  # another user cannot write there
+                whole.pop("FAKECUDA_DIR", None)  # another user cannot write there
+            super().__init__(bench.build, *args, env=whole, user=user)
 
-        def __enter__(self):
-            self.folder = tempfile.mkdtemp(prefix="batchd-gpu-")
-            self.socket = os.path.join(self.folder, "s")
-            self.log = open(os.path.join(self.folder, "log"), "wb")
-            if self.user is not None:
-                os.chown(self.folder, self.user, self.user)
-            self.process = subprocess.Popen(
-                [str(self.bench.build / "batchd"), "--foreground", "--socket", self.socket, *self.args],
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=self.log,
-                stderr=self.log,
-                user=self.user,
-                group=self.user,
-                extra_groups=None if self.user is None else [],
-            )
-            for _ in range(200):
-                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-                    try:
-                        s.connect(self.socket)
-                        break
-                    except OSError:
-                        time.sleep(0.05)
-            return self
-
-        def __exit__(self, *_):
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.bench.note("the daemon did not stop within 20 s of SIGTERM")
-            self.log.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-        def status(self):
-            p = subprocess.run(
-                [str(self.bench.build / "batchctl"), "status", "--json"],
-                env=self.bench.env | {"BATCHD_SOCKET": self.socket},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=20,
-            )
-            p.check_returncode()
-            return json.loads(p.stdout)
-
-        def copies(self):
-            gpus = self.status()["gpus"]
-            return sum(c["copies"] for g in gpus for c in g["copies"]), sum(g["pageable_copies"] for g in gpus)
+        def __exit__(self, *error):
+            super().__exit__(*error)
+            if self.wrong:
+                self.bench.fault(self.wrong)
 
         def start(self, *args):
             return subprocess.Popen(
@@ -262,9 +214,25 @@ class Bench:
     def rows_of_file(self):
         """Pictures as rows of a .npy file in the page cache: the daemon only copies them, and leaves the processors to
         the trainer."""
-        if not (self.work / "rows-y.npy").exists():
-            write_rows(self.work, 64 if self.fake else N_ROWS)
-        return f"npy:{self.work}/rows-x.npy,{self.work}/rows-y.npy"
+        n = 64 if self.fake else N_ROWS
+        return npy_file.pair(self.work, "rows", "|u1", (n, 3, 224, 224), (os.urandom(PICTURE) for _ in range(n)))
+
+    def sample_data(self, name, classes, per_class):
+        """An image folder of drawn pictures."""
+        folder = self.work / name
+        if not (folder / ".made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            argv = [self.build / "batchctl", "sample-data", folder, "--classes", classes, "--per-class", per_class]
+            subprocess.run(
+                [str(a) for a in argv],
+                env=self.env,
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                timeout=self.left(120),
+            )
+            (folder / ".made").touch()
+        return folder
 
     def random(self):
         return f"random:length={'2000' if self.fake else '2000000'},shape=224x224x3,dtype=uint8,classes=1000"
@@ -273,7 +241,6 @@ class Bench:
 
     def machine(self):
         self.facts = facts.collect(self.build, self.env)
-        print("\n".join(facts.lines(self.facts)), flush=True)
         self.write()
 
     def attach_stages(self, how):
@@ -442,7 +409,7 @@ class Bench:
                 )
             pageable = d.copies()[1]
         if not all("step" in found for found in alone + streamed):
-            self.note(f"{name}: not every run came to its end")
+            self.fault(f"{name}: not every run came to its end")
             return
         middle = lambda found, what: statistics.median(f[what][0] for f in found)
         group = f"A step beside the daemon: {name}"
@@ -569,12 +536,12 @@ class Bench:
         """The output of a started program at its end."""
         try:
             out, err = process.communicate(timeout=self.left(limit))
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, OutOfTime):
             process.kill()
             out, err = process.communicate()
-            self.note(f"{pathlib.Path(process.args[0]).name}: took more than {limit} s")
+            self.fault(f"{pathlib.Path(process.args[0]).name}: took more than {limit} s")
         if process.returncode:
-            self.note(f"{pathlib.Path(process.args[0]).name}: {err.strip()[-300:]}")
+            self.fault(f"{pathlib.Path(process.args[0]).name}: {err.strip()[-300:]}")
         return values(out)
 
     def mps(self):
@@ -582,7 +549,7 @@ class Bench:
         not affected."""
         control = shutil.which("nvidia-cuda-mps-control")
         if not control and not self.fake:
-            self.note("MPS: nvidia-cuda-mps-control is not installed")
+            self.note("nvidia-cuda-mps-control is not installed")
             return
         with tempfile.TemporaryDirectory(prefix="batchd-mps-") as folder, contextlib.ExitStack() as stack:
             env = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
@@ -612,7 +579,7 @@ class Bench:
                     time.sleep(0.05)
             said = facts.say([self.tool("conformance"), "--facts"], self.env | env) or ""
             if "attribute 133, MPS\t1" not in said:
-                self.note("MPS: the control daemon runs, but a process does not come under it (attribute 133 is not 1)")
+                self.note("the control daemon runs, but a process does not come under it (attribute 133 is not 1)")
                 return
             lines = self.lines([self.tool("conformance"), "overlap"], 60, **env)
             self.times("Two processes under MPS", lines)
@@ -626,7 +593,7 @@ class Bench:
             if not self.fake and not torch.cuda.is_available():
                 raise ImportError("torch sees no GPU")
         except ImportError as e:
-            self.note(f"no real training step, no comparison with DataLoader: {e}")
+            self.note(f"left out, as it needs torch: {e}")
             return None
         return sys.executable
 
@@ -638,7 +605,7 @@ class Bench:
         """The installed service's case: the daemon runs as a user of its own. It makes its data itself, because it may
         not be able to read files here."""
         if os.geteuid():
-            self.note("the daemon of another user: only root can start one")
+            self.note("left out, as only root can start one")
             return
         self.one_trainer("the daemon is of another user", self.daemon(user=NOBODY), self.random())
 
@@ -700,10 +667,10 @@ class Bench:
                 for t in trainers:
                     try:
                         out, err = t.communicate(timeout=self.left(60))
-                    except subprocess.TimeoutExpired:
+                    except (subprocess.TimeoutExpired, OutOfTime):
                         t.kill()
                         out, err = t.communicate()
-                        self.note(f"{n} trainers: one took too long")
+                        self.fault(f"{n} trainers: one took too long")
                     for line in out.splitlines():
                         if line.startswith("rows\t"):
                             rows.append(float(line.split("\t")[1]))
@@ -711,7 +678,7 @@ class Bench:
                             attach.append(float(line.split("\t")[1]))
                         n_ipc += line.startswith("path: CUDA IPC")
                     if t.returncode:
-                        self.note(f"{n} trainers: {err.strip()[-300:]}")
+                        self.fault(f"{n} trainers: {err.strip()[-300:]}")
                 n_copies, n_pageable = d.copies()
             if len(rows) != n:
                 continue
@@ -798,7 +765,7 @@ class Bench:
         )
         self.put(group, "after the daemon's end", end - before, "MiB")
         if not gpus:
-            self.note("memory: the daemon has used no GPU")
+            self.fault("the daemon has used no GPU")
             return
         for key in ("slab_bytes", "budget_bytes", "pinned_bytes"):
             self.put(group, f"the daemon's own count: {key}", gpus[0][key] / (1 << 20), "MiB")
@@ -815,24 +782,7 @@ class Bench:
         python = self.torch_python()
         if not python:
             return
-        folder = self.work / "pictures-bench"
-        if not folder.exists():
-            subprocess.run(
-                [
-                    str(self.build / "batchctl"),
-                    "sample-data",
-                    str(folder),
-                    "--classes",
-                    "10",
-                    "--per-class",
-                    "20" if self.fake else "200",
-                ],
-                env=self.env,
-                check=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                timeout=120,
-            )
+        folder = self.sample_data("pictures-bench", 10, 20 if self.fake else 200)
         self.rows_of_file()
         seconds, workers = ("0.3", "2") if self.fake else ("5", str(os.cpu_count()))
         for what, group in (
@@ -857,106 +807,59 @@ class Bench:
                 )
             self.take(group, {f"{what}: {k}": v for k, v in found.items()})
 
-    def conformance(self):
-        """The questions about the driver, and where the fake driver is wrong: from the last `make check-gpu` on this machine
-        if it got that far, otherwise run now."""
-        md, fake, real = (
-            self.work / "conformance.md",
-            self.work / "conformance.fake",
-            self.work / "conformance.real",
+    def rate(self):
+        """JPEG files to a training ResNet-50, by decoding threads: how many feed this GPU?"""
+        threads = [1, 2] if self.fake else [1, 2, 4, 8, 16]
+        found = self.rate_of("threads", threads)
+        name, best = "data that stays on the GPU", found.get("data that stays on the GPU", (0, ""))[0]
+        rates = {n: found[f"{n} threads"][0] for n in threads if f"{n} threads" in found}
+        if not best or not rates:
+            return
+        self.sum_up(
+            f"{best:.0f} images/s with {name}; "
+            + ", ".join(f"{n} threads {rate:.0f} ({rate / best * 100:.0f} %)" for n, rate in rates.items())
+            + f"; {next((n for n in rates if rates[n] >= 0.98 * best), f'more than {max(rates)}')} threads feed this GPU to 98 %"
         )
-        here = f"{facts.contents('/proc/sys/kernel/random/boot_id')} {self.gpu}"
-        if facts.contents(self.work / "conformance.of") != here:
-            runs = (
-                (
-                    fake,
-                    {
-                        "FAKECUDA_DIR": str(self.work),
-                        "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"),
-                        "FAKECUDA_QUIET": "1",
-                    },
-                ),
-                (real, {}),
-            )
-            for path, env in runs:
-                with open(path, "w") as f:
-                    try:
-                        subprocess.run(
-                            [self.tool("conformance")],
-                            env=self.env | env,
-                            stdin=subprocess.DEVNULL,
-                            stdout=f,
-                            stderr=subprocess.DEVNULL,
-                            timeout=self.left(150),
-                        )
-                    except subprocess.TimeoutExpired:
-                        self.note(f"conformance: {path.name} took too long")
-        subprocess.run(
-            [sys.executable, str(REPO / "tests/gpu/compare"), str(fake), str(real), str(md)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        self.write()
 
-    # ---- writing ----
+    def trainers(self):
+        """Several processes that train on one GPU and share each batch."""
+        numbers = [1, 2] if self.fake else [1, 2, 4]
+        found = self.rate_of("trainers", numbers)
+        said = []
+        for n in numbers:
+            ours, alone = (found.get(f"{n} trainers, {kind}, sum") for kind in ("batchd's data", "data on the GPU"))
+            if ours and alone:
+                said.append(f"{n}: {ours[0]:.0f} of {alone[0]:.0f} images/s ({ours[0] / alone[0] * 100:.0f} %)")
+        if said:
+            self.sum_up(f"trainers on one GPU, batchd's data against data on the GPU: {', '.join(said)}")
 
-    def write(self):
-        lines = [
-            "# Measured on a GPU",
-            "",
-            f"{time.strftime('%Y-%m-%d %H:%M')}, {self.gpu}, {os.cpu_count()} processors ({facts.processor()}), Linux {platform.release()}. Made by "
-            "`make bench-gpu`; every line is of this one run.",
-            "",
-        ]
-        lines += facts.lines(self.facts) + [""]
-        if self.fake:
-            lines += ["**On the fake driver: the numbers mean nothing.**", ""]
-        if self.skipped:
-            lines += [f"**Not measured, as there was no time left: {', '.join(self.skipped)}.**", ""]
-        lines += ["![rates](results.svg)", ""]
-        group = None
-        for g, what, value, unit in self.rows:
-            if g != group:
-                lines += (
-                    ["", f"## {g}", "", "| what | |", "|---|---:|"]
-                    if group
-                    else [f"## {g}", "", "| what | |", "|---|---:|"]
-                )
-                group = g
-            lines.append(f"| {what} | {value:.4g} {unit} |")
-        if self.notes:
-            lines += ["", "## What did not work", ""] + [f"- {n}" for n in self.notes]
-        md = self.work / "conformance.md"
-        if md.exists():
-            lines += ["", "## The fake driver against this driver", "", md.read_text().rstrip()]
-        rows = [dict(zip(("group", "what", "value", "unit"), r)) for r in self.rows]
-        claims = [dict(zip(("what", "wanted", "measured", "met"), c)) for c in self.claims]
-        outcomes = verdict.run_of(self.work / "conformance.fake", self.work / "conformance.real")
-        outcomes.rows, outcomes.claims = {row["what"]: row for row in rows}, claims
-        lines += ["", "## Verdict", "", *verdict.table(outcomes)]
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "RESULTS.md").write_text("\n".join(lines) + "\n")
-        (self.out / "results.json").write_text(
-            json.dumps(
-                {
-                    "gpu": self.gpu,
-                    "fake": self.fake,
-                    "when": time.strftime("%Y-%m-%dT%H:%M:%S"),
-                    "processor": facts.processor(),
-                    "processors": os.cpu_count(),
-                    "kernel": platform.release(),
-                    "seconds": self.took,
-                    "notes": self.notes,
-                    "facts": self.facts,
-                    "skipped": self.skipped,
-                    "claims": claims,
-                    "rows": rows,
-                },
-                indent=1,
-            )
-            + "\n"
-        )
-        (self.out / "results.svg").write_text(svg([(w, v, u) for _, w, v, u in self.rows if u in ("GB/s", "images/s")]))
+    def rate_of(self, what, numbers):
+        python = self.torch_python()
+        if not python:
+            return {}
+        folder, n, mean = self.many_pictures()
+        group = f"JPEG files ({n} drawn ones of {mean / 1e3:.0f} kB, none cached decoded) to ResNet-50 training: {what}"
+        limit = self.left(110)
+        argv = [python, REPO / "tests/gpu/rate.py", what, folder, 1 if self.fake else 7, f"{limit - 6:.0f}", *numbers]
+        found = self.run(argv, limit)
+        self.take(group, found)
+        return found
+
+    def many_pictures(self):
+        """An image folder in which an epoch of batches of 256 is long enough to measure, how many pictures it has, and
+        their mean size: each picture has eight names."""
+        drawn = self.sample_data("drawn", *((2, 20) if self.fake else (32, 64)))
+        pictures = list(drawn.glob("*/*.jpg"))
+        folder = self.work / "many"
+        if not (folder / ".made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            for picture in pictures:
+                for k in range(8):
+                    to = folder / f"{picture.parent.name}-{k}"
+                    to.mkdir(parents=True, exist_ok=True)
+                    os.link(picture, to / picture.name)
+            (folder / ".made").touch()
+        return folder, 8 * len(pictures), statistics.mean(p.stat().st_size for p in pictures)
 
 
 def values(text):
@@ -977,25 +880,6 @@ def handover_of(status):
     return next((s["gpu_handover"] for s in status.get("sessions", ()) if "gpu_handover" in s), {})
 
 
-def write_rows(folder, n):
-    """rows-x.npy, n uint8 pictures of noise, and rows-y.npy, their numbers; without numpy, which not every Python
-    has."""
-
-    def header(descr, shape):
-        text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
-        text += " " * (-(len(text) + 11) % 64) + "\n"
-        return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
-
-    with open(folder / "rows-x.npy", "wb") as f:
-        f.write(header("|u1", (n, 3, 224, 224)))
-        for _ in range(n):
-            f.write(os.urandom(PICTURE))
-    with open(folder / "rows-y.tmp", "wb") as f:
-        f.write(header("<i8", (n,)))
-        array.array("q", range(n)).tofile(f)
-    os.rename(folder / "rows-y.tmp", folder / "rows-y.npy")  # last: it marks that both files are complete
-
-
 def stop(process):
     process.terminate()
     try:
@@ -1005,87 +889,75 @@ def stop(process):
         process.wait()
 
 
-def svg(rows):
-    """Bars, each unit on a scale of its own."""
-    most = {}
-    for _, value, unit in rows:
-        most[unit] = max(most.get(unit, 0), value)
-    height = 22 * len(rows) + 20
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="900" height="{height}" fill="white"/>',
-    ]
-    for i, (name, value, unit) in enumerate(rows):
-        y, width = 10 + 22 * i, 330 * value / (most[unit] or 1)
-        text = name.replace("&", "&amp;").replace("<", "&lt;")
-        out.append(
-            f'<text x="430" y="{y + 13}" text-anchor="end">{text}</text><rect x="440" y="{y}" width="{width:.1f}" height="17" '
-            f'fill="{"#4477aa" if unit == "GB/s" else "#228833"}"/><text x="{446 + width:.0f}" y="{y + 13}">{value:.4g} {unit}</text>'
-        )
-    return "\n".join(out + ["</svg>"]) + "\n"
+# With the seconds that each takes at least. Attaching to a GPU that no process uses is measured before any process uses it.
+PARTS = {
+    "attach without a holder": (lambda b: b.attach_stages("no other process uses the GPU"), 15),
+    "attach": (lambda b: b.attach_stages("another process holds a context"), 10),
+    "copies and kernels": (Bench.copies_and_kernels, 20),
+    "page kinds": (Bench.page_kinds, 15),
+    "streaming": (Bench.streaming, 20),
+    "copied by the trainer": (Bench.copied_by_the_trainer, 10),
+    "daemon of another user": (Bench.of_another_user, 10),
+    "to the trainer": (
+        Bench.to_the_trainer,
+        10,
+    ),  # takes the bare copy's time from "copies and kernels" of the same run
+    "slow-down, arithmetic": (lambda b: b.slow_down("arithmetic", "arithmetic"), 20),
+    "slow-down, memory": (lambda b: b.slow_down("reading and writing memory", "memory"), 20),
+    "slow-down, the trainer copies": (
+        lambda b: b.slow_down("reading and writing memory, copied by the trainer", "memory", "--gpu-memory", "off"),
+        20,
+    ),
+    "real step": (Bench.real_step, 40),
+    "attach beside a trainer": (Bench.attach_beside, 15),
+    "memory": (Bench.memory, 10),
+    "MPS": (Bench.mps, 30),
+    "loaders": (Bench.loaders, 40),
+    "rate": (Bench.rate, 45),
+    "trainers": (Bench.trainers, 45),
+}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
-    parser.add_argument("--gpu", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--work", help="folder for what is made on the way, and where check-gpu has left its outcomes")
+    parser.add_argument("--gpu", required=True, help="its name")
+    parser.add_argument("--out", required=True, help="folder for the results")
+    parser.add_argument("--work", required=True, help="folder for what is made on the way")
+    parser.add_argument("--answers", help="folder with the conformance program's")
+    parser.add_argument("--commit", help="of batchd")
+    parser.add_argument("--add", action="store_true")
     parser.add_argument("--fake", action="store_true")
     parser.add_argument("--seconds", type=float, default=570)
-    parser.add_argument("--without", action="append", default=[], metavar="PART")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"all of them if none is named: {', '.join(PARTS)}")
     options = parser.parse_args()
+    unknown = [name for name in options.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {', '.join(unknown)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # changed settings are restored
     bench = Bench(options)
+    former = bench.out / "results.json"
+    if options.add and former.exists():
+        bench.add(Results.read(former))
+        bench.gpu, bench.fake = options.gpu, options.fake
+    if options.commit and options.commit not in bench.commits:
+        bench.commits.append(options.commit)
+    if options.answers:
+        bench.read_answers(options.answers)
     print(f"On {bench.gpu}")
-    # The most important first; attaching to a GPU that no process uses comes before any process uses it.
-    parts = [
-        ("machine", bench.machine, 5),
-        ("attach without a holder", lambda: bench.attach_stages("no other process uses the GPU"), 15),
-        ("holder", bench.hold, 5),
-        ("attach", lambda: bench.attach_stages("another process holds a context"), 10),
-        ("copies and kernels", bench.copies_and_kernels, 20),
-        ("page kinds", bench.page_kinds, 15),
-        ("conformance", bench.conformance, 30),
-        ("streaming", bench.streaming, 20),
-        ("copied by the trainer", bench.copied_by_the_trainer, 10),
-        ("daemon of another user", bench.of_another_user, 10),
-        ("to the trainer", bench.to_the_trainer, 10),
-        ("slow-down, arithmetic", lambda: bench.slow_down("arithmetic", "arithmetic"), 20),
-        ("slow-down, memory", lambda: bench.slow_down("reading and writing memory", "memory"), 20),
-        (
-            "slow-down, the trainer copies",
-            lambda: bench.slow_down(
-                "reading and writing memory, copied by the trainer", "memory", "--gpu-memory", "off"
-            ),
-            20,
-        ),
-        ("real step", bench.real_step, 40),
-        ("attach beside a trainer", bench.attach_beside, 15),
-        ("memory", bench.memory, 10),
-        ("MPS", bench.mps, 30),
-        ("loaders", bench.loaders, 40),
-    ]
-    try:
-        for name, measure, least in parts:
-            if name not in options.without:
-                bench.part(name, measure, 1 if bench.fake else least)
-    finally:
-        bench.let_go()
+    if not bench.facts:
+        bench.machine()
+    chosen = [name for name in PARTS if not options.parts or name in options.parts]
+    for name in chosen:
+        measure, least = PARTS[name]
+        bench.part(name, lambda: measure(bench), 1 if bench.fake else least)
     bench.write()
-    print(
-        "\n".join(
-            verdict.table(
-                verdict.run_of(
-                    bench.work / "conformance.fake", bench.work / "conformance.real", bench.out / "results.json"
-                )
-            )
-        )
-    )
-    if bench.skipped:
-        print(f"Not run, no time left: {', '.join(bench.skipped)}")
+    incomplete = [name for name in chosen if name not in bench.took]
+    if incomplete:
+        print(f"Not run, or cut off, as there was no time left: {', '.join(incomplete)}")
     print(f"Results in {bench.out / 'RESULTS.md'} ({time.monotonic() - bench.began:.0f} s)")
+    return 1 if incomplete or bench.n_faults else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

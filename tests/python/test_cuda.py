@@ -238,7 +238,7 @@ def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
 
 @on_fake
 def test_conformance_on_the_fake_driver(build, tmp_path):
-    """The fake driver's behaviour is recorded; tests/gpu/check compares the same lines with those of a real driver."""
+    """The fake driver's behaviour is recorded; tests/gpu/run compares the same lines with those of a real driver."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
     out = subprocess.run(
         [str(build / "tests" / "gpu" / "conformance")],

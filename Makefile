@@ -332,7 +332,7 @@ bench-tools: $(filter $(BUILD)/tests/bench/% %/render,$(TOOLS))
 bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FFCV ...; 3 GB) into build/bench-venv
 	@tests/bench/install-peers $(BUILD) $(PYTHON)
 
-.PHONY: check-gpu bench-gpu gpu-programs
+.PHONY: check-gpu bench-gpu gpu-carry gpu-programs
 # What these run on a GPU: no C tests, whose building takes longer than all of this.
 gpu-programs: all $(GPU_TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/tools/gpu-trainer
 check-gpu: ## All GPU checks; without a GPU those that the fake driver can answer; FAKE=1: every step on the fake driver
@@ -341,6 +341,10 @@ check-gpu: ## All GPU checks; without a GPU those that the fake driver can answe
 bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so; FAKE=1: every measurement on the fake driver
 	@$(BUILDING) gpu-programs
 	@BATCHD_BUILD=$(BUILD) tests/gpu/run --results tests/gpu measure
+gpu-carry: ## Everything that a run on another machine's GPU needs, in .gpu/ (built in build-carry/; tests/gpu/README.md)
+	@tests/gpu/carry --ready
+	@$(BUILDING) STATIC_DEPS=1 CUDA=1 BUILD=build-carry gpu-programs
+	@tests/gpu/carry build-carry .gpu
 
 ##@ Install
 
@@ -431,11 +435,11 @@ compile_commands.json: ## How each file is compiled, for clangd and editors
 	@$(MAKE) -nB --no-print-directory V=1 all tests $(addsuffix .o,$(FUZZERS)) | $(PYTHON) tests/setup/compile-commands >$@
 # What was installed from a package registry, and takes long to get again, stays.
 clean: ## Removes what was built; keeps the Python environments in build/
-	rm -rf build-asan build-tsan build-fuzz build-wheel build-wheel-*
+	rm -rf build-asan build-tsan build-fuzz build-wheel build-wheel-* build-carry .gpu
 	for build in build $(BUILD); do if [ -d $$build ]; then \
 		find $$build -mindepth 1 -maxdepth 1 ! -name venv ! -name '*-venv' -exec rm -rf {} +; fi; done
 distclean: ## Removes the build folders and all that is in them
-	rm -rf build build-asan build-tsan build-fuzz build-wheel build-wheel-* build-sysroot dist $(BUILD)
+	rm -rf build build-asan build-tsan build-fuzz build-wheel build-wheel-* build-carry .gpu build-sysroot dist $(BUILD)
 help: ## This text
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z_.-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 

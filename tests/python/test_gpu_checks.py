@@ -1,5 +1,5 @@
-"""The parts of `make check-gpu` and `make bench-gpu` (tests/gpu), without a GPU: how answers are read and
-judged, how time is divided, how results of several runs become one, and both as a whole with the fake driver in
+"""The parts of `make check-gpu`, `make bench-gpu` and `make gpu-carry` (tests/gpu), without a GPU: how answers are read and
+judged, how time is divided, how results of several runs become one, and all three as a whole with the fake driver in
 place of the GPU."""
 
 import contextlib
@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -672,6 +673,39 @@ def test_bench_gpu_runs_through_on_the_fake_driver(tmp_path):
         n for n in found["notes"] if n["part"] != "page kinds" and not any(word in n["text"] for word in allowed)
     ]
     assert not strange, strange
+
+
+@pytest.mark.long
+@needs_kernel
+def test_what_is_carried_runs_from_there(tmp_path):
+    """`make gpu-carry` makes a folder that is small and needs nothing else: all steps run out of a copy of it, a second call
+    adds to the first one's results, and at most eight files come back."""
+    subprocess.run(["make", "gpu-carry"], cwd=REPO, stdin=subprocess.DEVNULL, check=True, timeout=3600)
+    carried = tmp_path / "carried"
+    shutil.copytree(REPO / ".gpu", carried)
+    assert sum(path.stat().st_size for path in carried.rglob("*")) < 64 << 20
+    out = tmp_path / "out"
+    with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as place:
+        os.chmod(place, 0o755)
+        for mode, steps in (
+            ("first", ("facts", "answers", "ipc", "two", "kills", "questions", "copies", "kernels", "slower")),
+            ("bench", ("longer", "mps")),
+            ("more", ("memcheck", "racecheck", "initcheck")),
+        ):
+            status, said = run_steps(
+                tmp_path,
+                mode,
+                script=carried / "first-run",
+                BATCHD_GPU_WORK=place,
+                BATCHD_BUILD="",
+                PYTHON=sys.executable,
+                **PATIENT,
+            )
+            assert status == 0, said
+            assert_all_ran(said, *steps)
+    assert len(os.listdir(out)) <= 8 and not any(path.is_dir() for path in out.iterdir()), os.listdir(out)
+    text = (out / "RESULTS.md").read_text()
+    assert "memfd: 16 in flight" in text and "## Two processes under MPS" in text, "one file has both calls' results"
 
 
 def test_a_case_of_real_torch_that_fails_fails_the_run(tmp_path):

@@ -143,10 +143,8 @@ class Bench(Results):
         except subprocess.TimeoutExpired as e:
             out, err, status = (e.stdout or b"").decode(errors="replace"), "", f"took more than {limit:.0f} s"
         if status:
-            last = err.strip().splitlines()[-1:] or [""]
-            self.fault(
-                f"`{pathlib.Path(argv[0]).name}` {'ended with' if isinstance(status, int) else ''} {status}: {last[0]}"
-            )
+            how = f"ended with status {status}" if isinstance(status, int) else status
+            self.fault(f"`{pathlib.Path(argv[0]).name}` {how}: {(err.strip().splitlines() or [''])[-1]}")
         elif errors:
             for line in err.strip().splitlines():
                 self.note(line)

@@ -608,6 +608,31 @@ def left_running(folder):
     return found
 
 
+def test_a_carried_folder_that_cannot_be_unpacked_says_so(tmp_path):
+    """The results have a line about it, as whoever brings them home may see nothing else."""
+    shutil.copy(GPU / "first-run", tmp_path)
+    env = os.environ | {"OUT": str(tmp_path / "out"), "BATCHD_GPU_WORK": "/proc/not-here"}
+    p = subprocess.run(
+        [str(tmp_path / "first-run")],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert p.returncode == 1 and "/proc/not-here cannot be used" in p.stderr
+    assert "**FAILED** first-run" in (tmp_path / "out" / "verdict.md").read_text()
+
+
+def test_a_build_without_kernels_is_not_carried(tmp_path):
+    """It would fall back to the CPU on the other machine, and measure that."""
+    (tmp_path / ".cuda").write_text("copy\n")
+    p = subprocess.run(
+        [str(GPU / "carry"), str(tmp_path), str(tmp_path / "to")], capture_output=True, text=True, timeout=60
+    )
+    assert p.returncode == 1 and "has no finishing kernels" in p.stderr and not (tmp_path / "to").exists()
+
+
 # Limits are for a machine that does nothing else.
 PATIENT = {"BATCHD_GPU_PATIENCE": "5"}
 

@@ -700,7 +700,7 @@ def test_bench_gpu_runs_through_on_the_fake_driver(tmp_path):
     assert not strange, strange
 
 
-@pytest.mark.long
+@pytest.mark.long("builds everything a second time, static")
 @needs_kernel
 def test_what_is_carried_runs_from_there(tmp_path):
     """`make gpu-carry` makes a folder that is small and needs nothing else: all steps run out of a copy of it, a second call

@@ -220,7 +220,7 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 
 ##@ Test
 
-.PHONY: check check-all check-faults check-c check-layers check-python check-asan check-tsan fuzz soak tests
+.PHONY: check check-all check-faults check-c check-layers check-python check-asan check-tsan fuzz soak tests c-tests
 # Targets that install, build and then run something build on all processors, unless -j says otherwise.
 BUILDING = $(MAKE) -s --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 check: ## Installs what is missing, builds, runs the tests in some minutes; ends with what was skipped and Check's and pytest's totals
@@ -231,7 +231,9 @@ check: ## Installs what is missing, builds, runs the tests in some minutes; ends
 check-all: ## All of it, before a release: the long tests, sanitizers, fuzzing, the wheel, other programs and systems, endurance (two hours)
 	@tests/check-all $(BUILD) $(PYTHON) $(ARGS)
 
-tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(SHIMS)
+# What the C tests need; tests adds what the Python tests need.
+c-tests: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda
+tests: c-tests $(TOOLS) $(GPU_TOOLS) $(SHIMS)
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
 UNTHREADED := $(if $(findstring thread,$(SANITIZE)),scan decode)
 # T="stream pool" picks suites, T=stream:seek the tests of one whose names contain "seek".

@@ -28,6 +28,12 @@ def skip_unless_others_reach_the_build():
         pytest.skip(f"ordinary users cannot reach {BUILD}")
 
 
+def in_time(condition, *what):
+    """An assertion on measured time; a test that has one is marked `timing`."""
+    if not condition:
+        raise TooLate(" ".join(map(str, what)) or "took longer than it may")
+
+
 def until(what, condition, seconds=300):
     """Waits for another process's state; returns the condition's value. The limit only turns a hang into a failure."""
     deadline = time.monotonic() + seconds

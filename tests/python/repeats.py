@@ -15,7 +15,7 @@ import pytest
 from daemons import TooLate
 
 RUNS = 3
-LATE = (TooLate, subprocess.TimeoutExpired)
+LATE = (TooLate, TimeoutError, subprocess.TimeoutExpired)
 
 
 class Repeats:

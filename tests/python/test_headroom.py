@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import batchd
-from daemons import until
+from daemons import in_time, until
 
 STEP_S, INPUT_S = 0.02, 0.06
 RANDOM = "random:length=1600,shape=8,dtype=uint8"
@@ -104,6 +104,7 @@ def together(t):
     return before[:2], len(places)
 
 
+@pytest.mark.timing
 @pytest.mark.long("measures for seconds")
 @pytest.mark.parametrize("step_s, input_s", [(STEP_S, INPUT_S), (INPUT_S, STEP_S)])
 def test_it_predicts_the_speed_of_a_known_trainer(daemon, batchctl, step_s, input_s):
@@ -145,9 +146,9 @@ def test_it_predicts_the_speed_of_a_known_trainer(daemon, batchctl, step_s, inpu
     # Sleeps take longer on a busy machine: the trainer's own clock says what its last 25 steps before took.
     pace, replays = (given[-1] - given[-26]) / 25, np.mean(took)
     assert pace > 0.8 * max(step_s, input_s)
-    assert rank["step_s"] == pytest.approx(pace, rel=0.3)
-    assert rank["replayed_step_s"] == pytest.approx(replays, rel=0.1, abs=0.002)
-    assert result["faster"] == pytest.approx(max(1, pace / replays), rel=0.3)
+    in_time(rank["step_s"] == pytest.approx(pace, rel=0.3), rank, pace)
+    in_time(rank["replayed_step_s"] == pytest.approx(replays, rel=0.1, abs=0.002), rank, replays)
+    in_time(result["faster"] == pytest.approx(max(1, pace / replays), rel=0.3), result, pace, replays)
 
 
 def test_the_order_goes_on_where_it_was(daemon, batchctl):

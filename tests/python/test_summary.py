@@ -1,5 +1,6 @@
 """The end of a test run's output: totals, what was skipped and why, what was late and passed when it ran again."""
 
+import datetime
 import os
 import pathlib
 import shutil
@@ -7,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+
+from daemons import runs, until
 
 pytestmark = pytest.mark.long("the machinery of the test run")
 
@@ -172,3 +175,83 @@ def test_seconds_of_python_tests_are_kept(tmp_path):
     rows = [line.split("\t") for line in (tmp_path / "build/tests/logs/python.durations").read_text().splitlines()]
     assert [row[2] for row in rows] == ["test_zoo.py::test_busy", "test_zoo.py::test_idle"], run.stdout
     assert float(rows[0][1]) > 0.05 > float(rows[1][1]) and float(rows[0][0]) > 0.05
+
+
+def run_check(folder, venv="exit 0", python="echo '3 passed in 1.00s'", **env):
+    """tests/run-check of a tree whose other scripts are these."""
+    tests = folder / "tests"
+    (tests / "setup").mkdir(parents=True)
+    (folder / "build" / "tests").mkdir(parents=True)
+    shutil.copy(REPO / "tests/run-check", tests)
+    (tests / "test_one.c").touch()
+    scripts = {
+        "layers": "echo layers",
+        "check-flaky": "exit 0",
+        "slowest": "echo slowest",
+        "run-c": "echo 'one 2 checks'; echo '100%: Checks: 2, Failures: 0, Errors: 0' >$TOTAL_IN",
+        "run-python": python,
+        "setup/venv": venv,
+    }
+    for name, text in scripts.items():
+        (tests / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tests / name).chmod(0o755)
+    env = {k: v for k, v in os.environ.items() if k not in ("CI", "BATCHD_TEST_RUN")} | {"BATCHD_TEST_DATA": "x"} | env
+    return subprocess.run(
+        [tests / "run-check", "build", sys.executable],
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_the_c_tests_run_first_and_the_totals_come_last(tmp_path):
+    run = run_check(tmp_path)
+    lines = run.stdout.splitlines()
+    assert run.returncode == 0 and lines.index("one 2 checks") < lines.index("Python tests"), lines
+    assert lines[-2:] == ["3 passed in 1.00s", "100%: Checks: 2, Failures: 0, Errors: 0"]
+
+
+def test_without_a_package_index_the_c_tests_run(tmp_path):
+    """The Python tests are skipped with the reason; in continuous integration that is a failure."""
+    no_index = "echo 'No matching distribution found for numpy' >&2; exit 1"
+    run = run_check(tmp_path / "here", no_index)
+    lines = run.stdout.splitlines()
+    assert run.returncode == 0 and "No matching distribution found for numpy" in lines, lines
+    assert lines[-2].startswith("skipped: all Python tests") and lines[-1].startswith("100%: Checks: 2"), lines
+    assert run_check(tmp_path / "there", no_index, CI="true").returncode == 1
+
+
+def test_what_tests_leave_running_fails_the_run(tmp_path):
+    """It is named and ended, also where it has left the process group."""
+    run = run_check(tmp_path, python="setsid sleep 4321 >/dev/null 2>&1 & echo '3 passed in 1.00s'")
+    assert run.returncode == 1 and "Still running when all tests had ended:\n" in run.stdout, run.stdout
+    (line,) = [line for line in run.stdout.splitlines() if "sleep 4321" in line]
+    until("it has ended", lambda: not runs(int(line.split()[0])))
+
+
+def test_the_list_of_flaky_tests_stays_short(tmp_path):
+    """At most ten, each for two weeks at most."""
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    flaky = tmp_path / "flaky"
+
+    def check(*lines):
+        flaky.write_text("# a comment\n\n" + "".join(line + "\n" for line in lines))
+        return subprocess.run([REPO / "tests/check-flaky", flaky], capture_output=True, text=True)
+
+    def line(i, days=0):
+        return f"{today - datetime.timedelta(days=days)}\ttest_{i}\tslow"
+
+    assert (
+        check().returncode == 0 and check(*map(line, range(10))).returncode == 0 and check(line(1, 13)).returncode == 0
+    )
+    for lines, text in (
+        (map(line, range(11)), "11 tests"),
+        ([line(1, 15)], "for more than 14 days: test_1"),
+        ([line(1), line(1)], "twice: test_1"),
+        (["test_1"], "not a date, a test and a reason"),
+    ):
+        done = check(*lines)
+        assert done.returncode == 1 and text in done.stderr, done

@@ -556,7 +556,6 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	body.id = o->id;
 	body.incarnation = o->incarnation;
 	body.resumable = !!o->resumable;
-	body.peeks = true;
 	r = produce_say(p, WIRE_CLIENT(PRODUCE, produce, &body));
 	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, fds, &p->fault)) == BATCHD_AGAIN)
 		r = 0;

@@ -271,7 +271,6 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 				.incarnation = m->incarnation,
 				.n_rows = m->n_rows,
 				.resumable = m->resumable,
-				.peeks = m->peeks,
 				.uid = s->uid,
 				.pid = s->pid,
 				.created_ns = uv_hrtime() };

@@ -50,7 +50,7 @@ struct producer {
 	char name[WIRE_MAX_PRODUCER + 1];
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
-	bool resumable, peeks;
+	bool resumable;
 	struct producer_caps successor; /* state for its next feed, if successor.stands */
 	/* For the status and the last log line. */
 	uid_t uid;

@@ -162,7 +162,7 @@ static int make_loader(struct job *j, struct producer *p)
 	r = job_make_loader(j, &spec, &recipe);
 	if (r)
 		goto free_spec;
-	struct producer_caps caps = { .resumable = p->resumable, .peeks = p->peeks, .n_batches = p->n_batches };
+	struct producer_caps caps = { .resumable = p->resumable, .n_batches = p->n_batches };
 	if (p->successor.stands)
 		caps = p->successor;
 	p->successor.stands = false;

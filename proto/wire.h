@@ -15,8 +15,8 @@
 #include "batchd.pb-c.h"
 
 enum {
-	WIRE_VERSION = 5,
-	WIRE_LEAST_VERSION = 5, /* no older version is in use */
+	WIRE_VERSION = 6,
+	WIRE_LEAST_VERSION = 6, /* no older version is in use */
 
 	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
 	 * several packets. */

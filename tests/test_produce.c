@@ -58,7 +58,7 @@ static void receive_producer(struct fake *f)
 	Batchd__Wire__Producing p = BATCHD__WIRE__PRODUCING__INIT;
 
 	greet(f);
-	ck_assert(EXPECT(f, PRODUCE)->produce->peeks);
+	EXPECT(f, PRODUCE);
 	SAY(f, PRODUCING, &p);
 	slab_memory = memfd_create("slab", MFD_CLOEXEC);
 	ck_assert_int_eq(ftruncate(slab_memory, (off_t)(2 * d->slot_bytes)), 0);

@@ -259,7 +259,6 @@ static Batchd__Wire__Open open_of_rank(int rank)
 static struct test_producer produce_for_two(struct client c[2])
 {
 	Batchd__Wire__Produce p = usual_produce();
-	p.peeks = true;
 	struct test_producer m = produce_with(p);
 	int fd[2];
 	for (int r = 0; r < 2; r++)

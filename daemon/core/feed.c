@@ -208,7 +208,7 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 /* Whether a rank has its batch, or is about to get it, while it is not yet known whether the round is whole. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
-	return f->caps.peeks && feed_world(f) > 1 && slot->state == SLOT_FILLING &&
+	return feed_world(f) > 1 && slot->state == SLOT_FILLING &&
 	       (slot->fill_state == ASKED || slot->fill_state == MADE) && !slot->round_complete && !slot->last;
 }
 
@@ -501,13 +501,13 @@ static bool feed_peek(struct feed *f, const struct position *round)
 /* ---- going on ---- */
 
 /* Whether the epoch is known to have no such batch. A rank at the beginning of the epoch may be repeating it, and then
- * the length may differ. The announced length counts only if the producer cannot be asked. */
+ * the length may differ. The announced length counts only where the producer cannot be asked. */
 static bool feed_turn_is_over(const struct feed *f, const struct turn *t)
 {
 	struct position to = batch_of(f, t);
 	if (feed_is_over(f, t->at) && (t->at->step > 0 || (f->made_any && t->at->epoch == f->at.epoch)))
 		return true;
-	return is_rest(f, t->at) && !(f->caps.peeks && is_reachable(f, &to));
+	return is_rest(f, t->at) && !is_reachable(f, &to);
 }
 
 /* False: nothing more can be asked for. */

@@ -10,8 +10,7 @@
  *   round    The batches of a step go out to the ranks only when the last batch of the round exists and every rank
  *            that is present has its batch, so that no rank gets one batch more than the others at the end of an
  *            epoch. If the last rank cannot be asked for its batch (it has left, or is ahead), the feed asks the
- *            producer whether it has that batch (a peek), which takes no slot. For a producer that cannot peek, the
- *            epoch length that it announced decides.
+ *            producer whether it has that batch (a peek), which takes no slot.
  *   end      The length of an epoch need not be known beforehand: the first fill or peek for which the producer has no
  *            batch ends the epoch for all ranks with a mark (a batch of no rows, `last`). Slots that were meant for
  *            later steps are then meant for the next epoch.
@@ -33,7 +32,7 @@ struct feed_ops {
 	/* Asks for batch `step` (counted over all ranks) of `epoch` in that slot. */
 	void (*fill)(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
 		     uint64_t step);
-	/* Asks whether there is such a batch; it stays the producer's next batch. Only called if the producer peeks. */
+	/* Asks whether there is such a batch; it stays the producer's next batch. */
 	void (*peek)(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step);
 	void (*cancel)(struct feed *f, uint64_t number);
 	/* The feed would have to begin within an epoch, which this producer cannot do. */
@@ -52,7 +51,6 @@ struct feed_fill {
 /* What a producer has announced about itself. */
 struct producer_caps {
 	bool resumable;     /* the producer can begin within an epoch */
-	bool peeks;         /* the producer can look ahead */
 	uint64_t n_batches; /* of an epoch, over all ranks; 0: not known. Ignored once it has proved wrong */
 	/* The producer fed another loader before this one, which replaces it (with larger slots). */
 	bool stands;          /* the producer can be asked for the batches from `at` on */

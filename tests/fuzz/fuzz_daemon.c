@@ -510,7 +510,6 @@ static void say_produce(struct client *c, struct input *in)
 	p.slot_bytes = b & 3 ? 4096 : number(in);
 	p.n_batches = b & 4 ? number(in) : 0;
 	p.resumable = b >> 3 & 1;
-	p.peeks = b >> 4 & 1;
 	p.incarnation = b >> 6;
 	SAY(c, PRODUCE, produce, &p);
 }

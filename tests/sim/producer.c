@@ -49,7 +49,6 @@ void sim_producer_starts(struct sim_producer *k, struct sim_job *j)
 	p.id = 1;
 	p.incarnation = j->incarnation;
 	p.resumable = j->resumable;
-	p.peeks = !j->old_producers;
 	p.n_batches = j->is_known ? sim_epoch_length(j, 0) : 0;
 	SAY(k, PRODUCE, produce, &p);
 	j->n_makers_gone += j->n_producers++ > 0; /* or a new producer replaces it now */
@@ -113,7 +112,7 @@ static void see_fill(struct sim_producer *k, const Batchd__Wire__Fill *m)
 		if (k->slab[i].number == m->slab)
 			slab = &k->slab[i];
 	}
-	SIM_CHECK(!m->peek || (!k->job->old_producers && !k->job->share), "producer %u: is to look ahead", NUMBER(k));
+	SIM_CHECK(!m->peek || !k->job->share, "producer %u: is to look ahead", NUMBER(k));
 	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "producer %u: a fill for a slot that it does not have",
 		  NUMBER(k));
 	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill,

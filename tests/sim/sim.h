@@ -50,9 +50,8 @@ enum sim_feature {
 	SIM_STALLS = 16,       /* the daemon looks for stalled trainers; /proc knows none of these processes */
 	SIM_ASKS = 32,         /* Compare, and trainers with batch sizes of their own */
 	SIM_LENGTHS = 64,      /* with SIM_SERVED: some producers say how long their epochs are */
-	SIM_OLD_MAKERS = 128,  /* with SIM_SERVED: some producers have an older library, which does not look ahead;
-	                        * others do not count */
-	SIM_APART = 256,       /* with SIM_SERVED: more old producers, and jobs whose ranks come, leave and seek
+	SIM_UNCOUNTED = 128,   /* with SIM_SERVED: some producers do not say how many batches an epoch had */
+	SIM_APART = 256,       /* with SIM_SERVED: more of them, and jobs whose ranks come, leave and seek
 	                        * anywhere */
 	SIM_GREEDY = 512,      /* some trainers seek again and again and keep the batches of earlier seeks */
 	SIM_WORLDS = 1024,     /* jobs of up to the largest allowed number of ranks */
@@ -192,9 +191,8 @@ struct sim_job {
 	enum group_policy policy;
 	bool async;                       /* a share group that is not in lockstep */
 	bool served, resumable, is_known; /* is_known: the length of its epochs is known */
-	bool old_producers, counts; /* they do not look ahead; counts: at an epoch's end they say how many batches it
-	                          * had */
-	bool unbalanced;            /* a rank may have been at a different position than the others */
+	bool counts;                      /* producers say at an epoch's end how many batches it had */
+	bool unbalanced;                  /* a rank may have been at a different position than the others */
 	unsigned n_producers, n_makers_gone, n_odd_seeks; /* n_odd_seeks: seeks into the middle of an epoch, where not
 	                                                * every producer can begin */
 	unsigned next_plan;

@@ -340,14 +340,9 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	struct sim_job *j = t->job;
 	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
 	uint64_t n = sim_made_per_rank(j, b->epoch);
-	/* A producer that cannot look ahead is not asked whether a batch exists while a rank is elsewhere and the
-	 * epoch's length is unknown. The other ranks may then get batches of an incomplete last round. With producers
-	 * that do not count, no last round is certain. */
-	bool blind = j->old_producers && j->unbalanced && !j->is_known,
-	     rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
-	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) ||
-				(!j->counts && !j->old_producers && j->unbalanced && b->step + 1 == n));
-	SIM_CHECK(b->last == mark && (mark || rest || b->step < n),
+	/* With producers that do not count, no last round is certain while a rank is elsewhere. */
+	bool mark = b->last && (b->step == n || (!j->counts && j->unbalanced && b->step + 1 == n));
+	SIM_CHECK(b->last == mark && (mark || b->step < n),
 		  "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch,
 		  (unsigned)n, (unsigned)b->step, b->last ? "" : " and more");
 	SIM_CHECK(b->n_rows == (mark ? 0 : sim_made_rows(b->epoch, step)), "trainer %u: %u rows in batch %u", NUMBER(t),

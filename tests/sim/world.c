@@ -248,8 +248,7 @@ static void roll_job(unsigned i)
 		j->served = true;
 		j->resumable = sim_chance(60);
 		j->is_known = sim_has(SIM_LENGTHS) && sim_chance(60);
-		j->old_producers = sim_has(SIM_OLD_MAKERS) && sim_chance(30);
-		j->counts = !j->old_producers && !(sim_has(SIM_OLD_MAKERS) && sim_chance(40));
+		j->counts = !(sim_has(SIM_UNCOUNTED) && sim_chance(50));
 		if (sim_has(SIM_APART) && sim_chance(60)) {
 			j->share = false;
 			j->world_size = 2 + sim_below(2);
@@ -260,9 +259,8 @@ static void roll_job(unsigned i)
 		j->policy = GROUP_WAIT;
 		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
 	}
-	sim_trace("%s: %s%s%s%s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name,
-		  j->is_known ? "of known length, " : "", j->old_producers ? "by old producers, " : "",
-		  j->served && !j->counts ? "uncounted, " : "",
+	sim_trace("%s: %s%s%s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name,
+		  j->is_known ? "of known length, " : "", j->served && !j->counts ? "uncounted, " : "",
 		  j->served  ? (j->share ? "served to all" : "served")
 		  : j->own   ? "own batches"
 		  : j->share ? group_policy_name(j->policy)

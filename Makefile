@@ -113,7 +113,7 @@ endif
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,tests/suite.c tests/unit.c tests/cuda-declarations.c)
 # One program has all suites but those that replace functions of the daemon, the library or libc, each for itself.
-OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling headroom_client hostile many_workers pipeline \
+OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling hostile many_workers pipeline \
 	producer served_fields shortage simulation slot_nodes token
 SUITES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
 own_program = $(patsubst %,$(BUILD)/tests/test_%,$(filter $(OWN_PROGRAMS),$(1)))
@@ -275,7 +275,6 @@ $(BUILD)/tests/unit: $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PRO
 		$(BUILD)/libbatchd.a $(BUILD)/libdaemon.a | $(BUILD)/batchd
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
-$(BUILD)/tests/test_headroom_client: $(BUILD)/client/headroom.o $(PROTO) # with doubles of its links
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.

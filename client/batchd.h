@@ -206,11 +206,6 @@ struct batchd_options {
 	 * other trainers of the job want these, or where an op behind ToTensor writes numbers. With dtype uint8
 	 * nothing is mixed here: batchd_mix_table has the table for code of the trainer's own. */
 	const char *mix;
-	/* 1: `batchctl headroom` may measure this trainer with replays: batchd_next then returns some of the last batches
-	 * again (batch.replayed), a bounded number of times between two batches of an epoch, and afterwards goes on where
-	 * it was. They are extra steps of the training, unless the trainer leaves its model as it is. 0: $BATCHD_HEADROOM
-	 * decides (1 allows it). All trainers of the job have to allow it. */
-	int headroom;
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -297,8 +292,6 @@ struct batchd_batch {
 	uint32_t row;        /* share: number of its first row in the group's batch */
 	uint64_t n_skipped;  /* share, BATCHD_SKIP: batches that this trainer has missed since the one before */
 	int apart;           /* share: made for this trainer alone, as most of the group is somewhere else */
-	int replayed; /* option headroom: an earlier batch once more. epoch, base, step, n_given and order are those
-	                      * of the last batch that was no replay, so that a token made of it is right */
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. When a daemon goes away while it indexes
@@ -739,19 +732,6 @@ int batchd_verdict(const char *socket, const char *job, uint32_t rank, int since
 /* Records for so many milliseconds, or until a signal, what the daemon does, for its own user and root. *memory:
  * *n_bytes of struct trace_memory (proto/recording.h), which free() frees. socket, err: as above. Blocks. */
 int batchd_trace(const char *socket, unsigned milliseconds, void **memory, size_t *n_bytes, char *err, size_t err_size);
-
-/* What one trainer has measured: steps as they are, and steps with replayed batches, for which it waits for nothing. */
-struct batchd_headroom_rank {
-	uint32_t rank, n_before, n_steps;
-	uint64_t before_ns, before_wait_ns; /* of the n_before steps; of that, waiting for batches */
-	uint64_t ns;                        /* of the n_steps replayed steps */
-};
-/* Measures a job of this user (of any, for root) with replays, which all its trainers have to allow (option headroom):
- * each times n_before steps (1 to 1000), makes n_steps (2 to 1000) with its last batches, and goes on where it was.
- * After timeout_ms no more replays are begun. *n_ranks: room in ranks, then how many there are. Blocks; when the caller
- * ends, so do the replays. BATCHD_E_ACCESS: a trainer does not allow it. */
-int batchd_headroom(const char *socket, const char *job, uint32_t n_before, uint32_t n_steps, uint32_t timeout_ms,
-		    struct batchd_headroom_rank *ranks, uint32_t *n_ranks, char *err, size_t err_size);
 
 #ifdef __cplusplus
 }

@@ -76,12 +76,9 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 		r = connection_recv(&k->connection, flags, m, NULL, f);
 		if (r == BATCHD_AGAIN && atomic_load(k->host.closed))
 			return BATCHD_E_CLOSED;
-		if (r == 0 && (*m)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_REPLAY)
-			k->host.on_replay(k->host.arg, (*m)->replay);
-		else if (r != 0 || !is_about_others(*m))
+		if (r != 0 || !is_about_others(*m))
 			return r;
-		else
-			r = k->host.on_notice(k->host.arg, (*m)->notice, f);
+		r = k->host.on_notice(k->host.arg, (*m)->notice, f);
 		if (r < 0)
 			return r;
 		if (!(flags & MSG_DONTWAIT))
@@ -179,10 +176,7 @@ struct ready link_ready_from(const Batchd__Wire__Batch *b)
 			       .n_replaced = b->n_replaced,
 			       .n_skipped = b->n_skipped,
 			       .last = b->last,
-			       .apart = b->apart,
-			       .replay = b->replay,
-			       .replay_before = b->replay_before,
-			       .replay_steps = b->replay_steps };
+			       .apart = b->apart };
 }
 
 int link_keep(struct link *k, const struct ready *b, struct fault *f)

@@ -22,8 +22,6 @@ struct ready {
 	uint32_t slot, n_rows, n_padding, n_replaced;
 	uint64_t n_skipped;
 	bool last, apart;
-	uint64_t replay; /* not 0: with this batch a measurement with replays begins; see headroom.h */
-	uint32_t replay_before, replay_steps;
 };
 
 /* A batch on loan. */
@@ -41,8 +39,6 @@ struct link_host {
 	const atomic_bool *closed; /* every wait ends soon after it becomes true */
 	/* Takes a Notice about other trainers of the job. 0, or a code with f that ends the call. */
 	int (*on_notice)(void *arg, const Batchd__Wire__Notice *n, struct fault *f);
-	/* Takes a Replay. */
-	void (*on_replay)(void *arg, const Batchd__Wire__Replay *m);
 	void *arg;
 };
 

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "headroom.h"
 #include "links.h"
 #include "mixing.h"
 #include "open.h"
@@ -315,8 +314,6 @@ void batchd_close(struct batchd_loader *l)
 	pthread_mutex_lock(&l->lock);
 	first = !l->closed;
 	l->closed = true;
-	if (first)
-		headroom_let_go(l);
 	if (first && !is_on_gpu(l)) {
 		slices_stop(l);
 		/* When memory is too short for copies the leases last until the process exits, which the daemon notices

@@ -9,7 +9,6 @@
 
 #include "batchd.h"
 #include "error.h"
-#include "headroom-state.h"
 #include "job.h"
 #include "link.h"
 
@@ -69,7 +68,6 @@ struct batchd_loader {
 	uint64_t order;     /* own_batches: hash of this epoch's batches up to next_step */
 	struct batchd_position resumed;   /* by batchd_resume; compared with batchd_start's arguments */
 	struct slice_cursor slice_cursor; /* under lock */
-	struct headroom headroom;         /* its kept batches under lock */
 	uint64_t n_missed;                /* own batches missed since the last given out, by the group's policy */
 	uint64_t n_pushed;                /* own_batches: the first step not pushed yet */
 	bool pushed_all;

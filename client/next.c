@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "headroom.h"
 #include "links.h"
 #include "reconnect.h"
 #include "slices.h"
@@ -41,9 +40,7 @@ static int next_deliver(struct batchd_loader *l, struct batchd_batch *b)
 	struct link *k = l->link;
 	struct ready lent = { .slot = b->slot,
 			      .generation = b->generation & LINK_GENERATIONS,
-			      .n_rows = b->replayed               ? headroom_rows(l, b)
-					: slices_per_batch(l) > 1 ? l->slice_cursor.batch.n_rows
-								  : b->n_rows };
+			      .n_rows = slices_per_batch(l) > 1 ? l->slice_cursor.batch.n_rows : b->n_rows };
 	const struct ready *next = k->gpu->looks_ahead && !b->last ? stream_peek(l) : NULL;
 	void *device_slot = NULL;
 	int r = k->gpu->ops->deliver(k->gpu, &lent, next, &device_slot, &l->fault);

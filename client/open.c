@@ -10,7 +10,6 @@
 #include "blend.h"
 #include "clock.h"
 #include "cuda/delivery.h"
-#include "headroom.h"
 #include "mixing.h"
 #include "position.h"
 #include "source.h"
@@ -126,7 +125,6 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.drop_last = o->drop_last && o->mode != BATCHD_SHARE; /* see slices.c */
 	open.repeats = o->repeats;
 	open.epoch_rows = o->epoch_rows;
-	open.headroom = l->options.headroom;
 	open.rank = o->rank < 0 && o->mode == BATCHD_SHARD ? 0 : o->rank;
 	open.world_size = o->world_size;
 	open.job = l->job.name;
@@ -337,7 +335,6 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 
 	job_init(&l->job, o, s);
 	l->options = *o;
-	l->options.headroom = headroom_is_allowed(o);
 	l->options.job = NULL; /* it is in l->job */
 	l->options.device = open_copy_text(device, &failed);
 	l->options.socket = open_copy_text(o->socket, &failed);
@@ -427,17 +424,10 @@ static int on_notice(void *arg, const Batchd__Wire__Notice *n, struct fault *f)
 	return BATCHD_E_STALLED;
 }
 
-static void on_replay(void *arg, const Batchd__Wire__Replay *m)
-{
-	headroom_hear(arg, m);
-}
-
 static int open_once(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address,
 		     struct link **out, struct fault *f)
 {
-	struct link_host host = {
-		.lock = &l->lock, .closed = &l->closed, .on_notice = on_notice, .on_replay = on_replay, .arg = l
-	};
+	struct link_host host = { .lock = &l->lock, .closed = &l->closed, .on_notice = on_notice, .arg = l };
 	struct link *k = link_create(&host);
 	int r;
 

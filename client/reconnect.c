@@ -14,7 +14,6 @@
 
 #include "clock.h"
 #include "difference.h"
-#include "headroom.h"
 #include "links.h"
 #include "open.h"
 #include "position.h"
@@ -104,8 +103,6 @@ static bool switch_link(struct batchd_loader *l, struct link *fresh)
 	}
 	pthread_mutex_unlock(&l->lock);
 	link_destroy(over);
-	if (over != fresh)
-		headroom_lose(l);
 	return over != fresh;
 }
 

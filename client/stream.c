@@ -9,7 +9,6 @@
 
 #include "clock.h"
 #include "handover.h"
-#include "headroom.h"
 #include "pending.h"
 #include "position.h"
 #include "reconnect.h"
@@ -50,7 +49,6 @@ static int client_stream_start(struct batchd_loader *l, uint64_t epoch, uint64_t
 		*n_batches = n;
 	slab_guard(l->link->slab);
 	drop_slices(l);
-	headroom_leave_epoch(l);
 	as_expected = l->link->continues && epoch == l->epoch + 1 && base == 0 && step == 0;
 	l->epoch = epoch;
 	l->base = base;
@@ -207,8 +205,6 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	if (l->pending_first)
 		l->order = token_order(l->order, l->pending_first->index, l->pending_first->n);
 	client_stream_give(l, s, last, wait_ns, b);
-	if (l->headroom.phase != HEADROOM_NONE)
-		headroom_note_given(l, b, s->batch.n_rows, wait_ns);
 	l->n_missed = 0;
 	l->next_step++;
 	l->at_end = last;
@@ -248,11 +244,6 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	uint64_t now, wait_ns;
 	int r;
 
-	if (l->headroom.phase == HEADROOM_REPLAY) {
-		r = headroom_next(l, b, began, timeout_ms);
-		if (r != HEADROOM_OVER)
-			return r;
-	}
 	if (slices_next(l, &slice))
 		return give_slice(l, &slice, 0, b);
 	do {
@@ -272,8 +263,6 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s lends an impossible slot or number of rows",
 				 l->link->connection.address);
-	if (ready.replay)
-		headroom_begin(l, &ready);
 	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
 	if (slices_per_batch(l) > 1) {
 		slices_begin(l, &ready);
@@ -361,7 +350,6 @@ static int client_stream_join(struct batchd_loader *l, enum batchd_join how, str
 				     "batchd_join goes with an open share group: mode share, world_size 1");
 	slab_guard(l->link->slab);
 	drop_slices(l);
-	headroom_leave_epoch(l);
 	l->streaming = l->link->continues = false; /* a reconnect has nothing to ask for */
 	r = with_link(l, timeout_ms, attempt_join, &call);
 	if (r != 0)

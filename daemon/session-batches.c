@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "core/group.h"
-#include "headroom.h"
 #include "job.h"
 #include "session-fail.h"
 #include "session-ring.h"
@@ -57,14 +56,8 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
-	headroom_mark(s, slot, &b);
-	if (s->ring.page) {
-		int r = session_ring_put(s, &m);
-		if (r == 0)
-			headroom_note_marked(s, &b);
-		return r;
-	}
-	headroom_note_marked(s, &b);
+	if (s->ring.page)
+		return session_ring_put(s, &m);
 	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
 	peer_send(p, &m, NULL, 0);
 	return p->failing || p->closing ? -EPIPE : 0;

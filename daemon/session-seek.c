@@ -7,7 +7,6 @@
 #include "core/source.h"
 #include "core/stream-places.h"
 #include "device.h"
-#include "headroom.h"
 #include "job.h"
 #include "served-job.h"
 #include "session-fail.h"
@@ -31,7 +30,6 @@ void session_on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	job_note_moved(s->job);
-	headroom_note_moved(s);
 	s->consumer.joined = false;
 	int r = loader_seek(&s->consumer, m->seek, &to);
 	char text[400];
@@ -77,7 +75,6 @@ void session_on_join(struct session *s, const Batchd__Wire__Join *m)
 		return;
 	}
 	struct position at;
-	headroom_note_moved(s);
 	group_join(&s->consumer, m->seek, (enum group_start)m->start, &at);
 	Batchd__Wire__Joined j = BATCHD__WIRE__JOINED__INIT;
 	j.seek = m->seek;

@@ -41,28 +41,6 @@ struct stall {
 	char why[256];
 };
 
-/* What a trainer has told about its steps. */
-struct headroom_figures {
-	uint32_t n_before, n_steps;
-	uint64_t before_ns, before_wait_ns, ns;
-};
-
-/* A session's part in a measurement with replays; headroom.c's. Zeroed at first. */
-struct headroom {
-	bool allowed; /* a trainer: it allows replays */
-	/* of a trainer that takes part */
-	uint64_t part;        /* the run's number; 0: none */
-	struct position from; /* it begins with the first batch from here on */
-	uint32_t n_before, n_steps;
-	bool marked, begun, done; /* has been given that batch; has made its first report; its last */
-	bool must_tell;
-	struct headroom_figures told;
-	/* of the client that asked, which is no trainer; n_steps, too */
-	uint64_t run;  /* 0: none */
-	uint32_t upto; /* replays that are granted so far */
-	bool ended;    /* no more are granted */
-};
-
 /* A trainer. An orphan is a session whose connection has ended while its process lives and holds slots. A draining session
  * has been told that the daemon stops, and has the daemon's memory on a GPU open until its Close. */
 struct session {
@@ -82,7 +60,6 @@ struct session {
 	struct job_task *slot_alloc;   /* its slots are being made */
 	struct job_task *comparison;   /* its Compare is being answered */
 	struct device device;
-	struct headroom headroom;
 	bool records; /* it has begun a recording (util/trace.h) */
 	bool wants_ring;
 	struct ring ring; /* NULL page: its batches are sent as packets */

@@ -15,7 +15,6 @@
 #include "core/device-slab.h"
 #include "core/leases.h"
 #include "device.h"
-#include "headroom.h"
 #include "ipc/server.h"
 #include "job-join.h"
 #include "load.h"
@@ -145,7 +144,6 @@ static bool become_orphan(struct session *s, struct peer *p)
 /* The session gets no more batches. */
 static void session_end_delivery(struct session *s)
 {
-	headroom_leave(s);
 	if (s->records)
 		trace_stop();
 	s->records = false;
@@ -398,9 +396,8 @@ static bool session_identify(struct session *s)
 
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
-	if (s->state != SESSION_GREETED || s->producer || s->load || s->headroom.run) {
-		session_fail(s, CODE(PROTOCOL), NULL,
-			     "Open came twice, from a producer, or behind LoadOpen or Headroom");
+	if (s->state != SESSION_GREETED || s->producer || s->load) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, from a producer, or behind LoadOpen");
 		return;
 	}
 	if (!session_identify(s))
@@ -438,9 +435,6 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	session_note(s, refused, &why);
 	if (refused)
 		return;
-	/* A producer's trainers on other machines have jobs of their own. */
-	s->headroom.allowed = open->headroom &&
-			      !(s->job->served && open->node_world_size && open->node_world_size < open->world_size);
 	session_move(s, SESSION_OPENING);
 	if (s->job->served && s->job->state == JOB_OPENING)
 		served_job_await(s->job);
@@ -456,12 +450,6 @@ static void on_release(struct session *s, const Batchd__Wire__Release *m)
 		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
 }
 
-static void on_headroom(struct session *s, const Batchd__Wire__Headroom *m)
-{
-	struct refusal why;
-	session_note(s, headroom_on_request(s, m, &why), &why);
-}
-
 static void on_verdict(struct session *s, const Batchd__Wire__VerdictRequest *m)
 {
 	struct refusal why;
@@ -471,9 +459,8 @@ static void on_verdict(struct session *s, const Batchd__Wire__VerdictRequest *m)
 static void on_load_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fds)
 {
 	struct refusal why;
-	if (s->producer || s->load || s->state != SESSION_GREETED || s->headroom.run)
-		session_fail(s, CODE(PROTOCOL), NULL,
-			     "LoadOpen came twice, from a trainer or producer, or behind Headroom");
+	if (s->producer || s->load || s->state != SESSION_GREETED)
+		session_fail(s, CODE(PROTOCOL), NULL, "LoadOpen came twice, from a trainer or producer");
 	else if (session_identify(s)) /* so that children which keep the connection open do not keep its slots */
 		session_note(s, load_on_open(s, m, fds, &why), &why);
 }
@@ -496,9 +483,8 @@ static void session_on_close(struct session *s)
 static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
 {
 	struct refusal why;
-	if (s->producer || s->load || s->state != SESSION_GREETED || s->headroom.run)
-		session_fail(s, CODE(PROTOCOL), NULL,
-			     "Produce came twice, from a trainer, or behind LoadOpen or Headroom");
+	if (s->producer || s->load || s->state != SESSION_GREETED)
+		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, from a trainer, or behind LoadOpen");
 	else if (session_identify(s))
 		session_note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
 }
@@ -568,8 +554,6 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		session_on_status(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE)
 		session_on_trace(s);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM)
-		on_headroom(s, m->headroom);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT)
 		on_verdict(s, m->verdict);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN)
@@ -593,9 +577,7 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE) {
 		slot_alloc_on_taken(s);
 		stream_wake(&s->consumer);
-	} else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED)
-		headroom_on_stepped(s, m->stepped);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
+	} else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
 		on_compare(s, m->compare);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
 		session_on_classes(s, m->classes->first);

@@ -67,12 +67,11 @@ static struct process_state look_at(pid_t pid)
 
 /* ---- which trainers make progress ---- */
 
-/* Batches taken out of the ring or, without a ring, sent; batches given back; and batches replayed. Any change means that the trainer
+/* Batches taken out of the ring or, without a ring, sent, and batches given back. Any change means that the trainer
  * makes progress. */
 static uint64_t stall_progress(const struct session *s)
 {
-	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek +
-	       s->headroom.told.n_steps;
+	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek;
 }
 
 static bool has_batches(const struct session *s)

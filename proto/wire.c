@@ -314,10 +314,6 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT)
 			       ? NULL
 			       : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM:
-		return name_ok(a, m->headroom->job, WIRE_MAX_JOB)
-			       ? NULL
-			       : "Headroom.job is longer than 128 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN:
 		return check_load_open(a, m->load_open);
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT:
@@ -326,7 +322,6 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 			       : "VerdictRequest.job is longer than 128 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:
@@ -442,9 +437,6 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return m->status->json.len <= WIRE_MAX_STATUS ? NULL : "Status has more than 61440 bytes";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE:
 		return bytes_ok(a, m->notice->text, WIRE_MAX_TEXT) ? NULL : "Notice has a text that is too long";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_HEADROOM:
-		return m->headroom->n_rank <= WIRE_MAX_HEADROOM ? NULL : "HeadroomResult has more than 512 ranks";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_REPLAY:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED:
 		return NULL;
@@ -576,8 +568,6 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE] = "Trace",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_HEADROOM] = "Headroom",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_STEPPED] = "Stepped",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN] = "LoadOpen",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD] = "Load",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT] = "VerdictRequest" };
@@ -601,8 +591,6 @@ const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL] = "Fill",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED] = "Traced",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_REPLAY] = "Replay",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_HEADROOM] = "HeadroomResult",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED] = "LoadOpened",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_VERDICT] = "Verdict" };

@@ -43,7 +43,6 @@ enum {
 	WIRE_MAX_FIELDS = 64, /* of a sample */
 	WIRE_MAX_FIELD_NAME = 63,
 	WIRE_MAX_CHANNELS = 3,         /* of mean and std */
-	WIRE_MAX_HEADROOM = 512,       /* ranks of a measurement, some 60 bytes each */
 	WIRE_MAX_STATUS = 61440,       /* bytes of JSON in one packet */
 	WIRE_MAX_LOADS = 64,           /* slots for single images */
 	WIRE_MAX_STATES = 16,          /* of a trainer's clock */

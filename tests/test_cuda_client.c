@@ -1418,63 +1418,6 @@ START_TEST(test_each_call_of_opening_may_fail)
 }
 END_TEST
 
-/* ---- replays ---- */
-
-static struct batchd_headroom_rank measured;
-
-static void *measure(void *done)
-{
-	char why[512] = "";
-	uint32_t n = 1;
-	int r = batchd_headroom(path, "run", 1, 6, 20000, &measured, &n, why, sizeof why);
-
-	if (r < 0 || n != 1)
-		fprintf(stderr, "batchd_headroom: %s\n", why);
-	atomic_store((atomic_bool *)done, true);
-	return NULL;
-}
-
-START_TEST(test_replays_have_their_batches_numbers)
-{
-	/* A replayed batch lies in the GPU's memory as it did the first time, and its slot goes back as any other. */
-	char *seen = calloc(N_IMAGES, IMAGE);
-	atomic_bool done = false;
-	unsigned n_replayed = 0, n_rows = 0;
-	pthread_t asks;
-
-	options.dtype = BATCHD_UINT8;
-	options.layout = BATCHD_NHWC;
-	options.headroom = 1;
-	options.job = "run";
-	open_loader();
-	for (uint64_t epoch = 0; epoch < 1000 && !(done && epoch); epoch++) {
-		n_rows = 0;
-		start(epoch);
-		while (batchd_next(loader, &batch, BATCHD_FOREVER) == BATCHD_OK) {
-			ok(batchd_cuda_finish(loader, &batch, target(), stream));
-			const char *rows = fetch(tensor, (size_t)batch.n_rows * IMAGE);
-			for (uint32_t i = 0; i < batch.n_rows; i++) {
-				char *row = seen + (size_t)batch.indices[i] * IMAGE;
-
-				if (batch.replayed)
-					ck_assert_mem_eq(row, rows + (size_t)i * IMAGE, IMAGE);
-				memcpy(row, rows + (size_t)i * IMAGE, IMAGE);
-			}
-			n_replayed += !!batch.replayed;
-			n_rows += batch.replayed ? 0 : batch.n_rows;
-			ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
-			if (epoch == 0 && batch.step == 0)
-				ck_assert_int_eq(pthread_create(&asks, NULL, measure, &done), 0);
-		}
-		ck_assert_uint_eq(n_rows, N_IMAGES);
-	}
-	pthread_join(asks, NULL);
-	ck_assert_uint_eq(n_replayed, 6);
-	ck_assert_uint_eq(measured.n_steps, 6);
-	free(seen);
-}
-END_TEST
-
 SUITE(cuda_client)
 {
 	Suite *s = suite_create("cuda_client");
@@ -1483,7 +1426,6 @@ SUITE(cuda_client)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, test_gpu_gives_the_numbers_of_the_cpu, 0, N_WISHES);
 	tcase_add_test(t, test_without_normalize);
-	tcase_add_test(t, test_replays_have_their_batches_numbers);
 	tcase_add_test(t, test_arrays_arrive_as_they_are);
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
 	tcase_add_test(t, test_context_is_left_as_it_was);
@@ -1521,7 +1463,6 @@ SUITE(cuda_client)
 	t = tcase_create("direct");
 	tcase_add_checked_fixture(t, setup_direct, teardown);
 	tcase_add_test(t, test_without_ipc_the_client_copies);
-	tcase_add_test(t, test_replays_have_their_batches_numbers);
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_misuse_is_told_and_harmless);

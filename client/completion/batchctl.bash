@@ -5,7 +5,7 @@ _batchctl() {
 	COMPREPLY=()
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "status top bench tune headroom trace verify index preview load sample-data doctor help --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "status top bench tune trace verify index preview load sample-data doctor help --help --version" -- "$word")
 		return
 	fi
 	case $command in
@@ -14,7 +14,6 @@ _batchctl() {
 	bench) options="--transform --batch-size --dtype --layout --device --trainers --mode --epochs --seconds --workers --slots --seed --touch
 		--private --socket --json --quiet --help" ;;
 	tune) options="--job --socket --transform --batch-size --seconds --rounds --most-workers --no-torch --python --svg --write --json --quiet --help" ;;
-	headroom) options="--steps --before --time --socket --json --help" ;;
 	trace) options="--time --out --merge --socket --json --help" ;;
 	verify) options="--jobs --exif --json --quiet --help" ;;
 	index) options="--check --force --json --quiet --help" ;;
@@ -22,7 +21,7 @@ _batchctl() {
 	load) options="--transform --dtype --layout --exif --seed --epoch --index --out --repeat --daemon --socket --json --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
 	doctor) options="--socket --gpu --json --help" ;;
-	help) options="status top bench tune headroom trace verify index preview load sample-data doctor" ;;
+	help) options="status top bench tune trace verify index preview load sample-data doctor" ;;
 	*) return ;;
 	esac
 
@@ -47,7 +46,7 @@ _batchctl() {
 	elif [[ $command == load && $word != -* ]]; then
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
-	elif [[ $word == -* || $command == help || $command == status || $command == top || $command == headroom || $command == trace || $command == doctor ]]; then
+	elif [[ $word == -* || $command == help || $command == status || $command == top || $command == trace || $command == doctor ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
 	else
 		compopt -o filenames

@@ -1,12 +1,11 @@
 # fish completion for batchctl
-set -l commands status top bench tune headroom trace verify index preview load sample-data doctor help
+set -l commands status top bench tune trace verify index preview load sample-data doctor help
 
 complete -c batchctl -f
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a status -d "What the daemon does, and who waits for whom"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a top -d "Trainers live, the one that loses most time first"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a bench -d "Drive trainers against a data set and measure"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a tune -d "Measure settings, and say which to take"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a headroom -d "How fast a job would be with infinitely fast input"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a trace -d "Record what the daemon does, for Perfetto"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a verify -d "Decode every file and name the bad ones"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a index -d "Write the index of tar shards beside them"
@@ -17,13 +16,13 @@ complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a doctor -d
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a help -d "Explain a command"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -l version -d "Print the version"
 complete -c batchctl -l help -d "Explain the options"
-complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench tune headroom trace verify index preview load sample-data doctor"
+complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench tune trace verify index preview load sample-data doctor"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune headroom trace verify index preview load sample-data doctor" -l json -d "Result as JSON"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune trace verify index preview load sample-data doctor" -l json -d "Result as JSON"
 complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify index preview sample-data" -l quiet -d "No progress"
 complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -a "(__fish_complete_directories)"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench headroom trace load doctor" -l socket -r -F -d "The daemon's socket"
+complete -c batchctl -n "__fish_seen_subcommand_from status top bench trace load doctor" -l socket -r -F -d "The daemon's socket"
 complete -c batchctl -n "__fish_seen_subcommand_from doctor" -l gpu -d "A machine without a usable GPU has a problem"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l watch -d "Again and again"
 complete -c batchctl -n "__fish_seen_subcommand_from status top" -l interval -x -d "Time between two looks"
@@ -78,9 +77,6 @@ complete -c batchctl -n "__fish_seen_subcommand_from tune" -l no-torch -d "Witho
 complete -c batchctl -n "__fish_seen_subcommand_from tune" -l python -r -F -d "The Python that has PyTorch"
 complete -c batchctl -n "__fish_seen_subcommand_from tune" -l svg -r -F -d "Draw the table"
 complete -c batchctl -n "__fish_seen_subcommand_from tune" -l write -r -F -d "Configuration to set"
-complete -c batchctl -n "__fish_seen_subcommand_from headroom" -l steps -x -d "Batches to replay"
-complete -c batchctl -n "__fish_seen_subcommand_from headroom" -l before -x -d "Steps to time before"
-complete -c batchctl -n "__fish_seen_subcommand_from headroom" -l time -x -d "End the replays after"
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l time -x -d "How long"
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l out -r -F -d "File to write"
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l merge -r -F -d "A file of torch.profiler"

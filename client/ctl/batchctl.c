@@ -18,7 +18,6 @@ static const struct subcommand subcommands[] = {
 	{ "top", top_main, "trainers live, the one that loses most time first" },
 	{ "bench", bench_main, "drive trainers against a data set and measure" },
 	{ "tune", tune_main, "measure settings, beside PyTorch's loader, and say which to take" },
-	{ "headroom", headroom_main, "how fast a job would be with infinitely fast input" },
 	{ "trace", trace_main, "record what the daemon does, for Perfetto" },
 	{ "verify", verify_main, "read and decode every file of a data set, and name the bad ones" },
 	{ "index", index_main, "write the index of tar shards beside them" },

@@ -19,7 +19,6 @@ enum ctl_exit {
 int status_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int bench_trainer_main(int argc, char **argv); /* what bench spawns; not for people */
-int headroom_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
 int tune_main(int argc, char **argv);
 int verify_main(int argc, char **argv);

@@ -22,9 +22,8 @@ class Batch:
     """Facts about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: number of rows at
     the end that only repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an
     undecodable sample; `n_skipped`: share, batches that this trainer has missed just before this one (policy "skip");
-    `apart`: share, made for this trainer while most of its group is somewhere else; `replayed`: one of the last
-    batches again, for `batchctl headroom` (it stands where the last new one did); `mix`: with mix=, how each row was
-    made, a structured array as batchd.h describes it, else None; `token`: for a checkpoint, as in
+    `apart`: share, made for this trainer while most of its group is somewhere else; `mix`: with mix=, how
+    each row was made, a structured array as batchd.h describes it, else None; `token`: for a checkpoint, as in
     DataLoader.state_dict()."""
 
     __slots__ = (
@@ -37,7 +36,6 @@ class Batch:
         "n_replaced",
         "n_skipped",
         "apart",
-        "replayed",
         "last",
         "wait_s",
         "indices",

@@ -159,11 +159,7 @@ class Delivery:
         b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
         b.mix = _mix.table(s) if self._options.mix is not None else None
-        b.replayed = bool(s.replayed)
-        if b.replayed:
-            self._timing.skip()
-        else:
-            self._timing.note(b.wait_s, b.n_rows)
+        self._timing.note(b.wait_s, b.n_rows)
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self) if targets is None else self._served.write(self, targets)

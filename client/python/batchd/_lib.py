@@ -92,7 +92,6 @@ class Options(ctypes.Structure):
         ("repeats", ctypes.c_uint32),
         ("epoch_rows", ctypes.c_uint64),
         ("mix", ctypes.c_char_p),
-        ("headroom", ctypes.c_int),
     ]
 
 
@@ -185,7 +184,6 @@ class BatchStruct(ctypes.Structure):
         ("row", ctypes.c_uint32),
         ("n_skipped", ctypes.c_uint64),
         ("apart", ctypes.c_int),
-        ("replayed", ctypes.c_int),
     ]
 
 

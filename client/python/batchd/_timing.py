@@ -31,13 +31,6 @@ class Timing:
         self._wait_s += wait_s
         self._waits.append(wait_s)
 
-    def skip(self):
-        """A batch has come that is not the input's."""
-        now = time.perf_counter()
-        if self._at is not None:
-            self._began += now - self._at
-            self._at = now
-
     def dict(self):
         waits = sorted(self._waits)
         elapsed = self._at - self._began if self._n else 0.0

@@ -172,9 +172,6 @@ class DataLoader(Options, Opening, Position, Delivery):
                   labels clean. last_batch.mix has what was drawn; it depends on seed, epoch and position only
     mixup_off_epoch  from this epoch on rows are not mixed; 0: never
     length        of a "tokens:" data set: the tokens of x, and of y, which is one token ahead
-    headroom      True allows `batchctl headroom` to measure this training: between two batches the loop gets some of
-                  its last ones again, which last_batch.replayed tells, and then goes on where it was. They are extra
-                  steps, unless the loop leaves its model as it is then. $BATCHD_HEADROOM=1 allows it, too
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
     An iterator that was asked for no batch does not count. A new iteration ends the one before: two at a time need two
@@ -232,7 +229,6 @@ class DataLoader(Options, Opening, Position, Delivery):
         mix=None,
         mixup_off_epoch=0,
         length=None,
-        headroom=False,
         **others,
     ):
         self._handle = None

@@ -184,6 +184,35 @@ START_TEST(test_an_index_of_another_device_is_a_miss)
 }
 END_TEST
 
+START_TEST(test_another_change_time_is_another_file)
+{
+	/* Proves that a file whose mtime was restored, as tar and cp -p do, is a miss in every tier. */
+	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20, 1 << 20 } };
+	uint8_t bytes[5 + 64] = { 0 };
+	struct file_bytes old = { bytes, .n_bytes = 5, .mtime_ns = 6, .ctime_ns = 7, .ino = 8, .dev = 9 }, new = old;
+	struct cache *c;
+
+	new.ctime_ns++;
+	ck_assert_int_eq(cache_create(&config, &c), 0);
+	for (enum cache_tier tier = 0; tier < CACHE_N_TIERS; tier++) {
+		struct cache_space *s = cache_attach(c, 1, 10, tier, 0);
+		struct image image = { bytes, 3, 1, 1 };
+		struct cache_hit hit;
+
+		ck_assert_int_eq(tier == CACHE_FILE      ? cache_put_file(s, 3, &old)
+				 : tier == CACHE_DECODED ? cache_put_image(s, 3, &old, &image, 3)
+							 : cache_put_index(s, 3, &old, "states", 6),
+				 0);
+		ck_assert(cache_lookup_for(s, 3, &old, &hit));
+		ck_assert_uint_eq(hit.file.ctime_ns, 7);
+		cache_release(&hit);
+		ck_assert(!cache_lookup_for(s, 3, &new, &hit));
+		cache_detach(s);
+	}
+	cache_destroy(c);
+}
+END_TEST
+
 /* ---- which users share a space ---- */
 
 static struct cache *cache;
@@ -299,6 +328,7 @@ SUITE(cache_identity)
 	tcase_add_test(bytes, test_an_index_is_bound_to_the_tables_as_well);
 	tcase_add_test(bytes, test_a_pack_is_bound_to_all_that_scans_refer_to);
 	tcase_add_test(bytes, test_an_index_of_another_device_is_a_miss);
+	tcase_add_test(bytes, test_another_change_time_is_another_file);
 	suite_add_tcase(s, bytes);
 	tcase_add_checked_fixture(users, set_up, tear_down);
 	tcase_add_test(users, test_users_share_no_cache_unless_they_are_trusted);

@@ -382,7 +382,8 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 
 static bool is_same_file(const struct file_bytes *a, const struct file_bytes *b)
 {
-	return a->ino == b->ino && a->dev == b->dev && a->mtime_ns == b->mtime_ns && a->n_bytes == b->n_bytes;
+	return a->ino == b->ino && a->dev == b->dev && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
+	       a->n_bytes == b->n_bytes;
 }
 
 /* 1: there is a current entry; 0: there is none (a stale one is dropped); -EAGAIN: only a thread that may wait can

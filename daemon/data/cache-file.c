@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 #define FILE_MAGIC \
-	0x3245484341435442ull /* "BTCACHE2" on a little-endian machine; another byte order does not
+	0x3345484341435442ull /* "BTCACHE3" on a little-endian machine; another byte order does not
                                             * match */
 enum {
 	MOST_HOLES = 64,                              /* bytes of length for each byte of space */
@@ -34,7 +34,7 @@ struct file_header {
 
 struct record_header {
 	uint32_t magic, n_payload;
-	uint64_t index, mtime_ns, ino, n_file_bytes, reserved;
+	uint64_t index, mtime_ns, ctime_ns, ino, n_file_bytes;
 	uint64_t payload_checksum;
 	uint64_t checksum; /* XXH3 of the fields before */
 };
@@ -69,6 +69,7 @@ void cache_record_make(unsigned char *out, const struct cache_record *r)
 				   .n_payload = (uint32_t)r->n_payload,
 				   .index = r->index,
 				   .mtime_ns = r->mtime_ns,
+				   .ctime_ns = r->ctime_ns,
 				   .ino = r->ino,
 				   .n_file_bytes = r->n_file_bytes,
 				   .payload_checksum = XXH3_64bits(r->payload, r->n_payload) };
@@ -93,7 +94,7 @@ ssize_t cache_record_parse(const void *bytes, size_t n_bytes, struct cache_recor
 		return -EINVAL;
 	if (n_bytes < cache_record_bytes(h.n_payload))
 		return 0;
-	*out = (struct cache_record){ h.index, h.mtime_ns, h.ino, h.n_file_bytes, payload, h.n_payload };
+	*out = (struct cache_record){ h.index, h.mtime_ns, h.ctime_ns, h.ino, h.n_file_bytes, payload, h.n_payload };
 	if (h.payload_checksum != XXH3_64bits(payload, h.n_payload))
 		out->payload = NULL;
 	return (ssize_t)cache_record_bytes(h.n_payload);

@@ -9,11 +9,11 @@
 enum { CACHE_FILE_HEADER_BYTES = 64, CACHE_RECORD_HEADER_BYTES = 64, CACHE_RECORD_MAX_BYTES = 16 << 20 };
 
 struct cache_record {
-	uint64_t index;                       /* of the sample */
-	uint64_t mtime_ns, ino, n_file_bytes; /* identity of the file behind the payload; without the device, whose
-	                                       * number may change with a restart */
-	const void *payload;                  /* 8-byte aligned if the bytes given to the parser are; NULL: damaged */
-	size_t n_payload;                     /* 1 .. CACHE_RECORD_MAX_BYTES */
+	uint64_t index;                                 /* of the sample */
+	uint64_t mtime_ns, ctime_ns, ino, n_file_bytes; /* identity of the file behind the payload; without the device,
+	                                                 * whose number may change with a restart */
+	const void *payload; /* 8-byte aligned if the bytes given to the parser are; NULL: damaged */
+	size_t n_payload;    /* 1 .. CACHE_RECORD_MAX_BYTES */
 };
 
 /* From bytes, without I/O. The first bytes of a file: 0 or -EINVAL (damaged, foreign, another version or data set). */

@@ -14,11 +14,11 @@ enum { N_SHARDS = 64 };
 
 struct entry {
 	struct cache_space *space;
-	uint64_t mtime_ns, ino, dev, n_file_bytes; /* of the file it was made from */
-	size_t n_bytes;                            /* of data */
-	size_t block_bytes;                        /* of memory */
-	uint32_t width, height;                    /* CACHE_DECODED */
-	atomic_uint refs;                          /* the table has one, and each hit one */
+	uint64_t mtime_ns, ctime_ns, ino, dev, n_file_bytes; /* of the file it was made from */
+	size_t n_bytes;                                      /* of data */
+	size_t block_bytes;                                  /* of memory */
+	uint32_t width, height;                              /* CACHE_DECODED */
+	atomic_uint refs;                                    /* the table has one, and each hit one */
 	bool unsaved; /* CACHE_CHECKPOINTS: not in the directory yet; under the shard's lock */
 	bool is_kept; /* CACHE_CHECKPOINTS: read from the directory, so without a device: its number may change with a
 	               * restart */

@@ -24,7 +24,9 @@ static void cache_keep_complain(struct cache_space *s, const char *what, int err
 static int load_record(void *arg, const struct cache_record *r)
 {
 	struct cache_space *s = arg;
-	struct file_bytes file = { .n_bytes = r->n_file_bytes, .mtime_ns = r->mtime_ns, .ino = r->ino };
+	struct file_bytes file = {
+		.n_bytes = r->n_file_bytes, .mtime_ns = r->mtime_ns, .ctime_ns = r->ctime_ns, .ino = r->ino
+	};
 
 	return r->index < s->n && space_put_kept(s, r->index, &file, r->payload, r->n_payload) == CACHE_E_FULL;
 }
@@ -74,7 +76,7 @@ static int cache_keep_flush(struct writer *w)
 
 static int write_entry(struct writer *w, uint64_t index, const struct entry *e)
 {
-	struct cache_record record = { index, e->mtime_ns, e->ino, e->n_file_bytes, e->data, e->n_bytes };
+	struct cache_record record = { index, e->mtime_ns, e->ctime_ns, e->ino, e->n_file_bytes, e->data, e->n_bytes };
 	size_t n = cache_record_bytes(e->n_bytes);
 	int r = w->n + n > SYNC_BUFFER_BYTES ? cache_keep_flush(w) : 0;
 

@@ -53,8 +53,8 @@ void entry_unref(struct entry *e)
 
 static bool is_made_from(const struct entry *e, const struct file_bytes *file)
 {
-	return e->ino == file->ino && e->mtime_ns == file->mtime_ns && e->n_file_bytes == file->n_bytes &&
-	       (e->dev == file->dev || e->is_kept);
+	return e->ino == file->ino && e->mtime_ns == file->mtime_ns && e->ctime_ns == file->ctime_ns &&
+	       e->n_file_bytes == file->n_bytes && (e->dev == file->dev || e->is_kept);
 }
 
 /* Takes the entry out of the table if it is still there; the caller gets its reference. Under the shard's lock. */
@@ -76,10 +76,12 @@ static void table_set(struct cache_space *s, uint64_t index, struct entry *e)
 
 static void fill_hit(struct entry *e, struct cache_hit *hit)
 {
-	*hit = (struct cache_hit){
-		.file = { .n_bytes = e->n_file_bytes, .mtime_ns = e->mtime_ns, .ino = e->ino, .dev = e->dev },
-		.entry = e
-	};
+	*hit = (struct cache_hit){ .file = { .n_bytes = e->n_file_bytes,
+					     .mtime_ns = e->mtime_ns,
+					     .ctime_ns = e->ctime_ns,
+					     .ino = e->ino,
+					     .dev = e->dev },
+				   .entry = e };
 	if (e->space->tier == CACHE_FILE) {
 		hit->file.data = e->data;
 	} else if (e->space->tier == CACHE_DECODED) {
@@ -247,6 +249,7 @@ static struct entry *entry_of(struct cache_space *s, const struct file_bytes *fi
 
 	if (e) {
 		e->mtime_ns = file->mtime_ns;
+		e->ctime_ns = file->ctime_ns;
 		e->ino = file->ino;
 		e->dev = file->dev;
 		e->n_file_bytes = file->n_bytes;

@@ -124,8 +124,9 @@ struct file_bytes {
 	uint8_t *data; /* n_bytes, followed by 64 zero bytes */
 	size_t n_bytes;
 	size_t capacity_bytes;
-	struct workspace *payer;     /* of the capacity (util/workspace.h) */
-	uint64_t mtime_ns, ino, dev; /* identity, for caches */
+	struct workspace *payer;               /* of the capacity (util/workspace.h) */
+	uint64_t mtime_ns, ctime_ns, ino, dev; /* identity, for caches. A user may restore the mtime of other bytes,
+	                                        * as tar and cp -p do, but not the ctime */
 };
 /* Room for n_bytes; the content is lost. 0 or -ENOMEM. */
 int file_bytes_reserve(struct file_bytes *b, size_t n_bytes);

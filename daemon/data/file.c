@@ -552,6 +552,7 @@ int file_read_at(int fd, enum read_how how, uint64_t at, size_t n, struct file_b
 void file_identify(struct file_bytes *b, const struct stat *st)
 {
 	b->mtime_ns = ns_of(st->st_mtim);
+	b->ctime_ns = ns_of(st->st_ctim);
 	b->ino = st->st_ino;
 	b->dev = st->st_dev;
 }
@@ -629,7 +630,7 @@ int file_is_current(int dir_fd, unsigned traits, const char *name, const struct 
 	if (r < 0)
 		return r == -EAGAIN ? r : 0;
 	return st.st_ino == b->ino && (uint64_t)st.st_size == b->n_bytes && ns_of(st.st_mtim) == b->mtime_ns &&
-	       st.st_dev == b->dev;
+	       ns_of(st.st_ctim) == b->ctime_ns && st.st_dev == b->dev;
 }
 
 int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes)

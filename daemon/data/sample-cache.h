@@ -47,8 +47,8 @@ void cache_detach(struct cache_space *s);
 
 /* An entry that was found, on loan until cache_release. */
 struct cache_hit {
-	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE: data
-	                         * too, followed by 64 zero bytes; the holder must not change or free it */
+	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ctime_ns, ino, dev.
+	                         * CACHE_FILE: data too, followed by 64 zero bytes; the holder must not change or free it */
 	struct image image;     /* CACHE_DECODED: rows without gaps, then 64 readable bytes; read-only */
 	const void *index;      /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;

@@ -139,6 +139,7 @@ static int read_content(const struct shard_content *c, const struct shard_stamp 
 	out->dev = stamp->dev;
 	out->ino = stamp->ino;
 	out->mtime_ns = stamp->mtime_ns;
+	out->ctime_ns = stamp->ctime_ns;
 	return 0;
 }
 
@@ -255,13 +256,19 @@ void shards_note(struct shards *s, int fd, const struct stat *st)
 		s->server = st->st_dev ? st->st_dev : 1;
 }
 
-/* The change time says nothing about the bytes: it changes with names and rights, too. */
+/* For a running job, which the change of a shard's name or rights must not end: so without the ctime, which a cache's
+ * key has. */
 static bool is_unchanged(const struct shard_stamp *stamp, const struct stat *st)
 {
 	struct shard_stamp now = shard_stamp_of(st);
 
 	return now.dev == stamp->dev && now.ino == stamp->ino && now.n_bytes == stamp->n_bytes &&
 	       now.mtime_ns == stamp->mtime_ns;
+}
+
+static bool is_cached_from(const struct file_bytes *b, const struct shard_stamp *stamp, const struct stat *st)
+{
+	return is_unchanged(stamp, st) && b->ctime_ns == shard_stamp_of(st).ctime_ns;
 }
 
 static int shards_changed(const struct shards *s, uint32_t i, const struct shard_stamp *stamp, const struct stat *st,
@@ -338,15 +345,15 @@ int shards_is_current(struct shards *s, uint32_t i, const struct shard_stamp *st
 	if (b->ino != stamp->ino || b->dev != stamp->dev || b->mtime_ns != stamp->mtime_ns)
 		return 0;
 	if (shards_content(s, i))
-		return 1;
+		return b->ctime_ns == stamp->ctime_ns;
 	if (packed)
 		fd = shards_unpack(packed, &traits);
 	if (how == READ_NOWAIT)
-		return !(traits & DIR_LOCAL) ? -EAGAIN : fstat(fd, &st) == 0 && is_unchanged(stamp, &st);
+		return !(traits & DIR_LOCAL) ? -EAGAIN : fstat(fd, &st) == 0 && is_cached_from(b, stamp, &st);
 	fd = shards_open(s, i, &st, &is_kept, &unused);
 	if (fd < 0)
 		return 0;
 	if (!is_kept)
 		close(fd);
-	return is_unchanged(stamp, &st);
+	return is_cached_from(b, stamp, &st);
 }

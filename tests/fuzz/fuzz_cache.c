@@ -56,6 +56,7 @@ static void round_trip(const uint8_t *data, size_t size)
 {
 	struct cache_record in = { .index = size,
 				   .mtime_ns = 1,
+				   .ctime_ns = 4,
 				   .ino = 2,
 				   .n_file_bytes = 3,
 				   .payload = data,

@@ -1,7 +1,7 @@
 /* Taking batches: those that came early first, then through the ring (proto/ring.h), or without a ring as packets.
  *
  * While there are batches in the ring no system call is made: the daemon gets a Wake only if it sleeps and has asked
- * for it in the page. When the ring is empty the trainer sets its mark in the page, checks the ring once more, and
+ * for it in the page. The page also says when a notice about other trainers lies on the socket. When the ring is empty the trainer sets its mark in the page, checks the ring once more, and
  * sleeps on the socket, where all other messages arrive: an Error, and the end of the connection. So the trainer
  * notices that a daemon has gone after the batches it left in the ring, which are whole, and before it waits for
  * anything.
@@ -118,6 +118,22 @@ static int poll_ring(struct link *k, struct ready *out, struct fault *f)
 	return r;
 }
 
+/* Reads the notices that the page announces, before a batch is taken: a notice may be an error of this call. */
+static int hear_notices(struct link *k, struct fault *f)
+{
+	int r;
+
+	if (!ring_take_notice(&k->ring))
+		return 0;
+	do
+		r = recv_wake(k, MSG_DONTWAIT, f);
+	while (r == 0);
+	if (r == BATCHD_AGAIN)
+		return 0;
+	ring_note_notice(&k->ring); /* more may lie behind it */
+	return r;
+}
+
 static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, struct fault *f)
 {
 	uint64_t deadline = timeout_ms > 0 ? clock_now_ns() + (uint64_t)timeout_ms * 1000000 : 0;
@@ -126,6 +142,9 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
 	for (;;) {
 		if (atomic_load(k->host.closed))
 			return BATCHD_E_CLOSED;
+		r = hear_notices(k, f);
+		if (r < 0)
+			return r;
 		r = poll_ring(k, out, f);
 		if (r != BATCHD_AGAIN)
 			return r;

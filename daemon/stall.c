@@ -11,7 +11,8 @@
  *
  * The report appears in the log, once per stall, in a notice to the other trainers of the job, and in the status. The
  * stalled trainer keeps everything, but a trainer that waits for the group's next epoch no longer waits for it. The
- * other trainers see the notice at their next call, and the status at any time, long before a collective times out. */
+ * other trainers see the notice at their next call, also while their batches are ready (ring.h: noticed), and the status
+ * at any time, long before a collective times out. */
 #include "stall.h"
 
 #include <assert.h>
@@ -164,15 +165,17 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 
 /* ---- telling ---- */
 
-static void stall_send_notice(struct peer *p, const struct session *s, Batchd__Wire__NoticeKind kind, const char *text,
-			      double since_s)
+static void stall_send_notice(struct session *to, const struct session *s, Batchd__Wire__NoticeKind kind,
+			      const char *text, double since_s)
 {
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
 	n.kind = kind;
 	n.text = (char *)text;
 	n.rank = s->consumer.rank;
 	n.since_s = since_s;
-	peer_send(p, WIRE_SERVER(NOTICE, notice, &n), NULL, 0);
+	peer_send(to->peer, WIRE_SERVER(NOTICE, notice, &n), NULL, 0);
+	if (to->ring.page)
+		ring_note_notice(&to->ring);
 }
 
 static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
@@ -181,7 +184,7 @@ static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, 
 		next = o->next_in_job;
 		/* A trainer that leaves its packets unread is stuck itself, and gets no more of them. */
 		if (o != s && o->state == SESSION_ATTACHED && o->peer && !o->peer->n_out && !o->stall.is_on)
-			stall_send_notice(o->peer, s, kind, text, since_s);
+			stall_send_notice(o, s, kind, text, since_s);
 	}
 }
 
@@ -211,16 +214,15 @@ static void begin_spell(struct session *s, uint64_t idle_ns)
 		group_pump(s->consumer.group);
 }
 
-void stall_tell(const struct session *newcomer)
+void stall_tell(struct session *newcomer)
 {
 	uint64_t now = uv_hrtime();
 	for (const struct session *s = newcomer->job->sessions; s; s = s->next_in_job) {
 		char text[640];
-		struct peer *p = newcomer->peer;
-		if (s == newcomer || !s->stall.is_on || !p || p->closing)
+		if (s == newcomer || !s->stall.is_on || !newcomer->peer || newcomer->peer->closing)
 			continue;
 		stall_describe(s, now - s->stall.active_ns, text, sizeof(text));
-		stall_send_notice(p, s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text,
+		stall_send_notice(newcomer, s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text,
 				  stall_seconds(now - s->stall.active_ns));
 	}
 }

@@ -10,6 +10,6 @@ void stall_watch(struct engine *e);
 /* The session leaves its job. */
 void stall_forget(struct session *s);
 /* Tells a new session which trainers of its job are stalled; the other sessions already know. */
-void stall_tell(const struct session *newcomer);
+void stall_tell(struct session *newcomer);
 
 #endif

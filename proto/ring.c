@@ -198,6 +198,18 @@ bool ring_wake_daemon_released(struct ring *r)
 	return wake_at && ring_between(&r->page->releases) >= wake_at && atomic_exchange(&r->page->wake_at, 0) != 0;
 }
 
+/* ---- notices ---- */
+
+void ring_note_notice(struct ring *r)
+{
+	atomic_store(&r->page->noticed, 1);
+}
+
+bool ring_take_notice(struct ring *r)
+{
+	return atomic_load(&r->page->noticed) && atomic_exchange(&r->page->noticed, 0) != 0;
+}
+
 /* ---- what the trainer does ---- */
 
 /* Statistics need no order among themselves, nor with the entries. */

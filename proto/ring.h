@@ -64,6 +64,9 @@ struct ring_page {
 	/* The daemon sets it to n > 0 before it sleeps: wake me when n releases wait, or when you have taken the last
 	 * batch. The client resets it to 0 and sends Wake. */
 	_Alignas(64) _Atomic uint32_t wake_at;
+	/* The daemon sets it to 1 when it has sent a Notice that the client has not asked for: read the socket also while
+	 * there are batches. The client resets it to 0. On the line that the client reads at each batch. */
+	_Atomic uint32_t noticed;
 	struct ring_clock clock;
 	_Alignas(RING_CONTROL_BYTES) unsigned char batch[RING_ENTRIES][RING_BATCH_BYTES];
 	unsigned char release[RING_ENTRIES][RING_RELEASE_BYTES];
@@ -140,5 +143,12 @@ void ring_arm(struct ring *r, uint32_t wake_at);
 /* The client has taken a batch, or has put a release. Returns whether it must send Wake. */
 bool ring_wake_daemon_taken(struct ring *r);
 bool ring_wake_daemon_released(struct ring *r);
+
+/* ---- notices, which lie on the socket ---- */
+
+/* The daemon has sent one; or the client leaves some unread for now. */
+void ring_note_notice(struct ring *r);
+/* The client: whether there may be one since the last call. */
+bool ring_take_notice(struct ring *r);
 
 #endif

@@ -306,6 +306,19 @@ START_TEST(test_no_trainer_sleeps_on_a_batch_that_has_come)
 }
 END_TEST
 
+START_TEST(test_a_notice_is_announced_once)
+{
+	/* Proves that the client sees the daemon's mark once, and that another notice sets it again. */
+	ck_assert(!ring_take_notice(&theirs));
+	ring_note_notice(&ours);
+	ring_note_notice(&ours);
+	ck_assert(ring_take_notice(&theirs));
+	ck_assert(!ring_take_notice(&theirs));
+	ring_note_notice(&ours);
+	ck_assert(ring_take_notice(&theirs));
+}
+END_TEST
+
 START_TEST(test_the_clock_counts_each_state_once)
 {
 	/* Idle from 10 to 20, waiting to 50, busy to 60, choosing indices to 62, waiting to 67, and then busy; whatever the
@@ -344,6 +357,7 @@ SUITE(ring)
 	tcase_add_test(all, test_page_must_be_sealed_and_of_the_right_size);
 	tcase_add_test(all, test_wakes_are_for_the_side_that_asked_and_once);
 	tcase_add_test(all, test_no_trainer_sleeps_on_a_batch_that_has_come);
+	tcase_add_test(all, test_a_notice_is_announced_once);
 	tcase_add_test(all, test_the_clock_counts_each_state_once);
 	return suite;
 }

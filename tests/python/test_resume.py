@@ -675,6 +675,47 @@ def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_erro
     hung.process.stdin.close()
 
 
+@pytest.mark.parametrize("on_stall", ("warn", "error", "ignore"))
+def test_a_rank_whose_batches_are_ready_is_told_of_a_stall(make_daemon, on_stall):
+    """It never waits, so it never reads its socket for a batch; it is told all the same, before its next batch, once,
+    and loses none."""
+    d = make_daemon(config="stall_after: 300ms\n")
+    stopped = Trainer(RANK, 1, 2, stdin=subprocess.PIPE)
+    assert stopped.hear() == {"step": 0}
+    loader = batchd.DataLoader(
+        "random:length=97,shape=2", 4, job="stall", n_slots=3, rank=0, world_size=2, arrays="numpy", on_stall=on_stall
+    )
+    it = iter(loader)
+    steps, said = [], []
+
+    def ready():
+        return [s["ready"] for s in status()["sessions"] if s["rank"] == 0][0]
+
+    def step():
+        until("a batch is ready", ready)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            next(it)
+        steps.append(loader.last_batch.step)
+        said.extend(str(w.message) for w in caught)
+
+    step()
+    stopped.process.send_signal(signal.SIGSTOP)
+    until("it is reported", lambda: "stalled: rank 1" in d.output())
+    if on_stall == "error":
+        until("a batch is ready", ready)
+        with pytest.raises(batchd.StalledError, match="stalled: rank 1 of job stall"):
+            next(it)
+    for _ in range(3):
+        step()
+    assert steps == [0, 1, 2, 3]
+    assert len([text for text in said if "stalled: rank 1 of job stall" in text]) == (on_stall == "warn"), said
+    loader.close()
+    stopped.process.kill()
+    stopped.process.wait()
+    stopped.process.stdin.close()
+
+
 def test_a_share_group_learns_which_trainer_holds_it_up(make_daemon):
     """Lockstep: the window is full because of a sleeping rank. The waiting rank warns, or raises if configured so;
     nothing is lost by that."""

@@ -148,7 +148,7 @@ class DataLoader(Options, Opening, Position, Delivery):
     reconnect     seconds to wait for a daemon that went away before the error is raised; the loader continues exactly
                   where it was
     on_stall      what to do when another rank of the job is stalled (stopped, or hanging): "warn", "error"
-                  (StalledError from the next wait for a batch), or "ignore"
+                  (StalledError instead of the next batch, which the call after it gives), or "ignore"
     incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
     arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
     socket        of the daemon; the loader waits for a daemon that is being restarted. None: $BATCHD_SOCKET, your

@@ -152,10 +152,22 @@ void session_ring_open(struct session *s, int *fd)
 	e->budget.slots_bytes += RING_PAGE_BYTES;
 }
 
+struct ring_taken session_ring_taken(const struct session *s)
+{
+	struct ring_taken most = { s->consumer.n_published, s->consumer.n_rows_published };
+	if (!s->ring.page)
+		return s->had_ring ? s->taken : most;
+	struct ring_taken said = ring_read_taken(&s->ring);
+	return (struct ring_taken){ said.n_batches < most.n_batches ? said.n_batches : most.n_batches,
+				    said.n_rows < most.n_rows ? said.n_rows : most.n_rows };
+}
+
 void session_ring_close(struct session *s)
 {
 	if (!s->ring.page)
 		return;
+	s->taken = session_ring_taken(s);
+	s->had_ring = true;
 	s->engine->budget.slots_bytes -= RING_PAGE_BYTES;
 	charge_release(&s->ring_bytes);
 	ring_unmap(&s->ring);

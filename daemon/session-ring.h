@@ -20,6 +20,10 @@ int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m);
 /* Takes in the trainer's releases. */
 void session_ring_collect(struct session *s);
 
+/* What its trainer has been given, as the trainer says: at most what was published. Without a ring all that was published
+ * counts. */
+struct ring_taken session_ring_taken(const struct session *s);
+
 /* Takes in how the trainer says that it has spent its time. */
 void session_ring_read_clock(struct session *s, uint64_t now_ns);
 

@@ -61,9 +61,10 @@ struct session {
 	struct job_task *comparison;   /* its Compare is being answered */
 	struct device device;
 	bool records; /* it has begun a recording (util/trace.h) */
-	bool wants_ring;
+	bool wants_ring, had_ring;
 	struct ring ring; /* NULL page: its batches are sent as packets */
 	struct charge ring_bytes;
+	struct ring_taken taken;   /* session_ring_taken, when the ring was closed */
 	struct load *load;         /* for a client that loads single images; then it stays GREETED, too */
 	struct producer *producer; /* for a client that makes batches; owned; then it stays GREETED */
 	uint64_t producer_wait_ns, producer_deadline_ns; /* its wait for a served data set's producer: length and end */

@@ -152,6 +152,11 @@ static void session_end_delivery(struct session *s)
 	job_task_forget(&s->comparison);
 	stall_forget(s);
 	loader_detach(&s->consumer);
+	if (s->job && s->job->loader) {
+		struct ring_taken taken = session_ring_taken(s);
+		s->job->loader->n_batches_taken += taken.n_batches;
+		s->job->loader->n_rows_taken += taken.n_rows;
+	}
 	job_leave(s);
 }
 

@@ -21,7 +21,7 @@
 #include "pin-status.h"
 #include "producer.h"
 #include "recent-errors.h"
-#include "session-state.h"
+#include "session-ring.h"
 #include "util/namespace.h"
 #include "stage-status.h"
 #include "verdict-status.h"
@@ -169,31 +169,6 @@ static uint32_t n_untaken(const struct session *s)
 	return n < s->consumer.n_leases ? n : s->consumer.n_leases;
 }
 
-static int newest_first(const void *a, const void *b)
-{
-	const struct slot *const *x = a, *const *y = b;
-	return position_compare(&(*y)->at, &(*x)->at);
-}
-
-/* Rows of the newest n batches that the consumer has a lease on. */
-static uint64_t rows_of_newest(const struct consumer *c, uint32_t n)
-{
-	const struct slot **leased = n ? calloc(c->slots->n_made, sizeof(*leased)) : NULL;
-	uint32_t n_leased = 0;
-	uint64_t rows = 0;
-	if (!leased)
-		return 0;
-	for (uint32_t i = 0; i < c->slots->n_made; i++) {
-		if (c->leases[i])
-			leased[n_leased++] = &c->slots->slot[i];
-	}
-	qsort(leased, n_leased, sizeof(*leased), newest_first);
-	for (uint32_t i = 0; i < n && i < n_leased; i++)
-		rows += leased[i]->n_rows;
-	free(leased);
-	return rows;
-}
-
 /* For the trainer that has taken most: the others of its group have taken some of the same. */
 static uint32_t most_taken(const struct job *j, const struct stream *s)
 {
@@ -205,14 +180,15 @@ static uint32_t most_taken(const struct job *j, const struct stream *s)
 	return most;
 }
 
-static void count_untaken(const struct job *j, uint64_t *batches, uint64_t *rows)
+static struct ring_taken count_taken(const struct job *j)
 {
-	*batches = *rows = 0;
+	struct ring_taken all = { j->loader->n_batches_taken, j->loader->n_rows_taken };
 	for (const struct session *s = j->engine->sessions; s; s = s->next) {
-		uint32_t n = s->job == j ? n_untaken(s) : 0;
-		*batches += n;
-		*rows += rows_of_newest(&s->consumer, n);
+		struct ring_taken one = s->job == j ? session_ring_taken(s) : (struct ring_taken){ 0 };
+		all.n_batches += one.n_batches;
+		all.n_rows += one.n_rows;
 	}
+	return all;
 }
 
 static json_t *stream_part(const struct job *j, const struct stream *s)
@@ -345,10 +321,9 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		daemon_status_set(o, "stages", stages);
 	daemon_status_set(o, "served", json_boolean(j->served != NULL));
 	daemon_status_set(o, "waits", waits_part(&j->waits));
-	uint64_t batches, rows;
-	count_untaken(j, &batches, &rows);
-	set_int(o, "samples_delivered", l->n_samples_published - rows);
-	set_int(o, "batches_delivered", l->n_batches_published - batches);
+	struct ring_taken taken = count_taken(j);
+	set_int(o, "samples_delivered", taken.n_rows);
+	set_int(o, "batches_delivered", taken.n_batches);
 	if (l->is_async) {
 		set_int(o, "places", l->group.n_places);
 		set_int(o, "batches_skipped", l->group.n_skipped);
@@ -418,7 +393,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		set_clock(o, s, all);
 	daemon_status_set(o, "wait_s", json_real(daemon_status_seconds(s->wait_ns)));
 	daemon_status_set(o, "connected_s", json_real(daemon_status_seconds(uv_hrtime() - s->connected_ns)));
-	set_int(o, "batches", s->consumer.n_published);
+	set_int(o, "batches", session_ring_taken(s).n_batches);
 	daemon_status_set(o, "stalled", json_boolean(s->stall.is_on));
 	if (s->stall.is_on) {
 		daemon_status_set(o, "stalled_s", json_real(daemon_status_seconds(uv_hrtime() - s->stall.active_ns)));

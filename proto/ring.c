@@ -218,9 +218,9 @@ static uint64_t ring_clock_get(const _Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static void ring_clock_grow(_Atomic uint64_t *word, uint64_t ns)
+static void ring_clock_grow(_Atomic uint64_t *word, uint64_t by)
 {
-	atomic_store_explicit(word, ring_clock_get(word) + ns, memory_order_relaxed);
+	atomic_store_explicit(word, ring_clock_get(word) + by, memory_order_relaxed);
 }
 
 enum ring_state ring_clock_state(const struct ring *r)
@@ -254,4 +254,17 @@ bool ring_clock_read(const struct ring *r, uint64_t now_ns, struct ring_times *t
 	t->idle_ns = ring_clock_get(&c->idle_ns) + (state == RING_IDLE ? ns : 0);
 	t->order_ns = ring_clock_get(&c->order_ns) + (state == RING_ORDERS ? ns : 0);
 	return since != 0;
+}
+
+void ring_count_batch(struct ring *r, uint32_t n_rows)
+{
+	ring_clock_grow(&r->page->clock.n_batches, 1);
+	ring_clock_grow(&r->page->clock.n_rows, n_rows);
+}
+
+struct ring_taken ring_read_taken(const struct ring *r)
+{
+	const struct ring_clock *c = &r->page->clock;
+
+	return (struct ring_taken){ ring_clock_get(&c->n_batches), ring_clock_get(&c->n_rows) };
 }

@@ -47,12 +47,14 @@ enum ring_state {
 	RING_ORDERS /* it chooses the indices of its own batches, which keeps it from its work as waiting does */
 };
 
-/* How the trainer has spent its time, for statistics only. The client writes it, with CLOCK_MONOTONIC. */
+/* How the trainer has spent its time (CLOCK_MONOTONIC), and what it was given. The client writes it, for statistics
+ * only. */
 struct ring_clock {
 	_Alignas(64) _Atomic uint64_t since_ns; /* when the present state began; 0: the client has not begun */
 	_Atomic uint64_t wait_ns, idle_ns;      /* in earlier states, in all */
 	_Atomic uint64_t order_ns;              /* likewise */
 	_Atomic uint32_t state;                 /* enum ring_state */
+	_Atomic uint64_t n_batches, n_rows;     /* that the trainer was given */
 };
 
 /* The page itself, as both map it. */
@@ -136,6 +138,15 @@ struct ring_times {
 /* The daemon: how long the trainer has been in these states, up to now_ns. The times are read one by one while the
  * client may write them, and the client may write anything: they are for statistics. False: it has not begun. */
 bool ring_clock_read(const struct ring *r, uint64_t now_ns, struct ring_times *t);
+
+struct ring_taken {
+	uint64_t n_batches, n_rows;
+};
+/* The client's loader thread: the trainer is given a batch of n_rows. Batches that the client takes from the ring and
+ * gives back unseen, as after a seek, do not count. */
+void ring_count_batch(struct ring *r, uint32_t n_rows);
+/* The daemon: what the client says, which may be anything. */
+struct ring_taken ring_read_taken(const struct ring *r);
 
 /* The daemon is about to sleep. After this call it looks once more at ring_untaken(batches) and
  * ring_waiting_entries(releases). wake_at 0: it need not be woken. */

@@ -103,11 +103,9 @@ void loader_unref(struct loader *l)
 	maybe_free(l);
 }
 
-static void on_published(struct stream_host *h, const struct slot *slot, bool waited)
+static void on_published(struct stream_host *h, bool waited)
 {
 	struct loader *l = loader_of(h);
-	l->n_batches_published++;
-	l->n_samples_published += slot->n_rows;
 	l->ops->published(l, waited);
 }
 

@@ -69,7 +69,7 @@ struct loader {
 	bool failed, closing;
 	char error[4096];
 
-	uint64_t n_batches_published, n_samples_published;
+	uint64_t n_batches_taken, n_rows_taken; /* by trainers that have left */
 	uint64_t created_ns;
 };
 

@@ -211,8 +211,9 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 		device_slab_note_published(c->device_slab, slot);
 		lease_begin(c, slot);
 		c->n_published++;
+		c->n_rows_published += slot->n_rows;
 		c->n_unread++;
-		s->host->ops->published(s->host, slot, c->waiting);
+		s->host->ops->published(s->host, c->waiting);
 		c->waiting = false;
 		c->cursor = slot->at;
 		c->cursor.step++;

@@ -34,7 +34,7 @@ struct stream_host_ops {
 	/* The order of an epoch; borrowed. NULL: it is being made, and streams are pumped when it is ready. */
 	struct plan *(*order)(struct stream_host *h, uint64_t epoch, uint64_t base);
 	/* A batch was published; whether its trainer was waiting for it. */
-	void (*published)(struct stream_host *h, const struct slot *slot, bool waited);
+	void (*published)(struct stream_host *h, bool waited);
 	/* A copy to that device slab has failed: no trainer will find further batches there. */
 	void (*device_slab_failed)(struct stream_host *h, const struct device_slab *device_slab, const char *why);
 	/* A trainer cannot be served, for the reason in why. No more batches are made. */
@@ -92,7 +92,7 @@ struct consumer {
 	bool waiting;           /* its trainer has nothing left to take, and has said so */
 	uint32_t n_unread;      /* batches it was given and, as far as is known, has not taken yet */
 	uint64_t seek;          /* the trainer's number of its last seek */
-	uint64_t n_published;
+	uint64_t n_published, n_rows_published;
 	bool waits_for_epoch; /* in a group: gets nothing until another consumer has been given the batch at `cursor` */
 	bool stalled;         /* its trainer makes no progress: the others do not wait for it to reach an epoch. Set by
 	                     * the code that watches trainers */

@@ -97,6 +97,39 @@ def test_numbers_are_the_loaders_own(reader, samples):
     loader.close()
 
 
+@pytest.mark.parametrize("world", (1, 2))
+def test_batches_that_nobody_took_are_not_delivered(make_daemon, tmp_path, world):
+    """A loader that is closed while batches are ready, one that leaves an epoch early, and trainers of two ranks: status
+    and metrics count what the loops were given, while the loaders are open and afterwards."""
+    d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}")
+    options = dict(arrays="numpy", n_slots=6, job="counted", world_size=world)
+
+    def full():
+        status = batchd.status()
+        return all(s["ready"] >= 3 for s in status["sessions"]) and status
+
+    def delivered(status):
+        return [status["loaders"][0][key] for key in ("batches_delivered", "samples_delivered")]
+
+    loaders = [batchd.DataLoader("random:length=1000,shape=3", 10, rank=rank, **options) for rank in range(world)]
+    for _ in range(2):  # the batches of a broken-off epoch that were ready come back unseen
+        for loader in loaders:
+            for i, _ in enumerate(loader):
+                if i == 9:
+                    break
+    status = until("all slots are full", full)
+    assert delivered(status) == [20 * world, 200 * world]
+    assert [s["batches"] for s in status["sessions"]] == [20] * world
+    until("all slots are full", full)
+    for loader in loaders:
+        loader.close()
+    status = until("they have left", lambda: (s := batchd.status()) and not s["sessions"] and s)
+    assert delivered(status) == [20 * world, 200 * world]
+    text = Reader(d, tmp_path / "metrics").get()[1]
+    assert re.search(rf"^batchd_batches_total\{{.*\}} {20 * world}$", text, re.M), text
+    assert re.search(rf"^batchd_delivered_samples_total\{{.*\}} {200 * world}$", text, re.M), text
+
+
 def test_stages_have_their_seconds(make_daemon, samples, tmp_path):
     d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}")
     loader, _ = one_epoch(samples)

@@ -99,7 +99,19 @@ static void remove_stale(const struct metrics_address *a)
 	close(fd);
 }
 
-int metrics_address_listen(struct metrics_address *a)
+/* The file has the mode 0600 until its group is right. */
+static void let_in(const struct metrics_address *a, const char *trainers)
+{
+	struct stat st;
+
+	if (a->public)
+		chmod(path_of(a), 0666);
+	else if (trainers && stat(trainers, &st) == 0 && S_ISSOCK(st.st_mode) &&
+		 lchown(path_of(a), (uid_t)-1, st.st_gid) == 0)
+		chmod(path_of(a), (st.st_mode & 0666) | 0600);
+}
+
+int metrics_address_listen(struct metrics_address *a, const char *trainers)
 {
 	struct stat st;
 	bool is_unix = a->at.ss_family == AF_UNIX;
@@ -109,13 +121,13 @@ int metrics_address_listen(struct metrics_address *a)
 		return -errno;
 	if (is_unix) {
 		remove_stale(a);
-		fchmod(fd, a->public ? 0666 : 0600); /* bind gives the file this mode, less the umask */
+		fchmod(fd, 0600); /* bind gives the file this mode, less the umask */
 	} else {
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	}
 	if (bind(fd, (const struct sockaddr *)&a->at, a->n_bytes) == 0) {
 		if (is_unix) {
-			chmod(path_of(a), a->public ? 0666 : 0600);
+			let_in(a, trainers);
 			if (lstat(path_of(a), &st) == 0) {
 				a->dev = st.st_dev;
 				a->ino = st.st_ino;

@@ -17,9 +17,11 @@ struct metrics_address {
 
 /* 0; -EINVAL: *why is static text that says what was expected. */
 int metrics_address_parse(const char *text, struct metrics_address *a, const char **why);
-/* A listening, non-blocking, close-on-exec stream socket, or a negative errno. The file of a Unix socket has mode 0600
- * (0666 with "public:", as the peer's user decides what it sees), and replaces one that nothing listens on. */
-int metrics_address_listen(struct metrics_address *a);
+/* A listening, non-blocking, close-on-exec stream socket, or a negative errno. The file of a Unix socket lets in the users
+ * that trainers' socket lets in: it has the group and mode of that file, which is at `trainers` (NULL: none, and mode
+ * 0600). With "public:" it has mode 0666. What a peer sees depends on its user in any case. It replaces a file that nothing
+ * listens on. */
+int metrics_address_listen(struct metrics_address *a, const char *trainers);
 /* Removes a Unix socket's file, if it is still the one that listens. */
 void metrics_address_remove(const struct metrics_address *a);
 /* "http://127.0.0.1:9464/" or the path, of a listening socket: port 0 has become a real one. */

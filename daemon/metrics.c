@@ -286,7 +286,7 @@ struct metrics *metrics_start(struct engine *e, const char *address)
 
 	if (!m || metrics_address_parse(address, &m->address, &why) < 0)
 		return metrics_off(m, address, why);
-	fd = metrics_address_listen(&m->address);
+	fd = metrics_address_listen(&m->address, e->socket_path);
 	if (fd < 0)
 		return metrics_off(m, address, strerror(-fd));
 	metrics_address_text(&m->address, fd, where, sizeof where);

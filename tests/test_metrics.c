@@ -96,7 +96,7 @@ START_TEST(test_a_socket_that_takes_no_connection_does_not_hold_up_the_daemon)
 		full[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
 		(void)!connect(full[i], (const struct sockaddr *)at, sizeof *at);
 	}
-	ck_assert_int_eq(metrics_address_listen(&a), -EADDRINUSE);
+	ck_assert_int_eq(metrics_address_listen(&a, NULL), -EADDRINUSE);
 	close(full[0]);
 	close(full[1]);
 	close(fd);
@@ -114,12 +114,12 @@ START_TEST(test_only_the_daemons_own_socket_is_removed)
 	snprintf(text, sizeof text, "unix:%s", path);
 	ck_assert_int_eq(metrics_address_parse(text, &a, &why), 0);
 	metrics_address_remove(&a);
-	int fd = metrics_address_listen(&a), other;
+	int fd = metrics_address_listen(&a, NULL), other;
 	ck_assert_int_ge(fd, 0);
 	unlink(path);
 	struct metrics_address b = { 0 };
 	ck_assert_int_eq(metrics_address_parse(text, &b, &why), 0);
-	other = metrics_address_listen(&b);
+	other = metrics_address_listen(&b, NULL);
 	ck_assert_int_ge(other, 0);
 	metrics_address_remove(&a);
 	ck_assert_int_eq(access(path, F_OK), 0);

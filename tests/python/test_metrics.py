@@ -190,6 +190,24 @@ def test_names_are_for_the_datas_own_user(make_daemon, samples, tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("public", ("", "public:"))
+@pytest.mark.parametrize("mode", (0o600, 0o660, 0o666))
+def test_a_unix_socket_lets_in_the_users_that_may_train(make_daemon, tmp_path, mode, public):
+    """Group and mode are those of the socket for trainers, whatever the umask; public: lets in everybody."""
+    path = tmp_path / "metrics"
+    group = next((g for g in os.getgroups() if g != os.getegid()), 7 if os.geteuid() == 0 else os.getegid())
+    before = os.umask(0o077)
+    try:
+        d = make_daemon("--metrics", f"{public}unix:{path}", config=f"socket_mode: {mode:04o}\nsocket_group: {group}\n")
+        until("it listens", lambda: "metrics at" in d.output())
+    finally:
+        os.umask(before)
+    own, trainers = path.stat(), d.socket.stat()
+    assert trainers.st_mode & 0o777 == mode and trainers.st_gid == group
+    assert own.st_mode & 0o777 == (0o666 if public else mode)
+    assert public or own.st_gid == group
+
+
 def test_over_tcp_no_names_are_told(reader, samples):
     loader, _ = one_epoch(samples, "secret-name")
     time.sleep(1)

@@ -25,14 +25,23 @@ def theirs(data, rank, world, epoch, batch_size=8):
     return torch.utils.data.DataLoader(data, batch_size, sampler=sampler)
 
 
+class OnlyNamed(torch.utils.data.TensorDataset):
+    """A subclass that changes no sample."""
+
+    def __init__(self, *tensors):
+        super().__init__(*tensors)
+        self.name = "mine"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int32", "bool", "complex64", "float64"])
-@pytest.mark.parametrize("how", ["tuple", "list", "TensorDataset", "numpy"])
+@pytest.mark.parametrize("how", ["tuple", "TensorDataset", "subclass", "numpy"])
 def test_rows_are_those_of_tensor_dataset(daemon, dtype, how):
     """Both ranks, two epochs, both arrays, in their own dtypes."""
     x, y = some(dtype)
     y = y.to(torch.int32)
     data = torch.utils.data.TensorDataset(x, y)
-    given = {"tuple": (x, y), "list": [x, y], "TensorDataset": data, "numpy": (x.numpy(), y.numpy())}[how]
+    same = OnlyNamed(x, y)
+    given = {"tuple": (x, y), "TensorDataset": data, "subclass": same, "numpy": (x.numpy(), y.numpy())}[how]
     for rank in range(2):
         with batchd.DataLoader(given, batch_size=8, shuffle=True, seed=4, rank=rank, world_size=2, job="m") as loader:
             for epoch in range(2):
@@ -121,13 +130,141 @@ def test_a_daemon_that_comes_back_gets_the_memory_again(make_daemon):
         ((torch.tensor(1.0),), ValueError, "no first dimension"),
         ((torch.zeros(0, 3),), ValueError, "no rows"),
         ({"a,b": torch.zeros(3)}, ValueError, "cannot name a field"),
-        ((torch.zeros(3), "y"), TypeError, "dataset must be a text"),
-        (((1, 2), (3, 4)), TypeError, "dataset must be a text"),
+        ((torch.zeros(3), "y"), TypeError, r"dataset\[1\] is a str, and fields .* are numpy arrays or tensors"),
+        (((1, 2), (3, 4)), TypeError, r"dataset\[0\] is a tuple.*numpy.asarray\(dataset\[0\]\)"),
+        (("imagefolder:a", "tar:b"), TypeError, r"several data sets are a list, \['imagefolder:a', 'tar:b'\]"),
+        ({"imagefolder:a": 0.5, "tar:b": 1}, TypeError, "batchd.blend"),
+        ({"id": torch.zeros(3)}, ValueError, "'id' cannot name a field.* call it sample_id"),
+        ({1: torch.zeros(3), "1": torch.ones(3)}, ValueError, "the same name"),
+        ({"x": torch.masked.masked_tensor(torch.zeros(3), torch.ones(3) > 0)}, TypeError, "mask would be lost"),
     ],
 )
 def test_what_cannot_be_handed_over_is_named(daemon, data, error, words):
     with pytest.raises(error, match=words):
         batchd.DataLoader(data)
+
+
+def changed(method):
+    """A TensorDataset whose subclass has its own version of one method."""
+
+    def method_of_its_own(self, *args):
+        return 3 if method == "__len__" else self.tensors[0][args[0]] * 100
+
+    kind = type("Changed", (torch.utils.data.TensorDataset,), {method: method_of_its_own})
+    return kind(torch.arange(4.0))
+
+
+@pytest.mark.parametrize("method", ["__getitem__", "__getitems__", "__len__"])
+def test_what_a_subclass_of_tensor_dataset_does_is_not_left_out(daemon, method):
+    """torch's loader calls the subclass's method; so its rows are not those of the tensors, and it is refused by name."""
+    data = changed(method)
+    theirs = next(iter(torch.utils.data.DataLoader(data, 4, collate_fn=lambda batch: batch)))
+    assert len(theirs) == 3 if method == "__len__" else not torch.equal(torch.as_tensor(theirs), torch.arange(4.0))
+    with pytest.raises(TypeError, match=f"Changed object, .*TensorDataset with a {method} of its own.*batchd.serve"):
+        batchd.DataLoader(data, 4)
+
+
+def test_a_method_of_the_object_itself_is_not_left_out(daemon):
+    """torch's loader asks the object, not its class, for __getitems__."""
+    data = torch.utils.data.TensorDataset(torch.arange(4.0))
+    data.__getitems__ = lambda indices: [(torch.zeros(1),) for _ in indices]
+    (theirs,) = next(iter(torch.utils.data.DataLoader(data, 4)))
+    assert not theirs.any()
+    with pytest.raises(TypeError, match="__getitems__ of its own"):
+        batchd.DataLoader(data, 4)
+
+
+PAIRS = [(torch.arange(6.0).view(2, 3) + i, 10 * i) for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [torch.arange(4.0) + 10 * i for i in range(3)],
+        [numpy.arange(4) + 10 * i for i in range(70)],
+        PAIRS,
+        [{"x": x.numpy(), "y": y} for x, y in PAIRS],
+        [[x] for x, _ in PAIRS],
+        [3, 1, 4],
+    ],
+)
+def test_the_advice_for_a_list_of_samples_gives_its_samples(daemon, samples):
+    """A list has no meaning of its own: the first expression in the error makes what torch's loader makes of the list."""
+    with pytest.raises(TypeError) as error:
+        batchd.DataLoader(samples, 2)
+    words = str(error.value)
+    begin = min(i for i in (words.find(" (") + 1, words.find(" {") + 1) if i)
+    for end in range(len(words), begin, -1):  # the longest text that is an expression
+        try:
+            given = eval(words[begin:end], {"torch": torch, "numpy": numpy, "dataset": samples})
+        except SyntaxError:
+            continue
+        break
+    theirs = torch.utils.data.DataLoader(samples, len(samples))
+    with batchd.DataLoader(given, len(samples)) as loader:
+        ((ours,), (wanted,)) = list(loader), list(theirs)
+    if isinstance(wanted, dict):
+        assert ours.keys() == wanted.keys()
+        ours, wanted = list(ours.values()), list(wanted.values())
+    wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    assert len(ours) == len(wanted) and all(map(torch.equal, ours, wanted))
+
+
+def test_a_list_of_fields_is_a_tuple(daemon):
+    """The error for a list of arrays names the tuple, too, and tuple(list) is one of fields."""
+    x, y = some()
+    with pytest.raises(TypeError, match=r"list of 2 tensors, .*tuple\(dataset\) if each is a field"):
+        batchd.DataLoader([x, y])
+    with pytest.raises(TypeError, match=r"list of 2 arrays, .*numpy.stack"):
+        batchd.DataLoader([x.numpy(), y.numpy()])
+
+
+class Foreign:
+    """An array of a library that the loader does not know, such as JAX."""
+
+    def __array__(self, dtype=None, copy=None):
+        return numpy.arange(N)
+
+
+def test_the_advice_for_one_array_and_for_frames_works(daemon):
+    """A tensor or array alone, another library's array, a data frame, a StackDataset: what is written gives its rows."""
+    pandas = pytest.importorskip("pandas")
+    x, y = some()
+    frame = pandas.DataFrame({"a": range(N), "b": numpy.arange(N) / 4})
+    stacked = torch.utils.data.StackDataset(x, y)
+    cases = [
+        (x, "write (dataset,)", (x,)),
+        (x.numpy(), "write (dataset,)", (x,)),
+        (Foreign(), "write (numpy.asarray(dataset),)", (torch.arange(N),)),
+        (frame["b"], "write (numpy.asarray(dataset),)", (torch.arange(N) / 4,)),
+        (frame, "{name: dataset[name].to_numpy() for name in dataset.columns}", (torch.arange(N), torch.arange(N) / 4)),
+        (stacked, "hand over dataset.datasets", (x, y)),
+    ]
+    for dataset, words, wanted in cases:
+        with pytest.raises(TypeError) as error:
+            batchd.DataLoader(dataset)
+        assert words in str(error.value)
+        expression = words.removeprefix("write ").removeprefix("hand over ")
+        with batchd.DataLoader(eval(expression, {"numpy": numpy, "dataset": dataset}), N) as loader:
+            (batch,) = loader
+        batch = tuple(batch.values()) if isinstance(batch, dict) else batch
+        assert all(torch.equal(a.double(), b.double()) for a, b in zip(batch, wanted, strict=True))
+    for wrong in ((x, list(range(N))), (x, frame["a"]), (x, Foreign()), {"x": x, "y": range(N)}):
+        key = "y" if isinstance(wrong, dict) else 1
+        with pytest.raises(TypeError, match=rf"numpy.asarray\(dataset\[{key!r}\]\)"):
+            batchd.DataLoader(wrong)
+    with pytest.raises(TypeError, match=r"dataset\[1\] is a tuple of arrays: fields do not nest"):
+        batchd.DataLoader((x, (y, y)))
+
+
+def test_a_mask_is_not_dropped(daemon):
+    """numpy's own function refuses to lose a mask's values, too: filled() says what stands for them."""
+    masked = numpy.ma.masked_array([1.0, 1e20, 3.0], [0, 1, 0])
+    with pytest.raises(TypeError, match="data is a MaskedArray, and its mask would be lost: .*filled"):
+        batchd.DataLoader((masked,), 3)
+    with batchd.DataLoader((masked.filled(-1), numpy.ma.getmaskarray(masked)), 3) as loader:
+        ((values, mask),) = loader
+    assert values.tolist() == [1, -1, 3] and mask.tolist() == [False, True, False]
 
 
 def test_more_than_the_users_memory_is_refused(make_daemon):

@@ -870,7 +870,7 @@ def test_mistakes_are_named(daemon, tmp_path):
         (ValueError, "dataset .*NUL", dict(dataset="imagefolder:/\0")),
         (TypeError, "socket .*text", dict(socket=5)),
         (TypeError, "dataset .*NoneType", dict(dataset=None)),
-        (TypeError, "dataset .*batchd.serve", dict(dataset=[1, 2])),
+        (TypeError, r"dataset .*write \(numpy.asarray\(dataset\),\)", dict(dataset=[1, 2])),
         (TypeError, "pin_memory .*leave it out.* prefetch_factor .*n_slots", dict(pin_memory=True, prefetch_factor=2)),
         (TypeError, "collate_fn must be a function", dict(collate_fn=[])),
         (TypeError, "drop_lats .*drop_last", dict(drop_lats=True)),
@@ -885,59 +885,6 @@ def test_mistakes_are_named(daemon, tmp_path):
         loader = make()
         loader.close()
         iter(loader)
-
-
-class ImageFolder:
-    """As torchvision's, as far as its root says which data set it is."""
-
-    root = "/data/train"
-
-    def __len__(self):
-        return 100
-
-
-class Pictures:
-    """As torchvision's CIFAR10: arrays in memory."""
-
-    data, targets = numpy.zeros((4, 32, 32, 3), numpy.uint8), [0, 1, 2, 3]
-
-
-class Samples:
-    """A Dataset that a script has written."""
-
-    def __getitem__(self, i):
-        return i
-
-
-@pytest.mark.skipif(torch is None, reason="needs torch")
-def test_a_dataset_object_is_told_what_to_write_instead(daemon):
-    """Each object that scripts hand to torch's loader is named, with the arguments that stand for it here."""
-    data = torch.utils.data
-    cases = [
-        (ImageFolder(), "an ImageFolder object: write 'imagefolder:/data/train'"),
-        (
-            data.Subset(ImageFolder(), [3, 1]),
-            "a Subset of an ImageFolder object: write 'imagefolder:/data/train'.*indices",
-        ),
-        (data.random_split(ImageFolder(), [60, 40])[1], "a Subset of an ImageFolder object: .*sampler=subset.indices"),
-        (data.Subset(data.TensorDataset(torch.zeros(4)), [1]), "hand over the TensorDataset itself; .*sampler="),
-        (Pictures(), r"a Pictures object: hand over its arrays, \(dataset.data, torch.as_tensor\(dataset.targets\)\)"),
-        (data.ConcatDataset([Samples.__new__(ImageFolder)]), "a list of data sets"),
-        (Samples(), "a Samples object, .*batchd.serve.*'serve:NAME'"),
-        (data.Subset(Samples(), [1]), "a Subset object, .*batchd.serve"),
-    ]
-    for dataset, words in cases:
-        with pytest.raises(TypeError, match=words):
-            make(dataset=dataset)
-
-
-@pytest.mark.skipif(torch is None, reason="needs torch")
-def test_what_the_advice_for_a_subset_writes_gives_the_subset(daemon):
-    """sampler=subset.indices has the samples of the Subset, and the arrays of a data set in memory have its rows."""
-    subset = torch.utils.data.Subset(ImageFolder(), [7, 3, 5])
-    assert indices_of(make(sampler=subset.indices, batch_size=3))[0] == [7, 3, 5]
-    loader = batchd.DataLoader((Pictures.data, torch.as_tensor(Pictures.targets)), batch_size=4)
-    assert [int(label) for label in next(iter(loader))[1]] == Pictures.targets
 
 
 def test_options_may_have_the_types_that_scripts_have(daemon):

@@ -155,6 +155,25 @@ def test_a_ragged_array_that_makes_no_sense_is_the_producers_error(ragged, text)
         _tree.flatten({"x": ragged()})
 
 
+MASKED = numpy.ma.masked_array([1.0, 1e20], [0, 1])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        MASKED,
+        [MASKED, MASKED[:1]],
+        [numpy.zeros(2), MASKED[:1]],
+        batchd.Ragged(MASKED, numpy.array([0, 2])),
+        torch.masked.masked_tensor(torch.zeros(3), torch.ones(3) > 0),
+    ],
+)
+def test_a_mask_is_not_dropped(value):
+    """A producer's masked array is an error with its place, not the fill values below the mask."""
+    with pytest.raises(TypeError, match=r"batch\['x'\].*mask would be lost"):
+        _tree.flatten({"x": value})
+
+
 def test_lists_that_stay_what_they_are():
     """Proves that views of one shape stay arrays of their own, that texts JSON alone carries stay there, and that more
     lists than there is room for are no error."""

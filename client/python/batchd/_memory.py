@@ -9,37 +9,48 @@ import hashlib
 import io
 import mmap
 import os
-import sys
 import weakref
 
 import numpy
+
+from . import _array_instead, _object_instead
 
 ADD_SEALS, ALL_SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # linux/fcntl.h; Python names them from 3.9 on
 _NAMES = ("data", "label")
 
 
-def _tensor_dataset(value):
-    """The tensors of a torch TensorDataset, or None."""
-    data = sys.modules.get("torch.utils.data")
-    return value.tensors if data is not None and isinstance(value, data.TensorDataset) else None
-
-
-def _is_array(value):
-    torch = sys.modules.get("torch")
-    return isinstance(value, numpy.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
-
-
 def _named(value):
     """{name: array}, or None if this is no data in memory."""
     if isinstance(value, dict):
-        return value if value and all(map(_is_array, value.values())) else None
-    value = _tensor_dataset(value) or value
-    if not isinstance(value, (list, tuple)) or not value or not all(map(_is_array, value)):
+        return value if value and all(map(_array_instead.is_array, value.values())) else None
+    if _object_instead.of_torch(value, "TensorDataset"):
+        changed = _object_instead.override_of_torchs(value, "TensorDataset")
+        if changed:
+            why = f": its class is a TensorDataset with a {changed} of its own"
+            raise TypeError(_object_instead.foreign(value, why))
+        value = value.tensors
+    if not isinstance(value, tuple) or not value or not all(map(_array_instead.is_array, value)):
         return None
     return {(_NAMES[i] if i < len(_NAMES) else f"field{i}"): array for i, array in enumerate(value)}
 
 
+def _by_text(arrays):
+    """The same with texts as names."""
+    named = {str(name): array for name, array in arrays.items()}
+    if len(named) < len(arrays):
+        raise ValueError(
+            f"dataset has keys that are the same name as texts: {', '.join(map(repr, arrays))}; rename one"
+        )
+    return named
+
+
 def _as_numpy(name, value):
+    if isinstance(value, numpy.ma.MaskedArray) or type(value).__name__ == "MaskedTensor":
+        fill = "filled(...)" if isinstance(value, numpy.ndarray) else "to_tensor(...)"
+        raise TypeError(
+            f"{name} is a {type(value).__name__}, and its mask would be lost: hand over .{fill} with a value for what is masked, "
+            "or its rows without those, or the mask as a field of its own"
+        )
     if not isinstance(value, numpy.ndarray):
         if str(value.dtype) == "torch.bfloat16":
             raise TypeError(
@@ -104,13 +115,18 @@ def hand_over(value, owner, fields):
     this is no data in memory; and the caller's fields, or those that make batches of the same form as the data."""
     arrays = _named(value)
     if arrays is None:
+        instead = _array_instead.advice(value) if isinstance(value, (list, tuple, dict)) else None
+        if instead:
+            raise TypeError(instead)
         return None, fields
-    arrays = {str(name): _as_numpy(str(name), array) for name, array in arrays.items()}
+    arrays = {name: _as_numpy(name, array) for name, array in _by_text(arrays).items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"arrays of one data set have equally many rows, not {lengths}")
     for name in arrays:
-        if not name or name == "id" or any(c in ",=\"'\\" or not " " < c <= "~" for c in name):
+        if name == "id":
+            raise ValueError("'id' cannot name a field, as it names the data set itself: call it sample_id")
+        if not name or any(c in ",=\"'\\" or not " " < c <= "~" for c in name):
             raise ValueError(
                 f"{name!r} cannot name a field: printable ASCII without space, comma, quote, = and backslash"
             )

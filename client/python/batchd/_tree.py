@@ -91,12 +91,18 @@ def _sums(lengths, n):
     return offsets
 
 
+def _is_masked(value):
+    return isinstance(value, numpy.ma.MaskedArray) or type(value).__name__ == "MaskedTensor"
+
+
 def _pieces(value):
     """(arrays, dtype, kind) of a list of arrays that differ in their first dimension only; None: it is something
     else."""
     if len(value) < 2:
         return None
     tensors = all(map(_is_tensor, value))
+    if any(map(_is_masked, value)):
+        return None  # which is refused with its place
     if not tensors and not all(isinstance(item, numpy.ndarray) for item in value):
         return None
     first = value[0]
@@ -113,6 +119,8 @@ def _pieces(value):
 
 def _ragged(path, value):
     """(values, dtype, kind, offsets) of a batchd.Ragged."""
+    if _is_masked(value.values) or _is_masked(value.offsets):
+        raise TypeError(f"{path} is a batchd.Ragged of a masked array, whose mask would be lost: fill it first")
     values = value.values.detach() if _is_tensor(value.values) else numpy.asarray(value.values)
     offsets = numpy.asarray(value.offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu" or not values.ndim:
@@ -161,6 +169,11 @@ def flatten(batch):
         return {kind: len(leaves) - 1}
 
     def walk(path, value):
+        if _is_masked(value):
+            raise TypeError(
+                f"{path} is a {type(value).__name__}, and its mask would be lost: send it with a value for what is masked "
+                "(numpy: .filled(...), torch: .to_tensor(...)), and the mask beside it if trainers need it"
+            )
         if _is_tensor(value):
             if value.is_sparse or value.is_quantized:
                 raise TypeError(f"{path} is a sparse or quantised tensor; send it dense")

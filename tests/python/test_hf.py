@@ -257,6 +257,53 @@ def test_texts_and_numbers_without_images(daemon, tmp_path):
     assert batch == {"text": data["text"][:]}
 
 
+def test_output_all_columns_are_the_packages(daemon):
+    """The columns of the format first, then all others, as the package's own rows have them."""
+    data = datasets.Dataset.from_dict({"s": ["p", "q"], "a": [1, 2], "b": [0.5, 1.5]})
+    for format in ({"columns": ["a"], "output_all_columns": True}, {"columns": ["b", "a"]}):
+        formatted = data.with_format("numpy", **format)
+        with batchd.DataLoader(formatted, 2, arrays="numpy", job=str(format)) as loader:
+            (batch,) = loader
+        wanted = formatted[:]
+        assert list(batch) == list(wanted)
+        assert all(list(batch[name]) == list(wanted[name]) for name in batch)
+
+
+def test_arguments_of_a_format_are_not_left_out(daemon):
+    """The package makes float16 of it; here columns keep their types, so the argument is refused by name."""
+    data = datasets.Dataset.from_dict({"a": [0.5, 1.5]}).with_format("torch", dtype=torch.float16)
+    assert data[0]["a"].dtype == torch.float16
+    with pytest.raises(TypeError, match=r"dtype=torch.float16.*cast_column.*with_format\('torch'\)"):
+        batchd.DataLoader(data, 2)
+
+
+class Negative(datasets.Dataset):
+    def __getitem__(self, key):
+        return {name: -value for name, value in super().__getitem__(key).items()}
+
+
+class Backwards(datasets.Dataset):
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+class Named(datasets.Dataset):
+    """Changes no sample."""
+
+    name = "mine"
+
+
+def test_what_a_subclass_does_is_not_left_out(daemon):
+    """A class with a method of its own is refused by its name; one that changes no sample is read."""
+    table = datasets.Dataset.from_dict({"a": [1, 2]}).data
+    assert Negative(table)[0] == {"a": -1}
+    for kind, method in ((Negative, "__getitem__"), (Backwards, "__iter__")):
+        with pytest.raises(TypeError, match=f"{kind.__name__} object, .* a {method} of its own.*batchd.serve"):
+            batchd.DataLoader(kind(table), 2)
+    with batchd.DataLoader(Named(table), 2) as loader:
+        assert next(iter(loader))["a"].tolist() == [1, 2]
+
+
 def test_numbers_in_memory_are_handed_over(daemon):
     """A data set that has no file: its columns are handed over as a table."""
     data = datasets.Dataset.from_dict({"x": [[i, i + 1] for i in range(9)], "y": list(range(9)), "t": ["a"] * 9})
@@ -403,6 +450,18 @@ def test_a_column_of_another_mode_is_read_in_that_mode_or_refused(daemon, saved)
         got = next(iter(loader))[0].numpy()
         numpy.testing.assert_array_equal(got, wanted[:, None] if mode else wanted.transpose(0, 3, 1, 2))
         loader.close()
+
+
+@pytest.mark.parametrize("mode", ["YCbCr", "CMYK", "HSV", "RGBA", "1"])
+def test_a_mode_that_cannot_be_read_is_answered_by_what_works(daemon, saved, mode):
+    """image_mode takes none of these, so the error does not name it; the cast that it names gives RGB."""
+    with pytest.raises(ValueError) as error:
+        batchd.DataLoader(saved.cast_column("img", datasets.Image(mode=mode)), 8)
+    assert "image_mode" not in str(error.value) and "to get RGB instead" in str(error.value)
+    cast = saved.cast_column("img", datasets.Image())
+    with batchd.DataLoader(cast, 8, transform=PLAIN) as loader:
+        images, labels = next(iter(loader))
+        check(saved, images, labels, loader.last_batch.indices)
 
 
 def test_verify_preview_and_last_batch(daemon, batchctl, saved, tmp_path):

@@ -14,7 +14,7 @@ import weakref
 
 import numpy
 
-from . import _hf_memory
+from . import _hf_memory, _image_mode, _object_instead
 
 _SAVE = "write it once (dataset.save_to_disk(DIR)) and hand over datasets.load_from_disk(DIR)"
 _MOST_PATTERN = 3500  # bytes, of the 4096 that a pattern may have
@@ -38,7 +38,13 @@ def _check_kind(value, package):
         )
     if isinstance(value, (package.DatasetDict, package.IterableDatasetDict)):
         raise TypeError(f"dataset is a {name} of several: choose one, such as dataset[{next(iter(value), 'train')!r}]")
-    return isinstance(value, package.Dataset)
+    if not isinstance(value, package.Dataset):
+        return False
+    changed = _object_instead.override(value, package.Dataset)
+    if changed:
+        why = f": its class is a datasets.Dataset with a {changed} of its own"
+        raise TypeError(_object_instead.foreign(value, why))
+    return True
 
 
 def _check_format(value):
@@ -48,6 +54,20 @@ def _check_format(value):
             "dataset has a transform (set_transform, with_transform), a function of this process: give torchvision's or "
             "timm's transforms as transform=, and hand over dataset.with_format(None)"
         )
+    options = value.format["format_kwargs"]
+    if options:
+        told = ", ".join(f"{name}={option!r}" for name, option in options.items())
+        raise TypeError(
+            f"dataset has a format with {told}, which the daemon does not follow: columns come in their own types. Change those by "
+            f"dataset.cast_column(...), or convert in collate_fn, and hand over dataset.with_format({kind!r})"
+        )
+
+
+def _columns(value):
+    """The names of the columns that the package gives, in its order."""
+    asked = value.format["columns"] or value.column_names
+    chosen = [name for name in value.column_names if name in asked]
+    return chosen + [n for n in value.column_names if n not in asked] if value.format["output_all_columns"] else chosen
 
 
 # ---- columns ----
@@ -55,7 +75,7 @@ def _check_format(value):
 
 def _choose(value, fields):
     """({field: column}, fields): what the daemon makes fields of, and the caller's fields by the names of them."""
-    columns = list(value.format["columns"] or value.column_names)
+    columns = _columns(value)
     features = {name: value.features[name] for name in columns}
     kinds = {name: type(feature).__name__ for name, feature in features.items()}
     images = [name for name in columns if kinds[name] == "Image"]
@@ -93,9 +113,15 @@ def _check_modes(value, named, image_mode):
     for column in dict.fromkeys(named.values()):
         mode = getattr(value.features[column], "mode", None)
         if mode not in (None, "RGB", image_mode):
+            cast = f"dataset.cast_column({column!r}, datasets.Image())"
+            if mode not in _image_mode.MODES:
+                raise ValueError(
+                    f"column {column!r} is Image(mode={mode!r}), and pictures are read as {', '.join(_image_mode.MODES)}: hand over "
+                    f"{cast} to get RGB instead, or share a DataLoader of it by batchd.serve"
+                )
             raise ValueError(
-                f"column {column!r} is Image(mode={mode!r}): read its pictures so by image_mode={mode!r} (modes L, I;16, I "
-                f"and F), or hand over dataset.cast_column({column!r}, datasets.Image())"
+                f"column {column!r} is Image(mode={mode!r}): read its pictures so by image_mode={mode!r}, or hand over {cast} to get "
+                "RGB instead"
             )
 
 

@@ -2,22 +2,24 @@
 
 import json
 
-_MODES = ("L", "RGB", "I;16", "I", "F")
+MODES = ("L", "RGB", "I;16", "I", "F")
 
 
-def into(text, mode):
-    """The option transform's text for the C library, with the mode in it."""
+def into(text, mode, default="train224"):
+    """The option transform's text for the C library, with the mode in it. default: what the data set has without one, which is
+    for RGB; None: nothing that is known."""
     if mode is None:
         return text
-    if mode not in _MODES:
-        raise ValueError(f"image_mode must be {', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}, not {mode!r}")
+    if mode not in MODES:
+        raise ValueError(f"image_mode must be {', '.join(map(repr, MODES[:-1]))} or {MODES[-1]!r}, not {mode!r}")
     form = (text or "").lstrip()[:1]
     if form not in ("[", "{"):
         if mode == "RGB":
             return text
-        raise ValueError(
-            f"image_mode={mode!r} needs a transform in words or objects: {text or 'the default, train224,'} is for RGB"
+        why = (
+            f"{text or f'the default, {default},'} is for RGB" if text or default else "the data set has none by itself"
         )
+        raise ValueError(f"image_mode={mode!r} needs a transform in words or objects: {why}")
     return json.dumps(_with(json.loads(text), mode))
 
 

@@ -55,8 +55,9 @@ class Delivery:
         is the next batch again."""
         with self._turn:
             targets = self._targets(images, labels)
+            iteration = self._filling_iteration()
             try:
-                return self._filling_iteration().fill(targets)
+                return iteration.fill(targets)
             except StopIteration:
                 self._filling = None
                 return None

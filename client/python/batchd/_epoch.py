@@ -2,12 +2,34 @@
 
 import ctypes
 import operator
+import reprlib
 
 from . import _draws, _lib
 from .errors import Error
 
 # As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
 _PROFILED = "enumerate(DataLoader)#batchd.__next__"
+_OVER = object()  # in the place of a batch, at the epoch's end
+
+
+def _is_bool(value):
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def _is_number(value):
+    """Whether this can be a sample's number. Bools have __index__, too, but a mask is no list of numbers."""
+    if _is_bool(value):
+        return False
+    try:
+        operator.index(value)  # which arrays have, and refuse
+        return True
+    except (TypeError, RuntimeError):
+        return False
+
+
+def _shown(value):
+    """A wrong sample number as an error shows it; an array may be the whole order."""
+    return reprlib.repr(value) + (", a mask's element" if _is_bool(value) else "")
 
 
 class Batches:
@@ -67,6 +89,20 @@ class Epoch:
         return self._next(targets)
 
     def _next(self, targets):
+        """Only the epoch's end raises StopIteration: one that comes out of a sampler or collate_fn would end a loop
+        without a word."""
+        try:
+            batch = self._next_profiled(targets)
+        except StopIteration as e:
+            raise RuntimeError(
+                "a sampler, collate_fn or another function of this loader's raised StopIteration, which is not the epoch's "
+                "end: a bare next() in it is the usual cause"
+            ) from e
+        if batch is _OVER:
+            raise StopIteration
+        return batch
+
+    def _next_profiled(self, targets):
         profiler = self._profiler
         if profiler is not None and profiler._is_profiler_enabled:
             with profiler.record_function(_PROFILED):
@@ -76,11 +112,11 @@ class Epoch:
     def _next_of(self, targets, ranges):
         """ranges: a profiler's, which shows what part of the call is the wait for a batch; None: there is none."""
         if self._done:
-            raise StopIteration
+            return _OVER
         loader = self._loader
         with loader._turn:
             if self._done:  # another thread has reached the end meanwhile
-                raise StopIteration
+                return _OVER
             self._check_ended()
             if loader._handle is None:
                 raise Error("this loader is closed")
@@ -99,7 +135,7 @@ class Epoch:
                 loader._tell()
             if code == _lib.END:
                 self._end()
-                raise StopIteration
+                return _OVER
             if ranges is None:
                 batch = loader._give(targets)
             else:
@@ -213,13 +249,14 @@ class OwnEpoch(Epoch):
         loader = self._loader
         n = loader._info.n_samples
         numbers = batch.tolist() if hasattr(batch, "tolist") else list(batch)
-        try:
-            indices = list(map(operator.index, numbers))
-        except TypeError:
-            row, wrong = next((row, i) for row, i in enumerate(numbers) if not hasattr(i, "__index__"))
-            raise TypeError(
-                f"{self._where(row)} chose {wrong!r}, which is no sample number: they are whole numbers from 0 to {n - 1}"
-            ) from None
+        if set(map(type, numbers)) - {int}:
+            for row, i in enumerate(numbers):
+                if not _is_number(i):
+                    raise TypeError(
+                        f"{self._where(row)} chose {_shown(i)}, which is no sample number: they are whole numbers from 0 to "
+                        f"{n - 1}"
+                    )
+        indices = list(map(operator.index, numbers))
         if not 1 <= len(indices) <= loader.batch_size:
             raise ValueError(
                 f"batch_sampler made a batch of {len(indices)} where 1 to {loader.batch_size} rows are possible"

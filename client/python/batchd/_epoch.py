@@ -39,8 +39,11 @@ class Batches:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, bool(drop_last)
 
     def __iter__(self):
+        return self.of(self.sampler)
+
+    def of(self, indices):
         batch = []
-        for i in self.sampler:
+        for i in indices:
             batch.append(i)
             if len(batch) == self.batch_size:
                 yield batch
@@ -186,30 +189,39 @@ class OwnEpoch(Epoch):
         draws = loader._restored_draws if place == loader._resume else None
         loader._drew_from = place.epoch, draws or _draws.before(loader.batch_sampler)
         loader._restored_draws = None
-        self._batches = _draws.iterate(loader.batch_sampler, draws)
         self._n_read = 0  # batches of the caller's
-        self._skip(place)
+        if loader._draw is not None and loader._draw.can_begin(place):
+            self._n_read = place.step
+            self._batches = loader.batch_sampler.of(loader._draw.begin(place))
+        else:
+            self._batches = _draws.iterate(loader.batch_sampler, draws)
+            self._skip(place)
         self._held_back = None
         self._all_pushed = False
         loader._started = None  # batches sent for an earlier iteration do not belong to this one
         return super()._begin()
 
     def _skip(self, place):
-        """Passes over the batches that were given out before the checkpoint; they have to be the same ones."""
+        """Passes over the batches that were given out before the checkpoint. On the rank that saved it they have to be the
+        same ones; another rank has had as many of its own."""
         order = 0
         for i in range(place.step):
             batch = next(self._batches, None)
             if batch is None:
                 raise ValueError(
-                    f"batch_sampler has {i} batches, but the state was saved behind batch {place.step} of its epoch"
+                    f"{self._loader._own_order} has {i} batches, but the state was saved behind batch {place.step} of its epoch"
                 )
             indices = self._indices(batch)
             order = _lib.order(order, ctypes.addressof(indices), len(indices))
-        if order != place.order:
-            raise ValueError(
-                "batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
-                "batches (seed it with the epoch, as DistributedSampler does)"
-            )
+        if order != place.order and self._loader._order_of == self._loader.rank:
+            self._raise_other_batches()
+        self._loader._set_order(place, order)
+
+    def _raise_other_batches(self):
+        raise ValueError(
+            f"{self._loader._own_order} gives other batches than it gave before the state was saved: it must repeat an "
+            "epoch's batches (seed it with the epoch, as DistributedSampler does), of the same size"
+        )
 
     def _fetch(self):
         if not self._all_pushed:

@@ -67,7 +67,7 @@ class Position:
             step=place.step - 1,
             last=place.over,
             n_given=n_global,
-            order=place.order,
+            order=0 if self._draw is not None else place.order,
         )
         text = ctypes.create_string_buffer(_lib.TOKEN_BYTES)
         code = _lib.token(self._live(), ctypes.addressof(b), ctypes.addressof(text), len(text))
@@ -76,6 +76,7 @@ class Position:
         draws = self._draws_at(place)
         return {
             **({"sampler": draws} if draws else {}),
+            **self._own_order_at(place),
             "version": 2,
             "epoch": place.epoch,
             "last": bool(place.over),
@@ -94,6 +95,51 @@ class Position:
         is_begun = epoch is not None and (epoch != place.epoch or (place.step and not place.over))
         return state if is_begun else _draws.after(self.batch_sampler)
 
+    def _own_order_at(self, place):
+        """What a state says besides where the order is the caller's. The order's hash is of one rank's batches, which this
+        names; a batchd.WeightedSampler's draw is one for all ranks."""
+        if self.batch_sampler is None:
+            return {}
+        if self._draw is not None:
+            return {"draw": self._draw.state(place)}
+        rank = self._order_of if place == self._at else self.rank
+        return {"saved_by": {"rank": rank, "world_size": self.world_size, "batch_size": self.batch_size}}
+
+    def _check_own_order(self, state):
+        """Whether an epoch of the caller's own order can go on here from the middle. If it cannot, that is said on every
+        rank, so that none trains on alone."""
+        saved, draw = state.get("saved_by"), state.get("draw")
+        if draw is not None:
+            if self._draw is None:
+                raise ValueError(
+                    "the state was saved with a batchd.WeightedSampler as sampler=, and this loader has another order"
+                )
+            self._draw.check(draw)
+        elif saved is not None:
+            then, now = (saved["batch_size"], saved["world_size"]), (self.batch_size, self.world_size)
+            if then != now:
+                raise ValueError(
+                    f"the state was saved in the middle of an epoch with batch_size={then[0]} and world_size={then[1]}, and this "
+                    f"loader has batch_size={now[0]} and world_size={now[1]}: an order of your own goes on with the same ones "
+                    "only. A state from an epoch's end, the loader's own orders and batchd.WeightedSampler go on with any"
+                )
+            if saved["rank"] != self.rank and state.get("sampler"):
+                raise ValueError(
+                    f"the state is rank {saved['rank']}'s, whose random sampler drew an order of its own, and this is rank "
+                    f"{self.rank}: with such a sampler each rank saves its own state"
+                )
+
+    def _set_order(self, place, order):
+        """The order's hash of this rank's batches up to a restored place; the state may have had another rank's."""
+        self._order_of = self.rank
+        if order != place.order:
+            self._at = self._resume = place._replace(order=order)
+            token = self._state(self._at, self._n_global)["token"]
+            p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
+            code = _lib.resume(self._live(), token.encode(), ctypes.byref(p))
+            if code < 0:
+                self._raise(code)
+
     def load_state_dict(self, state):
         """Continues behind the batch that `state` describes, also with another batch size or world size. Raises
         InvalidError, which names the difference, if data set, seed or shuffle are not the same, and ValueError if
@@ -101,6 +147,8 @@ class Position:
         its start."""
         if not isinstance(state, dict) or state.get("version") != 2 or not isinstance(state.get("token"), str):
             raise ValueError("this is no state of a batchd.DataLoader")
+        if self.batch_sampler is not None and not state.get("last"):
+            self._check_own_order(state)
         p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
         code = _lib.resume(self._live(), state["token"].encode("utf-8", "replace"), ctypes.byref(p))
         self._tell()
@@ -123,6 +171,9 @@ class Position:
                 self._counted = p.epoch - 1
         else:
             self._at = self._resume = Place(p.epoch, p.base, p.step, order=p.order)
+            self._order_of = state.get("saved_by", {}).get("rank", self.rank)
+            if self._draw is not None:
+                self._draw.restore(self._at, state.get("draw"))
 
     def _iterate(self, me):
         """A new iteration. me: the loader as the iteration refers to it; a proxy does not keep the loader alive."""

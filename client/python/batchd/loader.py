@@ -31,7 +31,7 @@ from ._batch import Batch as Batch, Place
 from ._delivery import UNTRIED, Delivery
 from ._opening import Opening
 from ._options import Options
-from ._own_sampler import Epochs, OwnSampler
+from ._own_sampler import Epochs, OwnSampler, draw, hear
 from ._position import Position
 from ._stand_ins import Dataset, Sampler
 
@@ -318,6 +318,14 @@ class DataLoader(Options, Opening, Position, Delivery):
             most = self._info.n_samples * repeats
             self.close()
             raise ValueError(f"epoch_rows is {epoch_rows}, and an epoch has {most} rows: each sample {repeats} times")
+        self._draw = draw(sampler, self)
+        self._own_order = "batch_sampler" if sampler is None else "sampler"
+        self._order_of = self.rank  # the rank whose batches _at.order is of
+        try:
+            hear(self, sampler, batch_sampler)
+        except ValueError:
+            self.close()
+            raise
         self._fix(dataset=Dataset(self), sampler=Sampler(self) if sampler is None else sampler)
         # Where the next iteration begins. An iteration takes its epoch with its first batch; only then do these change.
         self._counted = 0  # its epoch, unless set_epoch names it

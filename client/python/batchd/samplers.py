@@ -1,8 +1,13 @@
 """Orders for `sampler=`."""
 
+import hashlib
+import weakref
+
 import numpy
 
 from ._ranks import ranks as _ranks
+
+_loaders = weakref.WeakKeyDictionary()  # {sampler: weak reference to the loader that it belongs to}
 
 
 class WeightedSampler:
@@ -15,9 +20,10 @@ class WeightedSampler:
     num_samples   of an epoch, of all ranks together; None: as many as there are weights
     replacement   False: no sample comes twice in an epoch, and num_samples is at most the number of weights above 0
     seed          of the draws; the loader's own decides the augmentation
-    rank, world_size  None: as for DataLoader
+    rank, world_size  None: those of the loader that it is given to; without a loader, as DataLoader finds its own
 
-    Epochs repeat, so a checkpoint in the middle of one goes on there, with the same world size."""
+    Epochs repeat, so a checkpoint in the middle of one goes on there. As sampler= it has its place in the whole draw, so
+    the checkpoint of one rank is right for all, also with another batch size or world size."""
 
     def __init__(
         self, weights=None, *, labels=None, num_samples=None, replacement=True, seed=0, rank=None, world_size=None
@@ -41,19 +47,40 @@ class WeightedSampler:
                 + ("" if replacement else f", and without replacement at most the {n} samples with weights above 0")
             )
         self.num_samples, self.replacement, self.seed, self.epoch = n_drawn, bool(replacement), int(seed), 0
-        self._weights, self._asked = weights, (rank, world_size)
+        self._weights, self._weights_id, self._asked = weights, None, (rank, world_size)
 
     def set_epoch(self, epoch):
         self.epoch = int(epoch)
 
+    def _hear(self, loader):
+        """The loader's ranks are this sampler's, unless it was given its own."""
+        heard = _loaders.get(self, lambda: None)()
+        if heard is not None and heard is not loader and heard._handle is not None and None in self._asked:
+            old, new = (heard.rank, heard.world_size), (loader.rank, loader.world_size)
+            if old != new:
+                raise ValueError(
+                    f"this WeightedSampler has the part of rank {old[0]} of {old[1]} in another loader, so it cannot have that "
+                    f"of rank {new[0]} of {new[1]} here: make one for each loader"
+                )
+        _loaders[self] = weakref.ref(loader)
+
     def _place(self):
-        rank, world_size = _ranks(*self._asked, "shard")
+        rank, world_size = self._asked
+        loader = _loaders.get(self, lambda: None)()
+        if loader is not None:
+            rank = loader.rank if rank is None else rank
+            world_size = loader.world_size if world_size is None else world_size
+        rank, world_size = _ranks(rank, world_size, "shard")
         return max(rank, 0), world_size
 
     def __len__(self):
         return -(-self.num_samples // self._place()[1])
 
     def __iter__(self):
+        return self._behind(0)
+
+    def _behind(self, n):
+        """This rank's part of what is left of the draw when all ranks together have had n samples of it."""
         import torch
 
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
@@ -61,7 +88,15 @@ class WeightedSampler:
             torch.from_numpy(self._weights), self.num_samples, self.replacement, generator=generator
         ).numpy()
         rank, world_size = self._place()
-        return iter(numpy.resize(drawn, len(self) * world_size)[rank::world_size].tolist())  # padded from its beginning
+        n = min(n, len(drawn))
+        whole = n + -(-(len(drawn) - n) // world_size) * world_size  # padded from the draw's beginning
+        return iter(numpy.resize(drawn, whole)[n + rank :: world_size].tolist())
+
+    def _id(self):
+        """Text that is the same for samplers whose epochs are the same."""
+        if self._weights_id is None:
+            self._weights_id = hashlib.blake2b(self._weights.tobytes(), digest_size=8).hexdigest()
+        return f"{self._weights_id},{self.num_samples},{int(self.replacement)},{self.seed}"
 
 
 def _balanced(labels):

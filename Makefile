@@ -113,8 +113,8 @@ endif
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,tests/suite.c tests/unit.c tests/cuda-declarations.c)
 # One program has all suites but those that replace functions of the daemon, the library or libc, each for itself.
-OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling hostile many_workers pipeline \
-	producer served_fields shortage simulation slot_nodes token
+OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling hostile many_workers peer \
+	pipeline plan producer served_fields shortage simulation slot_nodes token
 SUITES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
 own_program = $(patsubst %,$(BUILD)/tests/test_%,$(filter $(OWN_PROGRAMS),$(1)))
 unit_program = $(if $(filter-out $(OWN_PROGRAMS),$(1)),$(BUILD)/tests/unit)
@@ -270,9 +270,11 @@ $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -
 $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
 MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o finish-avx512.o cuda/convert-plan.o cuda/mix-plan.o)
 $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
-# Suites that call what is not in the library by name link its objects.
-$(BUILD)/tests/unit: $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES))) $(HARNESS) $(MIXING) $(BUILD)/client/names.o \
-		$(BUILD)/libbatchd.a $(BUILD)/libdaemon.a | $(BUILD)/batchd
+# Suites that call what is not in the library by name link its objects. A suite that defines a name for all to see (sendmsg, malloc) would give
+# it to all others, too, so it has to be in OWN_PROGRAMS.
+UNIT := $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES)))
+$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/names.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a | $(BUILD)/batchd
+	@! nm -gA --defined-only $(UNIT) | grep -v ' [A-Za-z] _' || { echo "these suites define names that others would get: add them to OWN_PROGRAMS" >&2; exit 1; }
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a

@@ -48,7 +48,9 @@ def _list(value):
             f"dataset is a list of {len(value)} {what}, which may be its samples or its fields: write ({_stack(value[0], 'sample')},) if "
             "each is a sample, or tuple(dataset) if each is a field with a row for each sample"
         )
-    if isinstance(value[0], (tuple, dict, list)) and all(type(x) is type(value[0]) and len(x) == len(value[0]) for x in value):
+    if isinstance(value[0], (tuple, dict, list)) and all(
+        type(x) is type(value[0]) and len(x) == len(value[0]) for x in value
+    ):
         return _samples(value)
     return "dataset is a list of numbers: write (numpy.asarray(dataset),)" if _is_arraylike(value) else None
 
@@ -67,7 +69,9 @@ def _fields(value):
         if isinstance(x, (tuple, list, dict)) and x and all(map(is_array, x.values() if isinstance(x, dict) else x)):
             inner = "a list of arrays is stacked to one" if isinstance(x, list) else "fields do not nest"
             return f"dataset[{key!r}] is a {type(x).__name__} of arrays: {inner}; write each field as one array, (x, y, z) or {{'x': x, 'y': y}}"
-    if isinstance(value, dict) and all(isinstance(k, str) and ":" in k and isinstance(x, numbers.Number) for k, x in items):
+    if isinstance(value, dict) and all(
+        isinstance(k, str) and ":" in k and isinstance(x, numbers.Number) for k, x in items
+    ):
         return "dataset is a dictionary of data sets and weights: write batchd.blend(dataset)"
     if any(is_array(x) for _, x in items):
         key, x = next((key, x) for key, x in items if not is_array(x))
@@ -85,9 +89,7 @@ def advice(value):
     if is_array(value):
         return f"dataset is one {kind}: write (dataset,), a tuple of the only field, whose rows are the samples"
     if kind == "DataFrame" and hasattr(value, "columns"):
-        return (
-            "dataset is a DataFrame: hand over its columns of numbers, {name: dataset[name].to_numpy() for name in dataset.columns}"
-        )
+        return "dataset is a DataFrame: hand over its columns of numbers, {name: dataset[name].to_numpy() for name in dataset.columns}"
     parts = getattr(value, "datasets", None)
     if kind == "StackDataset" and isinstance(parts, (tuple, dict)):
         if parts and all(map(is_array, parts.values() if isinstance(parts, dict) else parts)):

@@ -68,6 +68,8 @@ def complete(dataset, length, seed, shuffle, fields):
         dataset = Blend([(_part(d), None) for d in dataset], None)
     if not isinstance(dataset, Blend):
         return _shards.with_fields(_specs.complete(_check.dataset(dataset), length, seed, shuffle), fields)
+    if length is not None and not any(part.startswith("tokens:") for part, _ in dataset.parts):
+        raise TypeError(_specs.NO_LENGTH)
     named, parts = fields, []
     for part, weight in dataset.parts:
         if ";;" in part or part.startswith("blend:"):

@@ -14,8 +14,8 @@ def into(text, decode, default):
         return text
     if not text and not default:
         raise ValueError(
-            f"decode={decode!r} needs transform=: the data set may have one of its own in the daemon's configuration, "
-            'which begins with ["Draft"] there'
+            f"decode={decode!r} needs transform=: arrays have no JPEGs to decode, and a name from the daemon's configuration may "
+            'have a transform of its own, which begins with ["Draft"] there'
         )
     return json.dumps(_with(_read(text or default), {"decode": op}), default=_plain)
 

@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 
-from . import _check, _draft, _image_mode, _lib, _views
+from . import _check, _draft, _image_mode, _lib, _uses, _views
 from ._ranks import node_ranks, ranks
 
 
@@ -20,8 +20,8 @@ class Options:
         o.node_rank, o.node_world_size = node_ranks(1 if told else world_size)
         o.dataset = _check.text("dataset", self._spec)
         text, self._form = _views.read(asked.transform)
-        default = "train224" if ":" in self._spec else None  # a name from the configuration
-        text = _draft.into(_image_mode.into(text, asked.image_mode), asked.decode, default)
+        default = _uses.default_transform(self._spec)
+        text = _draft.into(_image_mode.into(text, asked.image_mode, default), asked.decode, default)
         o.transform = _check.text("transform", text)
         o.mix = _check.text("mix", asked.mix)
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))

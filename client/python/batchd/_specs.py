@@ -2,6 +2,8 @@
 
 from . import _check
 
+NO_LENGTH = "length is for token files, 'tokens:FILE' with windows of so many tokens: leave it out for other data sets"
+
 
 def _parts(spec):
     return spec.split(":", 1)[1].split(",")
@@ -18,7 +20,7 @@ def complete(spec, length, seed, shuffle):
     """spec with length= in it, and with the loader's seed where windows are drawn at random."""
     if not spec.startswith("tokens:"):
         if length is not None:
-            raise TypeError("length is for token files: 'tokens:FILE' with windows of so many tokens")
+            raise TypeError(NO_LENGTH)
         return spec
     if length is not None:
         spec = f"{spec},length={_check.number('length', length, 1, 2**24)}"

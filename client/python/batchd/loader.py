@@ -25,6 +25,7 @@ from . import (
     _shards,
     _specs,
     _timing,
+    _uses,
     _verdict,
 )
 from ._batch import Batch as Batch, Place
@@ -106,8 +107,9 @@ class DataLoader(Options, Opening, Position, Delivery):
                   size where that has at least the pixels of a row, the largest of several views; ("draft", size) names
                   another size. The transform then works on that smaller image. Other formats come in full. The same as
                   ["Draft"] or ["Draft", size] as the transform's first op
-    dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
-                  the caller normalises: `normalize` has (mean, std). Images of mode I;16, I or F are "uint16", "int32" or
+    dtype, layout of pictures: "float32" (default), "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW"
+                  (default) or "NHWC". Data without pictures comes as it is stored, and takes neither. With uint8 the
+                  caller normalises: `normalize` has (mean, std). Images of mode I;16, I or F are "uint16", "int32" or
                   "float32", and floats behind ToDtype
     rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else (mode "shard")
                   what srun, Open MPI or MPICH set, else alone. For
@@ -199,8 +201,8 @@ class DataLoader(Options, Opening, Position, Delivery):
         transform=None,
         image_mode=None,
         decode="full",
-        dtype="float32",
-        layout="NCHW",
+        dtype=None,
+        layout=None,
         rank=None,
         world_size=None,
         job=None,
@@ -254,12 +256,20 @@ class DataLoader(Options, Opening, Position, Delivery):
             "transform": transform is not None,
             "image_mode": image_mode is not None,
             "decode": decode not in (None, "full"),
-            "dtype": _check.dtype_name(dtype) != "float32",
-            "layout": str(layout).upper() != "NCHW",
+            "dtype": dtype is not None,
+            "layout": layout is not None,
             "seed": seed != 0,
             "num_workers": num_workers,
             "fields": fields is not None,
         }
+        used = {
+            "dtype": None if dtype is None or raw else _check.dtype_name(dtype),
+            "layout": None if raw else layout,
+            "image_mode": image_mode,
+            "decode": None if decode == "full" else decode,
+            "apply_exif": apply_exif or None,
+        }
+        dtype, layout = "float32" if dtype is None else dtype, "NCHW" if layout is None else layout
         if collate_fn is not None and not callable(collate_fn):
             raise TypeError(f"collate_fn must be a function that takes a batch, not {collate_fn!r}")
         if collate_fn is not None and mix is None and _mix.is_mix(collate_fn):
@@ -289,6 +299,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         if in_memory is None:
             in_memory, fields = _memory.hand_over(dataset, self, fields)
         if in_memory:
+            _specs.complete(in_memory, length, seed, shuffle)
             self._spec, fields = _shards.with_fields(in_memory, fields)
         else:
             self._spec, fields = _blend.complete(dataset, length, seed, shuffle, fields)
@@ -314,6 +325,8 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._watcher = None
         _accelerate.adapt(DataLoader)
         self._open_first()
+        if not self._info.served:
+            self._closed_by(_uses.check, self._spec, self._info, self._known, used)
         if epoch_rows is not None and epoch_rows > self._info.n_samples * repeats:
             most = self._info.n_samples * repeats
             self.close()
@@ -345,6 +358,14 @@ class DataLoader(Options, Opening, Position, Delivery):
         self.n_skipped = 0  # share, policy "skip": batches missed in all
 
     # ---- its arguments ----
+
+    def _closed_by(self, check, *arguments):
+        """Calls a check that needs the open loader, which an exception closes."""
+        try:
+            check(*arguments)
+        except Exception:
+            self.close()
+            raise
 
     def _check_device(self, device, raw):
         if device_is_cpu(device):

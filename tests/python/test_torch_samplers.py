@@ -3,8 +3,11 @@ generator, every row augmented anew, and the rest of an epoch after a checkpoint
 
 import itertools
 
+import numpy
 import pytest
 from test_draws import all_draws_differ, make, pictures, rows, same
+
+import batchd
 
 torch = pytest.importorskip("torch")
 from torch.utils import data  # noqa: E402
@@ -125,3 +128,30 @@ def test_a_sampler_may_never_end(daemon, pictures):
     again = make(pictures, sampler=Infinite(), rank=1, world_size=2)
     again.load_state_dict(loader.state_dict())
     assert [r[2] for r in rows(again, most=12)] == list(itertools.islice(Infinite(), 96))[72:]
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [[0, 1], [2, 3, 4]],
+        ([5], [1, 1, 1, 1], [0]),
+        [numpy.array([3, 2]), torch.tensor([1])],
+        numpy.arange(12).reshape(3, 4),
+        torch.arange(12).reshape(6, 2),
+    ],
+    ids=["lists", "tuple", "arrays", "numpy", "torch"],
+)
+def test_a_list_of_batches_says_how_large_they_get(daemon, batches):
+    """torch's loader takes a list as batch_sampler without a batch_size; batches are its own, in two epochs."""
+    x = torch.arange(20) * 3
+    theirs = [b.tolist() for (b,) in data.DataLoader(data.TensorDataset(x), batch_sampler=batches)]
+    with batchd.DataLoader((x,), batch_sampler=batches) as loader:
+        assert loader.batch_size == max(map(len, batches)) and len(loader) == len(batches)
+        for _ in range(2):
+            assert [b.tolist() for (b,) in loader] == theirs
+
+
+def test_batches_that_are_made_as_they_are_read_need_a_batch_size(daemon):
+    """Reading them to learn the longest would use up what they draw from."""
+    with pytest.raises(ValueError, match="does not say how large its batches get: give batch_size"):
+        batchd.DataLoader((torch.arange(20),), batch_sampler=([i] for i in range(3)))

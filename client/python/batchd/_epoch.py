@@ -56,6 +56,16 @@ class Batches:
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
+def longest(batches):
+    """The rows of the longest of batches that stand in a list or array; None: they are made as they are read."""
+    if not isinstance(batches, (list, tuple)) and not hasattr(batches, "tolist"):
+        return None
+    try:
+        return max(map(len, batches), default=1)
+    except TypeError:
+        return None
+
+
 class Epoch:
     """One iteration."""
 

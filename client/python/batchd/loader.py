@@ -86,7 +86,7 @@ class DataLoader(Options, Opening, Position, Delivery):
                   files the daemon reads, in its own order (select, shuffle, filter). A list of data sets of files is
                   one that has their samples one after the other; batchd.blend gives them weights
     batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
-                  sampler's own)
+                  sampler's own, or of a list of batches its longest)
     shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
                   (shuffle="window" or "window:SAMPLES", by default 10000: shards in a random order, and samples at
                   random from a window that moves over them, for data that is read best in sequence;
@@ -385,6 +385,8 @@ class DataLoader(Options, Opening, Position, Delivery):
             batch_size = _BATCH_SIZE if batch_size is None else batch_size
         elif batch_size is None or batch_size is _BATCH_SIZE:
             batch_size = getattr(batch_sampler, "batch_size", None)
+            if batch_size is None:
+                batch_size = _epoch.longest(batch_sampler)
             if batch_size is None:
                 raise ValueError(
                     "batch_sampler does not say how large its batches get: give batch_size, the most rows one may have"

@@ -5,6 +5,7 @@ import json
 
 import numpy
 import pytest
+from PIL import Image
 
 import batchd
 from batchd import _instead, _transform
@@ -264,3 +265,122 @@ def test_open_clips_image_transform(daemon, samples):
     assert ops(jitter)[0][0] == "RandomApply" and ops(jitter)[0][2] == 0.7
     assert ops(jitter)[0][1][0][0] == "ColorJitter"
     assert ops(fake("gray_scale", "open_clip.transform", p=0.3)) == [["RandomGrayscale", 0.3]]
+
+
+ROWS = numpy.random.default_rng(5).integers(0, 256, (4, 8, 9, 3), dtype=numpy.uint8)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        v1.PILToTensor(),
+        v1.Compose([]),
+        [],
+        v2.ToImage(),
+        v2.Identity(),
+        torch.nn.Identity(),
+        v2.Compose([v2.ToImage(), v2.ToPureTensor()]),
+        torch.nn.Sequential(),
+    ],
+    ids=lambda t: type(t).__name__,
+)
+def test_a_pipeline_that_only_converts_gives_the_rows(daemon, transform):
+    """Rows of one size need no op: the pixels are those of torchvision's PILToTensor."""
+    with batchd.DataLoader((ROWS, numpy.arange(4)), 4, transform=transform, dtype="uint8") as loader:
+        ((images, labels),) = loader
+    wanted = torch.stack([v1.PILToTensor()(Image.fromarray(row)) for row in ROWS])
+    assert images.dtype == torch.uint8 and torch.equal(images, wanted) and labels.tolist() == [0, 1, 2, 3]
+
+
+def test_views_that_only_convert(daemon):
+    """A view may be the picture as it is, beside others."""
+    views = {"plain": v1.PILToTensor(), "flipped": v1.RandomHorizontalFlip(1.0)}
+    with batchd.DataLoader((ROWS, numpy.arange(4)), 4, transform=views, dtype="uint8") as loader:
+        ((images, _),) = loader
+    wanted = torch.from_numpy(ROWS).permute(0, 3, 1, 2)
+    assert torch.equal(images["plain"], wanted) and torch.equal(images["flipped"], wanted.flip(-1))
+
+
+FILLED = [
+    lambda fill: v2.Pad(2, fill=fill),
+    lambda fill: v2.Pad((1, 2, 3, 0), fill=fill, padding_mode="constant"),
+    lambda fill: v2.RandomCrop((20, 21), padding=8, fill=fill),
+    lambda fill: v2.RandomCrop((20, 21), pad_if_needed=True, fill=fill),
+    lambda fill: v2.RandomRotation((30, 30), fill=fill),
+    lambda fill: v2.RandomAffine((10, 10), fill=fill),
+    lambda fill: v1.RandomRotation((30, 30), fill=fill),
+]
+
+
+@pytest.mark.parametrize("made", range(len(FILLED)))
+@pytest.mark.parametrize(
+    "fill", [None, {torch.Tensor: 3, "others": None}, {"others": None}], ids=["None", "Tensor", "others"]
+)
+def test_no_fill_is_torchvisions_black(daemon, made, fill):
+    """fill=None, alone or in v2's dictionary of kinds of input."""
+    if isinstance(fill, dict) and made == len(FILLED) - 1:
+        fill = None  # the first generation has no dictionaries
+    transform = FILLED[made](fill)
+    with batchd.DataLoader((ROWS,), 4, transform=[transform, ["CenterCrop", [10, 12]]], dtype="uint8") as loader:
+        ((images,),) = loader
+    with batchd.DataLoader((ROWS,), 4, transform=[FILLED[made](0), ["CenterCrop", [10, 12]]], dtype="uint8") as loader:
+        ((black,),) = loader
+    if fill is None and "Crop" not in type(transform).__name__:
+        turned = [v1.functional.pil_to_tensor(v2.CenterCrop((10, 12))(transform(Image.fromarray(r)))) for r in ROWS]
+        assert torch.equal(images, torch.stack(turned))
+    assert fill == {torch.Tensor: 3, "others": None} or torch.equal(images, black)
+
+
+def test_antialias_none_behind_a_tensor_is_not_taken_for_true(daemon, samples):
+    """There torchvision resizes without antialiasing; on pictures it antialiases whatever the argument says."""
+    picture = Image.fromarray(numpy.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=numpy.uint8))
+    resize = v2.Resize((9, 9), antialias=None)
+    on_tensor = [v2.Compose([v2.ToImage(), v2.Resize((9, 9), antialias=a)])(picture) for a in (None, True)]
+    assert not torch.equal(*on_tensor)
+    assert resize(picture).tobytes() == v2.Resize((9, 9))(picture).tobytes()
+    for made in (
+        v2.Compose([v2.ToImage(), resize]),
+        [v2.PILToTensor(), v1.Compose([v2.RandomApply([resize])])],
+        v2.Compose([v2.Compose([v2.ToImage()]), v2.RandomResizedCrop(9, antialias=None)]),
+        {"a": v2.Compose([v2.ToImage(), resize])},
+    ):
+        with pytest.raises(ValueError, match=r"\(antialias=None\) behind (ToImage|PILToTensor) .*without antialiasing"):
+            accepted(samples, made)
+    assert accepted(samples, v2.Compose([resize, v2.ToImage()]), dtype="uint8").shape == (4, 3, 9, 9)
+
+
+class Space(v1.RandAugment):
+    def _augmentation_space(self, *args):
+        return {}
+
+
+class OldSpace(v1.TrivialAugmentWide):
+    def _augmentation_space(self, *args):
+        return {}
+
+
+class Constant(v2.AutoAugment):
+    _AUGMENTATION_SPACE = {}
+
+
+class Documented(v1.CenterCrop):
+    """Changes nothing."""
+
+    purpose = "mine"
+
+    def __repr__(self):
+        return "mine"
+
+
+def test_whatever_a_subclass_overrides_is_seen(samples, daemon):
+    """RandAugment with another space of ops, and an object whose method was replaced, are not what their class is."""
+    for entry, name in ((Space(), "_augmentation_space"), (OldSpace(), "_augmentation_space")):
+        with pytest.raises(TypeError, match=f"overrides {name} of torchvision's"):
+            ops(entry)
+    with pytest.raises(TypeError, match="overrides _AUGMENTATION_SPACE of torchvision's AutoAugment"):
+        ops(Constant())
+    crop = v2.CenterCrop(4)
+    crop.forward = lambda image: image
+    with pytest.raises(TypeError, match="overrides forward of torchvision's CenterCrop"):
+        ops(crop)
+    assert ops(Documented(4)) == ops(v1.CenterCrop(4))

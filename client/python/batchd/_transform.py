@@ -11,11 +11,27 @@ from . import _instead, _timm, _upstream
 
 # The daemon's data is pixels until ToTensor.
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity", "ToPILImage")
+_MAKE_TENSORS = ("ToImage", "PILToTensor", "ToTensor", "ToImageTensor")
+_CONTAINERS = ("Compose", "Sequential", "ModuleList", "RandomApply", "RandomChoice", "RandomOrder")
 _SEQUENCES = ("Compose", "Sequential", "ModuleList")
 # Whose two generations round in different ways.
 _GENERATIONS = ("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix", "RandomAffine")
-# A subclass that has its own version of one of these does something else than its torchvision base.
+# Whose fill in words is no null.
+_FILL_NUMBERS = ("Pad", "RandomCrop")
+# A subclass that has its own version of one of these, or of anything else that its torchvision base has, does something else.
 _METHODS = ("forward", "__call__", "transform", "make_params", "get_params", "_get_params", "_call_kernel")
+_HARMLESS = (
+    *("__init__", "__repr__", "extra_repr", "__doc__", "__module__", "__qualname__", "__dict__", "__weakref__"),
+    *(
+        "__annotations__",
+        "__annotate__",
+        "__annotations_cache__",
+        "__parameters__",
+        "__slots__",
+        "__static_attributes__",
+    ),
+    *("__firstlineno__", "__hash__", "__eq__"),
+)
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 _OUTLET = "do it in the training loop, or share a DataLoader of yours by batchd.serve"
 
@@ -24,12 +40,30 @@ def text(transform):
     """The option's value for the C library."""
     if transform is None or isinstance(transform, str):
         return transform
-    return json.dumps(ops(transform), default=_plain)
+    return json.dumps(ops(transform) or ["Identity"], default=_plain)
 
 
 def ops(transform):
     """The ops of a pipeline that is no name."""
+    _follow_antialias(transform, False)
     return _sequence(transform if isinstance(transform, (list, tuple)) else [transform])
+
+
+def _follow_antialias(entry, on_tensors):
+    """Refuses antialias=None behind what makes a tensor: torchvision then does not antialias, and it always does so on pictures.
+    on_tensors: whether the entry gets a tensor. Returns whether the next one does."""
+    if isinstance(entry, (list, tuple)) or type(entry).__name__ in _CONTAINERS:
+        entries = entry if isinstance(entry, (list, tuple)) else getattr(entry, "transforms", entry)
+        for inner in entries if hasattr(entries, "__iter__") else ():
+            on_tensors = _follow_antialias(inner, on_tensors)
+        return on_tensors
+    if on_tensors and getattr(entry, "antialias", True) is None:
+        raise ValueError(
+            f"transform: {type(entry).__name__}(antialias=None) behind {on_tensors} is not what the daemon does: torchvision then resizes a "
+            f"tensor without antialiasing. Put it before {on_tensors}, or give antialias=True; both change pixels"
+        )
+    name = type(entry).__name__
+    return on_tensors or (name if name in _MAKE_TENSORS else False)
 
 
 def _plain(value):
@@ -114,21 +148,25 @@ def _from_open_clip(entry):
 
 def _base(kind):
     """torchvision's class that a class is, or is a harmless subclass of; otherwise None."""
-    changed = None
+    mine = []
     for base in kind.__mro__:
-        if base.__module__.startswith("torchvision.transforms."):
-            if base.__name__ in ("Transform", "_RandomApplyTransform") or base.__name__.startswith("_"):
-                break  # a new op of the user's
-            if changed:
-                raise TypeError(
-                    f"transform: {kind.__name__} overrides {changed} of torchvision's {base.__name__}, so it does something "
-                    f"that the daemon does not know: use {base.__name__} itself, {_OUTLET}"
-                )
-            return base
-        changed = changed or next(
-            (m for m in _METHODS if m in vars(base) and not _is_torchvisions(vars(base)[m])), None
-        )
+        if not base.__module__.startswith("torchvision.transforms."):
+            mine.append(base)
+            continue
+        if base.__name__ in ("Transform", "_RandomApplyTransform") or base.__name__.startswith("_"):
+            break  # a new op of the user's
+        for m in (m for b in mine for m, value in vars(b).items() if not _is_torchvisions(value)):
+            if m in _METHODS or (m not in _HARMLESS and hasattr(base, m)):
+                raise _overrides(kind, m, base)
+        return base
     return None
+
+
+def _overrides(kind, method, base):
+    return TypeError(
+        f"transform: {kind.__name__} overrides {method} of torchvision's {base.__name__}, so it does something "
+        f"that the daemon does not know: use {base.__name__} itself, {_OUTLET}"
+    )
 
 
 def _is_torchvisions(method):
@@ -146,6 +184,9 @@ def _from_torchvision(entry):
             return found
         raise TypeError(_instead.foreign(entry, _OUTLET))
     name = kind.__name__
+    for method in _METHODS:
+        if method in getattr(entry, "__dict__", ()):  # set on the object itself
+            raise _overrides(type(entry), method, kind)
     if name == "Lambda" and _upstream.converts(entry.lambd):
         return ["RGB"]
     _instead.check(name)
@@ -261,6 +302,8 @@ def _arguments(entry, kind):
     for name, read in (("interpolation", _filter), ("fill", _fill)):
         if name in given:
             given[name] = read(given[name])
+    if given.get("fill", 0) is None and kind.__name__ in _FILL_NUMBERS:
+        del given["fill"]  # torchvision's None is its default
     size, padding = given.get("size"), given.get("padding")
     if isinstance(size, (list, tuple)) and len(size) == 1:
         given["size"] = size[0]

@@ -66,6 +66,12 @@ def test_transformers_trainer_evaluates_each_row_once_and_resumes(daemon, holds,
     holds("under_trainer.py", tmp_path, ranks=2)
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_transformers_trainer_counts_no_padding_of_a_loader_that_its_method_makes(daemon, holds, tmp_path, ranks):
+    """Trainer.__init__, which keeps a bound gather_for_metrics, has run before there is any loader."""
+    holds("under_trainer_methods.py", tmp_path, ranks=ranks)
+
+
 def test_timm_and_ignite_loops_and_their_transforms(daemon, holds, samples):
     """timm's sampler for repeated augmentation, ignite's engine, and the pixels of torchvision's and timm's pipelines."""
     holds("under_loops.py", samples)

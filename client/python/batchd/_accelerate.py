@@ -8,6 +8,7 @@ parts. So gather_for_metrics is given only the rows that are no padding.
 
 import functools
 import sys
+import types
 import weakref
 
 
@@ -74,20 +75,6 @@ def adapt(ours):
         method._knows_batchd = True
         setattr(accelerator, name, method)
 
-    def gather_for_metrics(original):
-        def method(self, input_data, *args, **more):
-            data = original(self, input_data, *args, **more)
-            iterated = self.gradient_state.active_dataloader
-            if (
-                isinstance(iterated, Iterated)
-                and iterated.end_of_dataloader
-                and iterated.world_size == self.num_processes > 1
-            ):
-                return _without_padding(self, iterated, data)
-            return data
-
-        return method
-
     def prepare_data_loader(original):
         def method(self, data_loader, *args, **more):
             return data_loader if isinstance(data_loader, ours) else original(self, data_loader, *args, **more)
@@ -104,9 +91,42 @@ def adapt(ours):
 
         return method
 
-    replace("gather_for_metrics", gather_for_metrics)
+    _take_over(accelerator)
     replace("prepare_data_loader", prepare_data_loader)
     replace("skip_first_batches", skip_first_batches)
+
+
+_gathered = {}  # {a class: its own gather_for_metrics}
+
+
+def _gather_for_metrics(self, input_data, *args, **more):
+    """The code of Accelerator.gather_for_metrics from then on; its globals are Accelerate's."""
+    from batchd import _accelerate
+
+    return _accelerate.gather_for_metrics(self, input_data, *args, **more)
+
+
+def _take_over(accelerator):
+    """Trainer.__init__ keeps a bound gather_for_metrics, and a loader may be made after it. So the method stays the same
+    object, and its code changes."""
+    method = accelerator.gather_for_metrics
+    _gathered[accelerator] = types.FunctionType(
+        method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
+    )
+    _gathered[accelerator].__kwdefaults__ = method.__kwdefaults__
+    method.__code__ = _gather_for_metrics.__code__
+    method.__defaults__ = method.__kwdefaults__ = None
+    method.__wrapped__ = _gathered[accelerator]  # its signature, which Trainer looks at
+    method._knows_batchd = True
+
+
+def gather_for_metrics(self, input_data, *args, **more):
+    original = next(_gathered[base] for base in type(self).__mro__ if base in _gathered)
+    data = original(self, input_data, *args, **more)
+    iterated = self.gradient_state.active_dataloader
+    if isinstance(iterated, Iterated) and iterated.end_of_dataloader and iterated.world_size == self.num_processes > 1:
+        return _without_padding(self, iterated, data)
+    return data
 
 
 def _without_padding(accelerator, iterated, data):

@@ -62,7 +62,8 @@ def serve(
     """Feeds batches to the trainers that open batchd.DataLoader("serve:NAME"), until the epochs are over or for ever.
 
     data          the source, iterated once per epoch, of ready batches: a torch DataLoader, any other iterable, or a
-                  function that takes the epoch and returns one. Before each epoch, set_epoch(epoch) is called on it,
+                  function that returns one. It gets the epoch as its parameter `epoch`, or as its first one where that
+                  has no default; otherwise it is called without arguments. Before each epoch, set_epoch(epoch) is called on it,
                   its dataset, its sampler and its batch_sampler where they have it. A batch may be any nesting of
                   dicts, lists and tuples of tensors, arrays, numbers, texts and bytes. A list of texts, of bytes, or of
                   arrays of different length, and a batchd.Ragged, travel as one ragged array each, which a trainer in C
@@ -205,7 +206,7 @@ class _Source:
         self._is_function = callable(data) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__")
         self._once = not self._is_function and iter_is_self(data)
         self.epochs = 1 if self._once and epochs is None else epochs
-        self._takes_epoch = self._is_function and _takes_argument(data)
+        self._call = _by_epoch(data) if self._is_function else None
         self._epoch = None  # the epoch that is being iterated
         self._step = 0  # of the next batch
         self._length = None  # known at its end
@@ -292,7 +293,7 @@ class _Source:
         self._seed_all(epoch)
         data = self._data
         if self._is_function:
-            data = data(epoch) if self._takes_epoch else data()
+            data = self._call(epoch)
         elif step:
             shorter = self._skip_by_sampler(step)
             if shorter is not None:
@@ -342,12 +343,20 @@ def iter_is_self(data):
     return hasattr(data, "__next__")
 
 
-def _takes_argument(function):
+def _by_epoch(function):
+    """A call of the function by the epoch, which goes to a parameter of that name, or to the first one if it has no
+    default: any other has a meaning of its own."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return False
-    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+        parameters = []
+    if any(p.name == "epoch" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        return lambda epoch: function(epoch=epoch)
+    first = parameters[0] if parameters else None
+    if first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        if first.name == "epoch" or first.default is first.empty:
+            return function
+    return lambda epoch: function()
 
 
 # ---- the daemon's side ----

@@ -25,7 +25,13 @@ def weighted(rank, world, batch=4, n=N, **options):
     """The ranks are the loader's alone."""
     sampler = batchd.WeightedSampler(WEIGHTS, num_samples=n, seed=SEED)
     return batchd.DataLoader(
-        f"random:length={N},shape=1", batch, sampler=sampler, rank=rank, world_size=world, job=f"job {next(JOBS)}", **options
+        f"random:length={N},shape=1",
+        batch,
+        sampler=sampler,
+        rank=rank,
+        world_size=world,
+        job=f"job {next(JOBS)}",
+        **options,
     )
 
 
@@ -149,7 +155,9 @@ def test_all_ranks_refuse_a_state_that_an_own_order_cannot_go_on_from(daemon, wo
     end = saver.state_dict()
     for rank in range(world):
         loader = distributed(rank, world, batch)
-        with pytest.raises(ValueError, match="saved in the middle of an epoch with batch_size=4 and world_size=2, and this"):
+        with pytest.raises(
+            ValueError, match="saved in the middle of an epoch with batch_size=4 and world_size=2, and this"
+        ):
             loader.load_state_dict(middle)
         loader.load_state_dict(end)
         assert rows(loader) and loader.last_batch.epoch == 2
@@ -161,9 +169,13 @@ def test_states_of_different_samplers_are_refused(daemon):
     other = batchd.DataLoader(
         "random:length=48,shape=1", 4, sampler=batchd.WeightedSampler(WEIGHTS, seed=SEED + 1), rank=0, world_size=1
     )
-    with pytest.raises(ValueError, match="WeightedSampler that draws other samples: weights, num_samples, replacement and"):
+    with pytest.raises(
+        ValueError, match="WeightedSampler that draws other samples: weights, num_samples, replacement and"
+    ):
         other.load_state_dict(loader.state_dict())
-    with pytest.raises(ValueError, match="saved with a batchd.WeightedSampler as sampler=, and this loader has another"):
+    with pytest.raises(
+        ValueError, match="saved with a batchd.WeightedSampler as sampler=, and this loader has another"
+    ):
         distributed(0, 1).load_state_dict(loader.state_dict())
 
 

@@ -99,7 +99,8 @@ class Reader:
 
         def one(leaf, number, kind):
             if kind == "n":
-                return numpy.ndarray(leaf.shape, leaf.dtype, numpy_memory.from_address(at), leaf.offset).copy()
+                array = numpy.ndarray(leaf.shape, leaf.dtype, numpy_memory.from_address(at), leaf.offset)
+                return _of_its_type(array.copy(), leaf.name)
             return give(self._table[number], leaf.shape, leaf.offset, leaf.name)
 
         def make(number, kind):
@@ -176,12 +177,29 @@ class Reader:
         array = numpy.ndarray(leaf.shape, leaf.dtype, memory, leaf.offset)
         if held or leaf.size <= _COPIED:
             array = array.copy()
-        if self._torch is None or kind == "n":
-            if leaf.name in _tree.CARRIERS and kind == "a":
+        if kind == "n":
+            return _of_its_type(array, leaf.name)
+        if self._torch is None:
+            if leaf.name in _tree.CARRIERS:
                 raise TypeError(f"a batch holds {leaf.name}, which numpy does not know: use arrays='torch'")
             return array
         tensor = self._torch.from_numpy(array)
         return tensor.view(getattr(self._torch, leaf.name)) if leaf.name in _tree.CARRIERS else tensor
+
+
+def _of_its_type(array, name):
+    """The numpy array that the producer gave: of a type that numpy has from ml_dtypes (JAX's arrays), the slot has the bits."""
+    if name not in _tree.CARRIERS:
+        return array
+    try:
+        import ml_dtypes
+
+        return array.view(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        raise TypeError(
+            f"a batch holds numpy arrays of {name}, which numpy knows by the package ml_dtypes only: install it here, or let "
+            "the producer make float32 or torch tensors of them"
+        ) from None
 
 
 class _Array(typing.NamedTuple):
@@ -222,6 +240,8 @@ class _Leaf:
 
     def __getitem__(self, rows):
         """Rows of a ragged array, for a list."""
+        if self.name in _tree.CARRIERS:
+            raise TypeError(f"a ragged array is {self.name}, which next_into does not write: iterate over the loader")
         return self.array()[rows].copy()
 
     def tobytes(self):

@@ -270,6 +270,8 @@ struct batchd_info {
 	                      * on machines with the same data */
 	int needs_finish;    /* on the CPU: batchd_finish makes dtype, layout and shape of a batch's data */
 	uint32_t n_mix_classes; /* option mix: columns of the soft targets; 0: there are none */
+	uint64_t n_left_out;    /* samples that are none, as they lack a field or have it in another form */
+	const char *left_out;   /* how many of how many, the first, and what is wrong with it; "": none is left out */
 };
 
 /* One batch on loan. Its memory is valid until its batchd_release, in this process only. */

@@ -105,6 +105,7 @@ struct link {
 	uint64_t content_id, pipeline_id;
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 	size_t n_fingerprint_bytes; /* 0: there is none */
+	char left_out[WIRE_MAX_REASON + 1];
 	struct batchd_info info;
 	struct finish *finish; /* of each view: the CPU makes numbers of the pixels; NULL: the daemon or the GPU does */
 	uint32_t n_finish;

@@ -35,7 +35,7 @@ struct outage {
 /* Strings of struct batchd_info, which live as long as the loader: each link overwrites those of the last. */
 struct info_text {
 	char socket[ADDRESS_MAX_BYTES], daemon_version[WIRE_MAX_PROGRAM + 1];
-	char device[16], device_reason[640], finish_reason[256];
+	char device[16], device_reason[640], finish_reason[256], left_out[WIRE_MAX_REASON + 1];
 	struct batchd_field field[WIRE_MAX_FIELDS];
 	char field_name[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
 };

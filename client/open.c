@@ -271,6 +271,9 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	memcpy(i->stored_shape, i->shape, sizeof i->stored_shape);
 	i->device = "cpu";
 	i->device_reason = "";
+	i->n_left_out = m->n_left_out;
+	snprintf(k->left_out, sizeof k->left_out, "%s", m->left_out);
+	i->left_out = k->left_out;
 	i->can_finish = 1;
 	i->finish_reason = "";
 	i->served = m->served;
@@ -506,7 +509,9 @@ void open_switch(struct batchd_loader *l, struct link *k)
 	k->info.daemon_version = text->daemon_version;
 	k->info.device = text->device;
 	snprintf(text->finish_reason, sizeof text->finish_reason, "%s", k->info.finish_reason);
+	snprintf(text->left_out, sizeof text->left_out, "%s", k->info.left_out);
 	k->info.device_reason = text->device_reason;
+	k->info.left_out = text->left_out;
 	k->info.finish_reason = text->finish_reason;
 	l->link = k;
 }

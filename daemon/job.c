@@ -474,6 +474,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	 * kept. */
 	o->manifest_dir = e->config->index_cache ? strdup(e->config->index_cache) : NULL;
 	o->index_dir_limit_bytes = e->config->cache_disk_bytes;
+	o->bad_data = e->config->bad_data;
 	o->cache = e->budget.cache;
 	o->decoded_budget_bytes = e->budget.decoded_bytes;
 	o->choose_decoded = e->config->cache_decoded_bytes == CONFIG_AUTO;

@@ -142,6 +142,39 @@ static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
 	return found == ENDINGS_ALL_UNREAD;
 }
 
+/* Samples that are left out are bad ones, which are known before the first batch. */
+static bool leaves_out_too_many(struct opening *o)
+{
+	const struct dataset *ds = o->recipe.dataset;
+	uint64_t n = dataset_n_left_out(ds);
+	char text[sizeof(o->why.text)];
+	if ((double)n <= o->bad_data * (double)(n + dataset_n(ds)))
+		return false;
+	snprintf(text, sizeof(text), "%s. That is more than bad_data in the daemon's configuration allows (%g%%)",
+		 dataset_left_out(ds), 100 * o->bad_data);
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
+	return true;
+}
+
+/* A loop over images and labels would get numbers that are none. */
+static bool lacks_labels(struct opening *o, const struct loader_spec *spec)
+{
+	const char *text = dataset_no_label(o->recipe.dataset);
+	if (spec->fields[0] || !text[0])
+		return false;
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", text);
+	return true;
+}
+
+static bool misses_files(struct opening *o)
+{
+	struct dataset_error err = { .text = "" };
+	if (!dataset_check_first(o->recipe.dataset, &err))
+		return false;
+	opening_fail(o, (Batchd__Wire__ErrorCode)err.code, "dataset", err.text);
+	return true;
+}
+
 static void open_source(struct opening *o)
 {
 	const struct loader_spec *spec = &o->task.job->spec;
@@ -172,7 +205,8 @@ static void open_source(struct opening *o)
 	}
 	if (dataset_n(o->recipe.dataset) == 0)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
-	else if (!lacks_fields(o, spec) && !cannot_order(o, spec) && !refuses_kinds(o, spec))
+	else if (!lacks_labels(o, spec) && !lacks_fields(o, spec) && !leaves_out_too_many(o) && !misses_files(o) &&
+		 !cannot_order(o, spec) && !refuses_kinds(o, spec))
 		opening_open_pipeline(o, spec);
 }
 

@@ -23,6 +23,7 @@ struct opening {
 	char *source;
 	char *manifest_dir;
 	uint64_t index_dir_limit_bytes;
+	double bad_data; /* of the configuration */
 	struct cache *cache;
 	uint64_t decoded_budget_bytes;
 	bool choose_decoded;

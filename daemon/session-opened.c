@@ -83,6 +83,8 @@ void session_send_opened(struct session *s)
 	o.pipeline_id = l->pipeline_id;
 	o.fingerprint.data = (uint8_t *)dataset_fingerprint(l->recipe.dataset, &o.fingerprint.len);
 	o.n_samples = dataset_n(l->recipe.dataset);
+	o.n_left_out = dataset_n_left_out(l->recipe.dataset);
+	o.left_out = (char *)dataset_left_out(l->recipe.dataset);
 	o.n_classes = dataset_n_classes(l->recipe.dataset);
 	o.rank = s->consumer.rank;
 	o.world_size = l->spec.world_size;

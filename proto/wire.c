@@ -339,6 +339,8 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 /* Either a whole device slab that holds all slots, or no field of one. */
 static const char *check_opened_device(const struct wire_arena *a, const Batchd__Wire__Opened *m)
 {
+	if (!bytes_ok(a, m->left_out, WIRE_MAX_REASON))
+		return "Opened.left_out is longer than 512 bytes or has a NUL in it";
 	if (!bytes_ok(a, m->device_reason, WIRE_MAX_REASON))
 		return "Opened.device_reason is longer than 512 bytes or has a NUL in it";
 	if (m->device_uuid.len == 0)

@@ -203,9 +203,10 @@ static int report_json(struct verify *v, double seconds)
 		json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)v->bad[i].index, "name",
 						      ctl_json_text(v->bad[i].name), "error",
 						      ctl_json_text(v->bad[i].error)));
-	return ctl_print_json("verify", json_pack("{s:o, s:I, s:I, s:I, s:o, s:o, s:I, s:f}", "dataset",
+	return ctl_print_json("verify", json_pack("{s:o, s:I, s:I, s:o, s:I, s:o, s:o, s:I, s:f}", "dataset",
 						  ctl_json_text(v->path), "samples", (json_int_t)v->n, "n_left_out",
-						  (json_int_t)dataset_n_left_out(v->ds), "n_bad", (json_int_t)v->n_bad,
+						  (json_int_t)dataset_n_left_out(v->ds), "left_out",
+						  ctl_json_text(dataset_left_out(v->ds)), "n_bad", (json_int_t)v->n_bad,
 						  "bad", list, "formats", formats_json(v), "bytes",
 						  (json_int_t)v->n_bytes, "seconds", seconds));
 }
@@ -227,7 +228,7 @@ static int report_text(struct verify *v, double seconds)
 	else
 		printf("%s: %zu parts of %" PRIu64 " rows are bad (%.1f s)\n", v->path, v->n_bad, v->n, seconds);
 	if (n_left_out)
-		printf("%s: %" PRIu64 " groups of files lack a field and are no samples\n", v->path, n_left_out);
+		printf("%s: %s\n", v->path, dataset_left_out(v->ds));
 	return ctl_flush("verify");
 }
 
@@ -260,7 +261,7 @@ static int verify_all(struct verify *v)
 	if (v->n_bad)
 		qsort(v->bad, v->n_bad, sizeof *v->bad, by_index);
 	r = v->json ? report_json(v, seconds) : report_text(v, seconds);
-	return r == CTL_OK && v->n_bad ? CTL_FAILED : r;
+	return r == CTL_OK && (v->n_bad || dataset_n_left_out(v->ds)) ? CTL_FAILED : r;
 }
 
 int verify_main(int argc, char **argv)

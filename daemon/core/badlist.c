@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int badlist_init(struct badlist *b, uint64_t n_samples)
+int badlist_init(struct badlist *b, uint64_t n_samples, uint64_t n_left_out)
 {
-	*b = (struct badlist){ .n_samples = n_samples };
+	*b = (struct badlist){ .n_samples = n_samples, .n_left_out = n_left_out };
 	b->named = calloc(BADLIST_NAMED, sizeof(*b->named));
 	if (!b->named)
 		return -ENOMEM;
@@ -58,7 +58,7 @@ uint64_t badlist_count(struct badlist *b)
 
 bool badlist_exceeds(struct badlist *b, double budget)
 {
-	return (double)badlist_count(b) > budget * (double)b->n_samples;
+	return (double)(badlist_count(b) + b->n_left_out) > budget * (double)(b->n_samples + b->n_left_out);
 }
 
 void badlist_describe(struct badlist *b, unsigned most, char *buf, size_t size)

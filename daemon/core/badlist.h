@@ -19,15 +19,16 @@ struct badlist {
 	uint8_t *seen;        /* a bit per sample */
 	struct bad_sample *named;
 	uint64_t n_named, n_distinct, n_samples;
+	uint64_t n_left_out; /* bad, too, and not among the samples */
 };
 
-int badlist_init(struct badlist *b, uint64_t n_samples); /* 0 or -ENOMEM */
+int badlist_init(struct badlist *b, uint64_t n_samples, uint64_t n_left_out); /* 0 or -ENOMEM */
 void badlist_finish(struct badlist *b);
 
 /* Notes a bad sample; returns whether it is new. */
 bool badlist_add(struct badlist *b, uint64_t index, const char *text);
 uint64_t badlist_count(struct badlist *b);
-/* Whether the distinct bad samples exceed `budget`, a fraction of all samples. */
+/* Whether the distinct bad samples and those that are left out exceed `budget`, a fraction of all samples. */
 bool badlist_exceeds(struct badlist *b, double budget);
 /* One line for an error's text, with up to `most` bad samples by name. */
 void badlist_describe(struct badlist *b, unsigned most, char *buf, size_t size);

@@ -474,7 +474,7 @@ int pool_source_init(struct pool_source *p, struct pool *pool, const struct load
 		const struct slot_field *f = &layout->field[k];
 		p->checks_values |= f->ragged && fields[k].longest > recipe->value_bytes / f->item_bytes;
 	}
-	return badlist_init(&p->bad, dataset_n(recipe->dataset));
+	return badlist_init(&p->bad, dataset_n(recipe->dataset), dataset_n_left_out(recipe->dataset));
 }
 
 void pool_source_finish(struct pool_source *p)

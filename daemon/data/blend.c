@@ -299,6 +299,10 @@ static int add_part(struct blend *m, const struct blend_spec *spec, unsigned k, 
 	m->plan.part[k] = (struct dataset_part){ m->base.n - part->n, part->n, spec->part[k].weight };
 	m->base.memory_bytes += part->memory_bytes;
 	m->base.n_left_out += part->n_left_out;
+	if (!m->base.left_out[0])
+		memcpy(m->base.left_out, part->left_out, sizeof(m->base.left_out));
+	if (!m->base.no_label[0])
+		memcpy(m->base.no_label, part->no_label, sizeof(m->base.no_label));
 	m->base.server = m->base.server ? m->base.server : part->server;
 	return 0;
 }

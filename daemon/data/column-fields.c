@@ -18,13 +18,16 @@ static void column_fields_measure(const struct columns *columns, unsigned k, str
 	field_measure_end(&m, f);
 }
 
+static const enum dtype dtypes[] = {
+	[COLUMN_INT64] = DTYPE_INT64, [COLUMN_FLOAT32] = DTYPE_FLOAT32, [COLUMN_BYTES] = DTYPE_UINT8,
+	[COLUMN_TEXT] = DTYPE_UINT8,  [COLUMN_UINT64] = DTYPE_UINT64,   [COLUMN_FLOAT64] = DTYPE_FLOAT64,
+};
+
 int column_fields_add(struct dataset *ds, const struct columns *columns, struct dataset_error *err)
 {
 	for (unsigned k = 0; k < columns->n; k++) {
 		const struct column *column = &columns->list[k];
-		enum dtype dtype = column->kind == COLUMN_INT64     ? DTYPE_INT64
-				   : column->kind == COLUMN_FLOAT32 ? DTYPE_FLOAT32
-								    : DTYPE_UINT8;
+		enum dtype dtype = dtypes[column->kind];
 		struct field *f = dataset_add_field(ds, column->name, dtype, err);
 
 		if (!f)

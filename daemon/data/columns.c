@@ -23,7 +23,7 @@ static bool has_ends(uint32_t kind)
 
 static size_t row_bytes(uint32_t kind, uint32_t width)
 {
-	return kind == COLUMN_INT64 ? sizeof(int64_t) : width * sizeof(float);
+	return kind == COLUMN_FLOAT32 ? width * sizeof(float) : sizeof(int64_t);
 }
 
 const void *columns_value(const struct columns *c, unsigned k, uint64_t row, size_t *n_bytes)
@@ -85,6 +85,22 @@ int columns_put(struct columns_builder *b, unsigned k, const void *bytes, size_t
 int columns_put_int(struct columns_builder *b, unsigned k, int64_t value)
 {
 	return columns_put(b, k, &value, sizeof(value));
+}
+
+void columns_make_real(struct columns_builder *b, unsigned k)
+{
+	struct column_builder *column = &b->list[k];
+
+	for (size_t i = 0; i < column->n_rows; i++) {
+		int64_t whole;
+		float real;
+
+		memcpy(&whole, column->values + i * sizeof(whole), sizeof(whole));
+		real = (float)whole;
+		memcpy(column->values + i * sizeof(real), &real, sizeof(real));
+	}
+	column->n_bytes = column->n_rows * sizeof(float);
+	column->kind = COLUMN_FLOAT32;
 }
 
 int columns_copy_row(struct columns_builder *b, const struct columns *from, uint64_t row)
@@ -200,7 +216,7 @@ static int parse_column(const char *part, size_t n_bytes, uint64_t n_rows, const
 {
 	uint64_t n_ends_bytes = n_rows * sizeof(uint64_t);
 
-	if (!memchr(p->name, '\0', sizeof(p->name)) || p->kind > COLUMN_TEXT || !p->width ||
+	if (!memchr(p->name, '\0', sizeof(p->name)) || p->kind > COLUMN_FLOAT64 || !p->width ||
 	    p->width > COLUMN_MAX_WIDTH || !is_inside(p->values_at, p->n_bytes, n_bytes))
 		return -EINVAL;
 	*out = (struct column){ .kind = p->kind, .width = p->width, .values = part + p->values_at };

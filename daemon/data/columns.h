@@ -17,6 +17,8 @@ enum column_kind {
 	COLUMN_FLOAT32, /* `width` a row */
 	COLUMN_BYTES,   /* of any length */
 	COLUMN_TEXT,    /* the same, valid UTF-8 */
+	COLUMN_UINT64,  /* one a row, as are the next */
+	COLUMN_FLOAT64,
 };
 
 struct column {
@@ -56,6 +58,8 @@ int columns_add(struct columns_builder *b, const char *name, enum column_kind ki
 int columns_put_int(struct columns_builder *b, unsigned k, int64_t value);
 /* The bytes of a value: of `width` floats, or of a text. */
 int columns_put(struct columns_builder *b, unsigned k, const void *bytes, size_t n_bytes);
+/* Turns the whole numbers that a column has so far into real ones: it is of COLUMN_FLOAT32 from then on. */
+void columns_make_real(struct columns_builder *b, unsigned k);
 /* Appends a row of other columns that have the same names and kinds. */
 int columns_copy_row(struct columns_builder *b, const struct columns *from, uint64_t row);
 bool columns_are_alike(const struct columns_builder *b, const struct columns *other);

@@ -37,6 +37,9 @@ struct dataset {
 	atomic_uint refs;
 	uint64_t id, content_id, n;
 	uint64_t n_left_out;        /* see dataset_n_left_out */
+	char left_out[400];         /* see dataset_left_out */
+	char no_label[520];         /* see dataset_no_label */
+	char list_folder[256];      /* of a list: where its relative paths begin; else "" */
 	uint64_t cache_id;          /* images */
 	uint64_t memory_bytes;      /* names and labels, without mapped files */
 	uint64_t server;            /* see dataset_server; a device number, or 1 for a data set without one */

@@ -141,6 +141,16 @@ uint64_t dataset_n_left_out(const struct dataset *ds)
 	return ds->n_left_out;
 }
 
+const char *dataset_left_out(const struct dataset *ds)
+{
+	return ds->left_out;
+}
+
+const char *dataset_no_label(const struct dataset *ds)
+{
+	return ds->no_label;
+}
+
 uint64_t dataset_server(const struct dataset *ds)
 {
 	return ds->server;
@@ -273,6 +283,29 @@ int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct f
 		return r;
 	return !ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrays have no files to read")
 			     : ds->ops->read(ds, index, how, out, err);
+}
+
+int dataset_check_first(struct dataset *ds, struct dataset_error *err)
+{
+	enum { FIRST = 8 };
+	struct file_bytes b = { 0 };
+	char name[300];
+	int r = ds->list_folder[0] ? -ENOENT : 0;
+
+	for (uint64_t i = 0; r == -ENOENT && i < ds->n && i < FIRST; i++)
+		r = dataset_read(ds, i, READ_WAIT, &b, err);
+	file_bytes_finish(&b);
+	if (r != -ENOENT)
+		return 0; /* what is wrong with single files is told with their batch */
+	dataset_name(ds, 0, name, sizeof(name));
+	if (strstr(name, ":/"))
+		return dataset_fail(err, DATASET_E_NOT_FOUND, r,
+				    "%.280s: a list names files, and nothing is read from a network", name);
+	if (*name == '/')
+		return dataset_fail(err, DATASET_E_NOT_FOUND, r, "%.280s: no such file", name);
+	return dataset_fail(err, DATASET_E_NOT_FOUND, r,
+			    "%.280s: no such file in %.200s, the folder of the list, where its relative paths begin",
+			    name, ds->list_folder);
 }
 
 int dataset_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)

@@ -69,8 +69,12 @@ const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes);
 void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
-/* Groups of files in shards that are no samples, as they lack a field that the others have. */
+/* Groups of files in shards that are no samples: they lack a field that the others have, or have it in another form. */
 uint64_t dataset_n_left_out(const struct dataset *ds);
+/* "2 of 9 samples are left out; the first, a.tar: 0001, has no label (cls)"; "": none is. */
+const char *dataset_left_out(const struct dataset *ds);
+/* Pictures without a label, fields not being named: what they have, and what to write; "": not so. */
+const char *dataset_no_label(const struct dataset *ds);
 
 /* The pieces that are read best from begin to end: shards, or the parts of a blend. They follow each other. At least 1. */
 uint32_t dataset_n_shards(const struct dataset *ds);
@@ -92,6 +96,9 @@ uint64_t dataset_memory_bytes(const struct dataset *ds);             /* memory t
 /* Whether another machine or process serves its files: 0 when they are all on local disks, else a number that differs
  * between file systems. Only READ_WAIT is useful then. */
 uint64_t dataset_server(const struct dataset *ds);
+/* A list of files of which the first ones all are missing means another folder, or no file of this machine: -ENOENT with
+ * err. Reads a file; not for the loop thread. */
+int dataset_check_first(struct dataset *ds, struct dataset_error *err);
 bool dataset_is_image(const struct dataset *ds);
 uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
 const char *dataset_class(const struct dataset *ds, uint32_t i);

@@ -9,13 +9,13 @@
 #include <xxhash.h>
 
 #define EXTENTS_MAGIC 0x544e545848435442ull /* "BTCHXTNT" in memory on a little-endian machine */
-#define EXTENTS_VERSION 4u
+#define EXTENTS_VERSION 5u
 #define EXTENTS_MAX (1ull << 40) /* of counts, so that sums of sizes do not overflow */
 
 struct header {
 	struct block_header block;
 	uint64_t n, n_text, n_column_bytes;
-	uint32_t n_shards, has_content;
+	uint32_t n_shards, has_content, has_turned_real, reserved;
 };
 
 struct places {
@@ -25,7 +25,7 @@ struct places {
 static bool extents_lay_out(const struct header *h, struct places *p)
 {
 	if (h->n > EXTENTS_MAX || h->n_text > EXTENTS_MAX || h->n_column_bytes > EXTENTS_MAX || h->n_column_bytes % 8 ||
-	    h->has_content > 1)
+	    h->has_content > 1 || h->has_turned_real > 1)
 		return false;
 	p->shards = sizeof(*h);
 	p->at = p->shards + h->n_shards * (uint64_t)sizeof(struct extents_shard);
@@ -53,6 +53,7 @@ static int extents_point_into(struct extents *ix, const struct header *h, const 
 	ix->shard = (const void *)(base + p->shard);
 	ix->content = h->has_content ? (const void *)(base + p->content) : NULL;
 	ix->text = base + p->text;
+	ix->has_turned_real = h->has_turned_real;
 	return columns_parse(base + p->columns, h->n_column_bytes, h->n, &ix->columns);
 }
 
@@ -136,21 +137,27 @@ int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const 
 	return 0;
 }
 
-int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name)
+int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name, const char *reason)
 {
 	struct extents_shard *s = &b->shards[b->n_shards - 1];
+	int r;
 
 	if (s->n_left_out++)
 		return 0;
-	return text_add(&b->text, name, n_name, &s->first_left_out);
+	r = text_add(&b->text, name, n_name, &s->first_left_out);
+	return r ? r : text_add(&b->text, reason, strlen(reason), &s->reason);
 }
 
 int extents_copy_shard(struct extents_builder *b, const struct extents *from, uint32_t shard)
 {
 	const struct extents_shard *s = &from->shards[shard];
 	const char *left_out = from->text + s->first_left_out;
-	int r = s->n_left_out ? extents_leave_out(b, left_out, strlen(left_out)) : 0;
+	int r = s->n_left_out ? extents_leave_out(b, left_out, strlen(left_out), from->text + s->reason) : 0;
 
+	if (!r && s->extensions)
+		r = text_add(&b->text, from->text + s->extensions, strlen(from->text + s->extensions),
+			     &b->shards[b->n_shards - 1].extensions);
+	b->has_turned_real |= from->has_turned_real;
 	b->shards[b->n_shards - 1].n_left_out = s->n_left_out;
 	b->shards[b->n_shards - 1].lacks_end = s->lacks_end;
 	for (uint64_t i = s->first; !r && i < s->first + s->n; i++) {
@@ -191,7 +198,8 @@ int extents_build(struct extents_builder *b, struct extents *out)
 			    .n_text = b->text.n,
 			    .n_column_bytes = columns_size(&b->columns),
 			    .n_shards = (uint32_t)b->n_shards,
-			    .has_content = b->has_content };
+			    .has_content = b->has_content,
+			    .has_turned_real = b->has_turned_real };
 	struct places p;
 	int r = b->n_shards < UINT32_MAX && extents_lay_out(&h, &p) ? 0 : -EFBIG;
 
@@ -235,8 +243,8 @@ static bool shards_are_sound(const struct extents *ix, uint64_t n_text)
 	for (uint32_t i = 0; i < ix->n_shards; i++) {
 		const struct extents_shard *s = &ix->shards[i];
 
-		if (s->name >= n_text || s->first_left_out >= n_text || s->first != next || s->n > ix->n - next ||
-		    s->lacks_end > 1)
+		if (s->name >= n_text || s->first_left_out >= n_text || s->reason >= n_text ||
+		    s->extensions >= n_text || s->first != next || s->n > ix->n - next || s->lacks_end > 1)
 			return false;
 		next += s->n;
 	}

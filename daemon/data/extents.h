@@ -22,10 +22,12 @@ struct shard_stamp shard_stamp_of(const struct stat *st);
 struct extents_shard {
 	uint64_t name; /* offset in text: the path below the root */
 	struct shard_stamp stamp;
-	uint64_t first, n; /* its samples */
-	uint64_t n_left_out,
-		first_left_out; /* groups that lack a field; offset in text of the first one's name, or 0 */
-	uint64_t lacks_end;     /* 0 or 1; as in shard_reader */
+	uint64_t first, n;       /* its samples */
+	uint64_t n_left_out;     /* groups that are no samples */
+	uint64_t first_left_out; /* offset in text of the first one's name, or 0 */
+	uint64_t reason;         /* offset in text of what is wrong with it, or 0 */
+	uint64_t extensions;     /* offset in text of "jpg;json", the first ones of its members; or 0 */
+	uint64_t lacks_end;      /* 0 or 1; as in shard_reader */
 };
 
 /* A sample that its shard has in another form, as zip does: what its bytes are once they are unpacked. */
@@ -46,7 +48,8 @@ struct extents {
 	const uint32_t *shard;                /* of each sample */
 	const struct extent_content *content; /* of each sample; NULL: shards have samples as they are */
 	struct columns columns;
-	const char *text; /* NUL-terminated strings */
+	const char *text;     /* NUL-terminated strings */
+	bool has_turned_real; /* a column of real numbers has whole ones, too: in an index of other shards it may differ */
 };
 
 void extents_finish(struct extents *ix);
@@ -77,6 +80,7 @@ struct extents_builder {
 	uint32_t *n_bytes, *shard;
 	bool has_content; /* set by the caller: each sample has an extent_content */
 	struct extent_content *content;
+	bool has_turned_real;
 	size_t n, at_capacity, name_capacity, bytes_capacity, shard_capacity, content_capacity;
 	struct text text;
 };
@@ -84,8 +88,8 @@ int extents_add_shard(struct extents_builder *b, const char *name, const struct 
 /* content: NULL unless the builder has_content. */
 int extents_add(struct extents_builder *b, uint64_t at, uint32_t n_bytes, const struct extent_content *content,
 		const char *name, size_t n_name);
-/* Counts a group of members that is no sample. */
-int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name);
+/* Counts a group of members that is no sample. reason: what is wrong with it. */
+int extents_leave_out(struct extents_builder *b, const char *name, size_t n_name, const char *reason);
 /* Adds the samples of a shard of another index, which has the same columns, to the shard that was added last. */
 int extents_copy_shard(struct extents_builder *b, const struct extents *from, uint32_t shard);
 int extents_build(struct extents_builder *b, struct extents *out); /* the builder is empty afterwards, also on error */

@@ -214,6 +214,10 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 	size_t n_path;
 	int64_t label;
 
+	if (p->line == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
+		line += 3; /* the mark of UTF-8 that editors write */
+		n -= 3;
+	}
 	n -= n && line[n - 1] == '\r';
 	while (n && filelist_is_blank(line[n - 1]))
 		n--;
@@ -331,8 +335,11 @@ static int parse_file(struct parse *p, int fd, char *piece)
 		r = parse_lines(p, piece, n, !more, &n_done);
 		n -= n_done;
 		if (!r && n > MAX_LINE_BYTES)
-			return bad_line(p, DATASET_E_INVALID, -EINVAL,
-					"a line of more than 64 KiB: expected text, one \"path<TAB>label\" a line");
+			return bad_line(
+				p, DATASET_E_INVALID, -EINVAL,
+				p->columns ? "a line of more than 64 KiB, which is the most that a table's may have"
+					   : "a line of more than 64 KiB: expected text, one "
+					     "\"path<TAB>label\" a line");
 		memmove(piece, piece + n_done, n);
 	}
 	return r;
@@ -440,8 +447,24 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 		return r;
 	}
 	r = tree_create(source, path, root_fd, &index, crosses, out, err);
+	if (!r) {
+		const char *slash = strrchr(path, '/');
+
+		snprintf((*out)->list_folder, sizeof((*out)->list_folder), "%.*s",
+			 !slash          ? 1
+			 : slash == path ? 1
+					 : (int)(slash - path),
+			 slash ? path : ".");
+	}
 	if (!r && columns) {
-		r = tree_add_columns(*out, &columns->columns, err);
+		r = tree_add_columns(*out, &columns->columns, list_table_has_labels(columns), err);
+		if (!r && !columns->fields && !(*out)->label)
+			snprintf(
+				(*out)->no_label, sizeof((*out)->no_label),
+				"%.120s: no label: no column label, class or target among %s. Name the one that is, as "
+				"fields={\"image\": \"image\", \"label\": COLUMN}, or for pictures alone give "
+				"fields=(\"image\",)",
+				path, columns->told);
 		if (r < 0) {
 			dataset_destroy(*out);
 			*out = NULL;

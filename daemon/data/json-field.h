@@ -8,10 +8,16 @@
 #include "data/block.h"
 #include "data/columns.h"
 
+struct json_value {
+	enum column_kind kind; /* what it would be by itself: COLUMN_TEXT, COLUMN_INT64 or COLUMN_FLOAT32 */
+	uint64_t at;           /* in the texts */
+	size_t n;
+};
+
 /* Adds the value of `key` to `values` as text: a string as it is, numbers in decimal, true and false as 1 and 0, lists and
- * objects as JSON. *kind is what it would be by itself: COLUMN_TEXT, COLUMN_INT64 or COLUMN_FLOAT32. 1; 0 where the bytes
- * are no object, or the value is null or absent; -ENOMEM or the meter's error. */
-int json_field_add(struct text *values, const char *bytes, size_t n, const char *key, enum column_kind *kind,
-		   uint64_t *at, size_t *n_value);
+ * objects as JSON. As Python's json.loads, it skips the mark of UTF-8. 1 with `out`; 0 with `why` where the bytes are no
+ * object, or the value is null or absent; -ENOMEM or the meter's error. */
+int json_field_add(struct text *values, const char *bytes, size_t n, const char *key, struct json_value *out, char *why,
+		   size_t size);
 
 #endif

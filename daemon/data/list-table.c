@@ -261,6 +261,21 @@ static void trim_header(struct list_table *t)
 	}
 }
 
+static void tell_columns(struct list_table *t)
+{
+	size_t used = 0;
+
+	for (unsigned i = 0; i < t->n_cells; i++) {
+		int n = snprintf(t->told + used, sizeof(t->told) - used, "%s%s", i ? ", " : "", t->cells[i]);
+
+		if ((size_t)n >= sizeof(t->told) - used) {
+			snprintf(t->told + used, sizeof(t->told) - used, "...");
+			return;
+		}
+		used += (size_t)n;
+	}
+}
+
 static int list_table_take_header(struct list_table *t)
 {
 	int r = 0;
@@ -269,6 +284,7 @@ static int list_table_take_header(struct list_table *t)
 	if (!strncmp(t->cells[0], "\xef\xbb\xbf", 3))
 		t->cells[0] += 3; /* the mark of UTF-8 that spreadsheets write */
 	trim_header(t);
+	tell_columns(t);
 	t->path_cell = find_any(t, "path;file;filename;file_name;image;image_path");
 	t->label_cell = t->fields ? t->n_cells : find_any(t, LABEL_COLUMNS);
 	for (const char *item = t->fields; !r && item;) {
@@ -285,8 +301,8 @@ static int list_table_take_header(struct list_table *t)
 	return r || t->path_cell < t->n_cells
 		       ? r
 		       : refuse(t,
-				"no column path, file, filename or image in the first line: expected a header; a list of "
-				"\"path<TAB>label\" without one ends in .txt");
+				"no column path, file, filename, file_name, image or image_path in the first line: expected "
+				"a header; a list of \"path<TAB>label\" without one ends in .txt");
 }
 
 /* ---- values ---- */
@@ -354,7 +370,7 @@ static int put_value(struct list_table *t, struct list_field *f)
 			       : refuse(t, "%.60s: '%.60s' is no whole number%s", f->name, cell,
 					f->kind == LIST_INT
 						? ""
-						: ", as the first row has (COLUMN:float takes all as float32)");
+						: ", as the first row has (COLUMN:float takes all as float32, COLUMN:text as texts)");
 	case COLUMN_FLOAT32:
 		return put_floats(t, f, c);
 	default:
@@ -386,13 +402,22 @@ int list_table_take(struct list_table *t, const char *line, size_t n, const char
 	if (n_cells != t->n_cells)
 		return refuse(t, "another number of columns than in the header");
 	*path = t->cells[t->path_cell];
-	*label = (int64_t)t->builder->n_files; /* a sample without label is labelled by its index */
+	*label = (int64_t)t->builder->n_files; /* without labels nothing reads it */
 	r = t->label_cell < t->n_cells
 		    ? list_labels_take(&t->labels, t->cells[t->label_cell], label, t->why, sizeof(t->why))
 		    : 0;
 	for (unsigned k = 0; !r && k < t->n_fields; k++)
 		r = put_value(t, &t->list[k]);
 	return r;
+}
+
+bool list_table_has_labels(const struct list_table *t)
+{
+	for (unsigned k = 0; k < t->columns.n; k++) {
+		if (!strcmp(t->columns.list[k].name, "label"))
+			return false;
+	}
+	return t->label_cell < t->n_cells;
 }
 
 void list_table_finish(struct list_table *t)

@@ -29,6 +29,7 @@ struct list_table {
 	} list[LIST_TABLE_MAX_FIELDS];
 	unsigned field_cells[LIST_TABLE_MAX_CELLS], n_field_cells;
 	struct list_labels labels;
+	char told[160]; /* "path, species": the first columns */
 	char why[240];
 };
 
@@ -40,6 +41,8 @@ char list_table_separator(const char *path);
 int list_table_take(struct list_table *t, const char *line, size_t n, const char **path, int64_t *label);
 /* Behind the last line: turns labels into numbers, or into classes in the order of their names. Errors as above. */
 int list_table_end(struct list_table *t);
+/* Behind the last line: whether the labels are those of the files, rather than a column or none. */
+bool list_table_has_labels(const struct list_table *t);
 void list_table_finish(struct list_table *t);
 
 #endif

@@ -125,7 +125,20 @@ static bool mds_is_real(const char *encoding)
 
 static bool is_picture(const char *encoding)
 {
-	return !strncmp(encoding, "jpeg", 4) || is_one_of(encoding, "png");
+	return is_one_of(encoding, "jpeg;png");
+}
+
+/* Pictures in a form of streaming's own. */
+static bool is_unread(const char *encoding)
+{
+	return is_one_of(encoding, "pil;jpeg_array") || !strncmp(encoding, "list[", 5);
+}
+
+static int refuse_unread(struct mds *s, const struct mds_column *c)
+{
+	return shard_reader_refuse(s->m->reader, 4,
+				   "column %s is encoded as %s, which is not read: write it as jpeg or png", c->name,
+				   c->encoding);
 }
 
 static struct mds_column *find_column(struct mds *s, const char *extensions)
@@ -137,10 +150,70 @@ static struct mds_column *find_column(struct mds *s, const char *extensions)
 	return NULL;
 }
 
-/* Without a list of fields, columns go by the extensions that images and labels have in tar. */
-static void mds_choose(struct mds *s)
+/* By the names that tables have for it first. A text is none: it has no number. */
+static const struct mds_column *find_label(struct mds *s)
 {
-	bool has_image = false, has_label = false;
+	static const char *const names[] = { "label", "class", "target", "cls", "y" };
+
+	for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
+		const struct mds_column *c = find_column(s, names[k]);
+
+		if (c && (mds_is_whole(c->encoding) || mds_is_real(c->encoding)))
+			return c;
+	}
+	return NULL;
+}
+
+/* For the message about samples without a label. */
+static void tell_columns(struct mds *s)
+{
+	char *out = s->m->extensions;
+	size_t size = sizeof(s->m->extensions), used = 0;
+
+	s->m->is_told = true;
+	for (uint32_t i = 0; i < s->n_columns; i++) {
+		const struct mds_column *c = &s->columns[i];
+		int n = snprintf(out + used, size - used, "%s%s (%s)", used ? ";" : "", c->name, c->encoding);
+
+		if ((size_t)n >= size - used) {
+			out[used] = '\0';
+			return;
+		}
+		used += (size_t)n;
+	}
+}
+
+static enum column_kind mds_kind_of(const struct mds_column *c)
+{
+	if (!c)
+		return COLUMN_BYTES;
+	if (mds_is_whole(c->encoding))
+		return strcmp(c->encoding, "uint64") ? COLUMN_INT64 : COLUMN_UINT64;
+	if (mds_is_real(c->encoding))
+		return is_one_of(c->encoding, "float64;str_float") ? COLUMN_FLOAT64 : COLUMN_FLOAT32;
+	return is_one_of(c->encoding, "str;json;str_decimal") ? COLUMN_TEXT : COLUMN_BYTES;
+}
+
+/* As in tables, a label may be a real number. */
+static int set_label_kind(struct mds *s, const struct mds_column *label)
+{
+	struct member_fields *f = s->m->fields;
+	enum column_kind kind = label && mds_is_real(label->encoding) ? mds_kind_of(label) : COLUMN_INT64;
+
+	if (!label || !f->n_values)
+		return 0;
+	if (s->m->builder->columns.n && s->m->builder->columns.list[0].kind != kind)
+		return shard_reader_refuse(s->m->reader, 4, "column %s has another encoding than in other shards",
+					   label->name);
+	f->values[0].kind = kind;
+	return 0;
+}
+
+/* Without a list of fields, columns go by the extensions that images and labels have in tar. */
+static int mds_choose(struct mds *s)
+{
+	const struct mds_column *label = find_label(s);
+	bool has_image = false;
 
 	for (uint32_t i = 0; i < s->n_columns; i++) {
 		struct mds_column *c = &s->columns[i];
@@ -148,11 +221,15 @@ static void mds_choose(struct mds *s)
 		if (!has_image && is_picture(c->encoding)) {
 			has_image = true;
 			c->as = "jpg";
-		} else if (!has_label && mds_is_whole(c->encoding) && is_one_of(c->name, "label;cls;class;y")) {
-			has_label = true;
+		} else if (c == label) {
 			c->as = "cls";
 		}
 	}
+	for (uint32_t i = 0; !has_image && i < s->n_columns; i++) {
+		if (is_unread(s->columns[i].encoding))
+			return refuse_unread(s, &s->columns[i]);
+	}
+	return set_label_kind(s, label);
 }
 
 /* In a list without an "image", and without a column that is called as pictures are in tar, the first column of pictures
@@ -169,27 +246,24 @@ static void find_image(struct mds *s)
 	}
 }
 
-static enum column_kind mds_kind_of(const struct mds_column *c)
-{
-	if (!c)
-		return COLUMN_BYTES;
-	if (mds_is_whole(c->encoding))
-		return COLUMN_INT64;
-	if (mds_is_real(c->encoding))
-		return COLUMN_FLOAT32;
-	return is_one_of(c->encoding, "str;json;str_decimal") ? COLUMN_TEXT : COLUMN_BYTES;
-}
-
 /* Kinds follow the columns' encodings. */
 static int set_kinds(struct mds *s)
 {
 	struct member_fields *f = s->m->fields;
+	const struct mds_column *image;
 
 	find_image(s);
+	image = f->is_listed ? find_column(s, f->image) : NULL;
+	if (image && is_unread(image->encoding))
+		return refuse_unread(s, image);
 	for (unsigned k = 0; f->is_listed && k < f->n_values; k++) {
 		const struct mds_column *c = find_column(s, f->values[k].extensions);
 		enum column_kind kind = mds_kind_of(c);
 
+		if (f->values[k].key[0])
+			continue; /* the JSON's values decide */
+		if (c && is_unread(c->encoding))
+			return refuse_unread(s, c);
 		if (c && is_one_of(c->encoding, "pkl"))
 			return shard_reader_refuse(
 				s->m->reader, 4, "column %s is pickled, which is never read: write it as bytes or json",
@@ -236,7 +310,7 @@ static double half_value(uint16_t half)
 	return half & 0x8000 ? -value : value;
 }
 
-/* A real number as text that has the same float. */
+/* A real number as text that has the same value. */
 static int real_to_text(struct mds *s, const struct mds_column *c, uint64_t at, uint32_t n, char *text, size_t size)
 {
 	union {
@@ -254,10 +328,7 @@ static int real_to_text(struct mds *s, const struct mds_column *c, uint64_t at, 
 	if (r < 0)
 		return r;
 	memcpy(value.bytes, bytes, n);
-	snprintf(text, size, "%.9g",
-		 n == 2   ? half_value(value.half)
-		 : n == 4 ? (double)value.single
-			  : (double)(float)value.full);
+	snprintf(text, size, "%.17g", n == 2 ? half_value(value.half) : n == 4 ? (double)value.single : value.full);
 	return 0;
 }
 
@@ -353,8 +424,10 @@ int mds_scan(struct members *m)
 	r = r ? r : set_kinds(&s);
 	if (r < 0)
 		return r;
-	if (!m->fields->is_listed)
-		mds_choose(&s);
-	r = take_samples(&s);
+	if (!m->fields->is_listed) {
+		tell_columns(&s);
+		r = mds_choose(&s);
+	}
+	r = r ? r : take_samples(&s);
 	return r ? r : members_end(m);
 }

@@ -2,6 +2,7 @@
 #include "data/members.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,11 +85,11 @@ static bool parse_int(const char *text, size_t n, int64_t *value)
 }
 
 /* A number as JSON has it. */
-static bool parse_float(const char *text, float *value)
+static bool parse_real(const char *text, double *value)
 {
 	char *end;
 
-	*value = strtof(text, &end);
+	*value = strtod(text, &end);
 	return end > text && !*end;
 }
 
@@ -100,13 +101,16 @@ static int drop_missing(struct members *m)
 	unsigned n = 0;
 
 	for (unsigned k = 0; k < f->n_values; k++) {
-		if (f->values[k].optional && !m->value_rank[k])
+		if (f->values[k].optional && !m->value_rank[k]) {
+			f->dropped = f->values[k];
 			continue;
+		}
 		f->values[n] = f->values[k];
 		f->values[n].optional = false;
 		m->value_rank[n] = m->value_rank[k];
 		m->value_at[n] = m->value_at[k];
 		m->n_value[n] = m->n_value[k];
+		m->value_kind[n] = m->value_kind[k];
 		n++;
 	}
 	f->n_values = n;
@@ -132,22 +136,56 @@ int member_fields_columns(struct member_fields *fields, struct columns_builder *
 	return r;
 }
 
-static bool members_is_complete(const struct members *m)
+/* What is wrong with a value; NULL: nothing. kind: of a key's value by itself. */
+static const char *wrong_with(const struct member_value *v, enum column_kind kind, const char *value, size_t n)
+{
+	int64_t whole;
+	double real;
+
+	switch (v->kind) {
+	case COLUMN_INT64:
+		/* A key's whole numbers become real ones with the first real one. */
+		return parse_int(value, n, &whole)                  ? NULL
+		       : v->key[0] && kind == COLUMN_FLOAT32        ? NULL
+		       : value[strspn(value, "+-0123456789")] || !n ? "no whole number"
+								    : "too large for int64";
+	case COLUMN_FLOAT32:
+	case COLUMN_FLOAT64:
+		return !parse_real(value, &real)                                               ? "no number"
+		       : v->kind == COLUMN_FLOAT32 && isfinite(real) && !isfinite((float)real) ? "too large for float32"
+											       : NULL;
+	case COLUMN_TEXT:
+		return name_is_utf8(value, n) ? NULL : "not UTF-8";
+	default:
+		return NULL;
+	}
+}
+
+/* Whether the group is a sample; otherwise `why` says what is wrong with it: "has no label (cls)". */
+static bool members_is_complete(const struct members *m, char *why, size_t size)
 {
 	for (unsigned k = 0; k < m->fields->n_values; k++) {
-		enum column_kind kind = m->fields->values[k].kind;
-		const char *value;
-		int64_t number;
+		const struct member_value *v = &m->fields->values[k];
+		const char *value = m->values.bytes + m->value_at[k], *wrong;
+		bool is_bad = m->bad[0] && m->bad_value == k;
 
-		if (!m->value_rank[k])
+		if (!m->value_rank[k]) {
+			snprintf(why, size, is_bad ? "its %.40s %s" : "has no %.40s (%.60s)",
+				 is_bad ? v->extensions : v->name, is_bad ? m->bad : v->extensions);
 			return false;
-		value = m->values.bytes + m->value_at[k];
-		if ((kind == COLUMN_FLOAT32 && !parse_float(value, &(float){ 0 })) ||
-		    (kind == COLUMN_INT64 && !parse_int(value, m->n_value[k], &number)) ||
-		    (kind == COLUMN_TEXT && !name_is_utf8(value, m->n_value[k])))
+		}
+		wrong = wrong_with(v, m->value_kind[k], value, m->n_value[k]);
+		if (wrong) {
+			snprintf(why, size, "%.40s (%.40s%s%.40s) is %s%.40s%s%s", v->name, v->extensions,
+				 v->key[0] ? ":" : "", v->key, v->kind == COLUMN_TEXT ? "" : "'",
+				 v->kind == COLUMN_TEXT ? "" : value, v->kind == COLUMN_TEXT ? "" : "', ", wrong);
 			return false;
+		}
 	}
-	return m->image_rank > 0 || !m->fields->image[0];
+	if (m->image_rank || !m->fields->image[0])
+		return true;
+	snprintf(why, size, "has no %.40s (%.100s)", m->fields->image_name, m->fields->image);
+	return false;
 }
 
 /* Whether the columns can be made: a sample without an image, or without the value of a key, tells too little. */
@@ -160,28 +198,49 @@ static bool decides_columns(const struct members *m)
 	return m->image_rank > 0 || !m->fields->image[0];
 }
 
+/* A key whose first values were whole numbers. */
+static void make_real(struct members *m, unsigned k)
+{
+	columns_make_real(&m->builder->columns, k);
+	m->fields->values[k].kind = COLUMN_FLOAT32;
+	m->builder->has_turned_real = true;
+}
+
+static int put_value(struct members *m, unsigned k)
+{
+	struct member_value *v = &m->fields->values[k];
+	const char *value = m->values.bytes + m->value_at[k];
+	int64_t whole = 0;
+	double real = 0;
+	uint64_t natural;
+
+	if (v->key[0] && v->kind == COLUMN_INT64 && m->value_kind[k] == COLUMN_FLOAT32)
+		make_real(m, k);
+	m->builder->has_turned_real |= v->key[0] && v->kind == COLUMN_FLOAT32 && m->value_kind[k] == COLUMN_INT64;
+	switch (v->kind) {
+	case COLUMN_FLOAT32:
+		(void)parse_real(value, &real);
+		return columns_put(&m->builder->columns, k, &(float){ (float)real }, sizeof(float));
+	case COLUMN_FLOAT64:
+		(void)parse_real(value, &real);
+		return columns_put(&m->builder->columns, k, &real, sizeof(real));
+	case COLUMN_UINT64:
+		natural = strtoull(value, NULL, 10);
+		return columns_put(&m->builder->columns, k, &natural, sizeof(natural));
+	case COLUMN_INT64:
+		(void)parse_int(value, m->n_value[k], &whole);
+		return columns_put_int(&m->builder->columns, k, whole);
+	default:
+		return columns_put(&m->builder->columns, k, value, m->n_value[k]);
+	}
+}
+
 static int put_values(struct members *m)
 {
 	int r = 0;
 
-	for (unsigned k = 0; !r && k < m->fields->n_values; k++) {
-		const char *value = m->values.bytes + m->value_at[k];
-		int64_t number = 0;
-
-		if (m->fields->values[k].kind == COLUMN_FLOAT32) {
-			float real = 0;
-
-			(void)parse_float(value, &real);
-			r = columns_put(&m->builder->columns, k, &real, sizeof(real));
-			continue;
-		}
-		if (m->fields->values[k].kind != COLUMN_INT64) {
-			r = columns_put(&m->builder->columns, k, value, m->n_value[k]);
-			continue;
-		}
-		(void)parse_int(value, m->n_value[k], &number);
-		r = columns_put_int(&m->builder->columns, k, number);
-	}
+	for (unsigned k = 0; !r && k < m->fields->n_values; k++)
+		r = put_value(m, k);
 	return r;
 }
 
@@ -203,17 +262,27 @@ static uint32_t image_stored_bytes(const struct members *m)
 	return (uint32_t)(m->builder->has_content ? m->image.n_stored : m->image.n_bytes);
 }
 
+static int members_leave_out(struct members *m, const char *why)
+{
+	uint64_t at;
+	int r = extents_leave_out(m->builder, m->key.bytes, m->key.n - 1, why);
+
+	m->gone.meter = m->builder->meter;
+	return r ? r : text_add(&m->gone, m->key.bytes, m->key.n - 1, &at);
+}
+
 static int members_end_sample(struct members *m)
 {
 	struct extents_builder *b = m->builder;
+	char why[240];
 	int r = 0;
 
 	if (!m->key.n)
 		return 0;
 	if (!b->n && !b->columns.n && decides_columns(m))
 		r = drop_missing(m);
-	if (!r && !members_is_complete(m)) {
-		r = extents_leave_out(b, m->key.bytes, m->key.n - 1);
+	if (!r && !members_is_complete(m, why, sizeof(why))) {
+		r = members_leave_out(m, why);
 	} else if (!r) {
 		r = name_sample(m);
 		r = r ? r
@@ -224,6 +293,7 @@ static int members_end_sample(struct members *m)
 	m->key.n = m->values.n = 0;
 	m->image = (struct member){ 0 };
 	m->image_rank = m->n_seen = 0;
+	m->bad[0] = '\0';
 	memset(m->value_rank, 0, sizeof(m->value_rank));
 	return r ? members_no_room(m, r) : 0;
 }
@@ -252,17 +322,33 @@ static int see_extension(struct members *m, const struct member *member, const c
 	return 0;
 }
 
+static void note_bad(struct members *m, unsigned k, const char *why)
+{
+	if (m->bad[0])
+		return;
+	m->bad_value = k;
+	snprintf(m->bad, sizeof(m->bad), "%s", why);
+}
+
 /* Objects that are no JSON, or lack the key, have no value. */
 static int keep_key(struct members *m, unsigned k, unsigned rank, const char *bytes, size_t n)
 {
 	struct member_value *v = &m->fields->values[k];
-	enum column_kind kind;
-	int r = json_field_add(&m->values, bytes, n, v->key, &kind, &m->value_at[k], &m->n_value[k]);
+	struct json_value value;
+	char why[sizeof(m->bad)];
+	int r = json_field_add(&m->values, bytes, n, v->key, &value, why, sizeof(why));
 
-	if (r <= 0)
-		return r ? members_no_room(m, r) : 0;
+	if (r < 0)
+		return members_no_room(m, r);
+	if (r == 0) {
+		note_bad(m, k, why);
+		return 0;
+	}
 	m->value_rank[k] = rank;
-	v->kind = v->has_kind ? v->kind : kind;
+	m->value_at[k] = value.at;
+	m->n_value[k] = value.n;
+	m->value_kind[k] = value.kind;
+	v->kind = v->has_kind ? v->kind : value.kind;
 	v->has_kind = true;
 	return 0;
 }
@@ -273,9 +359,12 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 	int r = 0;
 
 	if (member->n_bytes > MEMBER_VALUE_BYTES) {
-		return shard_reader_refuse(m->reader, member->at, "%.*s has %llu bytes; a value may have 1 MiB",
-					   (int)(member->n_name < 200 ? member->n_name : 200), member->name,
-					   (unsigned long long)member->n_bytes);
+		char why[80];
+
+		snprintf(why, sizeof(why), "has %llu bytes; a value may have 1 MiB",
+			 (unsigned long long)member->n_bytes);
+		note_bad(m, k, why);
+		return 0;
 	}
 	if (!bytes && m->fetch)
 		r = m->fetch(m->fetch_arg, member, &bytes);
@@ -313,6 +402,16 @@ static int members_take(struct members *m, const struct member *member, const ch
 	return r;
 }
 
+/* For the message about samples without a label. */
+static void note_extension(struct members *m, const char *extension, size_t n)
+{
+	size_t used = strlen(m->extensions);
+
+	if (n && n < 24 && used + n + 2 < sizeof(m->extensions) && !rank_of(m->extensions, extension, n))
+		snprintf(m->extensions + used, sizeof(m->extensions) - used, "%s%.*s", used ? ";" : "", (int)n,
+			 extension);
+}
+
 static bool is_new_key(const struct members *m, const char *name, size_t n_key)
 {
 	return m->key.n != n_key + 1 || memcmp(m->key.bytes, name, n_key) != 0;
@@ -339,18 +438,91 @@ int members_add(struct members *m, const struct member *member)
 			return members_no_room(m, r);
 	}
 	r = see_extension(m, member, extension, n);
+	if (!m->fields->is_listed && !m->is_told)
+		note_extension(m, extension, n);
+	m->fields->saw_dropped |= rank_of(m->fields->dropped.extensions, extension, n) > 0;
 	return r < 0 ? r : members_take(m, member, extension, n);
+}
+
+/* ---- the shard's end ---- */
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int refuse_order(const struct members *m, const char *key)
+{
+	return dataset_fail(
+		m->reader->err, DATASET_E_BAD_DATA, -EINVAL,
+		"%.250s is not sorted: the files of %.150s do not follow each other, so they are no sample; make "
+		"it with sorted names (tar --sort=name)",
+		m->reader->name, key);
+}
+
+/* A group that is no sample, of a key that another group of the shard has, too. */
+static int find_split(const struct members *m, const char *const *gone, size_t n)
+{
+	const struct extents_builder *b = m->builder;
+	struct text key = { .meter = b->meter };
+	const char *split = NULL;
+	uint64_t at;
+	int r = 0;
+
+	for (size_t i = 1; !split && i < n; i++)
+		split = strcmp(gone[i - 1], gone[i]) ? NULL : gone[i];
+	for (uint64_t i = b->shards[b->n_shards - 1].first; !r && !split && i < b->n; i++) {
+		const char *name = b->text.bytes + b->name[i], **found;
+		size_t n_key = strlen(name);
+
+		if (m->fields->image[0])
+			(void)member_split(name, n_key, &n_key);
+		key.n = 0;
+		r = text_add(&key, name, n_key, &at);
+		found = r ? NULL : bsearch(&(const char *){ key.bytes }, gone, n, sizeof(*gone), by_text);
+		split = found ? *found : NULL;
+	}
+	meter_give(b->meter, key.capacity);
+	free(key.bytes);
+	return r ? members_no_room(m, r) : split ? refuse_order(m, split) : 0;
+}
+
+static int check_order(const struct members *m)
+{
+	const char **gone = NULL;
+	size_t n = 0, capacity = 0;
+	int r = 0;
+
+	for (size_t at = 0; !r && at < m->gone.n; at += strlen(m->gone.bytes + at) + 1) {
+		r = block_grow(m->builder->meter, &gone, &capacity, n + 1, sizeof(*gone));
+		if (!r)
+			gone[n++] = m->gone.bytes + at;
+	}
+	if (n)
+		qsort(gone, n, sizeof(*gone), by_text);
+	r = r ? members_no_room(m, r) : n ? find_split(m, gone, n) : 0;
+	meter_give(m->builder->meter, capacity * sizeof(*gone));
+	free(gone);
+	return r;
 }
 
 int members_end(struct members *m)
 {
-	return members_end_sample(m);
+	struct extents_builder *b = m->builder;
+	int r = members_end_sample(m);
+
+	if (r < 0)
+		return r;
+	if (m->extensions[0])
+		r = text_add(&b->text, m->extensions, strlen(m->extensions), &b->shards[b->n_shards - 1].extensions);
+	return r ? members_no_room(m, r) : check_order(m);
 }
 
 void members_finish(struct members *m)
 {
-	meter_give(m->builder->meter, m->key.capacity + m->values.capacity);
+	meter_give(m->builder->meter, m->key.capacity + m->values.capacity + m->gone.capacity);
 	free(m->key.bytes);
 	free(m->values.bytes);
-	m->key = m->values = (struct text){ 0 };
+	free(m->gone.bytes);
+	m->key = m->values = m->gone = (struct text){ 0 };
 }

@@ -26,10 +26,14 @@ struct member_fields {
 		char name[COLUMN_NAME_BYTES];
 		char extensions[COLUMN_NAME_BYTES];
 		char key[COLUMN_NAME_BYTES]; /* of the member's JSON object; "": the member itself */
-		enum column_kind kind;       /* COLUMN_FLOAT32: of a key, and of real numbers of MDS */
+		enum column_kind kind;       /* reals: of a key, and of MDS */
 		bool has_kind;               /* of a key: the first value has decided */
-		bool optional;               /* absent from the data set if its first sample lacks it */
+		bool optional;               /* absent from the data set if its samples lack it */
 	} values[COLUMNS_MAX];
+	/* The optional value that the first sample lacks ("": none), and whether a later member would be one: then the index
+	 * has to be made again, with a value that is not optional. */
+	struct member_value dropped;
+	bool saw_dropped;
 };
 
 struct member {
@@ -57,6 +61,12 @@ struct members {
 	unsigned image_rank, value_rank[COLUMNS_MAX];
 	uint64_t value_at[COLUMNS_MAX]; /* in values */
 	size_t n_value[COLUMNS_MAX];
+	enum column_kind value_kind[COLUMNS_MAX]; /* of a key */
+	unsigned bad_value;                       /* the value that `bad` is about */
+	char bad[160];                            /* why a value that is there cannot be used; "": it can */
+	char extensions[96];        /* "jpg;json": of the shard's first members, fields not being listed */
+	bool is_told;               /* by the format */
+	struct text gone;           /* the keys that are no samples */
 	uint64_t seen[MEMBERS_MAX]; /* hashes of extensions */
 	unsigned n_seen;
 };

@@ -71,8 +71,10 @@ static bool adopt_columns(struct packed_opening *o, struct extents_builder *b)
 
 		if (column < 0 && !fields.values[k].optional)
 			return false;
-		if (column < 0)
+		if (column < 0) {
+			fields.dropped = fields.values[k];
 			continue;
+		}
 		fields.values[n] = fields.values[k];
 		fields.values[n].optional = false;
 		fields.values[n].has_kind = true;
@@ -251,8 +253,32 @@ static int packed_build(struct packed_opening *o, struct extents *out)
 	return r;
 }
 
+/* What the first samples have may not be what they all have: whole numbers that only shards that have gone since made
+ * real ones, or no label. Then all shards are read again. */
+static bool must_begin_again(struct packed_opening *o, bool had_turned_real)
+{
+	bool differs = o->n_scanned || o->n_sidecars || o->old.n_shards != o->packed->index.n_shards;
+
+	return o->fields.saw_dropped || (had_turned_real && differs);
+}
+
+static int packed_build_anew(struct packed_opening *o, const struct member_fields *asked)
+{
+	bool is_labelled = o->fields.saw_dropped;
+
+	meter_give(o->source->meter, o->packed->index.block_bytes);
+	extents_finish(&o->packed->index);
+	packed_drop_kept(o);
+	o->fields = *asked;
+	for (unsigned k = 0; is_labelled && k < o->fields.n_values; k++)
+		o->fields.values[k].optional = false;
+	o->n_done = o->n_scanned = o->n_sidecars = o->n_unfit = 0;
+	return packed_build(o, &o->packed->index);
+}
+
 int packed_make_index(struct packed_opening *o)
 {
+	const struct member_fields asked = o->fields;
 	char path[4096];
 	bool keeps = packed_kept_path(o, path, sizeof(path));
 	int r;
@@ -261,6 +287,8 @@ int packed_make_index(struct packed_opening *o)
 		packed_load_kept(o, path);
 	sum_bytes(o);
 	r = packed_build(o, &o->packed->index);
+	if (!r && must_begin_again(o, o->old.has_turned_real))
+		r = packed_build_anew(o, &asked);
 	if (!r)
 		log_record(LOG_LEVEL_INFO, "index-made",
 			   "%s: read the headers of %u of %u shards, indexes beside %u, %llu samples", o->shown,

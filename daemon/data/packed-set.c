@@ -45,7 +45,7 @@ static int64_t packed_label_of(const struct packed *p, uint64_t index)
 	if (p->folders.labels)
 		return p->folders.labels[index];
 	if (p->label < 0 || p->index.columns.list[p->label].kind != COLUMN_INT64)
-		return (int64_t)index; /* as for arrays: a sample without label is labelled by its index */
+		return 0;
 	memcpy(&label, columns_value(&p->index.columns, (unsigned)p->label, index, &n), sizeof(label));
 	return label;
 }
@@ -90,10 +90,7 @@ static struct fingerprint_sample sample_print(const void *arg, uint64_t i)
 	int64_t label = packed_label_of(p, i);
 
 	hash = XXH3_64bits_withSeed(name, strlen(name), hash + extents_content_bytes(&p->index, i));
-	/* An index as label says nothing of the sample itself. */
-	return (struct fingerprint_sample){ hash, p->label < 0 && !p->folders.labels
-							  ? 0
-							  : (uint32_t)XXH3_64bits(&label, sizeof(label)) };
+	return (struct fingerprint_sample){ hash, (uint32_t)XXH3_64bits(&label, sizeof(label)) };
 }
 
 static void sample_name(const void *arg, uint64_t i, char *buf, size_t size)

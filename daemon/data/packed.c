@@ -36,25 +36,31 @@ static void name_wanted(const struct member_fields *f, char out[WANTED_BYTES])
 	}
 }
 
+/* The first shard that has left a group out. NULL: none. */
+static const struct extents_shard *first_left_out(const struct extents *ix)
+{
+	for (uint32_t i = 0; i < ix->n_shards; i++) {
+		if (ix->shards[i].n_left_out)
+			return &ix->shards[i];
+	}
+	return NULL;
+}
+
 static void count_left_out(const struct packed_opening *o)
 {
 	const struct extents *ix = &o->packed->index;
-	const struct extents_shard *first = NULL;
-	uint64_t *n = &o->packed->base.n_left_out;
-	char wanted[WANTED_BYTES];
+	const struct extents_shard *first = first_left_out(ix);
+	struct dataset *ds = &o->packed->base;
 
-	for (uint32_t i = 0; i < ix->n_shards; i++) {
-		*n += ix->shards[i].n_left_out;
-		first = first || !ix->shards[i].n_left_out ? first : &ix->shards[i];
-	}
+	for (uint32_t i = 0; i < ix->n_shards; i++)
+		ds->n_left_out += ix->shards[i].n_left_out;
 	if (!first)
 		return;
-	name_wanted(&o->fields, wanted);
-	log_record(
-		LOG_LEVEL_WARNING, "samples-left-out",
-		"%s: %llu left out: each such %s lacks one of %s, or has it in another form than the others; the first %s: %s",
-		o->shown, (unsigned long long)*n, o->format->group, wanted, ix->text + first->name,
-		ix->text + first->first_left_out);
+	snprintf(ds->left_out, sizeof(ds->left_out),
+		 "%llu of %llu samples are left out; the first, %.80s: %.80s, %.180s",
+		 (unsigned long long)ds->n_left_out, (unsigned long long)(ds->n_left_out + ix->n),
+		 ix->text + first->name, ix->text + first->first_left_out, ix->text + first->reason);
+	log_record(LOG_LEVEL_WARNING, "samples-left-out", "%s: %s", o->shown, ds->left_out);
 }
 
 enum { MOST_NAMED = 8 }; /* shards, in records of their own */
@@ -82,20 +88,20 @@ static void warn_of_ends(const struct packed_opening *o)
 static int packed_check(const struct packed_opening *o)
 {
 	const struct extents *ix = &o->packed->index;
+	const struct extents_shard *first = first_left_out(ix);
 	char wanted[WANTED_BYTES];
 
 	if (ix->n)
 		return 0;
 	name_wanted(&o->fields, wanted);
-	for (uint32_t i = 0; i < ix->n_shards; i++) {
-		if (ix->shards[i].n_left_out)
-			return dataset_fail(
-				o->err, DATASET_E_INVALID, -EINVAL,
-				"%.120s: no sample: every %s lacks one of %s, or has it in a form that it cannot "
-				"have; the first %.80s: %.40s%s",
-				o->shown, o->format->group, wanted, extents_shard_name(ix, i),
-				ix->text + ix->shards[i].first_left_out,
-				o->fields.is_listed ? "" : "; name other fields behind #, NAME=EXTENSION");
+	if (first) {
+		return dataset_fail(
+			o->err, DATASET_E_INVALID, -EINVAL,
+			"%.120s: no sample: every %s lacks one of %s, or has it in a form that it cannot have; the "
+			"first, %.80s: %.60s, %.120s%s",
+			o->shown, o->format->group, wanted, ix->text + first->name, ix->text + first->first_left_out,
+			ix->text + first->reason,
+			o->fields.is_listed ? "" : "; name other fields behind #, NAME=EXTENSION");
 	}
 	return o->fields.folder[0]
 		       ? dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: no sample lies below %.200s",
@@ -114,7 +120,7 @@ static uint64_t cache_id_of(const struct packed *p, const struct data_access *ac
 	return XXH3_64bits(&key, sizeof(key));
 }
 
-/* The image, one field a column, and the index as label where fields were not asked for. */
+/* The image, one field a column, and the class of the folder. */
 static int add_fields(struct packed *p, const struct packed_opening *o)
 {
 	int r = 0;
@@ -124,9 +130,45 @@ static int add_fields(struct packed *p, const struct packed_opening *o)
 	if (p->base.is_image && !dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err))
 		r = -EINVAL;
 	r = r ? r : column_fields_add(&p->base, &p->index.columns, o->err);
-	if (!r && !o->field_list && p->label < 0)
+	if (!r && p->folders.labels)
 		r = dataset_add_field(&p->base, "label", DTYPE_INT64, o->err) ? 0 : -EINVAL;
 	return r;
+}
+
+/* "jpg, json", of all shards. */
+static void name_extensions(const struct extents *ix, char *out, size_t size)
+{
+	out[0] = '\0';
+	for (uint32_t i = 0; i < ix->n_shards; i++) {
+		const char *at = ix->shards[i].extensions ? ix->text + ix->shards[i].extensions : "";
+
+		for (; *at; at += strcspn(at, ";"), at += *at == ';') {
+			size_t used = strlen(out), n = strcspn(at, ";");
+			char item[80];
+
+			snprintf(item, sizeof(item), "%.*s", (int)n, at);
+			if (!strstr(out, item) && used + n + 3 < size)
+				snprintf(out + used, size - used, "%s%s", used ? ", " : "", item);
+		}
+	}
+}
+
+/* Pictures without a label, which the caller has not said of them. */
+static void tell_no_label(const struct packed_opening *o)
+{
+	struct dataset *ds = &o->packed->base;
+	char found[160];
+
+	if (o->field_list || ds->label || !ds->is_image)
+		return;
+	name_extensions(&o->packed->index, found, sizeof(found));
+	snprintf(ds->no_label, sizeof(ds->no_label), "%.120s: no label: %s%s%s. %s", o->shown,
+		 found[0] ? "each sample has " : "the pictures lie in no class folders", found,
+		 found[0] ? strcmp(o->format->kind, "mds") ? ", none of which is cls" : ", none of which is one" : "",
+		 o->format->is_archive
+			 ? "For pictures alone give fields=(\"image\",), or write #image=jpg;png"
+			 : "Name what is one, as fields={\"image\": ..., \"label\": ...}, or for pictures "
+			   "alone give fields=(\"image\",)");
 }
 
 static void packed_describe(struct packed *p, const struct packed_opening *o)
@@ -148,11 +190,13 @@ static void packed_describe(struct packed *p, const struct packed_opening *o)
 	p->base.fingerprint = p->fingerprint;
 }
 
+/* Below the folder that the data set names. */
 static const char *sample_path(const void *arg, uint64_t i)
 {
-	const struct extents *ix = arg;
+	const struct packed_opening *o = arg;
+	const struct extents *ix = &o->packed->index;
 
-	return ix->text + ix->name[i];
+	return ix->text + ix->name[i] + strlen(o->fields.folder);
 }
 
 static int find_classes(struct packed_opening *o)
@@ -163,7 +207,7 @@ static int find_classes(struct packed_opening *o)
 
 	if (!o->format->is_archive || o->field_list)
 		return 0;
-	r = class_folders_make(sample_path, ix, ix->n, o->source->meter, &o->packed->folders, &odd);
+	r = class_folders_make(sample_path, o, ix->n, o->source->meter, &o->packed->folders, &odd);
 	if (r == -EINVAL) {
 		char name[300];
 
@@ -260,6 +304,7 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	}
 	packed_describe(o.packed, &o);
 	count_left_out(&o);
+	tell_no_label(&o);
 	warn_of_ends(&o);
 	*out = &o.packed->base;
 	return 0;

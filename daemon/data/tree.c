@@ -364,12 +364,16 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	return 0;
 }
 
-int tree_add_columns(struct dataset *ds, struct columns_builder *columns, struct dataset_error *err)
+int tree_add_columns(struct dataset *ds, struct columns_builder *columns, bool has_label, struct dataset_error *err)
 {
 	struct tree *t = (struct tree *)ds;
 	size_t n_bytes = columns_size(columns);
 	int r = columns->n ? meter_take(columns->meter, n_bytes) : 0;
 
+	if (!has_label) {
+		ds->n_fields = t->n_own = 1; /* the image alone */
+		ds->label = 0;
+	}
 	if (!columns->n)
 		return 0;
 	t->values = r ? NULL : malloc(n_bytes);
@@ -383,10 +387,6 @@ int tree_add_columns(struct dataset *ds, struct columns_builder *columns, struct
 	t->base.memory_bytes += n_bytes;
 	t->base.id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.id);
 	t->base.content_id = XXH3_64bits_withSeed(t->values, n_bytes, t->base.content_id);
-	if (columns_find(&t->columns, "label") >= 0) {
-		ds->n_fields = t->n_own = 1; /* the image alone */
-		ds->label = 0;
-	}
 	return column_fields_add(ds, &t->columns, err);
 }
 

@@ -21,7 +21,7 @@ void tree_identify(int root_fd, uint64_t key[2]);
 int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index,
 		bool crosses, struct dataset **out, struct dataset_error *err);
 /* Adds values of the samples as further fields. Takes the columns' contents; the builder is empty afterwards. */
-int tree_add_columns(struct dataset *ds, struct columns_builder *columns, struct dataset_error *err);
+int tree_add_columns(struct dataset *ds, struct columns_builder *columns, bool has_label, struct dataset_error *err);
 /* For trusted access, instead of `crosses`: whether a folder lies on another file system than the root, and on a
  * server's. */
 bool tree_reaches_server(int root_fd, const struct manifest *index, const struct data_access *access);

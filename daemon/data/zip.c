@@ -132,7 +132,7 @@ static int give_picture(struct zip *z, const struct zip_entry *e, const struct z
 	if (before && !strcmp(zip_name(&z->directory, before), name))
 		return shard_reader_refuse(z->directory.m->reader, e->at, "%.200s is there twice", name);
 	if (has_classes && !strchr(name + z->n_root, '/'))
-		r = extents_leave_out(b, name, e->n_name);
+		r = extents_leave_out(b, name, e->n_name, "lies in no class folder");
 	else
 		r = extents_add(b, e->at, (uint32_t)e->n_stored, &content, name, e->n_name);
 	return r ? zip_no_room(&z->directory, r) : 0;

@@ -34,6 +34,8 @@ static void use(const struct extents *ix)
 	for (uint32_t i = 0; i < ix->n_shards; i++) {
 		(void)strlen(extents_shard_name(ix, i));
 		(void)strlen(ix->text + ix->shards[i].first_left_out);
+		(void)strlen(ix->text + ix->shards[i].reason);
+		(void)strlen(ix->text + ix->shards[i].extensions);
 	}
 	(void)extents_hash(ix, 0);
 }
@@ -71,7 +73,7 @@ static int fill(struct extents_builder *b)
 	       columns_put(&b->columns, 1, "cat", 3) || columns_put(&b->columns, 2, pair, sizeof(pair)) ||
 	       extents_add_shard(b, "b.tar", &stamp) || extents_add(b, 0, 1000, &deflated, "b.jpg", 5) ||
 	       columns_put_int(&b->columns, 0, 1) || columns_put(&b->columns, 1, "", 0) ||
-	       columns_put(&b->columns, 2, pair, sizeof(pair)) || extents_leave_out(b, "c", 1);
+	       columns_put(&b->columns, 2, pair, sizeof(pair)) || extents_leave_out(b, "c", 1, "has no label");
 }
 
 /* A small valid index as a start for mutations: the fuzzer's bytes are laid over it. */

@@ -7,21 +7,23 @@
 static void take(const char *bytes, size_t size)
 {
 	struct text values = { 0 };
-	enum column_kind kind = COLUMN_BYTES;
-	uint64_t at = 0;
-	size_t n = 0;
-	int r = json_field_add(&values, bytes, size, "k", &kind, &at, &n);
+	struct json_value value = { .kind = COLUMN_BYTES };
+	char why[160] = "";
+	int r = json_field_add(&values, bytes, size, "k", &value, why, sizeof(why));
 
 	if (r == 1) {
 		char *end;
 
-		if (at + n >= values.n || values.bytes[at + n] || kind == COLUMN_BYTES) {
+		if (value.at + value.n >= values.n || values.bytes[value.at + value.n] || value.kind == COLUMN_BYTES) {
 			abort();
 		}
-		(void)strtod(values.bytes + at, &end);
-		if (kind != COLUMN_TEXT && (!n || end != values.bytes + at + n)) {
+		(void)strtod(values.bytes + value.at, &end);
+		if (value.kind != COLUMN_TEXT && (!value.n || end != values.bytes + value.at + value.n)) {
 			abort();
 		}
+	}
+	if (r == 0 && !why[0]) {
+		abort();
 	}
 	free(values.bytes);
 }

@@ -80,7 +80,7 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
     (tmp_path / "l.csv").write_text("\ufefffile,label\na.jpg,-5\r\nb.jpg,900\n\nc.jpg,-5\n")
     assert listed(f"files:{tmp_path}/l.csv") == ([], [("a.jpg", -5), ("b.jpg", 900), ("c.jpg", -5)])
     (tmp_path / "n.csv").write_text("image\nb.jpg\na.jpg\n")
-    assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", 0), ("a.jpg", 1)])
+    assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", -1), ("a.jpg", -1)])  # no label
 
 
 @pytest.mark.parametrize("header", ["path, label", " path ,label ", 'path, "label"', "path\t,\tlabel"])
@@ -102,7 +102,7 @@ def test_cells_keep_their_blanks_below_a_header_without_them(tmp_path):
     (tmp_path / "l.csv").write_text("path,t\na.jpg, x \n")
     assert values(f"files:{tmp_path}/l.csv#t=t")[1][0]["t"] == b" x "
     (tmp_path / "l.csv").write_text("path,x,x\na.jpg,1,2\n")
-    assert listed(f"files:{tmp_path}/l.csv") == ([], [("a.jpg", 0)])  # no field is one of them
+    assert listed(f"files:{tmp_path}/l.csv") == ([], [("a.jpg", -1)])  # no field is one of them
 
 
 DTYPES = {"float32": "2", "int64": "4"}  # as tests/tools/values prints them
@@ -186,7 +186,7 @@ def test_float_labels_arrive_in_batches(daemon, samples, tmp_path):
         ("path,label\na.jpg,\n", "", ":2: no label"),
         ("path,x\n,1\n", "", ":2: the path ends in '/'"),
         ("path,x\n", "", "names no file"),
-        ("a.jpg,1\nb.jpg,2\n", "", ":1: no column path, file, filename or image in the first line"),
+        ("a.jpg,1\nb.jpg,2\n", "", ":1: no column path, file, filename, file_name, image or image_path in the first"),
         ("p" * 20 + ("," * 5000) + "\n", "", ":1: more than 4096 columns"),
         ("path,x\na.jpg,1\n", "#x=x,x=x", "twice"),
         ("path,x,y\na.jpg,1,2\n", "#label=x;y,label=x", ":1: field 'label' is there twice"),

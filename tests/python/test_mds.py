@@ -1,6 +1,7 @@
 """mds: data sets have the samples that MosaicML streaming's own reader gives for the same shards."""
 
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -221,17 +222,36 @@ def test_a_folder_with_too_long_an_index_is_read_without_it(daemon, tmp_path):
 REALS = {"half": ("float16", 2), "single": ("float32", 4), "full": ("float64", 8), "text": ("str_float", None)}
 
 
-def test_real_numbers_are_streamings_as_float32(tmp_path):
+def test_real_numbers_are_streamings(tmp_path):
     """Subnormals, infinities and no number at all included."""
     numpy = pytest.importorskip("numpy")
     decode = upstream("streaming.base.format.mds.encodings").mds_decode
-    reals = [0.0, -0.0, 1.5, -2 / 3, 6e-8, 6.1e-5, -65504.0, float("inf"), float("-inf"), float("nan"), 1 / 3]
-    samples = [[struct.pack("<e", x), struct.pack("<f", x), struct.pack("<d", x), repr(x).encode()] for x in reals]
+    reals = [
+        1e300,
+        3.141592653589793,
+        0.0,
+        -0.0,
+        1.5,
+        -2 / 3,
+        6e-8,
+        6.1e-5,
+        -65504.0,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        1 / 3,
+    ]
+    small = [x if abs(x) < 1e5 or x - x != 0 else 1.0 for x in reals]
+    samples = [
+        [struct.pack("<e", y), struct.pack("<f", y), struct.pack("<d", x), repr(x).encode()]
+        for x, y in zip(reals, small)
+    ]
     shard(tmp_path / "shard.00000.mds", {"first": ("int", 8), **REALS}, [[bytes(8), *s] for s in samples])
     fields, got = values(f"mds:{tmp_path}#first=first," + ",".join(f"{name}={name}" for name in REALS))
     for k, (name, (encoding, _)) in enumerate(REALS.items()):
-        want = numpy.array([decode(encoding, s[k]) for s in samples], numpy.float32)
-        assert numpy.array_equal(numpy.frombuffer(b"".join(g[name] for g in got), "<f4"), want, equal_nan=True)
+        dtype = "<f4" if name in ("half", "single") else "<f8"
+        want = numpy.array([decode(encoding, s[k]) for s in samples], dtype)
+        assert numpy.array_equal(numpy.frombuffer(b"".join(g[name] for g in got), dtype), want, equal_nan=True)
 
 
 def test_a_column_of_pictures_is_the_image_whatever_it_is_called(daemon, samples, tmp_path):
@@ -291,3 +311,64 @@ def test_pickled_columns_are_refused_by_name(tmp_path):
     shard(tmp_path / "a.mds", columns, [[b"x", b"y"]])
     assert "column more is pickled" in refusal(f"mds:{tmp_path}/a.mds#image=image,more=more")
     assert len(listed(f"mds:{tmp_path}/a.mds")) == 1
+
+
+def test_whole_numbers_beyond_int64_are_uint64(daemon, tmp_path):
+    """Proves that ids of streaming's writer, half of which are above 2^63, all come and are what numpy drew."""
+    import batchd
+
+    numpy = pytest.importorskip("numpy")
+    encode = upstream("streaming.base.format.mds.encodings").mds_encode
+    ids = numpy.random.default_rng(0).integers(0, 2**64, 200, numpy.uint64)
+    columns = {"id": ("uint64", 8), "label": ("int", 8)}
+    samples = [[encode("uint64", x), encode("int", i)] for i, x in enumerate(ids)]
+    shard(tmp_path / "shard.00000.mds", columns, samples)
+    with batchd.DataLoader(f"mds:{tmp_path}", 200, fields={"id": "id", "label": "label"}, arrays="numpy") as loader:
+        batch = next(iter(loader))
+    assert batch["id"].dtype == numpy.uint64 and (batch["id"] == ids).all() and len(batch["label"]) == 200
+
+
+def test_a_number_that_does_not_fit_is_bad_data(daemon, tmp_path):
+    """Proves that a str_int beyond int64 is named."""
+    import batchd
+
+    encode = upstream("streaming.base.format.mds.encodings").mds_encode
+    samples = [[encode("str_int", 10**30 if i == 7 else i)] for i in range(200)]
+    shard(tmp_path / "shard.00000.mds", {"x": ("str_int", None)}, samples)
+    with pytest.warns(RuntimeWarning, match="1 of 200 samples are left out; the first.*too large for int64"):
+        with batchd.DataLoader(f"mds:{tmp_path}", 200, fields=("x",)) as loader:
+            assert len(next(iter(loader))[0]) == 199
+
+
+def picture():
+    out = io.BytesIO()
+    pytest.importorskip("PIL.Image").new("RGB", (16, 16)).save(out, "JPEG")
+    return out.getvalue()
+
+
+def test_a_label_goes_by_the_names_and_kinds_of_tables(daemon, tmp_path):
+    """Proves whole and real labels, and that a text is none."""
+    import batchd
+
+    for name, encoding, size, packed, kind in (
+        ("target", "int", 8, struct.pack("<q", 7), "int64"),
+        ("class", "uint16", 2, struct.pack("<H", 7), "int64"),
+        ("label", "float32", 4, struct.pack("<f", 7.5), "float32"),
+        ("y", "float64", 8, struct.pack("<d", 7.5), "float64"),
+    ):
+        path = tmp_path / f"{name}.mds"
+        shard(path, {"photo": ("jpeg", None), name: (encoding, size)}, [[picture(), packed]] * 2)
+        with batchd.DataLoader(f"mds:{path}", 2, transform="val224", arrays="numpy") as loader:
+            _, labels = next(iter(loader))
+        assert labels.dtype == kind and labels.tolist() == [7.5 if "float" in kind else 7] * 2
+    shard(tmp_path / "s.mds", {"photo": ("jpeg", None), "label": ("str", None)}, [[b"x", b"dog"]])
+    with pytest.raises(batchd.InvalidError, match=r"no label: each sample has photo \(jpeg\), label \(str\)"):
+        batchd.DataLoader(f"mds:{tmp_path}/s.mds", 1)
+
+
+@pytest.mark.parametrize("encoding", ["pil", "jpeg_array", "list[png]", "list[jpeg]"])
+def test_pictures_in_streamings_own_form_are_refused_by_name(tmp_path, encoding):
+    """Proves it with and without a list of fields."""
+    shard(tmp_path / "a.mds", {"photo": (encoding, None), "label": ("int", 8)}, [[b"x", bytes(8)]])
+    for spec in ("", "#image=photo,label=label"):
+        assert f"column photo is encoded as {encoding}, which is not read" in refusal(f"mds:{tmp_path}/a.mds{spec}")

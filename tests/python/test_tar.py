@@ -135,10 +135,10 @@ def test_links_and_folders_are_skipped(tmp_path):
     assert ours(f"tar:{tmp_path}/a.tar") == expected(tmp_path / "a.tar") == [("a.tar: 0.jpg", 1), ("a.tar: 4.jpg", 2)]
 
 
-def test_without_labels_a_sample_is_labelled_by_its_index(tmp_path):
-    """Proves that shards without .cls are a data set of images."""
+def test_without_labels_samples_have_none(tmp_path):
+    """Proves that shards without .cls are a data set of images alone."""
     write(tmp_path / "a.tar", [("x.jpg", b""), ("x.txt", b"a cat"), ("y.jpg", b"")])
-    assert ours(f"tar:{tmp_path}/a.tar") == [("a.tar: x.jpg", 0), ("a.tar: y.jpg", 1)]
+    assert ours(f"tar:{tmp_path}/a.tar") == [("a.tar: x.jpg", -1), ("a.tar: y.jpg", -1)]
 
 
 def test_sizes_beyond_octal_digits_are_read(tmp_path):
@@ -247,7 +247,7 @@ def test_a_million_empty_members_cost_no_more_than_their_names(tmp_path):
             block = tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT)
             f.write(block * 100000)
         f.write(tarfile.TarInfo("k.jpg").tobuf(tarfile.USTAR_FORMAT) + bytes(1024))
-    assert ours(f"tar:{tmp_path}/many.tar") == [("many.tar: k.jpg", 0)]
+    assert ours(f"tar:{tmp_path}/many.tar") == [("many.tar: k.jpg", -1)]
     write(tmp_path / "key.tar", [(f"k.{i}", b"") for i in range(300)])
     assert "more than 256 members of one key" in refusal(f"tar:{tmp_path}/key.tar")
 
@@ -416,7 +416,7 @@ def test_bad_lists_of_fields_are_refused(tmp_path, fields, words):
 def test_shards_without_pictures_want_a_list_of_fields(tmp_path):
     """Proves that the error says how to name what is there."""
     write(tmp_path / "a.tar", [("0.txt", b"a")])
-    assert refusal(f"tar:{tmp_path}/a.tar").strip().endswith("a.tar: 0; name other fields behind #, NAME=EXTENSION")
+    assert refusal(f"tar:{tmp_path}/a.tar").strip().endswith("name other fields behind #, NAME=EXTENSION")
 
 
 def captioned(samples, n, tmp_path):
@@ -470,14 +470,16 @@ def test_the_example_of_pairs_runs(daemon, samples, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tar:{}/*.tar", "tar:{}/{{0,1}}.tar", "tar:{}/0.tar::{}/1.tar", "tar:{}"])
-def test_messages_name_shards_as_their_user_does(daemon, tmp_path, name):
+def test_messages_name_shards_as_their_user_does(make_daemon, tmp_path, name):
     """Proves that errors and the log have no mark of the client's behind the folder whose descriptor it sends."""
     write(tmp_path / "0.tar", [("a.txt", b"a"), ("a.cls", b"0"), ("b.txt", b"b")])
     write(tmp_path / "1.tar", [("c.txt", b"c"), ("c.cls", b"1")])
     dataset = name.format(tmp_path, tmp_path)
     written = dataset.removeprefix("tar:") + ("/*.tar" if dataset.endswith(str(tmp_path)) else "")
-    batchd.DataLoader(f"{dataset}#text=txt,label=cls", batch_size=2).close()
-    assert f"{written}: 1 left out" in daemon.output()
+    daemon = make_daemon(config="bad_data: 50%\n")
+    with pytest.warns(RuntimeWarning, match="1 of 3 samples are left out; the first, 0.tar: b, has no label"):
+        batchd.DataLoader(f"{dataset}#text=txt,label=cls", batch_size=2).close()
+    assert f"{written}: 1 of 3 samples are left out; the first" in daemon.output()
     with pytest.raises(batchd.Error) as refused:
         batchd.DataLoader(f"{dataset}#text=nothing", batch_size=2)
     assert f"{written[:120]}: no sample: every group" in str(refused.value)

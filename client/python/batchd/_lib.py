@@ -156,6 +156,8 @@ class Info(ctypes.Structure):
         ("content_id", ctypes.c_uint64),
         ("needs_finish", ctypes.c_int),
         ("n_mix_classes", ctypes.c_uint32),
+        ("n_left_out", ctypes.c_uint64),
+        ("left_out", ctypes.c_char_p),
     ]
 
 

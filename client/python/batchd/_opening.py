@@ -45,6 +45,15 @@ class Opening:
         self._learn()
         self._agree()
         self._tell()
+        self._tell_left_out()
+
+    def _tell_left_out(self):
+        """Warns, on one rank, of samples that are none."""
+        if self._info.n_left_out and self._options.rank <= 0:
+            warn(
+                f"{self._info.left_out.decode('utf-8', 'replace')}. Mend them, or name other fields; the daemon's "
+                "configuration says how many it bears (bad_data)"
+            )
 
     def _agree(self):
         """Ranks on other machines must have the same data, of the same batchd."""

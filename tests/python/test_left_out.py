@@ -1,0 +1,144 @@
+"""Samples of shards that cannot be used are bad data: they are counted, named with what is wrong, and never dropped in
+silence; and numbers stay what they are."""
+
+import io
+import json
+import tarfile
+import warnings
+
+import numpy
+import pytest
+
+batchd = pytest.importorskip("batchd")
+image = pytest.importorskip("PIL.Image")
+
+PLAIN = {"transform": [["Resize", [8, 8]]], "dtype": "uint8"}
+
+
+def jpg(i=0):
+    out = io.BytesIO()
+    image.new("RGB", (16, 16), (i % 256,) * 3).save(out, "JPEG")
+    return out.getvalue()
+
+
+def tar(path, members):
+    with tarfile.open(path, "w") as shard:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            shard.addfile(info, io.BytesIO(content))
+    return f"tar:{path}"
+
+
+def scores(path, values):
+    """A shard of pictures, each with a JSON of its score as Python writes it."""
+    return tar(
+        path,
+        [
+            member
+            for i, value in enumerate(values)
+            for member in ((f"{i:03}.jpg", jpg(i)), (f"{i:03}.json", json.dumps({"score": value}).encode()))
+        ],
+    )
+
+
+def read(spec, key, **options):
+    """All values of a field, and the texts of the warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with batchd.DataLoader(spec, 1000, **PLAIN, **options) as loader:
+            batch = next(iter(loader))
+    return batch[key], [str(w.message) for w in told]
+
+
+@pytest.mark.parametrize(
+    "values, dtype",
+    [
+        ([5] + [4 + i / 64 for i in range(1, 100)], "float32"),
+        ([5.0] + [4 + i / 64 for i in range(1, 100)], "float32"),
+        ([0.5] + list(range(1, 100)), "float32"),
+        (list(range(99)) + [0.25], "float32"),
+        ([2**60 + i for i in range(100)], "int64"),
+    ],
+)
+def test_whole_and_real_numbers_of_json_are_one_column(daemon, tmp_path, values, dtype):
+    """Proves that all samples come whichever number is the first, as whole numbers only where all are."""
+    spec = scores(tmp_path / "s.tar", values)
+    for _ in range(2):  # the second time from the kept index
+        got, told = read(spec, "score", fields={"image": "jpg", "score": "json:score"})
+        assert numpy.array_equal(numpy.asarray(got), numpy.asarray(values, dtype)) and told == []
+        assert str(got.dtype).endswith(dtype)
+
+
+def test_numbers_are_those_of_the_shards_that_are_there(make_daemon, tmp_path):
+    """Proves that an index that is kept makes no real numbers of whole ones when the shard with real ones has gone."""
+    make_daemon()
+    scores(tmp_path / "0.tar", [1, 2, 3])
+    scores(tmp_path / "1.tar", [0.5, 2, 3])
+    fields = {"image": "jpg", "score": "json:score"}
+    got, _ = read(f"tar:{tmp_path}/*.tar", "score", fields=fields)
+    assert got.tolist() == [1.0, 2.0, 3.0, 0.5, 2.0, 3.0]
+    (tmp_path / "1.tar").unlink()
+    got, _ = read(f"tar:{tmp_path}/*.tar", "score", fields=fields)
+    assert got.tolist() == [1, 2, 3] and "int64" in str(got.dtype)
+
+
+def wrong(kind):
+    """A value that no sample can have, beside good ones."""
+    return {
+        "null": b'{"score": null}',
+        "missing": b'{"other": 1}',
+        "no JSON": b'{"score": 1',
+        "text": b'{"score": "high"}',
+        "too large": b'{"score": 1e300}',
+        "behind": b'{"score": 1} {}',
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("null", "its json score is null"),
+        ("missing", "its json has no score"),
+        ("no JSON", "its json is no JSON: "),
+        ("text", "score (json:score) is 'high', no number"),
+        ("too large", "too large for float32"),
+        ("behind", "its json is no JSON: "),
+    ],
+)
+def test_a_sample_that_is_left_out_is_named(make_daemon, batchctl, tmp_path, kind, reason):
+    """Proves a warning with number, name and reason within bad_data, an error beyond it, and verify's word and exit code."""
+    good = [(f"{i:03}.{e}", c) for i in range(200) for e, c in (("jpg", jpg(i)), ("json", b'{"score": 0.5}'))]
+    spec = tar(tmp_path / "s.tar", [*good, ("200.jpg", jpg()), ("200.json", wrong(kind))])
+    fields = {"image": "jpg", "score": "json:score"}
+    make_daemon()
+    got, told = read(spec, "score", fields=fields)
+    assert len(got) == 200 and len(told) == 1
+    assert told[0].startswith("1 of 201 samples are left out; the first, s.tar: 200, ") and reason in told[0]
+    done = batchctl("verify", f"{spec}#image=jpg,score=json:score")
+    assert done.returncode == 1 and "1 of 201 samples are left out; the first, s.tar: 200, " in done.stdout
+    assert reason in done.stdout
+    make_daemon(config="bad_data: 0.1%\n")
+    with pytest.raises(batchd.BadDataError, match="1 of 201 samples are left out.*bad_data") as said:
+        read(spec, "score", fields=fields)
+    assert reason in str(said.value)
+
+
+def test_a_json_with_the_mark_of_utf8_is_read(daemon, tmp_path):
+    """Proves Python's json.loads of bytes."""
+    content = b"\xef\xbb\xbf" + b'{"score": 7}'
+    assert json.loads(content) == {"score": 7}
+    got, told = read(tar(tmp_path / "s.tar", [("0.jpg", jpg()), ("0.json", content)]), "score", fields={"image": "jpg", "score": "json:score"})
+    assert got.tolist() == [7] and told == []
+
+
+def test_a_value_that_is_too_long_is_one_bad_sample(make_daemon, tmp_path):
+    """Proves that the other samples of the shard are there, and that the long one is named."""
+    make_daemon(config="bad_data: 50%\n")
+    members = [(f"{i}.txt", b"x" * ((1 << 20) + (i == 2))) for i in range(3)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with batchd.DataLoader(tar(tmp_path / "t.tar", members), 3, fields=("txt",)) as loader:
+            (texts,) = next(iter(loader))
+    assert [len(t) for t in texts] == [1 << 20] * 2
+    assert "the first, t.tar: 2, its txt has 1048577 bytes; a value may have 1 MiB" in str(told[0].message)

@@ -12,6 +12,16 @@ struct walk {
 	size_t n_root; /* of the common folder, with its slash */
 };
 
+/* Whether a sample lies in a folder of the root, rather than in the root itself. */
+static bool lies_deeper(const struct walk *w)
+{
+	for (uint64_t i = 0; i < w->n; i++) {
+		if (strchr(w->path(w->arg, i) + w->n_root, '/'))
+			return true;
+	}
+	return false;
+}
+
 static void find_root(struct walk *w)
 {
 	const char *first = w->n ? w->path(w->arg, 0) : "";
@@ -27,6 +37,10 @@ static void find_root(struct walk *w)
 			n--;
 		w->n_root = n;
 	}
+	/* All in one folder: that is the only class, of the folder above it. */
+	if (w->n_root && !lies_deeper(w))
+		for (w->n_root--; w->n_root && first[w->n_root - 1] != '/';)
+			w->n_root--;
 }
 
 /* The class of a sample; *n is 0 if it has none. */

@@ -104,12 +104,15 @@ static int zip_find_end(struct zip_directory *z)
 
 	if (result < 0)
 		return result;
-	for (size_t at = n; at >= END_BYTES; at--) {
-		const uint8_t *b = tail + at - END_BYTES;
-
-		if (!memcmp(b, "PK\5\6", 4) && zip_number(b + 20, 2) == n - at) {
+	/* The comment ends with the file. As zipfile and unzip do, other bytes behind the end are passed over. */
+	for (unsigned attempt = 0; attempt < 2; attempt++) {
+		for (size_t at = n; at >= END_BYTES; at--) {
+			const uint8_t *b = tail + at - END_BYTES;
+			uint64_t n_comment = zip_number(b + 20, 2);
 			uint8_t end[END_BYTES];
 
+			if (memcmp(b, "PK\5\6", 4) || (attempt ? n_comment > n - at : n_comment != n - at))
+				continue;
 			memcpy(end, b, sizeof(end));
 			return take_end(z, end, from + at - END_BYTES);
 		}
@@ -214,6 +217,10 @@ static int add_entry(struct zip_directory *z, struct zip_entry *e, const uint8_t
 
 	memcpy(text, name, e->n_name);
 	text[e->n_name] = '\0';
+	/* As unzip reads archives that programs of Windows make against the format's rules. */
+	e->has_backslashes = e->is_of_windows && !strchr(text, '/');
+	for (char *at = text; e->has_backslashes && (at = strchr(at, '\\'));)
+		*at = '/';
 	if (!is_wanted(z, text, e->n_name))
 		return 0;
 	r = check_entry(z, e, text);
@@ -241,7 +248,8 @@ static int take_entry(struct zip_directory *z, uint64_t at, uint64_t room, uint6
 		return result;
 	if (room < ENTRY_BYTES || memcmp(b, "PK\1\2", 4))
 		return shard_reader_refuse(r, at, "its directory is damaged");
-	e = (struct zip_entry){ .flags = (uint16_t)zip_number(b + 8, 2),
+	e = (struct zip_entry){ .is_of_windows = b[5] == 0,
+				.flags = (uint16_t)zip_number(b + 8, 2),
 				.method = (uint16_t)zip_number(b + 10, 2),
 				.crc = (uint32_t)zip_number(b + 16, 4),
 				.n_stored = zip_number(b + 20, 4),
@@ -303,6 +311,17 @@ void zip_sort(struct zip_directory *z, int (*compare)(const void *a, const void 
 		qsort(z->entries, z->n, sizeof(*z->entries), compare);
 }
 
+static bool is_name_of(const struct zip_entry *e, const uint8_t *own, const char *name)
+{
+	for (size_t i = 0; i < e->n_name; i++) {
+		char c = (char)own[i];
+
+		if ((e->has_backslashes && c == '\\' ? '/' : c) != name[i])
+			return false;
+	}
+	return true;
+}
+
 /* `least`: where the data of the member before ends. */
 static int find_data(struct zip_directory *z, struct zip_entry *e, uint64_t least)
 {
@@ -317,7 +336,7 @@ static int find_data(struct zip_directory *z, struct zip_entry *e, uint64_t leas
 	result = shard_reader_get(r, e->at, LOCAL_BYTES + (size_t)e->n_name, &b);
 	if (result < 0)
 		return result;
-	if (memcmp(b, "PK\3\4", 4) || zip_number(b + 26, 2) != e->n_name || memcmp(b + LOCAL_BYTES, name, e->n_name) ||
+	if (memcmp(b, "PK\3\4", 4) || zip_number(b + 26, 2) != e->n_name || !is_name_of(e, b + LOCAL_BYTES, name) ||
 	    zip_number(b + 8, 2) != e->method || (zip_number(b + 6, 2) ^ e->flags) & FLAG_ENCRYPTED)
 		return shard_reader_refuse(r, e->at, "the header of %.180s is not what the directory says: damaged?",
 					   name);

@@ -7,7 +7,8 @@
 enum { ZIP_DEFLATED = 8 /* a method; stored is 0 */ };
 
 struct zip_entry {
-	uint64_t at; /* of its header, then of its data */
+	bool is_of_windows, has_backslashes; /* in its own header, where the name here has slashes */
+	uint64_t at;                         /* of its header, then of its data */
 	uint64_t n_stored, n_bytes, name;
 	uint32_t crc;
 	uint16_t n_name, method, flags;

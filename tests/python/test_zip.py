@@ -164,10 +164,49 @@ def test_several_archives_share_their_classes(tmp_path):
     assert "0.jpg lies in no class folder" in refusal(f"zip:{tmp_path}/t-*.zip")
 
 
-def test_pictures_in_one_folder_are_labelled_by_their_index(tmp_path):
-    """Proves that an archive without class folders is a data set of pictures, in the order of their names."""
-    pack(tmp_path / "t.zip", [("d/b.jpg", b""), ("d/a.jpg", b""), ("d/c.txt", b"")])
-    assert listed(f"zip:{tmp_path}/t.zip") == ([], [("d/a.jpg", 0), ("d/b.jpg", 1)])
+def test_a_single_class_is_a_class(tmp_path):
+    """Proves against ImageFolder of the unpacked folder that the only class folder gives the class, also below others, and
+    that pictures without a folder, or in the folder that is named, have no label."""
+    pack(tmp_path / "t.zip", [("data/cat/b.jpg", b""), ("data/cat/a.jpg", b""), ("data/cat/c.txt", b"")])
+    with zipfile.ZipFile(tmp_path / "t.zip") as z:
+        z.extractall(tmp_path / "root")
+    classes, samples = folder_of(tmp_path / "root" / "data")
+    assert listed(f"zip:{tmp_path}/t.zip")[0] == listed(f"zip:{tmp_path}/t.zip!/data")[0] == classes == ["cat"]
+    assert [label for _, label in listed(f"zip:{tmp_path}/t.zip")[1]] == [label for _, label in samples] == [0, 0]
+    pack(tmp_path / "u.zip", [("b.jpg", b""), ("a.jpg", b"")])
+    for spec in (f"zip:{tmp_path}/u.zip", f"zip:{tmp_path}/t.zip!/data/cat"):
+        classes, samples = listed(spec)
+        assert classes == [] and [name[-5:] for name, _ in samples] == ["a.jpg", "b.jpg"]
+        assert {label for _, label in samples} == {-1}  # none
+
+
+def test_names_with_backslashes_are_those_that_unzip_writes(tmp_path):
+    """Proves it for an archive of Windows, and that one of Unix keeps them, as unzip does."""
+    for system in (0, 3):
+        with zipfile.ZipFile(tmp_path / f"{system}.zip", "w") as z:
+            for name in ("cat\\0.jpg", "cat\\1.jpg", "dog\\0.jpg"):
+                info = zipfile.ZipInfo("x")
+                info.filename, info.create_system = name, system
+                z.writestr(info, b"")
+    assert listed(f"zip:{tmp_path}/0.zip") == (["cat", "dog"], [("cat/0.jpg", 0), ("cat/1.jpg", 0), ("dog/0.jpg", 1)])
+    assert listed(f"zip:{tmp_path}/3.zip")[0] == []
+    if shutil.which("unzip"):
+        subprocess.run(["unzip", "-q", tmp_path / "0.zip", "-d", tmp_path / "out"], stdout=-1, stderr=-1)
+        assert folder_of(tmp_path / "out")[0] == ["cat", "dog"]
+
+
+def test_bytes_behind_the_end_are_passed_over(tmp_path):
+    """Proves it for zeros and a newline, as zipfile reads them, and for an archive with a comment."""
+    for n, behind in enumerate((bytes(512), b"\n", b"x" * 70)):
+        path = tmp_path / f"{n}.zip"
+        pack(path, [("a/0.jpg", b"0"), ("b/1.jpg", b"1")])
+        if n == 2:
+            with zipfile.ZipFile(path, "a") as z:
+                z.comment = b"a comment"
+        with open(path, "ab") as f:
+            f.write(behind)
+        assert zipfile.ZipFile(path).namelist() == ["a/0.jpg", "b/1.jpg"]
+        assert listed(f"zip:{path}") == (["a", "b"], [("a/0.jpg", 0), ("b/1.jpg", 1)])
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -223,13 +223,13 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 .PHONY: check check-all check-faults check-c check-layers check-python check-asan check-tsan fuzz soak tests c-tests
 # Targets that install, build and then run something build on all processors, unless -j says otherwise.
 BUILDING = $(MAKE) -s --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
-check: ## Installs what is missing, builds, runs the tests in some minutes; ends with what was skipped and Check's and pytest's totals
+check: ## Installs what is missing, builds, runs the tests, in about ten minutes; ends with what was skipped and Check's and pytest's totals
 	@tests/setup/plan $(BUILD) $(PYTHON)
 	@$(MAKE) -s --no-print-directory setup
 	@$(BUILDING) all tests
 	@tests/run-check $(BUILD) $(PYTHON)
-check-all: ## All of it, before a release: the long tests, sanitizers, fuzzing, the wheel, other programs and systems, endurance (two hours)
-	@tests/check-all $(BUILD) $(PYTHON) $(ARGS)
+check-all: ## All of it, before a release: the long tests, sanitizers, fuzzing, the wheel, other programs and systems, endurance (two hours); PARTS="tsan soak" picks parts
+	@tests/check-all $(BUILD) $(PYTHON) $(PARTS)
 
 # What the C tests need; tests adds what the Python tests need.
 c-tests: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda
@@ -273,9 +273,9 @@ $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/bench/mixi
 # Suites that call what is not in the library by name link its objects. A suite that defines a name for all to see (sendmsg, malloc) would give
 # it to all others, too, so it has to be in OWN_PROGRAMS.
 UNIT := $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES)))
-$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/names.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a | $(BUILD)/batchd
+$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/names.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
 	@! nm -gA --defined-only $(UNIT) | grep -v ' [A-Za-z] _' || { echo "these suites define names that others would get: add them to OWN_PROGRAMS" >&2; exit 1; }
-	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
+	$(LINK) $(filter-out Makefile,$^) $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)

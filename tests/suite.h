@@ -47,8 +47,8 @@ static inline bool suite_is_whole(void)
 	return getenv("BATCHD_TEST_WHOLE") != NULL;
 }
 
-/* A test that measures time says so: its TCase is suite_timing's, and its assertion ck_assert_in_time. Where it fails by
- * that, or hangs, tests/run-c runs it again, alone, at most twice. No other failure is repeated. */
+/* A test that measures time says so: its TCase is suite_timing's, and its assertion ck_assert_in_time. If that
+ * assertion fails or the test times out, tests/run-c runs it again, alone, at most twice. No other failure is repeated. */
 static inline TCase *suite_timing(void)
 {
 	TCase *t = tcase_create("timing");

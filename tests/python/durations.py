@@ -1,5 +1,5 @@
 """Pytest plugin: writes how long each test took to BUILD/tests/logs/python.durations, and has tests/slowest print the
-slowest ones, unless tests/run-check does that for all tests together ($TOTAL_IN).
+slowest ones, unless tests/run-check does that for all tests together ($BATCHD_TEST_RUN).
 
 A line has seconds of the clock, seconds of processor and the test's name, with tabs between. Processor time is that of
 the process that runs the tests and of its children that have ended, so a daemon of the whole run counts nowhere.
@@ -35,7 +35,7 @@ class Durations:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
-        if not self.seconds:  # --collect-only
+        if not self.seconds or "BATCHD_TEST_REPEATED" in os.environ:  # --collect-only; a late test's second run
             return
         FILE.parent.mkdir(parents=True, exist_ok=True)
         with open(FILE, "w") as file:
@@ -43,7 +43,7 @@ class Durations:
                 file.write(f"{seconds:.3f}\t{self.processor.get(name, 0):.3f}\t{name}\n")
 
     def pytest_terminal_summary(self, terminalreporter):
-        if self.seconds and "TOTAL_IN" not in os.environ:
+        if self.seconds and "BATCHD_TEST_RUN" not in os.environ:
             done = subprocess.run([SLOWEST, BUILD, FILE], stdin=subprocess.DEVNULL, capture_output=True, text=True)
             terminalreporter.write(done.stdout + done.stderr)
 

@@ -68,6 +68,7 @@ class ForkServer:
         self._process.stdin.flush()
         if not select.select([self._process.stdout], [], [], LIMIT_S)[0]:
             self.close()
+            with_torch.cache_clear()
         answer = self._process.stdout.readline()
         outputs = [pathlib.Path(job["output"]) for job in asked]
         outputs = [path.read_text(errors="replace") if path.exists() else "" for path in outputs]
@@ -93,6 +94,8 @@ class ForkServer:
 
     def close(self):
         """Also ends scripts that still run, and processes that they have left."""
+        if self._process.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

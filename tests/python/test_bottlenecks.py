@@ -53,7 +53,8 @@ WORDS = {
 @pytest.mark.timing
 @pytest.mark.parametrize("name", bottlenecks.ALL)
 def test_the_verdict_names(name, place):
-    """A machine that has something else to do for a second has another bottleneck, so the test runs again."""
+    """What is measured depends on what else the machine does: a verdict that names the machine's own load counts as late,
+    and the test runs again when the machine has nothing else to do."""
     try:
         verdict = bottlenecks.ALL[name][0](place)
     except bottlenecks.Missing as e:

@@ -128,7 +128,11 @@ def test_a_json_with_the_mark_of_utf8_is_read(daemon, tmp_path):
     """Proves Python's json.loads of bytes."""
     content = b"\xef\xbb\xbf" + b'{"score": 7}'
     assert json.loads(content) == {"score": 7}
-    got, told = read(tar(tmp_path / "s.tar", [("0.jpg", jpg()), ("0.json", content)]), "score", fields={"image": "jpg", "score": "json:score"})
+    got, told = read(
+        tar(tmp_path / "s.tar", [("0.jpg", jpg()), ("0.json", content)]),
+        "score",
+        fields={"image": "jpg", "score": "json:score"},
+    )
     assert got.tolist() == [7] and told == []
 
 

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.long("targets for developers")
 
 def make(*args, folder=REPO, **settings):
     """make's exit status and output. Variables of a make that runs these tests do not reach it."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BATCHD_TEST")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BATCHD_TEST", "TOTAL_IN")
+    }
     done = subprocess.run(
         ["make", "-s", "--no-print-directory", "-C", folder, *args, *(f"{k}={v}" for k, v in settings.items())],
         stdin=subprocess.DEVNULL,

@@ -40,7 +40,9 @@ def test_without_ml_dtypes_it_is_an_error_never_the_bits(daemon, monkeypatch):
     with batchd.serve([made("bfloat16")], "types", background="fork"):
         loader = batchd.DataLoader("serve:types")
         monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-        with pytest.raises(TypeError, match="numpy arrays of bfloat16, which numpy knows by the package ml_dtypes only"):
+        with pytest.raises(
+            TypeError, match="numpy arrays of bfloat16, which numpy knows by the package ml_dtypes only"
+        ):
             list(loader)
 
 

@@ -14,29 +14,33 @@ from daemons import runs, until
 pytestmark = pytest.mark.long("the machinery of the test run")
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-FAILED = "tests/test_two.c:1:F:timing:test_speed:0: "
 
 
-def suite(folder, name, *lines, status=0, late=None, again=1):
-    """A suite's program with Check's output. late: the message of its failed test in Check's log; again: its exit
-    status when that test is run alone."""
+def suite(folder, name, *lines, status=0, late=None, again=1, then=None):
+    """A suite's program with Check's output. late: the message of its failed test in Check's log; again, then: its exit
+    status when that test is run alone, and the message of that run."""
     path = folder / "tests" / f"test_{name}"
     path.parent.mkdir(exist_ok=True)
-    log = f'<test result="failure">\n<id>test_speed</id>\n<duration>0.5</duration>\n<message>{late}</message>\n</test>'
+
+    def log(message):
+        test = f'<test result="failure">\n<id>test_speed</id>\n<duration>0.5</duration>\n<message>{message}</message>'
+        return f"cat >\"$CK_XML_LOG_FILE_NAME\" <<'END'\n{test}\n</test>\nEND\n" if message else ""
+
     path.write_text(
         "#!/bin/sh\n"
-        f'[ -z "$BATCHD_ONE_TEST" ] || {{ echo "$BATCHD_ONE_TEST" >>{folder}/again; exit {again}; }}\n'
+        f'if [ -n "$BATCHD_ONE_TEST" ]; then\necho "$BATCHD_ONE_TEST" >>{folder}/again\n{log(then or late)}exit {again}\nfi\n'
         + "".join(f"echo '{line}'\n" for line in lines)
-        + (f"cat >\"$CK_XML_LOG_FILE_NAME\" <<'END'\n{log}\nEND\n" if late else "")
+        + log(late)
         + f"exit {status}\n"
     )
     path.chmod(0o755)
 
 
 def run_c(folder, *suites):
+    env = {k: v for k, v in os.environ.items() if k not in ("TOTAL_IN", "BATCHD_TEST", "BATCHD_TEST_WHOLE")}
     with open(folder / "output", "w+") as output:  # a file, as in a script's log: nothing may truncate it
         code = subprocess.run(
-            [REPO / "tests/run-c", folder, *suites], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            [REPO / "tests/run-c", folder, *suites], env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         ).returncode
         output.seek(0)
         return code, output.read().splitlines()
@@ -70,6 +74,19 @@ def test_a_late_c_test_fails_when_it_is_late_three_times(tmp_path):
     assert (tmp_path / "again").read_text().split() == ["test_speed"] * 2
 
 
+def test_a_late_c_test_that_is_then_wrong_has_failed(tmp_path):
+    """There is no third run."""
+    suite(tmp_path, "two", "50%: Checks: 2, Failures: 1, Errors: 0", status=1, late="late: 3 us", then="3 is not 2")
+    code, lines = run_c(tmp_path, "two")
+    assert code == 1 and (tmp_path / "again").read_text().split() == ["test_speed"], lines
+
+
+def test_a_sanitizers_report_is_never_repeated(tmp_path):
+    suite(tmp_path, "two", "50%: Checks: 2, Failures: 1, Errors: 0", status=99, late="late: 3 us", again=0)
+    code, lines = run_c(tmp_path, "two")
+    assert code == 1 and not (tmp_path / "again").exists(), lines
+
+
 def test_a_wrong_value_in_c_is_never_repeated(tmp_path):
     suite(tmp_path, "two", "50%: Checks: 2, Failures: 1, Errors: 0", status=1, late="3 is not 2", again=0)
     code, lines = run_c(tmp_path, "two")
@@ -93,6 +110,7 @@ def pytest_in(folder, text, *arguments):
             "PYTEST_ADDOPTS": "",
             "PYTHONPATH": str(REPO / "tests/python"),
             "BATCHD_BUILD": str(folder / "build"),
+            "BATCHD_TEST_RUN": "",
         },
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -155,6 +173,20 @@ def test_a_late_test_fails_when_it_is_late_three_times(tmp_path):
     assert run.returncode == 1 and n == 3 and lines[-1].startswith("1 failed, 1 passed"), run.stdout + run.stderr
 
 
+def test_a_late_test_that_is_then_wrong_or_skipped_has_failed(tmp_path):
+    """There is no third run."""
+    for i, then in enumerate(("assert n != 2, 'wrong'", "pytest.skip('gone') if n == 2 else None")):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        text = ZOO.format(mark=TIMING, good=0, error="None").replace(
+            '    if times("lion") < 0:\n        raise None\n',
+            f"    n = times(\"lion\")\n    if n == 1:\n        raise TooLate('slow')\n    {then}\n",
+        )
+        run = pytest_in(folder, text)
+        assert run.returncode == 1 and len((folder / "lion").read_text()) == 2, run.stdout + run.stderr
+        assert run.stdout.splitlines()[-1].startswith("1 failed, 1 passed"), run.stdout
+
+
 def test_nothing_else_is_repeated(tmp_path):
     """No wrong value, and no test without the mark."""
     for case in {"error": "AssertionError('wrong')"}, {"mark": ""}:
@@ -174,7 +206,7 @@ def test_seconds_of_python_tests_are_kept(tmp_path):
     )
     rows = [line.split("\t") for line in (tmp_path / "build/tests/logs/python.durations").read_text().splitlines()]
     assert [row[2] for row in rows] == ["test_zoo.py::test_busy", "test_zoo.py::test_idle"], run.stdout
-    assert float(rows[0][1]) > 0.05 > float(rows[1][1]) and float(rows[0][0]) > 0.05
+    assert float(rows[0][1]) > 0 and float(rows[0][1]) > float(rows[1][1]) and float(rows[0][0]) > float(rows[1][0])
 
 
 def run_check(folder, venv="exit 0", python="echo '3 passed in 1.00s'", **env):
@@ -184,6 +216,7 @@ def run_check(folder, venv="exit 0", python="echo '3 passed in 1.00s'", **env):
     (folder / "build" / "tests").mkdir(parents=True)
     shutil.copy(REPO / "tests/run-check", tests)
     (tests / "test_one.c").touch()
+    (tests / "flaky").touch()
     scripts = {
         "layers": "echo layers",
         "check-flaky": "exit 0",
@@ -225,11 +258,19 @@ def test_without_a_package_index_the_c_tests_run(tmp_path):
 
 
 def test_what_tests_leave_running_fails_the_run(tmp_path):
-    """It is named and ended, also where it has left the process group."""
-    run = run_check(tmp_path, python="setsid sleep 4321 >/dev/null 2>&1 & echo '3 passed in 1.00s'")
+    """It is named and ended, also where it has left the process group and holds the run's output open."""
+    run = run_check(tmp_path, python="setsid sleep 4321 & echo '3 passed in 1.00s'")
     assert run.returncode == 1 and "Still running when all tests had ended:\n" in run.stdout, run.stdout
     (line,) = [line for line in run.stdout.splitlines() if "sleep 4321" in line]
     until("it has ended", lambda: not runs(int(line.split()[0])))
+
+
+def test_a_late_test_has_to_be_listed_in_continuous_integration(tmp_path):
+    late = "echo 'flaky: test_x.py::test_speed (passed on run 2)'; echo '3 passed in 1.00s'"
+    for i, (env, code) in enumerate((({}, 0), ({"CI": "true"}, 1))):
+        run = run_check(tmp_path / str(i), python=late, **env)
+        assert run.returncode == code and "add to tests/flaky: " in run.stdout, run.stdout
+        assert "\ttest_x.py::test_speed\tREASON\n" in run.stdout
 
 
 def test_the_list_of_flaky_tests_stays_short(tmp_path):
@@ -251,7 +292,7 @@ def test_the_list_of_flaky_tests_stays_short(tmp_path):
         (map(line, range(11)), "11 tests"),
         ([line(1, 15)], "for more than 14 days: test_1"),
         ([line(1), line(1)], "twice: test_1"),
-        (["test_1"], "not a date, a test and a reason"),
+        (["test_1"], "not a date until today, a test and a reason"),
     ):
         done = check(*lines)
         assert done.returncode == 1 and text in done.stderr, done

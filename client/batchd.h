@@ -501,6 +501,9 @@ struct batchd_mix_row {
 	uint32_t top, bottom, left, right; /* BATCHD_MIX_BOX: rows top to bottom - 1, columns left to right - 1 */
 };
 
+/* Whether rows are mixed (1, as at opening) or not (0): of all batches that are finished from now on, until the next call.
+ * Targets stay soft, as behind off_epoch. BATCHD_E_INVALID: the loader was opened without option mix. */
+int batchd_mixing(struct batchd_loader *l, int on);
 /* The table of a batch: n_rows records to `rows`. */
 int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_mix_row *rows);
 /* Writes n_rows images of info.dtype, layout and shape to `to`, mixed; host memory, aligned for its numbers. For a batch

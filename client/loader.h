@@ -81,12 +81,13 @@ struct batchd_loader {
 
 	/* Any thread, under lock: sending, the links' slabs and leases, the end. */
 	pthread_mutex_t lock;
-	atomic_bool closed; /* batchd_close was called: freed with the last call in progress, lease and reference.
+	atomic_bool mixing_off; /* batchd_mixing(l, 0): batches that are finished now have clean rows */
+	atomic_bool closed;     /* batchd_close was called: freed with the last call in progress, lease and reference.
 	                       * Changed under lock */
-	bool ended;         /* one thread has begun to take the loader apart, or to wait for its GPU */
-	bool husk;          /* only what the last reference frees is left */
-	unsigned n_calls;   /* in progress between loader_enter and loader_leave, or waiting for their turn */
-	unsigned n_refs;    /* by batchd_ref */
+	bool ended;             /* one thread has begun to take the loader apart, or to wait for its GPU */
+	bool husk;              /* only what the last reference frees is left */
+	unsigned n_calls;       /* in progress between loader_enter and loader_leave, or waiting for their turn */
+	unsigned n_refs;        /* by batchd_ref */
 	pthread_t consumer_thread; /* the thread that opened it or took a batch last; `fault` is that thread's */
 	struct link *link;         /* NULL: a husk. Changed by the loader's thread */
 	struct link *retired;      /* links of earlier connections: detached, with batches on loan */

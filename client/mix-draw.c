@@ -261,7 +261,8 @@ void mix_draw(const struct mix *m, const struct mix_place *place, uint32_t n_row
 	static const struct mix_step nothing = { .kind = MIX_STEP_NONE };
 	philox4x32_key_t key = batch_key(place);
 	struct mix_random random = row_random(key, 0);
-	const struct mix_step *step = m->off_epoch && place->epoch >= m->off_epoch ? &nothing : choose(m, &random);
+	bool is_off = place->is_off || (m->off_epoch && place->epoch >= m->off_epoch);
+	const struct mix_step *step = is_off ? &nothing : choose(m, &random);
 	struct image_size size = { height, width };
 
 	if (step->kind == MIX_STEP_TIMM)

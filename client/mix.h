@@ -55,6 +55,7 @@ struct mix_place {
 	uint64_t seed, epoch;
 	uint64_t
 		position; /* of its first row among the epoch's samples of all ranks, in the order in which they come */
+	bool is_off;      /* nothing is mixed, whatever the epoch */
 };
 
 /* The table of a batch of n_rows images of height x width. */

@@ -115,6 +115,24 @@ static int give_targets(struct batchd_loader *l, struct link *k, const struct ba
 	return r;
 }
 
+int batchd_mixing(struct batchd_loader *l, int on)
+{
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
+
+	if (r < 0)
+		return r;
+	atomic_store(&l->mixing_off, !on);
+	if (!l->mix)
+		r = fault_set(&f, BATCHD_E_INVALID, "this loader was opened without option mix");
+	pthread_mutex_lock(&l->lock);
+	if (r < 0)
+		loader_tell(l, &f);
+	pthread_mutex_unlock(&l->lock);
+	loader_leave_with_batch(l);
+	return r;
+}
+
 int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_mix_row *rows)
 {
 	return with_table(l, b, rows, give_table);

@@ -191,7 +191,7 @@ int mixing_table(const struct batchd_loader *l, const struct link *k, const stru
 		 struct batchd_mix_row *rows, struct fault *f)
 {
 	const struct batchd_info *i = &k->info;
-	struct mix_place place = { .seed = l->options.seed, .epoch = b->epoch };
+	struct mix_place place = { .seed = l->options.seed, .epoch = b->epoch, .is_off = atomic_load(&l->mixing_off) };
 	uint32_t height, width;
 
 	if (b->n_rows % 2 && mix_wants_even(l->mix))

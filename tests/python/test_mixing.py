@@ -351,6 +351,77 @@ def test_off_from_an_epoch_on(daemon, photos):
             assert epoch < 2 or set(targets.unique().tolist()) == {0.0, 1.0}
 
 
+PLAIN = dict(transform=[["CenterCrop", 16], "ToTensor"])
+
+
+def by_timm_when_off(mix, x, y):
+    """What timm's own object makes of the clean batch."""
+    assert not mix.mixup_enabled
+    return mix(x.clone(), y)
+
+
+def test_a_switch_on_timms_object_is_heard_at_once(daemon, photos, timm):
+    """DeiT, ConvNeXt and MAE turn mixup_enabled off and on at their object, timm's train.py at the loader: from the next batch
+    on rows and targets are what timm's object makes when it is off."""
+    mix = timm.Mixup(mixup_alpha=0.8, num_classes=CLASSES, label_smoothing=0.1)
+    # Off at the making, on, and off again, in the middle of an epoch and from one to the next.
+    mix.mixup_enabled = False
+    source = f"imagefolder:{photos}"
+    with batchd.DataLoader(source, 20, mix=mix, **PLAIN) as loader, batchd.DataLoader(source, 20, **PLAIN) as clean:
+        for switches in ([False, True, False], [True, False, True]):
+            for at, ((images, targets), (x, y)) in enumerate(zip(loader, clean)):
+                if at < len(switches):
+                    is_on = switches[at - 1] if at else loader.mixup_enabled
+                assert loader.mixup_enabled == is_on
+                assert (loader.last_batch.mix["kind"] == NONE).all() == (not is_on)
+                if not is_on:
+                    wanted = by_timm_when_off(mix, x, y)
+                    assert torch.equal(images, wanted[0]) and torch.allclose(targets, wanted[1], atol=1e-7)
+                else:
+                    assert not torch.equal(images, x) and targets.dtype == torch.float32
+                if at < len(switches):
+                    target = mix if at % 2 else loader
+                    target.mixup_enabled = is_on = switches[at]
+
+
+def test_the_loader_has_the_switch_for_any_mix(daemon, photos):
+    """timm's train.py reads and assigns loader.mixup_enabled. Without a mix there is nothing to turn on."""
+    source = f"imagefolder:{photos}"
+    with batchd.DataLoader(source, 20, mix=batchd.MixUp(1.0, CLASSES), **PLAIN) as loader:
+        assert loader.mixup_enabled
+        kinds, images = [], torch.empty(20, 3, 16, 16)
+        for on in (True, False, True):
+            loader.mixup_enabled = on
+            loader.next_into(images, torch.empty(20, CLASSES))
+            kinds.append((loader.last_batch.mix["kind"] == NONE).all())
+        assert kinds == [False, True, False]
+    with batchd.DataLoader(source, 20, **PLAIN) as loader:
+        loader.mixup_enabled = False
+        assert loader.mixup_enabled is False
+        with pytest.raises(ValueError, match="without mix="):
+            loader.mixup_enabled = True
+
+
+def test_a_switch_of_a_field_and_of_views(daemon, photos, timm):
+    """Dictionaries, pairs of labels and several views listen as well."""
+    mix = timm.Mixup(mixup_alpha=0.8, num_classes=CLASSES, label_smoothing=0)
+    views = [PLAIN["transform"], [["CenterCrop", 16], ["RandomHorizontalFlip", 1.0], "ToTensor"]]
+    source = f"imagefolder:{photos}"
+    with batchd.DataLoader(source, 20, mix=mix, transform=views, job="mixed") as loader:
+        with batchd.DataLoader(source, 20, transform=views, job="clean") as clean:
+            mix.mixup_enabled = False
+            (images, targets), (x, y) = next(iter(loader)), next(iter(clean))
+    assert all(map(torch.equal, images, x)) and torch.equal(targets, torch.nn.functional.one_hot(y, CLASSES).float())
+
+
+def test_timm_before_1_0_31_has_no_multi_label(daemon, photos, timm):
+    """Its Mixup lacks the attribute; a subclass of today's without it has what 0.9.16 has."""
+    mix = timm.Mixup(mixup_alpha=0.8, num_classes=CLASSES)
+    vars(mix).pop("multi_label", None)
+    with batchd.DataLoader(f"imagefolder:{photos}", 20, mix=mix, **PLAIN) as loader:
+        assert next(iter(loader))[1].shape == (20, CLASSES)
+
+
 def test_fields_and_next_into(daemon, photos):
     """Dictionaries carry the mixed image and its targets; next_into writes both."""
     options = dict(transform=[["CenterCrop", 24], "ToTensor"], mix=BOTH)

@@ -159,7 +159,7 @@ class Delivery:
         b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, s.n_given
         b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
-        b.mix = _mix.table(s) if self._options.mix is not None else None
+        b.mix = self._mix_table(s) if self._options.mix is not None else None
         self._timing.note(b.wait_s, b.n_rows)
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
@@ -179,6 +179,14 @@ class Delivery:
         self._n_global = b.global_batch
         self._move(Place(b.epoch, b.base, b.step + 1, b.last, b._order))
         return batch if self._collate is None or targets is not None else self._collate(batch)
+
+    def _mix_table(self, s):
+        """The batch's table, with mixing turned on or off as the script has it now."""
+        on = bool(self._mixing.mixup_enabled)
+        if on != self._mixing_told:
+            _mix.turn(s, on)
+            self._mixing_told = on
+        return _mix.table(s)
 
     def _images_and_labels(self, s, b):
         take = self._take_from_gpu if self._cuda is not None else self._take_mixed if self._mixes else self._take

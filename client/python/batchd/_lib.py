@@ -358,6 +358,7 @@ cuda_array = _function(
     "cuda_array", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p
 )
 cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
+mixing = _function("mixing", ctypes.c_int, Loader, ctypes.c_int)
 mix_table = _function("mix_table", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
 finish = _function("finish", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p)
 finish_field = _function("finish_field", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)

@@ -3,6 +3,7 @@ which are read attribute by attribute; and the mixed batches themselves on the C
 
 import ctypes
 import math
+import types
 import weakref
 
 import numpy
@@ -89,6 +90,14 @@ def text(mix, off_epoch):
     return ";".join([f"targets:{','.join(targets)}"] * bool(targets) + steps)
 
 
+def switch(mix):
+    """What has mixup_enabled, which scripts turn off and on between batches: timm's object itself, else one of the loader's
+    own. None: the loader does not mix."""
+    if mix is None or hasattr(mix, "mixup_enabled"):
+        return mix
+    return types.SimpleNamespace(mixup_enabled=True)
+
+
 def _either(values):
     return " and ".join(map(str, sorted(values, key=str)))
 
@@ -164,10 +173,11 @@ def _choice(mix, p, steps, classes):
     if not total > 0 or min(weights) < 0:
         raise ValueError(f"mix: RandomChoice needs p of 0 and above, not all 0: {weights}")
     for each, weight in zip(mix.transforms, weights):
-        if _read(each, p * weight / total, steps, classes):
+        if _kind(each).__module__.startswith("timm."):
             raise ValueError(
                 "mix: timm's Mixup has a choice of its own (switch_prob), so it is not one of a RandomChoice"
             )
+        _read(each, p * weight / total, steps, classes)
     return 0
 
 
@@ -176,7 +186,7 @@ def _timm(mix, p, steps, classes):
         raise TypeError(
             f"mix: timm's {type(mix).__name__} mixes bytes while it collates, which is not what Mixup does on a batch: use timm.data.Mixup"
         )
-    if mix.multi_label:
+    if getattr(mix, "multi_label", False):  # timm before 1.0.31 has none
         raise ValueError("mix: timm's Mixup(multi_label=True) mixes dense targets, and a batch has class numbers")
     settings = [f"mixup_alpha={_number('mixup_alpha', mix.mixup_alpha)}"]
     settings.append(f"cutmix_alpha={_number('cutmix_alpha', mix.cutmix_alpha)}")
@@ -186,10 +196,8 @@ def _timm(mix, p, steps, classes):
     settings += [f"prob={_number('prob', mix.mix_prob)}", f"switch_prob={_number('switch_prob', mix.switch_prob)}"]
     mode = mix.mode if mix.mode in ("elem", "pair") else "batch"  # as timm reads it
     settings += [f"mode={mode}", f"correct_lam={int(bool(mix.correct_lam))}", f"p={_number('p', p)}"]
-    if not getattr(mix, "mixup_enabled", True):
-        settings = None
     classes.add(mix.num_classes)
-    steps.append("none" if settings is None else "timm:" + ",".join(settings))
+    steps.append("timm:" + ",".join(settings))
     return float(mix.label_smoothing)
 
 
@@ -255,6 +263,11 @@ class Finisher:
 
     def images_into(self, s, at):
         _check(s, _lib.finish(s.handle, ctypes.addressof(s), at))
+
+
+def turn(s, on):
+    """Mixes the batches that are finished from now on, or does not."""
+    _check(s, _lib.mixing(s.handle, on))
 
 
 def table(s):

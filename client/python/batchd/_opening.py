@@ -41,6 +41,7 @@ class Opening:
         self._struct_at = ctypes.byref(self._struct)
         # The Place that the C loader was told to begin at, as long as no batch has come from there.
         self._started = None
+        self._mixing_told = True  # what the C loader was told of mixup_enabled
         self._joined = None  # the same where the share group chose it
         self._learn()
         self._agree()

@@ -172,7 +172,8 @@ class DataLoader(Options, Opening, Position, Delivery):
                   (also given as collate_fn). Labels become soft targets, float32 [rows, num_classes]; without
                   num_classes they become (labels, partners' labels, weight of the first). raw=True keeps images and
                   labels clean. last_batch.mix has what was drawn; it depends on seed, epoch and position only
-    mixup_off_epoch  from this epoch on rows are not mixed; 0: never
+    mixup_off_epoch  from this epoch on rows are not mixed; 0: never. timm's mixup_enabled works as well, of the Mixup
+                  object or of the loader (loader.mixup_enabled = False)
     length        of a "tokens:" data set: the tokens of x, and of y, which is one token ahead
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
@@ -274,6 +275,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             raise TypeError(f"collate_fn must be a function that takes a batch, not {collate_fn!r}")
         if collate_fn is not None and mix is None and _mix.is_mix(collate_fn):
             collate_fn, mix = None, collate_fn
+        self._mixing = _mix.switch(mix)
         mix = _mix.text(mix, _check.number("mixup_off_epoch", mixup_off_epoch))
         if mix is not None and not raw and _check.dtype_name(dtype) == "uint8":
             raise ValueError(
@@ -471,6 +473,19 @@ class DataLoader(Options, Opening, Position, Delivery):
         timeout = timeout or 0
         self._timeout_ms = _check.milliseconds("timeout", timeout, most=2**31 - 1) if timeout else _lib.UNTIL_SIGNAL
         self._timeout = timeout
+
+    @property
+    def mixup_enabled(self):
+        """Whether rows are mixed. May be assigned; timm's Mixup that was given as mix has the same switch, and each batch
+        looks at it as it is given out. False without mix."""
+        return self._mixing is not None and bool(self._mixing.mixup_enabled)
+
+    @mixup_enabled.setter
+    def mixup_enabled(self, on):
+        if self._mixing is not None:
+            self._mixing.mixup_enabled = on
+        elif on:
+            raise ValueError("mixup_enabled: this loader was made without mix=, so there is nothing to turn on")
 
     @property
     def classes(self):

@@ -75,12 +75,35 @@ def test_assignments_that_would_change_nothing_are_refused(daemon):
         with pytest.raises(ValueError, match=f"{name} cannot be changed"):
             setattr(loader, name, [[1, 2, 3]])
         assert getattr(loader, name, None) == before
-    loader.notes = "the caller's own"
-    assert loader.notes and len(loader) == 13
+    for name, says in (
+        ("foo", "keep it in a variable"),
+        ("batchsize", "did you mean batch_size"),
+        ("time_out", "timeout"),
+    ):
+        with pytest.raises(AttributeError, match=f"no {name}, and assigning it would change nothing.*{says}"):
+            setattr(loader, name, 4)
+        assert not hasattr(loader, name)
+    loader.num_batches = loader.num_samples = 3  # where OpenCLIP counts
+    assert loader.num_batches == 3 and len(loader) == 13
     loader.timeout = 20
     assert loader.timeout == 20 and sum(1 for _ in loader) == 13
     with pytest.raises(TypeError, match="timeout"):
         loader.timeout = "20"
+
+
+class Mine(batchd.DataLoader):
+    """Keeps something of its own."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.notes = []
+
+
+def test_a_subclass_keeps_what_it_likes(daemon):
+    loader = Mine(RANDOM, 8)
+    loader.notes.append(len(loader))
+    loader.more = 1
+    assert (loader.notes, loader.more) == ([13], 1)
 
 
 def test_the_data_sets_stand_in_takes_no_transform(daemon):

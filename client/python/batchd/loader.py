@@ -4,6 +4,7 @@ Its arguments become the C library's options in _options.py, _opening.py holds t
 its place, and _delivery.py gives out its batches.
 """
 
+import difflib
 import inspect
 import os
 import threading
@@ -44,6 +45,8 @@ class _Default(int):
 
 
 _BATCH_SIZE = _Default(64)
+# Attributes that a loader has of itself, and those in which OpenCLIP keeps what it counts.
+_KEPT = ("last_batch", "n_skipped", "num_batches", "num_samples")
 
 
 def device_is_cpu(device):
@@ -440,6 +443,16 @@ class DataLoader(Options, Opening, Position, Delivery):
         )
 
     # ---- what it is ----
+
+    def __setattr__(self, name, value):
+        """An attribute that would have no effect is refused. A subclass may keep what it likes."""
+        if name[0] != "_" and type(self) is DataLoader and not hasattr(DataLoader, name) and name not in _KEPT:
+            close = difflib.get_close_matches(name, [n for n in dir(DataLoader) if n[0] != "_"], 1)
+            raise AttributeError(
+                f"a batchd.DataLoader has no {name}, and assigning it would change nothing"
+                + (f" (did you mean {close[0]}?)" if close else "; keep it in a variable of yours")
+            )
+        object.__setattr__(self, name, value)
 
     def _fix(self, **values):
         """Sets attributes that users may not set."""

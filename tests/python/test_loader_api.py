@@ -844,7 +844,7 @@ def test_mistakes_are_named(daemon, tmp_path):
     """One line each that names the wrong thing, as the exception that Python programs expect."""
     cases = [
         (FileNotFoundError, "nowhere", dict(dataset=f"imagefolder:{tmp_path}/nowhere")),
-        (ValueError, "imagefolder:", dict(dataset=str(tmp_path))),
+        (FileNotFoundError, "any class folder", dict(dataset=str(tmp_path))),
         (batchd.Error, "nosuchname", dict(dataset="nosuchname")),
         (ValueError, "batch_size", dict(batch_size=0)),
         (ValueError, "dtype", dict(dtype="complex64")),

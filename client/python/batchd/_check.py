@@ -5,7 +5,7 @@ import difflib
 import inspect
 import os
 
-from . import _object_instead
+from . import _object_instead, _paths
 
 _KINDS = (
     "imagefolder:DIR",
@@ -25,6 +25,17 @@ _KINDS = (
 )  # as in proto/sources.h
 _PLACES = f"it is {', '.join(map(repr, _KINDS))} or a name from the daemon's configuration"
 _NO_WORKERS = "leave it out: there are no worker processes"
+# What asks for nothing, and so is taken.
+_NOTHING = {
+    "generator": (None,),
+    "in_order": (None, True),
+    "multiprocessing_context": (None,),
+    "persistent_workers": (None, False),
+    "pin_memory": (None, False),
+    "pin_memory_device": (None, ""),
+    "prefetch_factor": (None,),
+    "worker_init_fn": (None,),
+}
 # Arguments that only torch's loader has.
 TORCHS_OWN = {
     "collate_fn": "it is an argument only",
@@ -46,23 +57,33 @@ def advice(name):
 
 
 def no_others(others, function):
-    """Refuses arguments that `function` does not have."""
-    if not others:
-        return
+    """Refuses arguments that `function` does not have; torch's are taken where they ask for nothing."""
     problems = []
-    for name in others:
+    for name, value in others.items():
+        if any(value is nothing or value == nothing for nothing in _NOTHING.get(name, ())):
+            continue
         close = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
         advice = TORCHS_OWN.get(name) or (
             f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all"
         )
         problems.append(f"no argument {name} ({advice})")
-    raise TypeError("batchd.DataLoader has " + ", ".join(problems))
+    if problems:
+        raise TypeError("batchd.DataLoader has " + ", ".join(problems))
+
+
+def collate(function):
+    """What collate_fn asks for: None, where it is what torch's loader does by itself with single samples."""
+    if function is None or getattr(function, "__module__", "") == "torch.utils.data._utils.collate":
+        return None
+    if not callable(function):
+        raise TypeError(f"collate_fn must be a function that takes a batch, not {function!r}")
+    return function
 
 
 def dataset(value):
     """The data set as text."""
     if isinstance(value, (str, bytes, os.PathLike)):
-        return os.fsdecode(value)
+        return _paths.with_kind(value)
     raise TypeError(_object_instead.advice(value) or f"dataset must be a text, not {type(value).__name__}: {_PLACES}")
 
 

@@ -209,6 +209,10 @@ def load(
     name = _NUMPY[_check.choice("dtype", name, _NUMPY)]
     kinds = _lib.DTYPES.index(name), _check.choice("layout", layout, _lib.LAYOUTS[:2])
     sources = [source] if one else source
+    if device is not None and arrays not in (None, "torch"):
+        raise TypeError(
+            f"load: device={device!r} is where a tensor of torch's lies: leave arrays={arrays!r} out, or device"
+        )
     if inline not in (None, True, False):
         raise TypeError(f"inline is True, False or None, not {inline!r}")
     key, rows = (seed, epoch, index), None

@@ -82,7 +82,7 @@ class _Fixed:
 class DataLoader(Options, Opening, Position, Delivery):
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
+    dataset       a path of which the kind is clear, or with its kind: "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "npy:FILE[,FILE]", "npz:FILE", "idx:FILE[,FILE]",
                   "cifar:FILE[,FILE...]",
                   "tokens:FILE[,FILE...]", "blend:DATASET;;DATASET", "random:...", "serve:NAME" or a name from the daemon's configuration; or arrays and tensors in memory, handed
                   over once: (x, y), {"x": x, "y": y}, a TensorDataset; or a datasets.Dataset of HuggingFace's, whose Arrow
@@ -168,8 +168,9 @@ class DataLoader(Options, Opening, Position, Delivery):
                   extensions: {"image": "jpg;png", "text": "txt", "label": "cls"}
     packed        ragged fields as batchd.Ragged(values, offsets), without a copy where they are large: True for all, or
                   their names. Otherwise texts are a list of str, bytes a list of bytes, and others a list of arrays
-    collate_fn    called in this process with each batch as described above; what it returns is the batch. What it does
-                  not touch stays without a copy
+    collate_fn    called in this process with each batch as described above, which is no list of samples as torch's gets;
+                  what it returns is the batch. What it does not touch stays without a copy. torch's default_collate does
+                  nothing here
     mix           how rows of a batch are mixed while numbers are made of their pixels: batchd.MixUp(alpha, num_classes),
                   batchd.CutMix, batchd.RandomChoice([...]), the same of torchvision.transforms.v2, or timm.data.Mixup
                   (also given as collate_fn). Labels become soft targets, float32 [rows, num_classes]; without
@@ -274,8 +275,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             "apply_exif": apply_exif or None,
         }
         dtype, layout = "float32" if dtype is None else dtype, "NCHW" if layout is None else layout
-        if collate_fn is not None and not callable(collate_fn):
-            raise TypeError(f"collate_fn must be a function that takes a batch, not {collate_fn!r}")
+        collate_fn = _check.collate(collate_fn)
         if collate_fn is not None and mix is None and _mix.is_mix(collate_fn):
             collate_fn, mix = None, collate_fn
         self._mixing = _mix.switch(mix)

@@ -41,6 +41,15 @@ def test_ranks_have_torchs_draws_dealt_out(daemon, pictures, world, num_samples,
             assert all_draws_differ(found)
 
 
+def test_a_mask_of_weights_is_not_dropped():
+    """What lies below the mask is no weight; filled(0) is never drawn."""
+    weights = numpy.ma.masked_array([1.0, 1e20, 2.0], [0, 1, 0])
+    for given in ({"weights": weights}, {"labels": weights}):
+        with pytest.raises(TypeError, match=r"mask .*filled\(0\)"):
+            batchd.WeightedSampler(**given)
+    assert 1 not in list(batchd.WeightedSampler(weights.filled(0), num_samples=50))
+
+
 def test_an_epoch_goes_on_in_its_middle_on_every_rank(daemon, pictures):
     def ranks():
         for rank in range(2):

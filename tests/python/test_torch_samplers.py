@@ -151,6 +151,15 @@ def test_a_list_of_batches_says_how_large_they_get(daemon, batches):
             assert [b.tolist() for (b,) in loader] == theirs
 
 
+@pytest.mark.parametrize("batches", [[3, 1, 2], numpy.arange(3), torch.arange(3), [[1], 2]], ids=str)
+def test_single_numbers_are_no_batches(daemon, batches):
+    """torch fails at the first of them with a text of its own; here the option that takes them is named."""
+    with pytest.raises(TypeError):
+        list(data.DataLoader(data.TensorDataset(torch.arange(20)), batch_sampler=batches))
+    with pytest.raises(TypeError, match="batch_sampler has .* for a batch.*sampler= takes single ones"):
+        batchd.DataLoader((torch.arange(20),), batch_sampler=batches)
+
+
 def test_batches_that_are_made_as_they_are_read_need_a_batch_size(daemon):
     """Reading them to learn the longest would use up what they draw from."""
     with pytest.raises(ValueError, match="does not say how large its batches get: give batch_size"):

@@ -60,10 +60,12 @@ def longest(batches):
     """The rows of the longest of batches that stand in a list or array; None: they are made as they are read."""
     if not isinstance(batches, (list, tuple)) and not hasattr(batches, "tolist"):
         return None
-    try:
-        return max(map(len, batches), default=1)
-    except TypeError:
-        return None
+    single = next((b for b in batches if not hasattr(b, "__len__") or getattr(b, "shape", None) == ()), None)
+    if single is not None:
+        raise TypeError(
+            f"batch_sampler has {single!r} for a batch, which is a list of sample numbers: sampler= takes single ones"
+        )
+    return max(map(len, batches), default=1)
 
 
 class Epoch:

@@ -32,6 +32,11 @@ class WeightedSampler:
             raise TypeError(
                 "WeightedSampler takes either weights, one for each sample, or labels, whose classes it balances"
             )
+        if isinstance(weights if labels is None else labels, numpy.ma.MaskedArray):
+            raise TypeError(
+                "WeightedSampler: the mask of a masked array would be lost: hand over weights.filled(0), which are never drawn, or labels "
+                "without those that are masked"
+            )
         weights = _balanced(labels) if weights is None else numpy.asarray(weights, numpy.float64)
         if weights.ndim != 1 or not weights.size:
             raise ValueError(f"weights has shape {weights.shape}; expected a list with one weight for each sample")

@@ -106,6 +106,15 @@ def test_an_empty_class_is_no_reason_for_the_folder_itself(daemon, folder):
     check(follow(refusal(dataset), dataset), dataset)
 
 
+def test_the_advice_for_a_list_of_paths_gives_its_pictures(daemon, folder):
+    """(path, label) pairs, as scripts keep them."""
+    dataset = datasets.ImageFolder(folder, transform=FIXED)
+    pairs = dataset.samples[::-2]
+    dataset.samples = pairs
+    words = refusal(pairs)
+    check(follow(words, pairs), dataset)
+
+
 def test_the_advice_for_timms_folder_keeps_its_numbers(daemon, folder):
     """timm orders class names as people do (1, 2, 10)."""
     timm = pytest.importorskip("timm.data")

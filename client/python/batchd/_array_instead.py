@@ -1,6 +1,7 @@
 """What to write instead of things that are nearly arrays in memory: lists of samples, data frames, single arrays."""
 
 import numbers
+import os
 import sys
 
 import numpy
@@ -30,6 +31,12 @@ def _stack(value, part):
 def _samples(value):
     """For a list of samples, each a tuple or dictionary of arrays and numbers."""
     first = value[0]
+    if len(first) == 2 and isinstance(first, (tuple, list)) and isinstance(first[0], (str, os.PathLike)):
+        return (
+            "dataset is a list of pairs that begin with a path. If these are pictures and whole numbers as labels, write them to a list, "
+            "open('samples.txt', 'w').writelines(f'{os.path.abspath(path)}\\t{label}\\n' for path, label in dataset), and name that, "
+            "'files:samples.txt'"
+        )
     keys = list(first) if isinstance(first, dict) else list(range(len(first)))
     if not keys or not all(is_array(first[k]) or isinstance(first[k], (numbers.Number, numpy.generic)) for k in keys):
         return None

@@ -23,7 +23,7 @@ _KINDS = (
     "random:...",
     "serve:NAME",
 )  # as in proto/sources.h
-_PLACES = f"it is {', '.join(map(repr, _KINDS))} or a name from the daemon's configuration"
+_PLACES = f"it is {', '.join(map(repr, _KINDS))}, a name from the daemon's configuration, or arrays in memory: (x, y), {{'x': x, 'y': y}}"
 _NO_WORKERS = "leave it out: there are no worker processes"
 # What asks for nothing, and so is taken.
 _NOTHING = {

@@ -141,8 +141,7 @@ def slot_class(n_bytes):
     return Slot
 
 
-def lend(memory, handle, struct):
-    """From now on memory owns the batch in struct, and the struct does not."""
+def loan(memory, handle, struct):
+    """A call by which memory comes to own the batch in struct."""
     lease = functools.partial(_lib.release, handle, struct.slot, struct.generation)
-    struct.generation = 0
-    memory.__del__ = lease
+    return functools.partial(setattr, memory, "__del__", lease)

@@ -1,6 +1,7 @@
 """Batches as they reach the caller: the wait for one, views and copies of its memory, and the warnings about it."""
 
 import ctypes
+import functools
 import math
 import shlex
 import time
@@ -16,6 +17,19 @@ from .errors import Error
 UNTRIED, _TRIED, _LETS_GO, _KEEPS = range(4)  # what is known about a loop that has two slots
 _NAMED = 5  # bad samples named in a warning
 _INT64 = numpy.dtype("int64")
+# Attributes of a loader that say which batches its caller has had, and what was noted about them.
+_MOVED = (
+    "_at",
+    "_counted",
+    "_resume",
+    "_to_join",
+    "_announced",
+    "_wanted",
+    "_n_global",
+    "_two_slots",
+    "last_batch",
+    "n_skipped",
+)
 
 
 class Delivery:
@@ -92,6 +106,27 @@ class Delivery:
             i = self._filling = self._iterate(weakref.proxy(self))
         return i
 
+    def _lend(self, memory):
+        """Memory will own the batch in the struct once the caller has it."""
+        self._hand_over = [_arrays.loan(memory, self._struct.handle, self._struct)]
+
+    def _give_back(self):
+        """The batch in the struct has been copied, and goes back once the caller has the copy."""
+        s = self._struct
+        self._hand_over = [functools.partial(_lib.release, s.handle, s.slot, s.generation)]
+
+    def _standing(self):
+        """What the delivery of a batch changes."""
+        known = self.__dict__
+        return {name: known[name] for name in _MOVED}
+
+    def _undo(self, standing):
+        """The batch that was made has not reached the caller: it is the next one again."""
+        if self._hand_over:
+            self._struct.generation = self._fetched
+            self._hand_over = None
+        self.__dict__.update(standing)
+
     def _drop_fetched(self, handle):
         """Gives back a batch that had come when a signal's handler raised, and that no caller received."""
         generation, self._struct.generation = self._struct.generation, 0
@@ -153,6 +188,7 @@ class Delivery:
         """The batch in self._struct as (images, labels), with last_batch set; or, with targets, writes into them and
         returns the number of rows."""
         s = self._struct
+        self._fetched = s.generation
         b = Batch()
         b.n_rows = s.n_rows
         b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
@@ -178,7 +214,8 @@ class Delivery:
         self.last_batch = b
         self._n_global = b.global_batch
         self._move(Place(b.epoch, b.base, b.step + 1, b.last, b._order))
-        return batch if self._collate is None or targets is not None else self._collate(batch)
+        s.generation = 0  # the hand-over has it
+        return batch
 
     def _mix_table(self, s):
         """The batch's table, with mixing turned on or off as the script has it now."""
@@ -242,7 +279,7 @@ class Delivery:
 
     def _take(self, s, b):
         memory, images, labels, indices = self._look(s)
-        _arrays.lend(memory, s.handle, s)
+        self._lend(memory)
         b.indices = indices.copy()
         labels = self._arrays.wrap(labels.copy())
         return self._arrays.wrap(images), labels
@@ -251,7 +288,7 @@ class Delivery:
         b.indices = self._indices_beside(s)
         images = self._arrays.wrap(self._finisher.images(s, self))
         targets = _mix.targets(s, self._labels_beside(s), b.mix, self._info.n_mix_classes)
-        self._drop_fetched(s.handle)
+        self._give_back()
         return images, self._wrap_targets(targets)
 
     def _labels_beside(self, s):
@@ -277,14 +314,14 @@ class Delivery:
             self._finisher.images_into(s, _into.address(images))
             if labels is not None:
                 _mix.targets_into(s, _into.address(labels))
-            self._drop_fetched(s.handle)
+            self._give_back()
             return n
         _, x, y, indices = self._look(s)
         b.indices = indices.copy()
         _into.write(images, x, self._arrays)
         if labels is not None:
             _into.write(labels, y, self._arrays)
-        self._drop_fetched(s.handle)
+        self._give_back()
         return n
 
     @staticmethod

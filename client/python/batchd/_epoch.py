@@ -9,7 +9,10 @@ from .errors import Error
 
 # As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
 _PROFILED = "enumerate(DataLoader)#batchd.__next__"
-_OVER = object()  # in the place of a batch, at the epoch's end
+
+
+class _Over(Exception):
+    """The epoch is over."""
 
 
 def _is_bool(value):
@@ -104,20 +107,6 @@ class Epoch:
         return self._next(targets)
 
     def _next(self, targets):
-        """Only the epoch's end raises StopIteration: one that comes out of a sampler or collate_fn would end a loop
-        without a word."""
-        try:
-            batch = self._next_profiled(targets)
-        except StopIteration as e:
-            raise RuntimeError(
-                "a sampler, collate_fn or another function of this loader's raised StopIteration, which is not the epoch's "
-                "end: a bare next() in it is the usual cause"
-            ) from e
-        if batch is _OVER:
-            raise StopIteration
-        return batch
-
-    def _next_profiled(self, targets):
         profiler = self._profiler
         if profiler is not None and profiler._is_profiler_enabled:
             with profiler.record_function(_PROFILED):
@@ -125,41 +114,87 @@ class Epoch:
         return self._next_of(targets, None)
 
     def _next_of(self, targets, ranges):
-        """ranges: a profiler's, which shows what part of the call is the wait for a batch; None: there is none."""
+        """ranges: a profiler's, which shows what part of the call is the wait for a batch; None: there is none. Only the
+        epoch's end raises StopIteration: one that comes out of a sampler or collate_fn would end a loop without a word.
+
+        An exception of a signal's handler may come before any line. Until the last one the batch is the next one again, and
+        behind it the caller has it."""
         if self._done:
-            return _OVER
+            raise StopIteration
         loader = self._loader
-        with loader._turn:
-            if self._done:  # another thread has reached the end meanwhile
-                return _OVER
-            self._check_ended()
-            if loader._handle is None:
-                raise Error("this loader is closed")
-            if self._at is None:
-                self._at = self._begin()
-                self._is_empty = self._at.over
-                self._shown = loader._show(self)
-            if self._is_empty:
-                code = _lib.END
-            elif ranges is None:
+        held, before = False, []
+        try:
+            held = loader._turn.acquire()
+            batch = self._next_in_turn(targets, ranges, before)
+            return (loader._hand_over and loader._hand_over.pop()(), loader._turn.release(), batch)[-1]
+        except _Over:
+            loader._turn.release()
+            raise StopIteration from None
+        except BaseException as e:
+            if before:
+                self._done = False
+                loader._undo(*before)
+            if held and loader._turn._is_owned():
+                loader._turn.release()
+            if isinstance(e, StopIteration):
+                raise RuntimeError(
+                    "a sampler, collate_fn or another function of this loader's raised StopIteration, which is not the "
+                    "epoch's end: a bare next() in it is the usual cause"
+                ) from e
+            if isinstance(e, ctypes.ArgumentError) and loader._handle is None:
+                raise Error("this loader is closed") from None
+            raise
+
+    def _next_in_turn(self, targets, ranges, before):
+        """before: takes how the loader stands, to be undone if the batch does not reach the caller."""
+        loader = self._loader
+        if self._done:  # another thread has reached the end meanwhile
+            raise _Over
+        self._check_ended()
+        if loader._handle is None:
+            raise Error("this loader is closed")
+        if self._at is None:
+            at = self._begin()
+            self._is_empty = at.over
+            self._shown = loader._show(self)
+            self._at = at
+        loader._hand_over = None
+        before.append(loader._standing())
+        if self._is_empty:
+            code = _lib.END
+        elif ranges is None:
+            code = self._fetch()
+        else:
+            with ranges("batchd.wait"):
                 code = self._fetch()
-            else:
-                with ranges("batchd.wait"):
-                    code = self._fetch()
-            if loader._listener.events:
-                loader._tell()
-            if code == _lib.END:
-                self._end()
-                return _OVER
-            if ranges is None:
-                batch = loader._give(targets)
-            else:
-                with ranges("batchd.finish"):
-                    batch = loader._give(targets)
-            self._at = loader._at
-            if self._shown is not None:
-                self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
+        if loader._listener.events:
+            loader._tell()
+        if code == _lib.END:
+            self._is_empty = True
+            self._end()
+            raise _Over
+        if ranges is None:
+            batch = self._give(targets, before)
+        else:
+            with ranges("batchd.finish"):
+                batch = self._give(targets, before)
+        self._at = loader._at
+        if self._shown is not None:
+            self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
+        return batch
+
+    def _give(self, targets, before):
+        loader = self._loader
+        batch = loader._give(targets)
+        if loader._collate is None or targets is not None:
             return batch
+        try:
+            return loader._collate(batch)
+        except Exception:  # as with torch's loader the next batch follows
+            before.clear()
+            if loader._hand_over:
+                loader._hand_over.pop()()
+            raise
 
     def _is_last(self, batch):
         """Whether this is known to be the epoch's last batch."""
@@ -168,12 +203,12 @@ class Epoch:
 
     def _end(self):
         loader = self._loader
-        self._done = True
         if self._shown is not None:
             self._shown.end()
         if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
             loader.last_batch.last = True  # not known when it came
         loader._move(self._at._replace(over=True, finished=True))
+        self._done = True
 
     def _fetch(self):
         return self._loader._wait(self)
@@ -209,7 +244,7 @@ class OwnEpoch(Epoch):
             self._batches = _draws.iterate(loader.batch_sampler, draws)
             self._skip(place)
         self._held_back = None
-        self._all_pushed = False
+        self._all_pushed = self._torn = False
         loader._started = None  # batches sent for an earlier iteration do not belong to this one
         return super()._begin()
 
@@ -247,7 +282,7 @@ class OwnEpoch(Epoch):
         loader = self._loader
         while True:
             if self._held_back is None:
-                self._held_back = self._draw()
+                self._held_back = self._draw_whole()
                 if self._held_back is None:
                     self._all_pushed = True
                     _lib.push_end(loader._handle)
@@ -259,6 +294,19 @@ class OwnEpoch(Epoch):
             if code < 0:
                 loader._raise(code)
             self._held_back = None
+
+    def _draw_whole(self):
+        """An exception in the middle of a sampler ends a generator, which then looks like the epoch's end, and may have
+        cost a batch."""
+        if self._torn:
+            raise Error(
+                f"an exception has interrupted {self._loader._own_order} in this iteration, so its next batch is not known: "
+                "begin another iteration, behind loader.load_state_dict(loader.state_dict()) to go on from here"
+            )
+        self._torn = True
+        drawn = self._draw()
+        self._torn = False
+        return drawn
 
     def _draw(self):
         """The sampler's next indices; None: it has no more. The time counts as the order's, not as the trainer's."""

@@ -183,7 +183,7 @@ class Reader:
         if self._cuda is not None:
             self._cuda.give_back(s)
         else:
-            loader._drop_fetched(s.handle)
+            loader._give_back()
         return s.n_rows
 
     def rows(self, s, k):
@@ -227,7 +227,7 @@ class Reader:
         memory = self._slot_class.from_address(base)
         mixed = self._mixed(loader, s, b) if loader._mixes else {}
         stacks = self._mixed_stacks(loader, s) if mixed else {}
-        _arrays.lend(memory, s.handle, s)
+        loader._lend(memory)
         copies = [self._is_copied(k, name, f) for k, (name, f) in enumerate(self._known.items())]
         held = bool(mixed) or (not all(copies) and loader._must_copy())
         parts = {}

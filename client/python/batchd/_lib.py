@@ -5,6 +5,7 @@ ctypes releases the interpreter's lock during every call, so a thread that waits
 """
 
 import ctypes
+import operator
 import os
 import pathlib
 import shutil
@@ -308,22 +309,20 @@ _handle, _text = ctypes.c_void_p, ctypes.c_char_p
 _ref, _unref = _function("ref", None, _handle), _function("unref", None, _handle)
 
 
-class Loader(ctypes.c_void_p):
+class Loader:
     """A handle of an open loader, with a reference: one thread may close the loader while another begins a call, which
     keeps this object, and so the handle, until the call is over."""
 
+    # No Python code: ctypes would make an ArgumentError of an exception that a signal's handler raises in it. So None, in
+    # the place of a loader that another thread has closed, is one as well (is_closed).
+    from_param = operator.attrgetter("_as_parameter_")
+
     def __init__(self, value):
-        super().__init__(value)
+        self._as_parameter_ = ctypes.c_void_p(value)
         _ref(self)
 
     def __del__(self, _unref=_unref):
         _unref(self)
-
-    @classmethod
-    def from_param(cls, value):
-        if value is None:
-            raise errors.make("CLOSED", "this loader is closed")
-        return value
 
 
 options_init = _function("options_init", None, ctypes.POINTER(Options))

@@ -32,7 +32,7 @@ class Reader:
         if loader._cuda is not None:
             return self._give_on_gpu(loader, s, build, leaves)
         memory = self._slot_class.from_address(s.data)
-        _arrays.lend(memory, s.handle, s)
+        loader._lend(memory)
         held = loader._must_copy(any(leaf.size > _COPIED for leaf in leaves))
 
         def one(leaf, number, kind):
@@ -76,7 +76,7 @@ class Reader:
         if cuda is not None:
             cuda.give_back(s)
         else:
-            loader._drop_fetched(s.handle)
+            loader._give_back()
         return s.n_rows
 
     def _read(self, loader):

@@ -354,6 +354,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._drew_from = None, None  # the epoch begun last, and what a random sampler of torch's drew it from
         self._restored_draws = None  # the same of a restored state, until its epoch begins
         self._n_global = 0
+        self._hand_over = self._fetched = None  # the last step of a batch's delivery, in a list; its generation
         self._two_slots = UNTRIED
         self._warned = False
         self._warned_apart = self._warned_epoch = self._warned_replaced = self._was_together = False

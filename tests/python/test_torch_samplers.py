@@ -164,3 +164,27 @@ def test_batches_that_are_made_as_they_are_read_need_a_batch_size(daemon):
     """Reading them to learn the longest would use up what they draw from."""
     with pytest.raises(ValueError, match="does not say how large its batches get: give batch_size"):
         batchd.DataLoader((torch.arange(20),), batch_sampler=([i] for i in range(3)))
+
+
+@pytest.mark.parametrize("own_generator", [True, False])
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("moment", ["begun", "new", "ended"])
+def test_a_state_from_either_end_of_an_epoch_repeats_what_follows(daemon, pictures, name, own_generator, moment):
+    """As torchdata's StatefulDataLoader: before the first batch and behind the last one, too, also where a sampler draws
+    from the script's generator, which is not touched."""
+    loader = make(pictures, sampler=new(name, own_generator, 3))
+    if moment != "new":
+        iterator = iter(loader)
+    if moment == "ended":
+        rows(loader)
+        iterator = iter(loader)
+    state = loader.state_dict()
+    iterator = iter(loader) if moment == "new" else iterator
+    followed = [loader.last_batch.indices.tolist() for _ in iterator]
+
+    again = make(pictures, sampler=new(name, own_generator, 77))
+    before = torch.get_rng_state()
+    again.load_state_dict(state)
+    assert again.state_dict()["sampler"] == state["sampler"]
+    assert [again.last_batch.indices.tolist() for _ in again] == followed
+    assert torch.equal(torch.get_rng_state(), before)

@@ -33,12 +33,6 @@ def before(batch_sampler):
     return _text(generator.get_state())
 
 
-def after(batch_sampler):
-    """The same behind an epoch's end, for a sampler with a generator of its own."""
-    sampler = _drawing(batch_sampler)
-    return None if sampler is None or sampler.generator is None else _text(sampler.generator.get_state())
-
-
 def _generators(state):
     """torch's form of that text."""
     torch = sys.modules["torch"]
@@ -51,10 +45,12 @@ def _generators(state):
 
 
 def go_on(batch_sampler, state):
-    """Behind an epoch's end: a sampler's own generator draws the next epoch."""
+    """Behind an epoch's end: a sampler's own generator draws the next epoch. Whether it has one."""
     sampler = _drawing(batch_sampler)
-    if sampler is not None and sampler.generator is not None:
-        sampler.generator.set_state(_generators(state))
+    if sampler is None or sampler.generator is None:
+        return False
+    sampler.generator.set_state(_generators(state))
+    return True
 
 
 def iterate(batch_sampler, state):

@@ -233,7 +233,7 @@ class OwnEpoch(Epoch):
         if place.over:
             return place
         loader._epochs.tell(place.epoch, all_of_them=False)
-        draws = loader._restored_draws if place == loader._resume else None
+        draws = loader._restored_draws if (place.epoch, place.step) == loader._draws_begin else None
         loader._drew_from = place.epoch, draws or _draws.before(loader.batch_sampler)
         loader._restored_draws = None
         self._n_read = 0  # batches of the caller's

@@ -93,7 +93,7 @@ class Position:
             return self._restored_draws
         epoch, state = self._drew_from
         is_begun = epoch is not None and (epoch != place.epoch or (place.step and not place.over))
-        return state if is_begun else _draws.after(self.batch_sampler)
+        return state if is_begun else _draws.before(self.batch_sampler)
 
     def _own_order_at(self, place):
         """What a state says besides where the order is the caller's. The order's hash is of one rank's batches, which this
@@ -157,9 +157,10 @@ class Position:
         self._end_iteration("load_state_dict has put the loader somewhere else since")
         self._n_global = p.n_given
         self._drew_from = None, None
-        self._restored_draws = None if p.ended else state.get("sampler")
-        if p.ended and state.get("sampler"):
-            _draws.go_on(self.batch_sampler, state["sampler"])
+        draws = state.get("sampler")
+        if p.ended and draws and _draws.go_on(self.batch_sampler, draws):
+            draws = None
+        self._restored_draws, self._draws_begin = draws, (p.epoch, 0 if p.ended else p.step)
         self._wanted, self._announced, self._counted = None, False, p.epoch
         self._epochs.told()
         self.last_batch = None

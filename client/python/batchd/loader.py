@@ -353,6 +353,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._announced = False  # set_epoch has named another epoch than _at's since, where a training then continues
         self._drew_from = None, None  # the epoch begun last, and what a random sampler of torch's drew it from
         self._restored_draws = None  # the same of a restored state, until its epoch begins
+        self._draws_begin = None  # that epoch, and the step in it
         self._n_global = 0
         self._hand_over = self._fetched = None  # the last step of a batch's delivery, in a list; its generation
         self._two_slots = UNTRIED

@@ -220,7 +220,7 @@ static int add_tokens(struct source *s, struct list *l, const char *given, struc
 	char path[PATH_MAX], index[PATH_MAX];
 	size_t n = strlen(given);
 	bool is_index = n > 4 && strcmp(given + n - 4, ".idx") == 0;
-	bool is_pair = !is_index && source_token_index(given, index);
+	bool is_pair = !is_index && source_token_index(given, s->says_token_type, index);
 	int r = source_resolve(is_pair ? index : given, path, f);
 
 	if (r == 0)
@@ -328,6 +328,7 @@ static int open_tokens(struct source *s, const char *text, struct fault *f)
 		"length", "stride", "samples", "seed", "windows", "form", "dtype", NULL
 	};
 
+	s->says_token_type = source_says_token_type(text);
 	return open_list_of(s, "tokens", text, options, add_token_files, f);
 }
 

@@ -10,6 +10,7 @@ struct source {
 	char *reopen; /* the text for the next source_open, if that is not `dataset`: with descriptors of this process */
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds;
+	bool says_token_type;
 	unsigned n_own; /* the last of them are memory of this process, whose content the text identifies */
 };
 

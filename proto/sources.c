@@ -239,7 +239,14 @@ char *source_absolute(const char *source)
 	return c.text;
 }
 
-bool source_token_index(const char *path, char out[PATH_MAX])
+bool source_says_token_type(const char *source)
+{
+	const char *at = strstr(source, "dtype=");
+
+	return at && (at == source || at[-1] == ',' || at[-1] == ':');
+}
+
+bool source_token_index(const char *path, bool says_type, char out[PATH_MAX])
 {
 	char magic[9] = "";
 	size_t n = strlen(path);
@@ -253,6 +260,7 @@ bool source_token_index(const char *path, char out[PATH_MAX])
 	if (fd < 0)
 		return false;
 	is_index = read(fd, magic, sizeof magic) == (ssize_t)sizeof magic && memcmp(magic, "MMIDIDX\0\0", 9) == 0;
+	is_index = is_index || (!says_type && memcmp(magic, "v1.", 3) != 0); /* of shards, as DALI writes it */
 	close(fd);
 	return is_index;
 }

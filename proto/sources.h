@@ -66,7 +66,10 @@ int source_each_path(const char *source, int (*fn)(void *arg, const char *path, 
 char *source_absolute(const char *source);
 
 /* The index that Megatron keeps beside a .bin: in out, if `path` names such a pair, by its .bin or without an ending. A .bin
- * of Megatron's does not say what its tokens are, and read as raw uint16 it would be nonsense without an error. */
-bool source_token_index(const char *path, char out[PATH_MAX]);
+ * of Megatron's does not say what its tokens are, and read as raw uint16 it would be nonsense without an error. So an index
+ * of a format that is not known counts as well, and is refused when it is read, unless the tokens' type is said. */
+bool source_token_index(const char *path, bool says_type, char out[PATH_MAX]);
+/* Whether a source of tokens has the option dtype. */
+bool source_says_token_type(const char *source);
 
 #endif

@@ -18,6 +18,7 @@ struct expansion {
 	const char *kind;
 	const char *done; /* how far the original is copied */
 	bool has_pairs;   /* of Megatron's */
+	bool says_type;   /* of the tokens */
 	FILE *text;
 	unsigned n; /* files of the pattern */
 	struct dataset_error *err;
@@ -31,7 +32,7 @@ static int put_path(struct expansion *e, const char *path)
 		return dataset_fail(e->err, DATASET_E_LIMIT, -EFBIG, "%.300s...: a pattern of more than %d files", path,
 				    MAX_FILES);
 	fprintf(e->text, "%s%s", e->n++ == 0 ? "" : ",",
-		e->has_pairs && source_token_index(path, index) ? index : path);
+		e->has_pairs && source_token_index(path, e->says_type, index) ? index : path);
 	return 0;
 }
 
@@ -75,7 +76,9 @@ static int expand_path(void *arg, const char *path, size_t n_bytes)
 int file_patterns_expand(const char *spec, char **out, struct dataset_error *err)
 {
 	enum source_kind kind = source_kind_of(spec);
-	struct expansion e = { .has_pairs = kind == SOURCE_TOKENS, .err = err };
+	struct expansion e = { .has_pairs = kind == SOURCE_TOKENS,
+			       .says_type = source_says_token_type(spec),
+			       .err = err };
 	size_t n;
 	int r;
 

@@ -49,7 +49,9 @@ static int read_raw(uint64_t file_bytes, enum dtype dtype, struct token_layout *
 	size_t size = dtype_bytes(dtype);
 
 	if (file_bytes % size)
-		return bad(err, "%llu bytes are no whole number of %s tokens: say dtype=uint16 or dtype=uint32",
+		return bad(err,
+			   "%llu bytes are no whole number of %s tokens: cut short, or no file of tokens of this type "
+			   "(dtype=...)",
 			   (unsigned long long)file_bytes, dtype_name(dtype));
 	*out = (struct token_layout){ .dtype = dtype, .n_tokens = file_bytes / size };
 	return 0;
@@ -69,7 +71,86 @@ static int token_file_read_header(const int32_t head[3], uint64_t file_bytes, un
 	if (file_bytes < TOKEN_HEAD_BYTES || (file_bytes - TOKEN_HEAD_BYTES) / size < n)
 		return bad(err, "%llu bytes long, but its header promises %llu tokens: cut short?",
 			   (unsigned long long)file_bytes, (unsigned long long)n);
+	if ((file_bytes - TOKEN_HEAD_BYTES) / size > n)
+		return bad(
+			err,
+			"its header promises %llu tokens of %s, and it has %llu: was it written before the last were "
+			"added, or are they of another type?",
+			(unsigned long long)n, dtype_name(headers[kind].dtype),
+			(unsigned long long)((file_bytes - TOKEN_HEAD_BYTES) / size));
 	*out = (struct token_layout){ .dtype = headers[kind].dtype, .offset_bytes = TOKEN_HEAD_BYTES, .n_tokens = n };
+	return 0;
+}
+
+/* ---- what is no file of tokens ---- */
+
+static bool starts_with(const unsigned char *head, size_t n, const char *magic, size_t n_magic)
+{
+	return n >= n_magic && !memcmp(head, magic, n_magic);
+}
+
+/* Two bytes may well be a token: a pickle is known by what its writers put behind them. */
+static bool is_pickle(const unsigned char *head, size_t n, uint64_t file_bytes)
+{
+	uint64_t frame;
+
+	if (n < 16 || head[0] != 0x80 || head[1] < 2 || head[1] > 5)
+		return false;
+	memcpy(&frame, head + 3, sizeof(frame));
+	return head[1] >= 4 ? head[2] == 0x95 && frame && frame <= file_bytes
+			    : starts_with(head + 2, n - 2, "\x8a\x0a\x6c\xfc\x9c\x46", 6) || /* torch.save, once */
+				      (strchr("]}(", head[2]) && head[3] == 'q');
+}
+
+static bool is_text(const unsigned char *head, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (head[i] != '\t' && head[i] != '\n' && head[i] != '\r' && (head[i] < ' ' || head[i] > '~'))
+			return false;
+	}
+	return n >= 64;
+}
+
+/* Every second number, the upper half of a uint32, is nearly nothing, and the others are not. */
+static bool looks_like_uint32(const unsigned char *head, size_t n)
+{
+	bool has_low = false;
+
+	for (size_t i = 0; i + 4 <= n; i += 4) {
+		if (head[i + 3] || head[i + 2] > 3)
+			return false;
+		has_low |= head[i + 1] || head[i] > 3;
+	}
+	return n >= 64 && has_low;
+}
+
+static int refuse_others(const unsigned char *head, size_t n, uint64_t file_bytes, enum dtype dtype, bool is_given,
+			 struct token_error *err)
+{
+	enum { FIRST = 20240000, LAST = 20249999 }; /* llm.c's magic numbers are dates */
+	int32_t word = 0;
+
+	if (n >= sizeof(word))
+		memcpy(&word, head, sizeof(word));
+	if (starts_with(head, n, "\x93NUMPY", 6))
+		return bad(err,
+			   "a .npy file, which has a header: name it npy:FILE, or write its tokens by array.tofile");
+	if (starts_with(head, n, "PK\3\4", 4))
+		return bad(err, "a zip archive, as .npz files and those of torch.save are: write the tokens by "
+				"array.tofile");
+	if (starts_with(head, n, "\x1f\x8b\x08", 3) || starts_with(head, n, "\x28\xb5\x2f\xfd", 4))
+		return bad(err, "compressed: unpack it");
+	if (is_pickle(head, n, file_bytes))
+		return bad(err, "a pickle, which is never read: write the tokens by array.tofile");
+	if (word >= FIRST && word <= LAST)
+		return bad(err, "llm.c's format %d, which is not read", word);
+	word = (int32_t)__builtin_bswap32((uint32_t)word);
+	if (word >= FIRST && word <= LAST)
+		return bad(err, "llm.c's format %d with its bytes the other way round", word);
+	if (dtype_bytes(dtype) > 1 && is_text(head, n))
+		return bad(err, "a text: expected tokens, as whole numbers of %zu bytes", dtype_bytes(dtype));
+	if (!is_given && dtype == DTYPE_UINT16 && looks_like_uint32(head, n))
+		return bad(err, "looks like tokens of uint32: say dtype=uint32, or dtype=uint16 if they are");
 	return 0;
 }
 
@@ -88,6 +169,8 @@ int token_file_read(const void *head, size_t n_head, uint64_t file_bytes, enum d
 				   dtype_name(headers[kind].dtype), dtype_name(dtype));
 		return token_file_read_header(words, file_bytes, kind, out, err);
 	}
+	if (refuse_others(head, n_head, file_bytes, dtype, is_given, err))
+		return -EINVAL;
 	return read_raw(file_bytes, dtype, out, err);
 }
 
@@ -142,7 +225,8 @@ static int read_index_head(struct index *x, uint64_t index_bytes, struct token_l
 	memcpy(&x->n_sequences, head + 18, sizeof(x->n_sequences));
 	memcpy(&n_documents, head + 26, sizeof(n_documents));
 	if (memcmp(head, "MMIDIDX\0\0", 9) || version != 1)
-		return bad(x->err, "not an index of Megatron's (MMIDIDX, version 1)");
+		return bad(x->err, "not an index of Megatron's (MMIDIDX, version 1): say dtype=... to read the .bin "
+				   "beside it without an index");
 	if (head[17] >= sizeof(codes) / sizeof(codes[0]) || !codes[head[17]].is_known)
 		return bad(x->err, "its tokens have type %u: expected 1 to 5 or 8, whole numbers", head[17]);
 	room = index_bytes - sizeof(head);

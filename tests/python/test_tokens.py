@@ -1,6 +1,9 @@
 """tokens: windows of token files, against the reading code of nanoGPT, llm.c and Megatron-LM, written anew here from
 their documentation on numpy's memmap."""
 
+import gzip
+import io
+import pickle
 import struct
 
 import numpy
@@ -260,3 +263,89 @@ def test_verify_reads_each_window_once(batchctl, tmp_path):
     assert done.returncode == 0 and "62" in done.stdout, done.stdout + done.stderr
     done = batchctl("verify", "--quiet", f"tokens:{path},length={T},windows=random")
     assert done.returncode == 2 and "without end" in done.stderr
+
+
+def not_tokens(kind):
+    """The bytes of a file that is none of tokens, as other libraries write it."""
+    out, tokens = io.BytesIO(), some_tokens(1000).astype("int64")
+    if kind == "npy":
+        numpy.save(out, tokens)
+    elif kind == "npz":
+        numpy.savez(out, tokens)
+    elif kind == "torch":
+        torch.save(torch.from_numpy(tokens), out)
+    elif kind == "old torch":
+        torch.save(torch.from_numpy(tokens), out, _use_new_zipfile_serialization=False)
+    elif kind == "gzip":
+        return gzip.compress(tokens.astype("u2").tobytes())
+    elif kind == "text":
+        return b"To be, or not to be: that is the question. " * 20
+    elif kind == "hellaswag":
+        return numpy.asarray([20240522, 1, 4] + [0] * 253, "<i4").tobytes() + bytes(2000)
+    elif kind == "big endian":
+        return numpy.asarray([20240520, 1, 1000] + [0] * 253, ">i4").tobytes() + bytes(2000)
+    elif kind == "uint32":
+        return numpy.random.default_rng(0).integers(0, 128000, 1000, "u4").tobytes()
+    else:
+        pickle.dump(tokens.tolist(), out, int(kind))
+    content = out.getvalue()
+    return content + bytes(len(content) % 2)
+
+
+@pytest.mark.parametrize(
+    "kind, words",
+    [
+        ("npy", "a .npy file"),
+        ("npz", "a zip archive"),
+        ("torch", "a zip archive"),
+        ("old torch", "a pickle"),
+        ("2", "a pickle"),
+        ("4", "a pickle"),
+        ("5", "a pickle"),
+        ("gzip", "compressed"),
+        ("text", "a text"),
+        ("hellaswag", "llm.c's format 20240522, which is not read"),
+        ("big endian", "llm.c's format 20240520 with its bytes the other way round"),
+        ("uint32", "say dtype=uint32"),
+    ],
+)
+def test_other_files_are_refused(daemon, tmp_path, kind, words):
+    """Proves that no file of another library's passes for uint16 tokens."""
+    (tmp_path / "t.bin").write_bytes(not_tokens(kind))
+    with pytest.raises(batchd.InvalidError, match=words):
+        batchd.DataLoader(f"tokens:{tmp_path}/t.bin", length=T)
+    if kind == "uint32":
+        with batchd.DataLoader(f"tokens:{tmp_path}/t.bin,dtype=uint16", length=T) as loader:
+            assert len(loader.dataset) == (2000 - 1) // T
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 150])
+def test_a_header_and_its_file_agree(daemon, tmp_path, more):
+    """Proves that a count which was written before the last tokens were added is refused, as by llm.c."""
+    llmc_file(tmp_path / "l.bin", some_tokens(200))
+    content = bytearray((tmp_path / "l.bin").read_bytes())
+    struct.pack_into("<i", content, 8, 200 - more)
+    (tmp_path / "l.bin").write_bytes(content)
+    if more == 0:
+        with batchd.DataLoader(f"tokens:{tmp_path}/l.bin", length=6) as loader:
+            assert len(loader.dataset) == 33
+        return
+    with pytest.raises(batchd.InvalidError, match=f"its header promises {200 - more} tokens"):
+        batchd.DataLoader(f"tokens:{tmp_path}/l.bin", length=6)
+
+
+@pytest.mark.parametrize("index", [b"TNTIDX\0\0" + bytes(40), b"", b"MMIDIDX\0\0" + b"\2" + bytes(40)])
+def test_a_bin_beside_an_unknown_index_wants_its_type(daemon, tmp_path, index):
+    """Proves it for the .bin and the pair's prefix; an index of DALI's is of shards."""
+    tokens = some_tokens(100).astype("i4")
+    tokens.tofile(tmp_path / "m.bin")
+    (tmp_path / "m.idx").write_bytes(index)
+    for name in ("m.bin", "m"):
+        with pytest.raises(batchd.InvalidError, match="m.idx: not an index of Megatron's"):
+            batchd.DataLoader(f"tokens:{tmp_path}/{name}", length=T)
+    if not index.startswith(b"MMIDIDX"):
+        with batchd.DataLoader(f"tokens:{tmp_path}/m.bin,dtype=int32", 100, length=9, arrays="numpy") as loader:
+            assert (next(iter(loader))[0] == tokens[:99].reshape(11, 9)).all()
+    raw_file(tmp_path / "d.bin")
+    (tmp_path / "d.idx").write_text("v1.2 0\n")
+    batchd.DataLoader(f"tokens:{tmp_path}/d.bin", length=T).close()

@@ -150,14 +150,14 @@ struct batchd_options {
 	                            * random from a window of so many that moves over them. BATCHD_SHUFFLE_RESAMPLED
 	                            * and a window: shards are drawn with replacement */
 	int drop_last;        /* boolean */
-	int apply_exif;       /* turn images upright */
-	int own_batches;      /* the trainer sends its index batches with batchd_push. A sample that they name more
+	int apply_exif; /* 1: turn images upright; -1: never; 0: those of arrow: alone, as HuggingFace's package does */
+	int own_batches; /* the trainer sends its index batches with batchd_push. A sample that they name more
 	                         * than once is augmented anew each time, on every rank */
-	int writable;         /* 0: a batch is private to this process and becomes writable at the first write (needs
+	int writable;    /* 0: a batch is private to this process and becomes writable at the first write (needs
 	                         * SIGSEGV; a previously installed handler is called for every other fault). 1: writable
 	                         * from the start, also for system calls, at the price of fresh page tables for every
 	                         * batch. In both cases no other process sees the writes. */
-	int autostart;        /* start a daemon for this user if none answers (default 1) */
+	int autostart;   /* start a daemon for this user if none answers (default 1) */
 	/* Called during batchd_open while the daemon does long work: when a signal handler has run, and otherwise about
 	 * once a second. phase: "index", "memory", "gpu" (the daemon allocates memory on the GPU, for which it may have
 	 * to start the driver), "daemon" or "producer" (not there yet; seconds), or "" while nothing is known. total is
@@ -222,6 +222,7 @@ struct batchd_field {
 	uint32_t view;             /* 1, 2, ...: which of the image's views this is; 0: the pipeline does not make it */
 	uint32_t has_normalize;    /* views: mean and std are left to the trainer, or to batchd_cuda_finish_field */
 	float mean[3], std[3];
+	int bytes; /* ragged BATCHD_UINT8: bytes, such as a file; 0 beside text 0: a list of numbers */
 };
 
 /* What the loader serves. Arrays and strings live as long as the loader. */

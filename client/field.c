@@ -31,6 +31,7 @@ static bool client_field_take(const Batchd__Wire__Field *m, struct link_field *f
 				       .dtype = (enum batchd_dtype)m->dtype,
 				       .ragged = m->kind == BATCHD__WIRE__FIELD_KIND__RAGGED,
 				       .text = m->text,
+				       .bytes = m->bytes,
 				       .n_dims = (uint32_t)m->n_shape,
 				       .most_values = m->most_values,
 				       .view = m->view,

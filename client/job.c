@@ -45,11 +45,20 @@ static uint64_t mix_number(uint64_t h, uint64_t n)
 /* Hashes what must be equal between sessions of one job. */
 static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 {
-	const uint64_t numbers[] = { o->dtype,       o->layout,       o->mode,
-				     o->batch_size,  o->world_size,   o->num_workers,
-				     o->n_slots,     o->seed,         (uint64_t)o->shuffle,
-				     !!o->drop_last, !!o->apply_exif, !!o->own_batches,
-				     o->repeats,     o->epoch_rows };
+	const uint64_t numbers[] = { o->dtype,
+				     o->layout,
+				     o->mode,
+				     o->batch_size,
+				     o->world_size,
+				     o->num_workers,
+				     o->n_slots,
+				     o->seed,
+				     (uint64_t)o->shuffle,
+				     !!o->drop_last,
+				     (uint64_t)o->apply_exif,
+				     !!o->own_batches,
+				     o->repeats,
+				     o->epoch_rows };
 	uint64_t h = mix_text(mix_text(0xcbf29ce484222325, dataset), o->transform ? o->transform : "");
 
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -130,7 +130,8 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.job = l->job.name;
 	open.mode = (Batchd__Wire__Mode)o->mode;
 	open.num_workers = o->num_workers;
-	open.apply_exif = !!o->apply_exif;
+	open.apply_exif = o->apply_exif > 0;
+	open.leave_exif = o->apply_exif < 0;
 	open.own_batches = !!o->own_batches;
 	open.n_slots = o->n_slots;
 	open.incarnation = o->incarnation;

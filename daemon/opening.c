@@ -120,7 +120,14 @@ static void opening_open_pipeline(struct opening *o, const struct loader_spec *s
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", text);
 		return;
 	}
-	o->recipe.apply_exif = spec->apply_exif;
+	if (!spec->apply_exif && !spec->leave_exif && dataset_turns(ds) == 2) {
+		opening_fail(
+			o, BATCHD__WIRE__ERROR_CODE__INVALID, "apply_exif",
+			"HuggingFace's package turns its pictures upright, and the other data sets are not turned: give "
+			"apply_exif=True or apply_exif=False for all");
+		return;
+	}
+	o->recipe.apply_exif = spec->apply_exif || (!spec->leave_exif && dataset_turns(ds));
 	if (!image)
 		return; /* pixels in memory or in the page cache need no cache of ours */
 	if (recipe_attach(&o->recipe, o->cache, o->decoded_budget_bytes, o->choose_decoded, &o->limits))

@@ -196,15 +196,15 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 			     struct refusal *err)
 {
 	const char *name = source + strlen("serve:");
-	const char *what = o->n_field           ? "fields"
-			   : o->own_batches     ? "batch_sampler"
-			   : o->shuffle         ? "shuffle"
-			   : o->drop_last       ? "drop_last"
-			   : o->repeats > 1     ? "repeats"
-			   : o->epoch_rows      ? "epoch_rows"
-			   : o->apply_exif      ? "apply_exif"
-			   : spec->transform[0] ? "transform"
-						: NULL;
+	const char *what = o->n_field                       ? "fields"
+			   : o->own_batches                 ? "batch_sampler"
+			   : o->shuffle                     ? "shuffle"
+			   : o->drop_last                   ? "drop_last"
+			   : o->repeats > 1                 ? "repeats"
+			   : o->epoch_rows                  ? "epoch_rows"
+			   : o->apply_exif || o->leave_exif ? "apply_exif"
+			   : spec->transform[0]             ? "transform"
+							    : NULL;
 	if (what)
 		return refuse(
 			err, INVALID, what,
@@ -307,6 +307,7 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		.share = o->mode == BATCHD__WIRE__MODE__SHARE,
 		.policy = policy_of(o),
 		.apply_exif = o->apply_exif,
+		.leave_exif = o->leave_exif,
 		.own_batches = o->own_batches,
 		.uid = who->uid,
 	};

@@ -60,6 +60,7 @@ static void fill_fields(const struct loader *l, struct field_messages *own, Batc
 		to->n_shape = f->n_dims;
 		to->shape = (uint32_t *)f->shape;
 		to->text = f->text;
+		to->bytes = f->bytes;
 		to->offset = place->offset;
 		to->values_offset = place->values_offset;
 		to->most_values = place->most_values;

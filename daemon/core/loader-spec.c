@@ -57,6 +57,7 @@ const char *loader_spec_difference(const struct loader_spec *a, const struct loa
 		{ "mode", a->share, b->share },
 		{ "num_workers", a->num_workers, b->num_workers },
 		{ "apply_exif", a->apply_exif, b->apply_exif },
+		{ "apply_exif", a->leave_exif, b->leave_exif },
 		{ "batch_sampler", a->own_batches, b->own_batches },
 		{ "n_slots", a->n_slots, b->n_slots },
 		{ "policy", a->policy, b->policy },

@@ -26,8 +26,9 @@ struct loader_spec {
 	uint32_t repeats;         /* of each sample in an epoch, at least 1 */
 	enum group_policy policy; /* share: what happens to a trainer that is too slow */
 	uint32_t shuffle;         /* 0: no; 1: all samples; more: a window, or PLAN_RESAMPLED and one: see plan.h */
-	bool drop_last, share, apply_exif, own_batches;
-	bool served; /* a producer makes the batches; then a share group is never async */
+	bool drop_last, share, own_batches;
+	bool apply_exif, leave_exif; /* neither: as the data set's own package does */
+	bool served;                 /* a producer makes the batches; then a share group is never async */
 	uid_t uid;
 };
 

@@ -53,8 +53,10 @@ static void fail_for_bad(struct loader *l)
 			 ". That is more than bad_data in the daemon's configuration allows (%g%%)",
 			 100 * l->rows.bad_budget);
 	verify_command(l->spec.dataset, command, sizeof(command));
-	if (n && l->recipe.pipeline)
+	if (n && l->recipe.pipeline && verify_can_open(l->spec.dataset))
 		loader_fail(l, "%s%s; `%s` names them all", bad, limit, command);
+	else if (n && l->recipe.pipeline)
+		loader_fail(l, "%s%s", bad, limit);
 	else
 		loader_fail(l, "%s", n ? bad : "out of memory for a sample");
 }
@@ -390,7 +392,7 @@ static uint64_t hash_loader(const struct loader *l)
 	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d %d %u %llx",
 			 (unsigned long long)dataset_id(l->recipe.dataset), (int)dtype, (int)l->spec.layout,
 			 l->spec.batch_size, l->spec.shuffle, (unsigned long long)l->spec.seed, l->spec.drop_last,
-			 l->spec.share, l->spec.apply_exif, l->spec.own_batches, l->spec.repeats,
+			 l->spec.share, l->recipe.apply_exif, l->spec.own_batches, l->spec.repeats,
 			 (unsigned long long)l->spec.epoch_rows);
 	uint64_t h = XXH3_64bits(text, (size_t)n);
 	const char *pipeline = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : "";
@@ -406,7 +408,7 @@ static uint64_t hash_pipeline(const struct loader *l)
 {
 	const char *text = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : NULL;
 	uint64_t keyed = l->spec.own_batches ? BY_POSITION : BY_INDEX;
-	return text ? XXH3_64bits_withSeed(text, strlen(text), l->spec.apply_exif | keyed << 1) : 0;
+	return text ? XXH3_64bits_withSeed(text, strlen(text), l->recipe.apply_exif | keyed << 1) : 0;
 }
 
 /* A share group of size 1 is an open group: trainers come and go. */

@@ -25,3 +25,8 @@ void verify_command(const char *dataset, char *out, size_t size)
 	}
 	snprintf(out + n, size - n, "%s", quote);
 }
+
+bool verify_can_open(const char *dataset)
+{
+	return strncmp(dataset, "memory:", 7) != 0 && !strstr(dataset, "arrow:table=");
+}

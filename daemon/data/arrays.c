@@ -185,7 +185,7 @@ int arrays_add_npy(struct arrays *a, const char *name, const struct npy *npy, co
 
 int arrays_add_index(struct arrays *a, struct dataset_error *err)
 {
-	a->label_is_index = true;
+	a->label_is_index = a->base.label_is_index = true;
 	return dataset_add_field(&a->base, "label", DTYPE_INT64, err) ? 0 : -ENOMEM;
 }
 

@@ -109,6 +109,7 @@ static bool arrow_bytes_layout(struct arrow_layout *l, unsigned number, const st
 	l->field.kind = FIELD_RAGGED;
 	l->field.dtype = l->stored = DTYPE_UINT8;
 	l->field.text = l->is_text = f->type == ARROW_UTF8 || f->type == ARROW_LARGE_UTF8;
+	l->field.bytes = !l->is_text;
 	l->leaf = UINT32_MAX;
 	l->leaf_buffer = f->first_buffer + 2;
 	l->value_bytes = 1;
@@ -226,8 +227,8 @@ struct range {
 	uint64_t from, to;
 };
 
-/* is_row: the values are rows, which the message names. */
-static int check_no_null(const struct arrow_cursor *at, unsigned node, struct range r, bool is_row)
+/* is_row: the values are rows, which the message names. column: in which the node is. */
+static int check_no_null(const struct arrow_cursor *at, unsigned node, const char *column, struct range r, bool is_row)
 {
 	uint8_t valid[ARROW_PIECE / 8 + 1];
 
@@ -246,9 +247,10 @@ static int check_no_null(const struct arrow_cursor *at, unsigned node, struct ra
 							    "column %.64s is null in row %" PRIu64
 							    ": filter such rows out, or leave the column out of fields",
 							    at->schema->fields[node].name, at->first + i + k)
-				      : arrow_column_refuse(
-						at, at->batch->buffers[0].at, node,
-						"a list has a null: fill it, or leave the column out of fields");
+				      : shard_reader_refuse(at->reader, at->batch->buffers[0].at,
+							    "column %.64s: a list has a null: fill it, or leave the "
+							    "column out of fields",
+							    column);
 		}
 		if (result)
 			return result;
@@ -406,11 +408,11 @@ static int add_rows(struct arrow_column *c, const struct arrow_layout *l, const 
 	int result = 0;
 
 	for (unsigned k = 0; !result && k < l->n_levels; k++) {
-		result = check_no_null(at, l->levels[k].node, r, k == 0);
+		result = check_no_null(at, l->levels[k].node, l->column, r, k == 0);
 		result = result ? result : arrow_descend(c, l, &l->levels[k], at, &r);
 	}
 	if (!result && l->leaf != UINT32_MAX)
-		result = check_no_null(at, l->leaf, r, l->n_levels == 0);
+		result = check_no_null(at, l->leaf, l->column, r, l->n_levels == 0);
 	return result ? result : add_values(c, l, at, r);
 }
 

@@ -174,6 +174,20 @@ static int choose_label(const struct arrow_schema *s, json_t *all, const char *f
 				     "no column of class labels and none named label: name the columns in fields", err);
 }
 
+/* Without pictures, as of the package's own data sets: every column. */
+static int choose_all(const struct arrow_schema *s, json_t *all, const char *file, struct arrow_choices *out,
+		      struct dataset_error *err)
+{
+	out->image = -1;
+	for (unsigned i = 0; i < s->n; i = s->fields[i].next) {
+		if (out->n == DATASET_MAX_FIELDS)
+			return choose_fail(s, all, file, "more than 64 columns: name those that you want in fields",
+					   err);
+		add_choice(out, s->fields[i].name, s->fields[i].name);
+	}
+	return 0;
+}
+
 static int choose_plain(const struct arrow_schema *s, json_t *all, const char *file, struct arrow_choices *out,
 			struct dataset_error *err)
 {
@@ -187,7 +201,7 @@ static int choose_plain(const struct arrow_schema *s, json_t *all, const char *f
 		image = (int)i;
 	}
 	if (image < 0)
-		return choose_fail(s, all, file, "no column of images: name the columns in fields", err);
+		return choose_all(s, all, file, out, err);
 	r = choose_label(s, all, file, &label, err);
 	if (r < 0)
 		return r;

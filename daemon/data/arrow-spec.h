@@ -28,7 +28,7 @@ struct arrow_choices {
 	unsigned n;
 	int image; /* among the list; -1: none */
 };
-/* Without a list: the one column of pictures, and the label. With one: a column of pictures is the image. 0 or -EINVAL
+/* Without a list: the one column of pictures, and the label; without pictures, all columns. With one: a column of pictures is the image. 0 or -EINVAL
  * with err, which lists the columns. */
 int arrow_choose(const struct arrow_schema *s, const char *list, const char *file, struct arrow_choices *out,
 		 struct dataset_error *err);

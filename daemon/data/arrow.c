@@ -525,6 +525,7 @@ static int arrow_add_fields(struct arrow *a, struct dataset_error *err)
 		f->kind = c->layout.field.kind;
 		f->dtype = c->layout.field.dtype;
 		f->text = c->layout.field.text;
+		f->bytes = c->layout.field.bytes;
 		f->n_dims = c->layout.field.n_dims;
 		memcpy(f->shape, c->layout.field.shape, sizeof(f->shape));
 		arrow_column_measure(c, f);
@@ -553,6 +554,7 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 
 	ds->n = a->rows ? o->n_rows : a->index.n_rows;
 	ds->is_image = a->index.choices.image >= 0;
+	ds->turns = ds->is_image; /* datasets.Image.decode_example calls exif_transpose */
 	ds->ops = ds->is_image ? &image_ops : &value_ops;
 	ds->n_classes = (uint32_t)a->index.n_classes;
 	ds->server = a->shards.server;

@@ -118,6 +118,9 @@ static int blend_gather(struct dataset *ds, const uint64_t *indices, size_t n, v
 		for (unsigned f = 0; f < ds->n_fields; f++)
 			to[f] = rows[f] ? (char *)rows[f] + i * item_bytes[f] : NULL;
 		r = m->part[k]->ops->gather(m->part[k], local, run, to, err);
+		if (!r && ds->label_is_index && to[ds->label])
+			memcpy(to[ds->label], indices + i,
+			       run * sizeof(*indices)); /* of all samples, not of the part's */
 	}
 	return r;
 }
@@ -198,8 +201,8 @@ static int open_part(const struct dataset_source *source, const struct blend_par
 
 static bool fields_are_alike(const struct field *a, const struct field *b)
 {
-	return a->kind == b->kind && a->text == b->text && a->dtype == b->dtype && a->n_dims == b->n_dims &&
-	       !memcmp(a->shape, b->shape, a->n_dims * sizeof(a->shape[0]));
+	return a->kind == b->kind && a->text == b->text && a->bytes == b->bytes && a->dtype == b->dtype &&
+	       a->n_dims == b->n_dims && !memcmp(a->shape, b->shape, a->n_dims * sizeof(a->shape[0]));
 }
 
 static int differ(const struct blend_spec *spec, unsigned k, const char *what, const char *name,
@@ -229,6 +232,9 @@ static int add_part_fields(struct blend *m, const struct blend_spec *spec, unsig
 			      part->is_image != m->base.is_image ? "one has pictures, the other arrays"
 								 : "one has more fields than the other",
 			      "", err);
+	if (part->label_is_index != m->base.label_is_index)
+		return differ(spec, k, "only one has labels, and the other's would be the numbers of its samples", "",
+			      err);
 	for (unsigned f = 0; f < part->n_fields; f++) {
 		struct field *ours = &m->base.fields[f];
 
@@ -246,6 +252,8 @@ static int take_fields(struct blend *m, struct dataset_error *err)
 	const struct dataset *first = m->part[0];
 
 	m->base.is_image = first->is_image;
+	m->base.label_is_index = first->label_is_index;
+	m->base.turns = first->turns;
 	for (unsigned f = 0; f < first->n_fields; f++) {
 		struct field *ours = dataset_add_field(&m->base, first->fields[f].name, first->fields[f].dtype, err);
 
@@ -298,6 +306,7 @@ static int add_part(struct blend *m, const struct blend_spec *spec, unsigned k, 
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "blend: more samples than one data set may have");
 	m->plan.part[k] = (struct dataset_part){ m->base.n - part->n, part->n, spec->part[k].weight };
 	m->base.memory_bytes += part->memory_bytes;
+	m->base.turns_some |= part->turns != m->base.turns;
 	m->base.n_left_out += part->n_left_out;
 	if (!m->base.left_out[0])
 		memcpy(m->base.left_out, part->left_out, sizeof(m->base.left_out));

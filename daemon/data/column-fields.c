@@ -15,6 +15,7 @@ static void column_fields_measure(const struct columns *columns, unsigned k, str
 	}
 	f->kind = FIELD_RAGGED;
 	f->text = columns->list[k].kind == COLUMN_TEXT;
+	f->bytes = !f->text;
 	field_measure_end(&m, f);
 }
 

@@ -48,7 +48,10 @@ struct dataset {
 	uint32_t n_shards;                 /* 0: it is one piece */
 	const struct dataset_blend *blend; /* owned by the kind; NULL: a sample comes once an epoch */
 	bool is_image;
-	int label; /* number of the field "label", set by dataset_add_field; 0: none */
+	bool turns;          /* pictures: its own package turns them upright by their EXIF orientation */
+	bool turns_some;     /* a blend: those of some parts, and not of others */
+	bool label_is_index; /* its "label" is the sample's number: nothing has said it */
+	int label;           /* number of the field "label", set by dataset_add_field; 0: none */
 	unsigned n_fields;
 	struct field *fields; /* by dataset_add_field; dataset_destroy frees them */
 };

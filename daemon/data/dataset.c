@@ -151,6 +151,11 @@ const char *dataset_no_label(const struct dataset *ds)
 	return ds->no_label;
 }
 
+int dataset_turns(const struct dataset *ds)
+{
+	return ds->turns_some ? 2 : ds->turns;
+}
+
 uint64_t dataset_server(const struct dataset *ds)
 {
 	return ds->server;

@@ -75,6 +75,8 @@ uint64_t dataset_n_left_out(const struct dataset *ds);
 const char *dataset_left_out(const struct dataset *ds);
 /* Pictures without a label, fields not being named: what they have, and what to write; "": not so. */
 const char *dataset_no_label(const struct dataset *ds);
+/* Whether the package that the data set is of turns pictures upright by their EXIF orientation; 2: only some of them. */
+int dataset_turns(const struct dataset *ds);
 
 /* The pieces that are read best from begin to end: shards, or the parts of a blend. They follow each other. At least 1. */
 uint32_t dataset_n_shards(const struct dataset *ds);

@@ -93,8 +93,11 @@ uint64_t extents_hash(const struct extents *ix, uint64_t seed)
 		XXH3_64bits_update(state, name, strlen(name) + 1);
 		XXH3_64bits_update(state, &ix->shards[i].n, sizeof(ix->shards[i].n));
 	}
-	/* The arrays and the text are made in one fixed way, so equal samples give equal bytes. */
-	XXH3_64bits_update(state, ix->at, ix->block_bytes - (size_t)((const char *)ix->at - (const char *)ix->block));
+	/* Where names stand in the text differs between an index that is read and one that is kept. */
+	XXH3_64bits_update(state, ix->at, ix->n * sizeof(*ix->at));
+	for (uint64_t i = 0; i < ix->n; i++)
+		XXH3_64bits_update(state, ix->text + ix->name[i], strlen(ix->text + ix->name[i]) + 1);
+	XXH3_64bits_update(state, ix->name + ix->n, (size_t)(ix->text - (const char *)(ix->name + ix->n)));
 	hash = XXH3_64bits_digest(state);
 	XXH3_freeState(state);
 	return hash;

@@ -19,7 +19,8 @@ enum field_kind { FIELD_DENSE, FIELD_RAGGED };
 struct field {
 	char name[FIELD_NAME_BYTES]; /* ends with a zero byte; see field_name_is_valid */
 	enum field_kind kind;
-	bool text; /* ragged uint8: valid UTF-8 */
+	bool text;  /* ragged uint8: valid UTF-8 */
+	bool bytes; /* ragged uint8: neither text nor a list of numbers */
 	enum dtype dtype;
 	unsigned n_dims;
 	uint32_t shape[FIELD_MAX_DIMS]; /* dense: of a row; ragged: of one value */

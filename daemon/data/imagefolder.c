@@ -400,7 +400,8 @@ static int walk_root(struct walk *w)
 	if (!r && w->n_empty)
 		return dataset_fail(
 			w->err, DATASET_E_NOT_FOUND, -ENOENT,
-			"%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS,
+			"%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS
+			" (remove the empty folders, or name the pictures in a list, files:LIST)",
 			w->root, w->empty);
 	return r;
 }

@@ -112,7 +112,7 @@ static int npy_set_read_part(char *text, unsigned i, struct part *p, struct data
 	memcpy(p->name, equals ? text : unnamed[i], equals ? n : strlen(unnamed[i]));
 	p->name[equals ? n : strlen(unnamed[i])] = '\0';
 	p->path = equals ? equals + 1 : text;
-	p->may_widen = i > 0 && !strcmp(p->name, "label");
+	p->may_widen = !strcmp(p->name, "label");
 	return 0;
 }
 

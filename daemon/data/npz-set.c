@@ -140,7 +140,7 @@ static int add_members(struct opening *o, const struct npz_member *members, unsi
 
 	for (unsigned i = 0; r == 0 && i < n; i++) {
 		const struct npz_member *m = &members[i];
-		bool may_widen = i > 0 && !strcmp(m->name, "label");
+		bool may_widen = !strcmp(m->name, "label");
 
 		r = m->deflated ? add_deflated(o, m, may_widen, err) : add_stored(o, m, may_widen, err);
 		end = !m->deflated && m->offset + m->n_bytes > end ? m->offset + m->n_bytes : end;

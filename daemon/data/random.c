@@ -309,7 +309,8 @@ static int data_random_add_field(struct random_set *s, const struct option *o)
 	if (!f)
 		return -EINVAL;
 	f->text = type && !strcmp(type, "text");
-	if (f->text || (type && !strcmp(type, "bytes")))
+	f->bytes = type && !strcmp(type, "bytes");
+	if (f->text || f->bytes)
 		ok = shape && parse_ragged(shape, f) && !f->n_dims;
 	else
 		ok = type && parse_dtype(type, f) &&
@@ -469,6 +470,7 @@ static int random_init(struct random_set *s, const char *rest, struct meter *met
 	r = r < 0 ? r : make_fields(s, meter, err);
 	if (r < 0)
 		return r;
+	s->base.label_is_index = !s->base.n_classes;
 	s->base.id = s->base.content_id = XXH3_64bits_withSeed(rest, strlen(rest), 0x72616e646f6d);
 	return 0;
 }

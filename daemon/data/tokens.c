@@ -481,6 +481,7 @@ static int tokens_describe(struct tokens *t, const char *text, struct dataset_er
 	y = dataset_add_field(ds, t->whole ? "label" : "y", DTYPE_INT64, err);
 	if (!y)
 		return -ENOMEM;
+	ds->label_is_index = t->whole;
 	y->n_dims = !t->whole;
 	y->shape[0] = t->whole ? 0 : (uint32_t)t->length;
 	ds->id = XXH3_64bits_withSeed(text, strlen(text), ds->content_id);

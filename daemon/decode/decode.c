@@ -136,8 +136,26 @@ const char *image_format_name(enum image_format format)
 	return names[format];
 }
 
+/* What cameras and web sites write, and what is not read; NULL: nothing that is known. */
+static const char *unread_format(const uint8_t *b, size_t n)
+{
+	if (n >= 12 && !memcmp(b + 4, "ftypavi", 7))
+		return "AVIF";
+	if (n >= 12 && !memcmp(b + 4, "ftyp", 4) && (!memcmp(b + 8, "hei", 3) || !memcmp(b + 8, "mif1", 4)))
+		return "HEIC";
+	if (n >= 12 && (!memcmp(b, "\0\0\0\x0cjP  ", 8) || !memcmp(b, "\xff\x4f\xff\x51", 4)))
+		return "JPEG 2000";
+	if (n >= 12 && (!memcmp(b, "\xff\x0a", 2) || !memcmp(b, "\0\0\0\x0cJXL ", 8)))
+		return "JPEG XL";
+	return NULL;
+}
+
 static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
 {
+	const char *unread = unread_format(b, n);
+
+	if (unread)
+		return image_fail(err, IMAGE_E_FORMAT, "is %s; " DECODE_FORMATS " are read", unread);
 	if (n >= 1 && b[0] == '<')
 		return image_fail(err, IMAGE_E_FORMAT, "a text file; " DECODE_FORMATS " are read");
 	if (n < 4)

@@ -264,3 +264,26 @@ def test_a_loader_outlives_its_daemon(daemon, parts, weights, monkeypatch):
     assert len(found) == len(whole) > 5
     for (images, labels), (expected, told) in zip(found, whole):
         assert images.equal(expected) and labels.equal(told)
+
+
+def test_numbers_of_samples_are_no_labels_beside_labels(daemon, tmp_path):
+    """Proves that arrays with labels and arrays without do not go together, nor shards; and that where no array has
+    labels, they are the indices of the whole."""
+    import batchd
+
+    for name in "ab":
+        numpy.save(tmp_path / f"x{name}.npy", numpy.zeros((3, 2), "float32"))
+        numpy.save(tmp_path / f"y{name}.npy", numpy.full(3, 7))
+    labelled, not_labelled = f"npy:{tmp_path}/xa.npy,{tmp_path}/ya.npy", f"npy:{tmp_path}/xb.npy"
+    for parts in ([labelled, not_labelled], [not_labelled, labelled]):
+        with pytest.raises(batchd.InvalidError, match="do not go together: only one has labels"):
+            batchd.DataLoader(parts, 3)
+    with batchd.DataLoader([not_labelled] * 3, 9, arrays="numpy") as loader:
+        assert next(iter(loader))[1].tolist() == list(range(9))
+    put_tar(tmp_path / "lab.tar", [(b"x", 7)] * 4)
+    with tarfile.open(tmp_path / "nolab.tar", "w") as tar:
+        for i in range(4):
+            tar.addfile(tarfile.TarInfo(f"{i}.jpg"))
+    for parts in (["lab", "nolab"], ["nolab", "lab"]):
+        with pytest.raises(batchd.InvalidError, match="do not go together|no label"):
+            batchd.DataLoader([f"tar:{tmp_path}/{p}.tar" for p in parts], 3)

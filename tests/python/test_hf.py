@@ -1,5 +1,6 @@
 """HuggingFace data sets: the samples that the `datasets` package itself gives, read from its files by the daemon."""
 
+import io
 import json
 import os
 
@@ -489,3 +490,89 @@ def test_a_configuration_names_the_folder_of_images(make_daemon, tmp_path):
         images, labels = next(iter(loader))
         assert labels.tolist() == [0, 1, 2, 3]
         assert all((images[i].numpy() == numpy.asarray(picture(i))).all() for i in range(4))
+
+
+def test_lists_of_small_numbers_are_arrays(daemon, tmp_path):
+    """Proves that a list of uint8 is an array, in memory and in a file, and that binary stays bytes."""
+    features = datasets.Features(
+        {"m": datasets.List(datasets.Value("uint8")), "b": datasets.Value("binary"), "t": datasets.Value("string")}
+    )
+    data = datasets.Dataset.from_dict(
+        {"m": [[1, 0], [0, 0, 0]], "b": [b"\1\0", b""], "t": ["a", "b"]}, features=features
+    )
+    data.save_to_disk(tmp_path / "d")
+    for each in (data, datasets.load_from_disk(str(tmp_path / "d"))):
+        with batchd.DataLoader(each, batch_size=2, arrays="numpy") as loader:
+            batch = next(iter(loader))
+        assert all(isinstance(row, numpy.ndarray) and row.dtype == numpy.uint8 for row in batch["m"])
+        assert [row.tolist() for row in batch["m"]] == data["m"][:]
+        assert batch["b"] == data["b"][:] and batch["t"] == data["t"][:]
+
+
+def test_a_null_in_a_list_names_its_column(daemon):
+    data = datasets.Dataset.from_dict({"boxes": [[1, None], [2]]})
+    with pytest.raises(batchd.Error, match="column boxes: a list has a null"):
+        batchd.DataLoader(data, batch_size=2)
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_turned_as_the_package_turns_them(daemon, tmp_path, format, orientation):
+    """Proves the pixels of data[i]["image"] for every orientation, in memory, from a file, and by the file's name; and
+    that apply_exif=False leaves them as they lie."""
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    out = io.BytesIO()
+    lossless = {"lossless": True} if format == "WEBP" else {}
+    Image.fromarray(numpy.random.default_rng(0).integers(0, 256, (20, 28, 3), dtype=numpy.uint8)).save(
+        out, format, exif=exif, **lossless
+    )
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["x"])})
+    data = datasets.Dataset.from_list(
+        [{"image": {"bytes": out.getvalue(), "path": None}, "label": 0}] * 2, features=features
+    )
+    data.save_to_disk(tmp_path / "d")
+    options = dict(batch_size=2, transform=[["CenterCrop", [16, 12]]], dtype="uint8", layout="NHWC", arrays="numpy")
+    crop = center_of(data[0]["image"].convert("RGB"))
+    lying = center_of(Image.open(io.BytesIO(out.getvalue())).convert("RGB"))
+    for each in (data, datasets.load_from_disk(str(tmp_path / "d")), f"arrow:{tmp_path}/d#image=image,label=label"):
+        assert (picture_of(each, **options) == crop).all()
+        assert (picture_of(each, apply_exif=True, **options) == crop).all()
+        assert (picture_of(each, apply_exif=False, **options) == lying).all()
+
+
+def center_of(image):
+    left, top = (image.width - 12) // 2, (image.height - 16) // 2
+    return numpy.asarray(image.crop((left, top, left + 12, top + 16)))
+
+
+def picture_of(data, **options):
+    with batchd.DataLoader(data, **options) as loader:
+        batch = next(iter(loader))
+    return (batch["image"] if isinstance(batch, dict) else batch[0])[1]
+
+
+def test_a_list_of_turned_and_other_pictures_wants_a_word(daemon, samples, tmp_path):
+    """Proves that neither part is turned, or left, in silence."""
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    out = io.BytesIO()
+    picture(0).save(out, "PNG")
+    data = datasets.Dataset.from_list(
+        [{"image": {"bytes": out.getvalue(), "path": None}, "label": 0}], features=features
+    )
+    data.save_to_disk(tmp_path / "d")
+    parts = [f"arrow:{tmp_path}/d#image=image,label=label", f"imagefolder:{samples}"]
+    with pytest.raises(batchd.InvalidError, match="apply_exif=True or apply_exif=False"):
+        batchd.DataLoader(parts, 2, transform="val224")
+    for turned in (True, False):
+        batchd.DataLoader(parts, 2, transform="val224", apply_exif=turned).close()
+
+
+def test_a_file_without_images_gives_all_columns(daemon, tmp_path):
+    """Proves of arrow: what the guide says of the package's data sets."""
+    data = datasets.Dataset.from_dict({"t": ["a", "b"], "n": [1, 2]})
+    data.save_to_disk(tmp_path / "d")
+    for each in (data, f"arrow:{tmp_path}/d"):
+        with batchd.DataLoader(each, batch_size=2, arrays="numpy") as loader:
+            batch = next(iter(loader))
+        assert batch["t"] == ["a", "b"] and batch["n"].tolist() == [1, 2]

@@ -256,10 +256,12 @@ class Delivery:
         some = (
             f": {'; '.join(names[:_NAMED])}{'; ...' if len(names) > _NAMED or n > len(names) else ''}" if names else ""
         )
+        handed_over = "arrow:table=" in self._spec or self._spec.startswith("memory:")  # no command finds it
+        find = f"`batchctl verify {shlex.quote(self._spec)}` names all such files: mend or remove them"
+        find = "Mend or remove them" if handed_over else find
         warn(
             f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} "
-            f"(last_batch.n_replaced){some}. `batchctl verify {shlex.quote(self._spec)}` names all such files: mend or "
-            "remove them; the daemon's configuration says how many it bears (bad_data)"
+            f"(last_batch.n_replaced){some}. {find}; the daemon's configuration says how many it bears (bad_data)"
         )
 
     def _look(self, s):

@@ -18,13 +18,14 @@ _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of them hold n
 
 class Field(typing.NamedTuple):
     """What a loader says about a field. `shape`: of a row, or of one value of a ragged field; `most_values`: of a ragged
-    field, in all rows of a batch together."""
+    field, in all rows of a batch together; `text`, `bytes`: its rows are `str` or `bytes`."""
 
     dtype: str
     shape: tuple
     ragged: bool
     text: bool
     most_values: int = 0
+    bytes: bool = False
 
 
 class Wish:
@@ -97,7 +98,7 @@ def describe(info):
     """{name: Field} of a loader, in the data set's order."""
     return {
         f.name.decode("ascii", "replace"): Field(
-            _lib.DTYPES[f.dtype], tuple(f.shape[: f.n_dims]), bool(f.ragged), bool(f.text), f.most_values
+            _lib.DTYPES[f.dtype], tuple(f.shape[: f.n_dims]), bool(f.ragged), bool(f.text), f.most_values, bool(f.bytes)
         )
         for f in info.fields[: info.n_fields]
     }
@@ -314,7 +315,7 @@ class Reader:
 
     def _lists(self, k, field, memory, base, copied):
         a, at = self._table[k], self._offsets(k).tolist()
-        if field.dtype == "uint8" and not field.shape:
+        if field.text or field.bytes:
             whole = ctypes.string_at(a.data, a.n_bytes)
             rows = [whole[i:j] for i, j in zip(at, at[1:])]
             return [row.decode("utf-8", "replace") for row in rows] if field.text else rows

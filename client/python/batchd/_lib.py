@@ -109,6 +109,7 @@ class Field(ctypes.Structure):
         ("has_normalize", ctypes.c_uint32),
         ("mean", ctypes.c_float * 3),
         ("std", ctypes.c_float * 3),
+        ("bytes", ctypes.c_int),
     ]
 
 

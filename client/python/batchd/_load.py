@@ -60,7 +60,9 @@ class _Inline:
 
     def run(self, data, key, apply_exif, row):
         """Fills row, an address, with the image in data; raises an Error with the reason."""
-        view = numpy.frombuffer(data or b"\0", numpy.uint8) if not isinstance(data, numpy.ndarray) else data
+        view = numpy.frombuffer(data, numpy.uint8) if not isinstance(data, numpy.ndarray) else data
+        if not view.size:
+            raise errors.BadDataError("a file of 0 bytes is no image")
         err = ctypes.create_string_buffer(_TEXT_BYTES)
         code = self._c.batchd_inline_load(
             self._handle, view.ctypes.data, view.size, apply_exif, *key, row, err, len(err)

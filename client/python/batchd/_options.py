@@ -44,7 +44,7 @@ class Options:
         o.shuffle, o.drop_last, o.apply_exif = (
             _check.shuffle(asked.shuffle),
             self.drop_last and not o.own_batches,
-            bool(asked.apply_exif),
+            0 if asked.apply_exif is None else 1 if asked.apply_exif else -1,
         )
         o.repeats = _check.repeats(asked.repeats)
         o.epoch_rows = 0 if asked.epoch_rows is None else _check.number("epoch_rows", asked.epoch_rows, 1, 2**63 - 1)

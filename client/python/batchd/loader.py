@@ -159,7 +159,8 @@ class DataLoader(Options, Opening, Position, Delivery):
     socket        of the daemon; the loader waits for a daemon that is being restarted. None: $BATCHD_SOCKET, your
                   daemon's, the system's, or a daemon is started for you (autostart)
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
-    apply_exif    turn images upright by their EXIF orientation
+    apply_exif    turn images upright by their EXIF orientation; None: those of HuggingFace's data sets alone, as its
+                  package does
     producer_timeout  seconds to wait for the producer of a served data set ("serve:NAME")
     fields        names of the data set's fields: ("image", "text") makes batches tuples in that order, {"pixel_values":
                   "image", ...} dictionaries. Fields that are not named cost nothing: without the image nothing is
@@ -216,7 +217,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         device="cpu",
         socket=None,
         n_slots=None,
-        apply_exif=False,
+        apply_exif=None,
         writable=False,
         timeout=0,
         reconnect=30.0,

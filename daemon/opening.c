@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/plan-blend.h"
 #include "core/plan.h"
 #include "data/endings.h"
 #include "data/name.h"
@@ -86,6 +87,29 @@ static bool cannot_order(struct opening *o, const struct loader_spec *spec)
 		     "a window does not go with weights: shuffle a blend with weights as a whole (shuffle=True), or "
 		     "draw its shards by weight (shuffle=\"resampled\")");
 	return true;
+}
+
+/* A data set whose weight is too small for a single sample would be named for nothing. */
+static bool leaves_out_a_part(struct opening *o, const struct loader_spec *spec)
+{
+	const struct dataset_blend *blend = dataset_blend(o->recipe.dataset);
+	uint64_t counts[64], n = dataset_n(o->recipe.dataset); /* as plan_blend_counts */
+	char text[200];
+	if (!blend || plan_is_resampled(spec->shuffle))
+		return false;
+	plan_blend_counts(blend, n, counts);
+	for (unsigned k = 0; k < blend->n; k++) {
+		if (counts[k] || !blend->part[k].n)
+			continue;
+		snprintf(
+			text, sizeof(text),
+			"blend: the weight of data set %u is so small that an epoch of %llu samples has none of it: raise "
+			"it, or leave the data set out",
+			k + 1, (unsigned long long)n);
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", text);
+		return true;
+	}
+	return false;
 }
 
 static void opening_open_pipeline(struct opening *o, const struct loader_spec *spec)
@@ -213,7 +237,7 @@ static void open_source(struct opening *o)
 	if (dataset_n(o->recipe.dataset) == 0)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
 	else if (!lacks_labels(o, spec) && !lacks_fields(o, spec) && !leaves_out_too_many(o) && !misses_files(o) &&
-		 !cannot_order(o, spec) && !refuses_kinds(o, spec))
+		 !leaves_out_a_part(o, spec) && !cannot_order(o, spec) && !refuses_kinds(o, spec))
 		opening_open_pipeline(o, spec);
 }
 

@@ -463,7 +463,7 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 				(*out)->no_label, sizeof((*out)->no_label),
 				"%.120s: no label: no column label, class or target among %s. Name the one that is, as "
 				"fields={\"image\": \"image\", \"label\": COLUMN}, or for pictures alone give "
-				"fields=(\"image\",)",
+				"fields=(\"image\",), or #image=COLUMN behind the name",
 				path, columns->told);
 		if (r < 0) {
 			dataset_destroy(*out);

@@ -166,9 +166,9 @@ static void tell_no_label(const struct packed_opening *o)
 		 found[0] ? "each sample has " : "the pictures lie in no class folders", found,
 		 found[0] ? strcmp(o->format->kind, "mds") ? ", none of which is cls" : ", none of which is one" : "",
 		 o->format->is_archive
-			 ? "For pictures alone give fields=(\"image\",), or write #image=jpg;png"
-			 : "Name what is one, as fields={\"image\": ..., \"label\": ...}, or for pictures "
-			   "alone give fields=(\"image\",)");
+			 ? "For pictures alone give fields=(\"image\",), or #image=jpg;png behind the name"
+			 : "Name what is one, as fields={\"image\": ..., \"label\": ...}; for pictures alone give "
+			   "fields=(\"image\",), or #image=jpg;png behind the name");
 }
 
 static void packed_describe(struct packed *p, const struct packed_opening *o)

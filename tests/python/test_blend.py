@@ -287,3 +287,16 @@ def test_numbers_of_samples_are_no_labels_beside_labels(daemon, tmp_path):
     for parts in (["lab", "nolab"], ["nolab", "lab"]):
         with pytest.raises(batchd.InvalidError, match="do not go together|no label"):
             batchd.DataLoader([f"tar:{tmp_path}/{p}.tar" for p in parts], 3)
+
+
+def test_a_weight_for_no_sample_is_refused(daemon, tmp_path):
+    """Proves both sides of the limit: a part that no epoch would have, and one of two rows of 200."""
+    import batchd
+
+    for name in "ab":
+        numpy.save(tmp_path / f"{name}.npy", numpy.full((100, 1), ord(name)))
+    a, b = (f"npy:{tmp_path}/{name}.npy" for name in "ab")
+    with pytest.raises(batchd.InvalidError, match="the weight of data set 1 is so small that an epoch of 200 samples"):
+        batchd.DataLoader(batchd.blend({a: 0.001, b: 1}), 10)
+    with batchd.DataLoader(batchd.blend({a: 0.01, b: 1}), 200, arrays="numpy") as loader:
+        assert (next(iter(loader))[0] == ord("a")).sum() == 2

@@ -4,9 +4,12 @@
  * Each measurement has a daemon of its own, without caches where the first epoch counts. Groups of settings follow one
  * another: workers first, the rest with the workers that were chosen. */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ctl.h"
@@ -91,6 +94,10 @@ static bool measure_group(struct tune *t, enum tune_group group, struct progress
 				continue; /* it failed */
 			any |= (group == TUNE_TORCH ? tune_torch_run(t, x) : tune_run(t, x)) == 0;
 			progress_update(p, ++*n_done);
+			if (group == TUNE_TORCH && !any) {
+				t->n_trials = first + 1; /* one row says why there is no PyTorch */
+				n = 1;
+			}
 		}
 	tune_choose(t, group);
 	return any;
@@ -139,24 +146,73 @@ static int tune_measure(struct tune *t)
 	return CTL_FAILED;
 }
 
+/* ---- the files ---- */
+
+static int cannot_write(const char *path, int error)
+{
+	ctl_complain("tune", "cannot write '%s': %s", path, strerror(error));
+	return CTL_FAILED;
+}
+
+/* A new user has no ~/.config/batchd, and may have no ~/.config. 0 or an errno. */
+static int make_folders_of(const char *path)
+{
+	char folder[PATH_MAX];
+
+	if (strlen(path) >= sizeof folder)
+		return ENAMETOOLONG;
+	strcpy(folder, path);
+	for (char *slash = folder + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+		*slash = '\0';
+		if (mkdir(folder, 0777) < 0 && errno != EEXIST)
+			return errno;
+	}
+	return 0;
+}
+
+/* Whether the file can be written later; what it has stays. A file of its own name takes its place
+ * (tune_write_config), so its folder counts. */
+static int check_file(const char *path)
+{
+	char fresh[PATH_MAX];
+	struct stat st;
+	int fd, r = make_folders_of(path);
+
+	if (!r && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		r = EISDIR;
+	if (!r && snprintf(fresh, sizeof fresh, "%s.tune", path) >= (int)sizeof fresh)
+		r = ENAMETOOLONG;
+	fd = r ? -1 : open(fresh, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return cannot_write(path, r ? r : errno);
+	close(fd);
+	unlink(fresh);
+	return CTL_OK;
+}
+
+static int check_files(const struct tune *t)
+{
+	int code = t->svg ? check_file(t->svg) : CTL_OK;
+
+	return code == CTL_OK && t->write ? check_file(t->write) : code;
+}
+
+/* The table first: it is what the measurements were for, whatever becomes of the files. */
 static int tune_report(struct tune *t)
 {
-	int r;
+	int code = CTL_OK, r;
 
-	if (t->svg && (r = tune_write_svg(t, t->svg)) < 0) {
-		ctl_complain("tune", "cannot write '%s': %s", t->svg, strerror(-r));
-		return CTL_FAILED;
-	}
-	if (t->write && (r = tune_write_config(t, t->write)) < 0) {
-		ctl_complain("tune", "cannot write '%s': %s", t->write, strerror(-r));
-		return CTL_FAILED;
-	}
 	if (t->json)
-		return ctl_print_json("tune", tune_json(t));
-	tune_print(t);
-	if (t->write)
+		code = ctl_print_json("tune", tune_json(t));
+	else
+		tune_print(t);
+	if (t->svg && (r = tune_write_svg(t, t->svg)) < 0)
+		code = cannot_write(t->svg, -r);
+	if (t->write && (r = tune_write_config(t, t->write)) < 0)
+		return cannot_write(t->write, -r);
+	if (t->write && !t->json)
 		printf("\n%s has these settings; a running daemon takes them with SIGHUP\n", t->write);
-	return ctl_flush("tune");
+	return code == CTL_OK && !t->json ? ctl_flush("tune") : code;
 }
 
 int tune_main(int argc, char **argv)
@@ -213,7 +269,9 @@ int tune_main(int argc, char **argv)
 		parsed = false;
 	}
 	if (parsed)
-		code = t->job.name ? tune_job_begin(t) : CTL_OK;
+		code = check_files(t);
+	if (parsed && code == CTL_OK && t->job.name)
+		code = tune_job_begin(t);
 	if (parsed && code == CTL_OK)
 		code = tune_measure(t);
 	if (parsed && code == CTL_OK)

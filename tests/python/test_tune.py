@@ -4,6 +4,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -18,6 +19,10 @@ from daemons import BUILD, REPO, until
 pytestmark = pytest.mark.long("measures many settings")
 
 QUICK = ["--seconds", "100ms", "--rounds", "1", "--batch-size", "8", "--most-workers", "2", "--quiet"]
+
+
+def children(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
 
 def tune(batchctl, *arguments):
@@ -225,6 +230,42 @@ def test_pinned_memory_is_measured_with_a_gpu(build, samples, tmp_path):
     locked = [text for text in copied if re.search(r"^call cuMemHostRegister [1-9]", text, re.M)]
     # More than two where a trial had no batch in its time, and was repeated.
     assert len(copied) >= 2 and 0 < len(locked) < len(copied), [text[-400:] for text in reports]
+
+
+def test_the_configuration_of_a_new_user_gets_its_folder(batchctl, samples, tmp_path):
+    """~/.config is not there yet: the folders are made. Where there is no PyTorch, one row says so."""
+    config, svg = tmp_path / ".config" / "batchd" / "batchd.yaml", tmp_path / "pictures" / "tune.svg"
+    made = tune(batchctl, "--write", config, "--svg", svg, "--python", "/nonexistent", samples)
+    assert "workers: " in config.read_text() and svg.read_text().startswith("<svg")
+    assert "IMAGES/S" in made.stdout and str(config) in made.stdout
+    assert len(re.findall(r"^PyTorch num_workers", made.stdout, re.M)) == 1, made.stdout
+
+
+@pytest.mark.parametrize("option", ("--write", "--svg"))
+def test_a_file_that_cannot_be_written_is_refused_before_the_measurements(batchctl, samples, tmp_path, option):
+    """A file stands where its folder would have to be: said at once, without a table, and nothing is left behind."""
+    (tmp_path / "taken").write_text("a file")
+    made = batchctl("tune", *QUICK, option, tmp_path / "taken" / "batchd.yaml", samples)
+    assert made.returncode == 1 and not made.stdout
+    assert "cannot write" in made.stderr and "Not a directory" in made.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+
+
+def test_the_table_comes_also_where_a_file_cannot_be_written_in_the_end(batchctl, samples, tmp_path):
+    """A folder is put in the file's place while tune measures: the table is not lost."""
+    target = tmp_path / "batchd.yaml"
+    with subprocess.Popen(
+        [BUILD / "batchctl", "tune", *QUICK, "--no-torch", "--write", target, samples],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        until("it measures", lambda: children(process.pid))
+        target.mkdir()
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 1 and "cannot write" in err
+    assert "IMAGES/S" in out
 
 
 def test_the_documents_picture_is_one_of_tune(measured):

@@ -68,6 +68,12 @@ static uint32_t bench_trainer_integer(const json_t *config, const char *key)
 	return (uint32_t)json_integer_value(json_object_get(config, key));
 }
 
+/* A producer's order is its own, and random windows have no end that could be shuffled. */
+static bool can_shuffle(const char *dataset)
+{
+	return strncmp(dataset, "serve:", 6) != 0 && !strstr(dataset, ",windows=random");
+}
+
 static int bench_trainer_open_loader(struct bench_trainer *t, const json_t *config)
 {
 	uint64_t begun = progress_now_ns();
@@ -91,7 +97,7 @@ static int bench_trainer_open_loader(struct bench_trainer *t, const json_t *conf
 	o.num_workers = bench_trainer_integer(config, "num_workers");
 	o.n_slots = bench_trainer_integer(config, "n_slots");
 	o.seed = (uint64_t)json_integer_value(json_object_get(config, "seed"));
-	o.shuffle = 1;
+	o.shuffle = can_shuffle(o.dataset);
 	o.autostart = 0;
 	o.program = "batchctl bench";
 	o.on_progress = on_opening;

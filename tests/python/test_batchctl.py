@@ -680,6 +680,22 @@ def test_status_from_something_else(batchctl, tmp_path, text):
 # ---- bench ----
 
 
+def test_bench_takes_orders_that_are_not_its_own(daemon, batchctl, tmp_path):
+    """A producer has the order of its batches, and random windows have no end: bench shuffles neither."""
+    import batchd
+
+    np.arange(10000, dtype="uint16").tofile(tmp_path / "tokens.bin")
+    options = ["--batch-size", "8", "--seconds", "200ms", "--json", "--quiet"]
+    r = batchctl("bench", f"tokens:{tmp_path / 'tokens.bin'},length=64,windows=random", *options)
+    assert r.returncode == 0 and json.loads(r.stdout)["total"]["images"] > 0, r.stderr
+    batches = [(np.zeros((4, 3), "float32"), np.arange(4)) for _ in range(5)]
+    for mode in ("shard", "share"):
+        producer = batchd.serve(batches, f"bench-{mode}", background=True)
+        r = batchctl("bench", f"serve:bench-{mode}", "--mode", mode, "--epochs", "2", "--json", "--quiet")
+        producer.stop()
+        assert r.returncode == 0 and json.loads(r.stdout)["total"]["batches"] == 10, r.stderr
+
+
 def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monkeypatch):
     """shard: two trainers together get each epoch once; JSON has a row for each epoch and trainer; nothing is left
     behind."""

@@ -367,6 +367,24 @@ static int connect_greet(struct connection *c, const char *program, struct fault
 	return 0;
 }
 
+/* A daemon that was started on demand listens before it has its threads, so one whose start fails breaks off here; and one
+ * that may open no more files answers nobody. Its log has the reason. Waiting for its return would not help. */
+static int explain(const struct connection *c, int code, struct fault *f)
+{
+	char log[START_LOG_BYTES], line[512];
+
+	if ((code != BATCHD_E_LOST && code != BATCHD_E_CONNECT) || c->said.code || !find_log(c->address, log))
+		return code;
+	start_last_line(log, line, sizeof line);
+	if (code == BATCHD_E_LOST && strstr(line, "start-failed"))
+		return fault_set(f, BATCHD_E_CONNECT, "batchd at %s did not start: %s (its log: %s)", c->address, line,
+				 log);
+	if (code == BATCHD_E_CONNECT && strstr(line, "listener-paused"))
+		return fault_set(f, BATCHD_E_CONNECT, "batchd at %s does not answer: %s (its log: %s)", c->address,
+				 line, log);
+	return code;
+}
+
 int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f)
 {
 	const char *variable = secure_getenv(ADDRESS_VARIABLE);
@@ -384,6 +402,8 @@ int connection_open(struct connection *c, const char *address, bool autostart, c
 		if (r == 0)
 			r = connect_greet(c, program, f);
 	}
+	if (r < 0 && !named)
+		r = explain(c, r, f);
 	if (r < 0)
 		connection_close(c);
 	return r;

@@ -264,8 +264,7 @@ static int run_in_background(const char *program, const char *address, const cha
 		       : fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(r ? r : EIO));
 }
 
-/* The log's last line without its end, to explain why the daemon did not start. */
-static void last_line(const char *log, char *out, size_t size)
+void start_last_line(const char *log, char *out, size_t size)
 {
 	FILE *file = fopen(log, "re");
 	char line[512];
@@ -300,7 +299,7 @@ static int wait_until_ready(const char *address, start_dial dial, pid_t daemon, 
 			break;
 		nanosleep(&pause, NULL);
 	}
-	last_line(log, line, sizeof line);
+	start_last_line(log, line, sizeof line);
 	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)",
 			 address, *line ? ": " : "", line, log);
 }

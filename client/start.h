@@ -15,5 +15,7 @@ int start_daemon(const char *address, start_dial dial, struct fault *f);
 /* The log of a daemon started this way: daemon.log beside its socket. "": the address names no directory. */
 enum { START_LOG_BYTES = ADDRESS_MAX_BYTES + 16 };
 void start_log_path(const char *address, char log[START_LOG_BYTES]);
+/* The log's last line without its end and its time; "" if it has none. */
+void start_last_line(const char *log, char *out, size_t size);
 
 #endif

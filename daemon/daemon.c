@@ -20,6 +20,7 @@
 #include "report.h"
 #include "session.h"
 #include "shutdown.h"
+#include "start-failure.h"
 #include "stall.h"
 #include "util/container.h"
 #include "util/cpu.h"
@@ -357,10 +358,11 @@ static int start_server(struct daemon *d)
 static int daemon_start(struct daemon *d)
 {
 	struct engine *e = &d->engine;
-	int r = uv_loop_init(&e->loop);
+	int r = start_has_files() ? uv_loop_init(&e->loop) : -EMFILE;
+	if (r)
+		return r;
 	learn_nodes(e);
-	if (r == 0)
-		r = budget_init(&e->budget, e->config);
+	r = budget_init(&e->budget, e->config);
 	if (r == 0)
 		r = start_pool(e);
 	if (r == 0)
@@ -388,7 +390,9 @@ int daemon_run(const struct daemon_params *params)
 	signal(SIGPIPE, SIG_IGN);
 	int r = daemon_start(d);
 	if (r) {
-		log_record(LOG_LEVEL_ERROR, "start-failed", "cannot start: %s", uv_strerror(r));
+		char why[400];
+		start_failure_text(params->config, r, why, sizeof(why));
+		log_record(LOG_LEVEL_ERROR, "start-failed", "%s", why);
 		free(d->engine.nodes);
 		free(d);
 		return EXIT_FAILURE;

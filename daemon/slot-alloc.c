@@ -274,8 +274,11 @@ static void on_made(struct job_task *t)
 			slot_alloc_fix(a->slots);
 		} else if (s) {
 			struct refusal why;
-			refuse(&why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s",
-			       (unsigned long long)a->charged_bytes, strerror(-a->result));
+			refuse(&why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s%s",
+			       (unsigned long long)a->charged_bytes, strerror(-a->result),
+			       a->result == -EFBIG
+				       ? ": raise ulimit -f, which holds for memory, too, where the daemon starts"
+				       : "");
 			e->job_ops->ended(s, &why);
 		}
 	} else {

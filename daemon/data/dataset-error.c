@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, const char *fmt, ...)
 {
@@ -48,6 +49,8 @@ static const char *text_of(int error, char *buf, size_t size)
 {
 	if (error == ELOOP)
 		return "a symbolic link, which is only followed in data sets that the configuration names";
+	if (error == EACCES && access("/proc/self/fd", F_OK) < 0)
+		return "batchd cannot tell who may read it, because /proc is not mounted here: mount it";
 	if (error == EBUSY)
 		return "another process holds a lease on the file and does not give it up";
 	if (error == EXDEV)

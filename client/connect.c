@@ -139,9 +139,11 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	if (r == -EACCES && !autostart)
 		return fault_set(f, BATCHD_E_ACCESS, "%s; and the user has no daemon of its own: %s", refusal, tried);
 	if (!autostart)
-		return fault_set(f, BATCHD_E_CONNECT,
-				 "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried,
-				 ADDRESS_VARIABLE);
+		return fault_set(
+			f, BATCHD_E_CONNECT,
+			"no batchd runs for this user; the first script that opens a loader starts one, and `batchd` does so "
+			"by hand. Looked at: %s. Another socket can be named in $%s",
+			tried, ADDRESS_VARIABLE);
 	c->own = true;
 	if (address_own_beside(WIRE_VERSION, c->address) == 0 && (c->socket = dial_checked(c->address, true)) >= 0)
 		return 0;

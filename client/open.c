@@ -14,7 +14,7 @@
 #include "position.h"
 #include "source.h"
 
-enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
+enum { MAX_SLOTS = 65536, MAX_GROUP = 1 << 24 };
 
 /* ---- the request ---- */
 
@@ -42,8 +42,8 @@ static int check_share(const struct batchd_options *o, struct fault *f)
 	if (!strncmp(o->dataset, "serve:", strlen("serve:")))
 		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");
-	if (o->group_batch_size > MAX_BATCH)
-		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_BATCH,
+	if (o->group_batch_size > MAX_GROUP)
+		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_GROUP,
 				 o->group_batch_size);
 	if (o->group_batch_size % o->batch_size == 0)
 		return 0;
@@ -70,8 +70,8 @@ int open_check(const struct batchd_options *o, struct fault *f)
 {
 	int r;
 
-	if (o->batch_size < 1 || o->batch_size > MAX_BATCH)
-		return fault_set(f, BATCHD_E_INVALID, "batch_size must be 1 to %d, not %u", MAX_BATCH, o->batch_size);
+	if (o->batch_size < 1) /* how large it may be is the daemon's to say (limits.batch_size) */
+		return fault_set(f, BATCHD_E_INVALID, "batch_size must be at least 1");
 	if (o->world_size < 1)
 		return fault_set(f, BATCHD_E_INVALID, "world_size must be at least 1");
 	if (o->rank >= 0 && (uint32_t)o->rank >= o->world_size)

@@ -36,9 +36,9 @@ static void job_join_identify(const int *fds, unsigned n_fds, bool trusted, stru
 /* The first field in which a request differs from the job; NULL: none. *text describes the difference if only the name
  * of the data is the same. */
 static const char *difference(const struct job *j, const struct loader_spec *spec, const struct data_identity *data,
-			      const char **text)
+			      const char **text, char values[SPEC_VALUES_BYTES])
 {
-	const char *field = loader_spec_difference(&j->spec, spec);
+	const char *field = loader_spec_difference(&j->spec, spec, values);
 	*text = field;
 	if (field)
 		return field;
@@ -69,17 +69,21 @@ static int charge_job(struct engine *e, uid_t uid, unsigned n_fds, struct charge
 	return r < 0 ? r : OVER_FDS;
 }
 
-static int refuse_job(int over, struct refusal *why)
+static int refuse_job(const struct engine *e, int over, struct refusal *why)
 {
 	if (over < 0)
 		return refuse_memory(why);
 	if (over == OVER_LOADERS)
-		return refuse(why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
-			      "the daemon has as many loaders as limits.loaders in its configuration allows");
+		return refuse(
+			why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
+			"the daemon has %u loaders, all that limits.loaders in its configuration allows: close some, or raise it",
+			e->config->limits.loaders);
 	if (over == OVER_USERS_LOADERS)
 		return refuse(
 			why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
-			"this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
+			"this user has %u loaders, all that limits.loaders_per_user in the daemon's configuration allows: close some "
+			"(loader.close()), or raise it",
+			e->config->limits.loaders_per_user);
 	return refuse(
 		why, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
 		"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
@@ -91,9 +95,10 @@ static int refuse_job(int over, struct refusal *why)
 static void fence_all(struct job *j, const struct loader_spec *successor, const struct data_identity *data)
 {
 	const char *what;
+	char values[SPEC_VALUES_BYTES];
 	struct refusal why;
 	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share &&
-		    !difference(j, successor, data, &what);
+		    !difference(j, successor, data, &what, values);
 	refuse(&why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
 	       "a newer incarnation of this job has started (%llu, this is %llu)",
 	       (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
@@ -143,7 +148,8 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 	if (j && r->spec.incarnation < j->spec.incarnation)
 		return refuse(why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
 			      "a newer incarnation of this job is running");
-	const char *what, *field = j ? difference(j, &r->spec, &data, &what) : NULL;
+	char values[SPEC_VALUES_BYTES];
+	const char *what, *field = j ? difference(j, &r->spec, &data, &what, values) : NULL;
 	/* No session uses the warm loader: a changed script simply replaces it. */
 	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
 		job_close(j);
@@ -153,12 +159,12 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 	if (field)
 		return refuse(
 			why, BATCHD__WIRE__ERROR_CODE__MISMATCH, field,
-			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
-			r->spec.job, what);
+			"job '%s' is running with another %s%s%s%s; use the same, or another job name, or a higher incarnation to end what runs",
+			r->spec.job, what, *values ? " (it has " : "", values, *values ? ")" : "");
 	struct charge loader = { 0 }, open_fds = { 0 };
 	int over = j ? 0 : charge_job(e, s->uid, n_fds, &loader, &open_fds);
 	if (over)
-		return refuse_job(over, why);
+		return refuse_job(e, over, why);
 	if (!j)
 		j = job_make(e, r, fds, n_fds, &data, &loader, &open_fds);
 	if (!j) {

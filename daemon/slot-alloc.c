@@ -106,11 +106,21 @@ static uint32_t gpu_slots(uint32_t window, uint32_t share)
 	return window + share * (GROUP_GPU_PLACES - 1);
 }
 
+/* The batches that would fit, for a person. */
+static void say_fits(struct engine *e, const struct loader *l, uint32_t least, char text[80])
+{
+	uint64_t left, fits = free_for(e, l, &left) / least / (l->layout.slot_bytes / l->spec.batch_size + 1);
+
+	text[0] = '\0';
+	if (fits && fits < l->spec.batch_size && !l->spec.served)
+		snprintf(text, 80, ": use a batch_size of at most %llu, or raise it", (unsigned long long)fits);
+}
+
 static int refuse_slots(const struct session *s, uint32_t least, struct refusal *why)
 {
-	const struct engine *e = s->engine;
+	struct engine *e = s->engine;
 	const struct loader *l = s->job->loader;
-	char slot[32], have[32], used[32], own[32], what[200];
+	char slot[32], have[32], used[32], own[32], what[200], fits[80];
 	if (l->is_async && l->group.slots && l->group.slots->fixed)
 		return refuse(
 			why, CODE(LIMIT), "world_size",
@@ -119,6 +129,7 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 			l->group.slots->n_holders);
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
 	fields_explain(l->fields, &l->layout, what, sizeof(what));
+	say_fits(e, l, least, fits);
 	uint64_t all = accounts_memory_used(&e->budget.accounts);
 	size_format(all, used, sizeof(used));
 	size_format(e->budget.bytes, have, sizeof(have));
@@ -128,13 +139,13 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 		return refuse(
 			why, CODE(LIMIT), "memory_per_user",
 			"no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
-			"(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)%s",
-			least, slot, own, have, what);
+			"(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)%s%s",
+			least, slot, own, have, fits, what);
 	return refuse(
 		why, CODE(LIMIT), "memory",
 		"no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
-		"(memory in the daemon's configuration, or --memory)%s",
-		least, slot, used, have, what);
+		"(memory in the daemon's configuration, or --memory)%s%s",
+		least, slot, used, have, fits, what);
 }
 
 /* ---- their memory ---- */

@@ -34,7 +34,10 @@ struct loader_spec {
 
 int loader_spec_copy(const struct loader_spec *from, struct loader_spec *to); /* 0 or -ENOMEM */
 void loader_spec_finish(struct loader_spec *s);
-/* The name of the first field in which they differ, as users write it; NULL if they do not. */
-const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b);
+/* The name of the first field in which they differ, as users write it; NULL if they do not. values: both, for a message,
+ * as "2, and this one asks for 3"; "" where they have no names. */
+enum { SPEC_VALUES_BYTES = 320 };
+const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b,
+				   char values[SPEC_VALUES_BYTES]);
 
 #endif

@@ -157,12 +157,17 @@ static int shown(size_t n)
 static int refuse_column(struct list_table *t, const char *name, size_t n)
 {
 	const char *colon = memrchr(name, ':', n);
-	size_t n_column = colon ? (size_t)(colon - name) : 0;
+	size_t n_column = colon ? (size_t)(colon - name) : 0, n_all = 0;
+	char all[160] = "";
 
+	for (unsigned i = 0; i < t->n_cells && n_all < sizeof all; i++)
+		n_all += (size_t)snprintf(all + n_all, sizeof all - n_all, "%s%.60s", i ? ", " : "", t->cells[i]);
+	if (n_all >= sizeof all)
+		strcpy(all + sizeof all - 4, "...");
 	if (colon && find_cell(t, name, n_column) < t->n_cells)
 		return refuse(t, "no column %.*s, and no kind %.*s of column %.*s: expected class, int, float or text",
 			      shown(n), name, shown(n - n_column - 1), colon + 1, shown(n_column), name);
-	return refuse(t, "no column %.*s in the header, which begins with %.60s", shown(n), name, t->cells[0]);
+	return refuse(t, "no column %.*s; the header has %s", shown(n), name, all);
 }
 
 /* A name that two columns have does not say which of them is meant. */

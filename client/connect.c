@@ -369,8 +369,8 @@ static int connect_greet(struct connection *c, const char *program, struct fault
 	return 0;
 }
 
-/* A daemon that was started on demand listens before it has its threads, so one whose start fails breaks off here; and one
- * that may open no more files answers nobody. Its log has the reason. Waiting for its return would not help. */
+/* A daemon that was started on demand listens before it has its threads, so one whose start fails breaks off here. One
+ * that may open no more files answers no client. The log has the reason, and waiting would not help. */
 static int explain(const struct connection *c, int code, struct fault *f)
 {
 	char log[START_LOG_BYTES], line[512];

@@ -135,25 +135,49 @@ static void client_job_enlist(struct job *j)
 	process_unlock();
 }
 
+enum { TITLE_BYTES = 25 };
+
+/* What a person recognises the data by: the last name of its path, or its kind. The same on every rank. */
+static void title_of(const char *dataset, char title[TITLE_BYTES])
+{
+	size_t n_kind = strcspn(dataset, ":"), n = strcspn(dataset, "#,;");
+	const char *begin;
+
+	while (n > n_kind + 1 && dataset[n - 1] == '/')
+		n--;
+	begin = memrchr(dataset, '/', n);
+	if (begin && begin > dataset + n_kind && !memchr(begin, '=', (size_t)(dataset + n - begin)))
+		snprintf(title, TITLE_BYTES, "%.*s", (int)(dataset + n - begin - 1), begin + 1);
+	else
+		snprintf(title, TITLE_BYTES, "%.*s", (int)n_kind, dataset);
+	for (char *c = title; *c; c++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *c))
+			*c = '-';
+}
+
 void job_init(struct job *j, const struct batchd_options *o, const struct source *source)
 {
+	char title[TITLE_BYTES];
+
 	*j = (struct job){ 0 };
+	title_of(source->dataset, title);
 	if (o->job && *o->job) {
 		snprintf(j->name, sizeof j->name, "%s", o->job);
 	} else if (o->mode == BATCHD_SHARE) {
-		snprintf(j->name, sizeof j->name, "share-%u-%016llx", (unsigned)geteuid(),
+		snprintf(j->name, sizeof j->name, "share-%s-%u-%016llx", title, (unsigned)geteuid(),
 			 (unsigned long long)mix_data(hash_spec(o, source->dataset), source));
 	} else if (o->world_size <= 1) {
 		uint64_t any = 0;
 
 		if (getrandom(&any, sizeof any, 0) < 0)
 			any = (uintptr_t)j;
-		snprintf(j->name, sizeof j->name, "%.40s-%d-%08x", program_invocation_short_name, (int)getpid(),
+		snprintf(j->name, sizeof j->name, "%.40s-%s-%d-%08x",
+			 o->program && *o->program ? o->program : program_invocation_short_name, title, (int)getpid(),
 			 (unsigned)any);
 	} else {
 		j->spec = hash_spec(o, source->dataset);
 		client_job_enlist(j);
-		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(),
+		snprintf(j->name, sizeof j->name, "%s-run-%08x-%016llx-%u", title, (unsigned)hash_run(),
 			 (unsigned long long)j->spec, j->ordinal);
 	}
 }

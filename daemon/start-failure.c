@@ -63,10 +63,11 @@ void start_failure_text(const struct config *c, int error, char *buf, size_t siz
 	if (error == -EAGAIN)
 		say_threads(c, buf, size);
 	else if (error == -EMFILE)
-		snprintf(buf, size,
-			 "cannot start: only %llu files may be open, and batchd needs %d: raise LimitNOFILE= of the service, or "
-			 "ulimit -n",
-			 (unsigned long long)most_files(), LEAST_FILES);
+		snprintf(
+			buf, size,
+			"cannot start: only %llu files may be open, and batchd needs %d: raise LimitNOFILE= of the service, or "
+			"ulimit -n",
+			(unsigned long long)most_files(), LEAST_FILES);
 	else
 		snprintf(buf, size, "cannot start: %s", strerror(-error));
 }

@@ -13,6 +13,7 @@
 
 #include "ctl.h"
 #include "table.h"
+#include "transform-text.h"
 #include "wrap.h"
 #include "util/size.h"
 
@@ -296,7 +297,10 @@ static void print_loader_options(const json_t *l)
 		return;
 	}
 	if (*transform) {
-		status_text_put(transform);
+		char folded[160];
+
+		transform_text(transform, folded, sizeof folded);
+		status_text_put(folded);
 		printf(", ");
 	}
 	if (*text(l, "dtype"))

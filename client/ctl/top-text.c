@@ -8,6 +8,7 @@
 
 #include "ctl.h"
 #include "nvml.h"
+#include "transform-text.h"
 #include "util/size.h"
 #include "wrap.h"
 
@@ -239,6 +240,7 @@ static void print_text(FILE *f, const char *name, const char *text)
 void top_print_detail(FILE *f, const struct top_view *v, const struct top_row *r)
 {
 	const json_t *loader = loader_of(v->status, r->job), *bad = json_object_get(loader, "bad"), *stream, *one;
+	char folded[160];
 	size_t i;
 
 	fprintf(f, "%s, rank %d: %s, process %ld\n", r->job, r->rank, r->state, r->pid);
@@ -246,7 +248,8 @@ void top_print_detail(FILE *f, const struct top_view *v, const struct top_row *r
 	print_bars(f, r);
 	print_text(f, "program", r->program);
 	print_text(f, "data set", top_text_of(loader, "dataset"));
-	print_text(f, "transform", top_text_of(loader, "transform"));
+	transform_text(top_text_of(loader, "transform"), folded, sizeof folded);
+	print_text(f, "transform", folded);
 	fprintf(f, "  %-9s batches of %.0f, %.0f made, %.0f delivered, %.0f bad samples\n", "rows",
 		top_number_of(loader, "batch_size"), top_number_of(loader, "samples_decoded"),
 		top_number_of(loader, "samples_delivered"), top_number_of(loader, "n_bad"));

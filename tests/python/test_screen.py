@@ -2,12 +2,15 @@
 trainer."""
 
 import fcntl
+import json
 import os
 import pty
 import re
 import struct
 import subprocess
 import termios
+
+import pytest
 
 import batchd
 
@@ -106,6 +109,47 @@ def test_whole_epochs_are_counted_as_such(daemon):
     until("the next epoch is ready", lambda: batchd.status()["loaders"][0]["streams"][0]["making"] == 0)
     counts = batchd.status()["loaders"][0]
     assert (counts["samples_delivered"], counts["batches_delivered"]) == (270, 36), counts
+
+
+def test_a_long_transform_is_folded_to_the_names_of_its_ops(daemon, batchctl, samples):
+    """The text has the ops with their first number; --json has the transform as it was given. The generated name of the
+    job tells the script and the data."""
+    ops = [
+        ["RandomResizedCrop", 64],
+        "RandomHorizontalFlip",
+        "ToTensor",
+        ["Normalize", [0.5, 0.5, 0.5], [0.2, 0.2, 0.2]],
+    ]
+    with batchd.DataLoader(f"imagefolder:{samples}", 4, transform=ops, arrays="numpy") as loader:
+        text = batchctl("status").stdout
+        assert "RandomResizedCrop 64, RandomHorizontalFlip, ToTensor, Normalize, float32" in text, text
+        assert "[[" not in text
+        assert json.loads(batchd.status()["loaders"][0]["transform"])[0][0] == "RandomResizedCrop"
+        assert re.fullmatch(rf"[\w.-]+-{samples.name}-{os.getpid()}-[0-9a-f]{{8}}", loader.job), loader.job
+
+
+@pytest.mark.parametrize(
+    "dataset, title",
+    (
+        ("imagefolder:/x/my data/", "my-data-run-"),
+        ("random:length=8,shape=3", "random-run-"),
+    ),
+)
+def test_a_job_of_several_ranks_has_the_datas_name(daemon, tmp_path, dataset, title):
+    """The name is made of what all ranks have, so they agree on it."""
+    folder = tmp_path / "my data" / "a"
+    folder.mkdir(parents=True)
+    for i in range(8):
+        (folder / f"{i}.ppm").write_bytes(b"P6 1 1 255 abc")
+    dataset = dataset.replace("/x", str(tmp_path))
+    options = dict(arrays="numpy", world_size=2)
+    if "imagefolder" in dataset:
+        options["transform"] = [["CenterCrop", 1], "ToTensor"]
+    with batchd.DataLoader(dataset, 4, rank=0, **options) as one, batchd.DataLoader(
+        dataset, 4, rank=1, **options
+    ) as other:
+        assert one.job.startswith(title), one.job
+        assert other.job.startswith(title)
 
 
 def test_a_status_of_something_else_is_refused(batchctl, tmp_path):

@@ -1,6 +1,6 @@
 /* A trainer in C on samples of several fields, found by their names: each row's texts, and the means of its numbers.
  *   cc fields.c $(pkg-config --cflags --libs batchd) -o fields
- *   ./fields 'tar:/data/train-{000..127}.tar#image=jpg;png,text=txt,label=cls' '[["CenterCrop", 224]]' */
+ *   ./fields 'tar:/data/train-{000..127}.tar#image=jpg;png,text=txt,label=cls' '[["CenterCrop", 224], "ToTensor"]' */
 #include <batchd.h>
 #include <stdio.h>
 

@@ -149,7 +149,7 @@ def with_batchd(source):
 def main():
     shows = sys.argv[1:2] == ["--diff"]
     del sys.argv[0 : 1 + shows]
-    if not sys.argv:
+    if not sys.argv or sys.argv[0] in ("-h", "--help"):
         sys.exit(__doc__)
     path = sys.argv[0]
     with open(path) as f:

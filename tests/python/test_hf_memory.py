@@ -15,7 +15,7 @@ datasets = pytest.importorskip("datasets", reason="the datasets package is not i
 pyarrow = pytest.importorskip("pyarrow")
 
 import batchd  # noqa: E402 (torch may be missing)
-from batchd import _hf_memory, _memory  # noqa: E402
+from batchd import _free_memory, _hf_memory, _memory  # noqa: E402
 
 N = 61
 PLAIN = [["CenterCrop", [24, 20]], "ToTensor"]
@@ -227,7 +227,7 @@ def test_trainers_of_equal_data_share_it_without_a_name(daemon, batchctl, tmp_pa
 
 def test_a_table_larger_than_memory_is_refused_before_it_is_copied(daemon, monkeypatch):
     """The way out is named, with the bytes; nothing has been written."""
-    monkeypatch.setattr(_hf_memory, "_available", lambda: 1000)
+    monkeypatch.setattr(_free_memory, "available", lambda: 1000)
     monkeypatch.setattr(os, "memfd_create", lambda *_: pytest.fail("a table is written"))
     with pytest.raises(MemoryError, match=r"\d+ bytes in the columns img, label.*save_to_disk.*load_from_disk"):
         batchd.DataLoader(made(4), 4)

@@ -104,7 +104,9 @@ def test_no_batch_is_lost_at_any_line(daemon, make, kind):
 def test_next_into_loses_none_either(daemon, samples, mix):
     """Also where mixing makes the numbers in this process."""
     more = {"mix": batchd.MixUp(alpha=0.5, num_classes=4)} if mix else {}
-    loader = batchd.DataLoader(f"imagefolder:{samples}", BATCH, transform=[["Resize", 8], ["CenterCrop", 8], "ToTensor"], **more)
+    loader = batchd.DataLoader(
+        f"imagefolder:{samples}", BATCH, transform=[["Resize", 8], ["CenterCrop", 8], "ToTensor"], **more
+    )
     seen, n_samples = [], len(loader) * BATCH
     for k in range(1, 101):
         images = torch.empty(BATCH, 3, 8, 8)

@@ -7,24 +7,15 @@ import mmap
 import os
 import weakref
 
-from . import _memory
+from . import _free_memory, _memory
 
 _BATCH_BYTES = 64 << 20
 _FEWEST, _MOST = 100, 1 << 20  # rows of a record batch
 
 
-def _available():
-    """Bytes of memory that this machine can give without swapping; None: it does not say."""
-    try:
-        with open("/proc/meminfo") as f:
-            return next((int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable:")), None)
-    except OSError:
-        return None
-
-
 def fits(n_bytes):
     """Whether a copy of so many bytes leaves at least half of the free memory to others."""
-    available = _available()
+    available = _free_memory.available()
     return available is None or n_bytes <= available // 2
 
 
@@ -81,7 +72,7 @@ def hand_over(value, columns, owner, way_out):
     if not fits(table.nbytes):
         raise MemoryError(
             f"dataset has {table.nbytes} bytes in the columns {', '.join(columns)}, and a copy for the daemon may take at "
-            f"most half of the {_available()} bytes of memory that are free: {way_out}"
+            f"most half of the {_free_memory.available()} bytes of memory that are free: {way_out}"
         )
     fd, text = _sealed(_described(table, value))
     weakref.finalize(owner, os.close, fd)

@@ -13,7 +13,7 @@ import weakref
 
 import numpy
 
-from . import _array_instead, _object_instead
+from . import _array_instead, _free_memory, _object_instead
 
 ADD_SEALS, ALL_SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # linux/fcntl.h; Python names them from 3.9 on
 _NAMES = ("data", "label")
@@ -98,6 +98,24 @@ def _copy(name, array, digest):
     return fd
 
 
+def _check_room(arrays):
+    """Refuses arrays whose copies this process could not have: memory that runs out there ends it, without an error."""
+    n, available = sum(array.nbytes for array in arrays.values()), _free_memory.available()
+    if available is None or n <= available // 8 * 7:
+        return
+    files = [os.fspath(a.filename) for a in arrays.values() if isinstance(a, numpy.memmap) and a.filename]
+    npy = ",".join(f for f in files if f.endswith(".npy"))
+    raise MemoryError(
+        f"the arrays {', '.join(arrays)} have {n} bytes, and their copy for the daemon may take at most seven eighths of the "
+        f"{available} bytes of memory that this process can have: "
+        + (
+            f"hand over 'npy:{npy}', which the daemon reads from its file"
+            if npy
+            else "save them by numpy.save, and hand over 'npy:FILE'"
+        )
+    )
+
+
 def _close(fds):
     while fds:
         os.close(fds.pop())
@@ -130,6 +148,7 @@ def hand_over(value, owner, fields):
             raise ValueError(
                 f"{name!r} cannot name a field: printable ASCII without space, comma, quote, = and backslash"
             )
+    _check_room(arrays)
     fds, digest = [], hashlib.blake2b(digest_size=16)
     weakref.finalize(owner, _close, fds)
     for name, array in arrays.items():

@@ -3,6 +3,7 @@ batches."""
 
 import collections
 import hashlib
+import signal
 import threading
 
 import numpy as np
@@ -142,3 +143,9 @@ class Locked(Dataset):
 
 def locked():
     return DataLoader(Locked(), batch_size=4, shuffle=True)
+
+
+def hanging():
+    """Makes no batch, ever."""
+    signal.pause()
+    yield

@@ -190,3 +190,34 @@ def test_a_random_samplers_state_is_its_own_ranks(daemon):
     rows(saver, most=1)
     with pytest.raises(ValueError, match="the state is rank 0's, .* this is rank 1: .* each rank saves its own"):
         make(1).load_state_dict(saver.state_dict())
+
+
+def test_drop_last_beside_a_distributed_sampler_is_torchs(daemon):
+    """Padded ranks first, as scripts upstream write it; the loader's own drop_last drops before it deals out."""
+    rows_of = data.DistributedSampler(range(100), 3, 1, seed=SEED)
+    torchs = [batch.tolist() for batch in data.DataLoader(torch.arange(100), 17, sampler=rows_of, drop_last=True)]
+    common = dict(batch_size=17, rank=1, world_size=3, drop_last=True)
+    own = batchd.DataLoader("random:length=100,shape=1", sampler=rows_of, job="own", **common)
+    assert rows(own) == torchs and len(torchs) == 2
+    assert len(batchd.DataLoader("random:length=100,shape=1", shuffle=True, job="ours", **common)) == 1
+
+
+@pytest.mark.parametrize("n_slots", [2, 5])
+def test_a_sampler_is_read_ahead_by_the_slots_and_three_batches(daemon, n_slots):
+    """What the guide says to those whose sampler learns from the training."""
+    drawn = []
+
+    class Counting:
+        def __len__(self):
+            return N
+
+        def __iter__(self):
+            for i in range(N):
+                drawn.append(i)
+                yield i
+
+    loader = batchd.DataLoader(
+        f"random:length={N},shape=1", 1, sampler=Counting(), n_slots=n_slots, rank=0, world_size=1
+    )
+    for k, _ in enumerate(loader):
+        assert k < len(drawn) <= k + loader._info.window + 3

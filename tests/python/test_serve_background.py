@@ -1,11 +1,14 @@
 """Producers in the background and in the foreground as processes: how they are created, start and end."""
 
+import _thread
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 
 import pytest
 
@@ -67,6 +70,61 @@ def test_data_that_cannot_travel_is_forked_with_a_warning(serve, other_thread): 
         batchd.serve(local, "other", background="fresh")
     with pytest.raises(ValueError, match="'fork' or 'fresh', not 'thread'"):
         batchd.serve(local, "other", background="thread")
+
+
+@pytest.fixture
+def native_thread():
+    """Starts a thread that Python does not list, as libraries do, with a name or without."""
+    end = threading.Event()
+
+    def start(name=None):
+        begun = threading.Event()
+
+        def run():
+            if name:
+                ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
+            begun.set()
+            end.wait()
+
+        _thread.start_new_thread(run, ())
+        begun.wait()
+
+    yield start
+    end.set()
+
+
+def test_a_librarys_threads_are_other_threads(serve, native_thread):  # noqa: F811
+    """Such as polars' and JAX's, which a forked child would wait for; OpenMP's have no names and are not missed."""
+
+    def local():
+        return [torch.tensor([7])]
+
+    native_thread()
+    native_thread("pt_autograd_0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        serve(local, "unnamed", background=True)
+    native_thread("polars-0")
+    with pytest.warns(RuntimeWarning, match=r"other threads \(polars-0\).*cannot be sent there"):
+        serve(local, "named", background=True)
+    torch.manual_seed(11)
+    producer = serve(data.locked(), "fresh", background=True)
+    torch.manual_seed(11)
+    order = torch.utils.data.DataLoader(range(12), batch_size=4, shuffle=True)
+    assert [b.tolist() for b in batchd.DataLoader("serve:fresh")] == [b.tolist() for b in order]
+    assert "from batchd.serve import _in_fresh" in open(f"/proc/{producer.pid}/cmdline").read()
+
+
+def test_a_producer_that_hangs_is_told_from_one_that_never_came(serve):  # noqa: F811
+    """The daemon hears of a producer with its first batch, so the trainer's own process says that there is one."""
+    producer = serve(data.hanging, "hangs")
+    with pytest.raises(
+        batchd.ProducerError, match=f"its process {producer.pid} is alive and has made no batch in .* s"
+    ):
+        batchd.DataLoader("serve:hangs", producer_timeout=1)
+    with pytest.raises(batchd.ProducerError) as error:
+        batchd.DataLoader("serve:other", producer_timeout=1)
+    assert "is alive" not in str(error.value)
 
 
 def test_data_that_cannot_be_unpacked_is_an_error_in_the_trainer(serve, tmp_path, monkeypatch):  # noqa: F811

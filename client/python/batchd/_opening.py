@@ -35,7 +35,7 @@ class Opening:
             _lib.close(handle)
         listener.check()
         if code < 0:
-            raise _lib.failure(code, err.value)
+            raise self._explained(_lib.failure(code, err.value))
         self._handle = _lib.Loader(handle.value)
         self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
         self._struct_at = ctypes.byref(self._struct)
@@ -55,6 +55,14 @@ class Opening:
                 f"{self._info.left_out.decode('utf-8', 'replace')}. Mend them, or name other fields; the daemon's "
                 "configuration says how many it bears (bad_data)"
             )
+
+    def _explained(self, failure):
+        """An error of opening, with what only this process knows: the daemon hears of a producer with its first batch."""
+        serve = sys.modules.get("batchd.serve")
+        if getattr(failure, "code", "") == "PRODUCER" and serve is not None and "no producer named" in str(failure):
+            silent = serve.is_silent(self._spec.partition(":")[2].partition(",")[0])
+            return type(failure)(f"{failure}; {silent}") if silent else failure
+        return failure
 
     def _agree(self):
         """Ranks on other machines must have the same data, of the same batchd."""

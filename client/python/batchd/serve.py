@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 
 import numpy
 
@@ -542,6 +543,9 @@ _STOP_S = 5.0
 _LOOK_S = 1.0
 # Libraries with threads of their own, which Python does not list: a forked child lacks them and would wait for them.
 _NOT_TO_BE_FORKED = ("ray._raylet", "grpc._cython.cygrpc")
+# Others have them once they are used (JAX, polars, TensorFlow), and name them. Those of OpenMP and BLAS, which do not, and
+# these start anew in a child or are not missed there.
+_MAY_BE_MISSING = ("pt_", "jemalloc_bg", "batchd")
 _FRESH = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from batchd.serve import _in_fresh; _in_fresh()"
 )
@@ -672,10 +676,25 @@ def _pickled(data):
     return pickled
 
 
+def _native_threads(known):
+    """Names of the kernel's threads of this process that a library has named; known: native ids of Python's."""
+    names = {}
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/self/task/{task}/comm") as f:
+                names[int(task)] = f.read().strip()
+    unnamed = {names.get(os.getpid()), os.path.basename(sys.executable)[:15]}
+    return sorted(
+        {n for t, n in names.items() if t not in known and n not in unnamed and not n.startswith(_MAY_BE_MISSING)}
+    )
+
+
 def _other_threads():
     """Names of threads that would be missing in a forked child."""
     ours = ("batchd-watch",)
-    names = [t.name for t in threading.enumerate() if t is not threading.current_thread() and t.name not in ours]
+    threads = threading.enumerate()
+    names = [t.name for t in threads if t is not threading.current_thread() and t.name not in ours]
+    names += _native_threads({t.native_id for t in threads})
     return names + [name for name in _NOT_TO_BE_FORKED if name in sys.modules]
 
 
@@ -709,6 +728,21 @@ class _FreshProcess:
         self._process.kill()
 
 
+_started = weakref.WeakSet()  # the producers of this process
+
+
+def is_silent(name):
+    """What to say of a producer of this process's that lives and has not come; None: there is none."""
+    for producer in _started:
+        if producer.name == name and producer._owner == os.getpid() and producer.is_alive():
+            return (
+                f"its process {producer.pid} is alive and has made no batch in {time.monotonic() - producer.began:.0f} s: if it "
+                "was forked, a library whose threads it lacks may wait for them for ever (background='fresh' starts a new "
+                "interpreter); if its first batch takes longer, give producer_timeout"
+            )
+    return None
+
+
 class Producer:
     """A producer in a process of its own. It ends when its epochs are over, when stop() is called, and when this
     process ends."""
@@ -716,10 +750,12 @@ class Producer:
     def __init__(self, data, name, settings, how):
         self.name = str(name)
         self._owner = os.getpid()
+        self.began = time.monotonic()
         self._process = self._start_fresh(data, settings, how) or self._fork(data, settings)
         import atexit
 
         atexit.register(self.stop)
+        _started.add(self)
 
     def _start_fresh(self, data, settings, how):
         """Returns None if the producer has to be forked."""

@@ -55,6 +55,11 @@ def test_lightning_trains_each_epoch_once_and_resumes_from_every_step(daemon, ho
     holds("under_lightning.py", tmp_path, ranks=2)
 
 
+def test_lightnings_combined_loader_resumes_from_every_step(daemon, holds, tmp_path):
+    """Two epochs of a loader that is iterated twice in each."""
+    holds("under_lightning_combined.py", tmp_path)
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_accelerate_counts_no_padding_and_sees_the_end_of_an_epoch(daemon, holds, ranks):
     """Two ranks have the schedule of torch's loader as well; with three, padding lies at the end of two of them."""

@@ -29,10 +29,24 @@ class Position:
                     "(last_batch.epoch)"
                 )
             return
+        epoch = self._as_restored(epoch)
         self._wanted = epoch
         # A framework may name the epoch that it is in the middle of; that does not move the position.
         self._announced = not (epoch == self._at.epoch and self._at.step and not self._at.over)
         self._epochs.tell(epoch)
+
+    def _as_restored(self, epoch):
+        """A loop that iterates several times behind one set_epoch (Lightning's CombinedLoader, for its shorter loaders) has
+        epochs that have counted up from the one it named. To go on, it names that one again, which then means the place of
+        the restored state; any other begins from its start."""
+        if self._resume is None or self._resumed_name is None:
+            self._name = epoch
+            return epoch
+        self._name = epoch
+        if epoch == self._resumed_name:
+            return self._resume.epoch
+        self._resume = self._resumed_name = None
+        return epoch
 
     def _next_place(self):
         """Where the next iteration begins."""
@@ -77,6 +91,7 @@ class Position:
         return {
             **({"sampler": draws} if draws else {}),
             **self._own_order_at(place),
+            **({"named": self._name} if self._name is not None and self._name < place.epoch else {}),
             "version": 2,
             "epoch": place.epoch,
             "last": bool(place.over),
@@ -163,6 +178,7 @@ class Position:
         self._restored_draws, self._draws_begin = draws, (p.epoch, 0 if p.ended else p.step)
         self._wanted, self._announced, self._counted = None, False, p.epoch
         self._epochs.told()
+        self._name = self._resumed_name = state.get("named")
         self.last_batch = None
         if p.ended:
             # The next epoch follows. If the old epoch is named explicitly, or in the rest of the loop in which the

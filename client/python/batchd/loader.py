@@ -349,6 +349,8 @@ class DataLoader(Options, Opening, Position, Delivery):
         # Where the next iteration begins. An iteration takes its epoch with its first batch; only then do these change.
         self._counted = 0  # its epoch, unless set_epoch names it
         self._wanted = None  # set_epoch's argument
+        self._name = None  # the same, as long as no other follows; epochs may have counted up since
+        self._resumed_name = None  # the same when a restored state was saved, if they had
         self._resume = None  # a _Place where the iteration of its epoch begins
         self._at = Place(0)  # behind the last batch given out: where a resumed training continues
         self._announced = False  # set_epoch has named another epoch than _at's since, where a training then continues

@@ -179,6 +179,8 @@ class Epoch:
             with ranges("batchd.finish"):
                 batch = self._give(targets, before)
         self._at = loader._at
+        if loader._may_be_alone and loader.last_batch.step == loader._info.n_batches // 2:
+            loader._look_for_ranks()
         if self._shown is not None:
             self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
         return batch
@@ -209,6 +211,8 @@ class Epoch:
             loader.last_batch.last = True  # not known when it came
         loader._move(self._at._replace(over=True, finished=True))
         self._done = True
+        if loader._may_be_alone:
+            loader._look_for_ranks(True)
 
     def _fetch(self):
         return self._loader._wait(self)

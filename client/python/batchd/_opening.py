@@ -95,6 +95,10 @@ class Opening:
         self._fix(rank=i.rank, world_size=i.world_size, job=i.job.decode("utf-8", "replace"))
         self._shape = tuple(i.shape[: i.n_dims])
         self._label_shape = tuple(i.label_shape[: i.n_label_dims])
+        # Ranks that the environment names, of which more than one are on this machine.
+        o = self._options
+        shard = o.mode == _lib.MODES.index("shard") and not (o.own_batches or i.served)
+        self._may_be_alone = self._may_be_alone and self._follows and o.node_world_size > 1 and shard
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class = None
@@ -119,6 +123,23 @@ class Opening:
         guessed = self._follows and self._options.world_size == 1
         self._open_with_others(FencedError if guessed else ())
 
+    def _look_for_ranks(self, at_end=False):
+        """Warns at the end of the first epoch if no other rank of this machine has been seen at it: a loader that one rank
+        alone makes, to evaluate, is that rank's part."""
+        try:
+            sessions = _lib.status(self.socket)["sessions"]
+        except Exception:  # then there is nothing to tell
+            return
+        if any(s["job"] == self.job and s["rank"] != self.rank for s in sessions):
+            self._may_be_alone = False
+        elif at_end:
+            self._may_be_alone = False
+            n, of = self._info.n_samples_rank, self._info.n_samples
+            warn(
+                f"rank {self.rank} of {self.world_size} has had its part of {self._spec!r}, {n} of {of} samples, and no other "
+                "rank has opened this loader: for one rank alone, as to evaluate, make it with rank=0, world_size=1"
+            )
+
     def _settle(self):
         """A loader that was made before the process group (frameworks pass such loaders to trainers) has found itself
         alone. Once there is a group, it is opened anew with this process's rank."""
@@ -138,6 +159,7 @@ class Opening:
         self._drop_fetched(self._handle)
         self.close()
         self._options.rank, self._options.world_size = wanted
+        self._may_be_alone = True
         self._options.node_rank, self._options.node_world_size = node_ranks(wanted[1])
         self._fill_share_options(*self._share)
         self._open_with_others(MismatchError)

@@ -321,6 +321,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             )
         self._fix(batch_size=self._check_batch_size(batch_size, batch_sampler))
         self._progress = progress
+        self._may_be_alone = True  # whether other ranks of the job are still to be seen
         self._follows = rank is None and world_size is None  # also a process group that is made later
         self._share = policy, join, group_batch_size
         self._fill_options(types.SimpleNamespace(**locals()))

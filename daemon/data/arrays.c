@@ -32,8 +32,6 @@ static void data_arrays_copy_rows(const struct arrays *a, const uint64_t *indice
 		else if (rows[k])
 			gather_rows(rows[k], from->rows, from->row_bytes, indices, n);
 	}
-	if (a->label_is_index && rows[a->n_arrays])
-		memcpy(rows[a->n_arrays], indices, n * sizeof(*indices));
 }
 
 static bool is_read(const struct arrays *a, const struct sigbus_range *file, void *const rows[])
@@ -181,12 +179,6 @@ int arrays_add_npy(struct arrays *a, const char *name, const struct npy *npy, co
 {
 	return arrays_add(a, name, npy->dtype, npy->n_dims, npy->shape, from + npy->data_offset_bytes, owned, may_widen,
 			  err);
-}
-
-int arrays_add_index(struct arrays *a, struct dataset_error *err)
-{
-	a->label_is_index = a->base.label_is_index = true;
-	return dataset_add_field(&a->base, "label", DTYPE_INT64, err) ? 0 : -ENOMEM;
 }
 
 void arrays_end(struct arrays *a, const char *text, uint64_t content, struct dataset **out)

@@ -23,7 +23,6 @@ struct arrays {
 	struct sigbus_range *ranges; /* of the files */
 	unsigned n_arrays, n_files;
 	unsigned n_allocated; /* of each */
-	bool label_is_index;  /* one field more than arrays */
 	char name[200];       /* of all of them, for messages */
 };
 
@@ -41,8 +40,6 @@ int arrays_add(struct arrays *a, const char *name, enum dtype dtype, unsigned n_
 /* The same from a parsed header; from: where the file's or member's first byte is. */
 int arrays_add_npy(struct arrays *a, const char *name, const struct npy *npy, const char *from, void *owned,
 		   bool may_widen, struct dataset_error *err);
-/* Adds a field "label" that is the index, for data without labels. */
-int arrays_add_index(struct arrays *a, struct dataset_error *err);
 /* The last step; ids are hashes of the text and of the content. */
 void arrays_end(struct arrays *a, const char *text, uint64_t content, struct dataset **out);
 

@@ -134,8 +134,8 @@ int idx_open(const struct dataset_source *source, const char *rest, struct datas
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "idx:%.300s: %u descriptors for %u files", rest,
 				 source->n_fds, n);
 	r = r < 0 ? r : idx_set_add_file(a, source, 0, text, &content, err);
-	if (r == 0)
-		r = comma ? idx_set_add_file(a, source, 1, comma, &content, err) : arrays_add_index(a, err);
+	if (r == 0 && comma)
+		r = idx_set_add_file(a, source, 1, comma, &content, err);
 	free(text);
 	if (r < 0 && a)
 		dataset_destroy(&a->base);

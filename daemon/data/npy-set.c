@@ -79,8 +79,6 @@ static int open_parts(const struct dataset_source *source, const char *text, con
 		return -ENOMEM;
 	for (unsigned i = 0; r == 0 && i < n; i++)
 		r = add_part(a, source, &parts[i], i, &content, sealed, err);
-	if (r == 0 && n == 1 && !strcmp(parts[0].name, "data"))
-		r = arrays_add_index(a, err); /* a sample without label is labelled by its index */
 	if (r < 0) {
 		dataset_destroy(&a->base);
 		return r;

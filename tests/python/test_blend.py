@@ -267,8 +267,8 @@ def test_a_loader_outlives_its_daemon(daemon, parts, weights, monkeypatch):
 
 
 def test_numbers_of_samples_are_no_labels_beside_labels(daemon, tmp_path):
-    """Proves that arrays with labels and arrays without do not go together, nor shards; and that where no array has
-    labels, they are the indices of the whole."""
+    """Proves that arrays with labels and arrays without do not go together, nor shards; where no array has labels, there
+    are none."""
     import batchd
 
     for name in "ab":
@@ -276,10 +276,10 @@ def test_numbers_of_samples_are_no_labels_beside_labels(daemon, tmp_path):
         numpy.save(tmp_path / f"y{name}.npy", numpy.full(3, 7))
     labelled, not_labelled = f"npy:{tmp_path}/xa.npy,{tmp_path}/ya.npy", f"npy:{tmp_path}/xb.npy"
     for parts in ([labelled, not_labelled], [not_labelled, labelled]):
-        with pytest.raises(batchd.InvalidError, match="do not go together: only one has labels"):
+        with pytest.raises(batchd.InvalidError, match="do not go together: one has more fields"):
             batchd.DataLoader(parts, 3)
     with batchd.DataLoader([not_labelled] * 3, 9, arrays="numpy") as loader:
-        assert next(iter(loader))[1].tolist() == list(range(9))
+        assert len(next(iter(loader))) == 1
     put_tar(tmp_path / "lab.tar", [(b"x", 7)] * 4)
     with tarfile.open(tmp_path / "nolab.tar", "w") as tar:
         for i in range(4):

@@ -13,6 +13,8 @@ def fields(spec):
     """The fields of a batch where the caller names none: a tuple as the peers give it. None: the loader decides."""
     if spec.startswith("cifar:"):
         return "image", "label"  # CIFAR-100 has a coarse label besides
+    if spec.startswith(("npy:", "idx:")) and not set(spec) & set(",="):
+        return ("data",) if spec.startswith("npy:") else ("image",)  # one array, and no labels
     return ("x", "y") if spec.startswith("tokens:") and "form=whole" not in _parts(spec) else None
 
 

@@ -77,9 +77,10 @@ def _folder(value):
 
 def _timm(value):
     """What to write for timm's ImageDataset of a folder, whose classes have an order of their own."""
-    if not _is(value.reader, "timm.data.readers.reader_image_folder", "ReaderImageFolder") or value.load_bytes:
+    reader = getattr(value, "reader", None)  # versions have had other names for it and for the mode
+    if not _is(reader, "timm.data.readers.reader_image_folder", "ReaderImageFolder") or value.load_bytes:
         return None
-    if value.input_img_mode != "RGB" or getattr(value, "additional_features", None) is not None:
+    if getattr(value, "input_img_mode", None) != "RGB" or getattr(value, "additional_features", None) is not None:
         return None
     listed = _listed("dataset.reader.samples", value.target_transform)
     return f"it numbers classes in its own order, which 'imagefolder:' does not: {listed}, and give its transform as transform"

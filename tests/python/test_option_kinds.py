@@ -102,6 +102,15 @@ def test_arrays_of_pictures_take_what_makes_numbers_of_them(daemon):
         batchd.DataLoader((PICTURES, LABELS), 6, transform=resize, decode="draft")
 
 
+def test_a_trainer_beside_a_raw_one_may_say_what_the_job_has(daemon):
+    """raw=True is uint8 and NHWC, and a job's trainers agree on both: so they mean something for arrays of a named job."""
+    with batchd.DataLoader((FLOATS,), 6, dtype="uint8", layout="NHWC", job="beside") as loader:
+        ((rows,),) = loader
+        assert rows.dtype == torch.float64 and rows.tolist() == FLOATS.tolist()
+        with pytest.raises(batchd.MismatchError, match="layout|dtype"):
+            batchd.DataLoader((FLOATS,), 6, job="beside")
+
+
 def test_a_refused_loader_is_closed(daemon):
     """The daemon has no session of it."""
     with pytest.raises(TypeError):

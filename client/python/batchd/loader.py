@@ -268,9 +268,11 @@ class DataLoader(Options, Opening, Position, Delivery):
             "num_workers": num_workers,
             "fields": fields is not None,
         }
+        name = None if dtype is None else _check.dtype_name(dtype)
+        beside_raw = job is not None  # it is uint8 and NHWC, and all trainers of its job have to say so
         used = {
-            "dtype": None if dtype is None or raw else _check.dtype_name(dtype),
-            "layout": None if raw else layout,
+            "dtype": None if raw or (beside_raw and name == "uint8") else name,
+            "layout": None if raw or (beside_raw and str(layout).upper() == "NHWC") else layout,
             "image_mode": image_mode,
             "decode": None if decode == "full" else decode,
             "apply_exif": apply_exif or None,

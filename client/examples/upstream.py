@@ -87,21 +87,32 @@ PROJECTS = {
     "OpenCLIP": {
         "from open_clip_train.data import": KEPT
         + """\
+            import inspect
             import types
             import batchd
             import open_clip_train.data
+            import open_clip_train.train
 
-            def get_wds_dataset(args, preprocess_img, is_train, epoch=0, floor=False, tokenizer=None):
+            # Since 2026 its loop takes dictionaries, which a task prepares.
+            by_name = "prepare_batch(" in inspect.getsource(open_clip_train.train)
+
+            def get_wds_dataset(args, preprocess_img, is_train, epoch=0, floor=False, tokenizer=None, **more):
+                if any(more.values()):
+                    raise TypeError(f"these lines have no {', '.join(name for name, value in more.items() if value)}")
                 # One process evaluates, but all of them make its loader.
                 alone = {} if is_train else {"rank": 0, "world_size": 1, "job": f"val-{os.getpid()}"}
                 loader = batchd.DataLoader(
                     f"tar:{args.train_data if is_train else args.val_data}", args.batch_size, transform=preprocess_img,
                     fields={"image": "jpg;png;jpeg;webp", "text": "txt"}, shuffle=is_train, drop_last=is_train,
-                    collate_fn=lambda batch: (batch["image"], tokenizer(batch["text"])), seed=args.seed, **alone)
+                    collate_fn=lambda batch: in_its_form(batch["image"], tokenizer(batch["text"])), seed=args.seed, **alone)
                 loader.num_batches, loader.num_samples = len(loader), len(loader.dataset)
                 shared_epoch = types.SimpleNamespace(set_value=loader.set_epoch)
                 return open_clip_train.data.DataInfo(loader, shared_epoch=shared_epoch)
 
+            def in_its_form(image, text):
+                return {"image": image, "text": text} if by_name else (image, text)
+
+            open_clip_train.data.get_wds_dataset  # AttributeError where upstream has it no more
             open_clip_train.data.get_wds_dataset = get_wds_dataset
             """,
     },

@@ -503,3 +503,63 @@ def test_open_clips_training(daemon, tmp_path):
     ours = run(path, text, folder, *options, "--name", "ours", prelude=prelude, **orders)
     assert [len(texts) for texts in ours["windows"]] == [PAIRS] * len(batches)
     assert sum(ours["windows"], []) == sum(theirs["windows"], []) and ours["losses"] == theirs["losses"]
+
+
+# How OpenCLIP's main.py at 89fb801 calls and iterates, in a package of that name: a keyword more, and dictionaries.
+PRESENT = {
+    "__init__": "",
+    "data": """
+import dataclasses
+@dataclasses.dataclass
+class DataInfo:
+    dataloader: object
+    sampler: object = None
+    shared_epoch: object = None
+def get_wds_dataset():
+    raise NotImplementedError
+def get_data(args, preprocess, tokenizer, naflex_data_config):
+    return get_wds_dataset(args, preprocess, True, epoch=0, tokenizer=tokenizer, naflex_data_config=naflex_data_config)
+""",
+    "train": """
+class Task:
+    def prepare_batch(self, batch):
+        return {key: value + 0 for key, value in batch.items()}
+def train_one_epoch(data, task):
+    return [task.prepare_batch(batch) for batch in data.dataloader]
+""",
+    "main": """
+import os, sys, types
+import numpy, torch
+from open_clip_train.data import get_data
+from open_clip_train.train import Task, train_one_epoch
+args = types.SimpleNamespace(train_data=sys.argv[1], batch_size=6, seed=0)
+def tokenizer(texts):
+    return torch.tensor([int(text.split()[1]) for text in texts])
+pipeline = [["Resize", 8], ["CenterCrop", 8], "ToTensor"]
+batches = train_one_epoch(get_data(args, pipeline, tokenizer, None), Task())
+assert sorted(i for b in batches for i in b["text"].tolist()) == list(range(24)), batches
+assert all(b["image"].shape == (6, 3, 8, 8) for b in batches)
+try:
+    get_data(args, pipeline, tokenizer, {"patch": 16})
+except TypeError as e:
+    print(e)
+""",
+}
+
+
+def test_open_clips_present_main_gets_dictionaries(daemon, tmp_path):
+    """An option of upstream's that the lines cannot follow is refused by name, not ignored."""
+    pairs(tmp_path)
+    package = tmp_path / "open_clip_train"
+    package.mkdir()
+    for name, text in PRESENT.items():
+        (package / f"{name}.py").write_text(text)
+    example = pathlib.Path(upstream.__file__)
+    done = subprocess.run(
+        [sys.executable, example, package / "main.py", f"{tmp_path}/pairs-{{0..1}}.tar"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "these lines have no naflex_data_config\n"

@@ -3,6 +3,7 @@ batches."""
 
 import collections
 import hashlib
+import os
 import signal
 import threading
 
@@ -149,3 +150,15 @@ def hanging():
     """Makes no batch, ever."""
     signal.pause()
     yield
+
+
+class Stops:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100):  # where its handler runs
+            pass
+
+
+def stopping_in_a_destructor():
+    Stops()
+    yield {"x": np.zeros(3)}

@@ -127,6 +127,39 @@ def test_a_producer_that_hangs_is_told_from_one_that_never_came(serve):  # noqa:
     assert "is alive" not in str(error.value)
 
 
+def test_a_cell_that_serves_and_loads_works_again(serve, capfd):  # noqa: F811
+    """As a notebook has it: the variables keep the last run's loader until the new one is made. An old producer ends with a
+    line, not with a traceback; what comes is the newest's."""
+    producer = loader = None
+    golden = [data.epoch_of(data.plain(), 0), [data.digest(torch.ones(3))] * 2]
+    for run in range(5):
+        producer = serve(data.plain() if run % 2 == 0 else [torch.ones(3)] * 2, "nb")
+        loader = batchd.DataLoader("serve:nb")
+        assert [data.digest(batch) for batch in loader] == golden[run % 2]
+        assert producer.is_alive()
+    said = capfd.readouterr().err
+    assert "'nb' is not served by process" in said and "Traceback" not in said
+
+
+def test_an_earlier_loader_in_the_middle_of_its_epoch_is_named(serve):  # noqa: F811
+    """It is at work, so it keeps its producer."""
+    serve(data.plain(), "nb")
+    loader = batchd.DataLoader("serve:nb")
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(batchd.ProducerError, match="an earlier loader of this process.*call its close.., or del it"):
+        batchd.DataLoader("serve:nb")
+    assert len(list(iterator)) == 12
+
+
+def test_a_stop_in_a_destructor_is_not_shown(serve, capfd):  # noqa: F811
+    """SIGTERM's exception cannot leave it; the producer ends all the same."""
+    producer = serve(data.stopping_in_a_destructor, "stops")
+    until("it has ended", lambda: not producer.is_alive())
+    assert producer._process.exitcode == 0
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
 def test_data_that_cannot_be_unpacked_is_an_error_in_the_trainer(serve, tmp_path, monkeypatch):  # noqa: F811
     """A module that this process has and a fresh interpreter cannot import: the traceback arrives."""
     module = type(sys)("only_here")

@@ -10,7 +10,7 @@ import numpy
 from . import _agree, _fields, _lib, _served
 from ._ranks import node_ranks, process_group, ranks
 from ._warn import warn
-from .errors import Error, FencedError, MismatchError
+from .errors import Error, FencedError, MismatchError, ProducerError
 from .progress import Announcement, Bar, Listener
 
 _SETTLE_S = 10
@@ -58,11 +58,17 @@ class Opening:
 
     def _explained(self, failure):
         """An error of opening, with what only this process knows: the daemon hears of a producer with its first batch."""
-        serve = sys.modules.get("batchd.serve")
-        if getattr(failure, "code", "") == "PRODUCER" and serve is not None and "no producer named" in str(failure):
-            silent = serve.is_silent(self._spec.partition(":")[2].partition(",")[0])
-            return type(failure)(f"{failure}; {silent}") if silent else failure
-        return failure
+        if not isinstance(failure, ProducerError):
+            return failure
+        text, serve, more = str(failure), sys.modules.get("batchd.serve"), None
+        if serve is not None and "no producer named" in text:
+            more = serve.is_silent(self._spec.partition(":")[2].partition(",")[0])
+        if self._earlier(text):
+            more = (
+                "that trainer is an earlier loader of this process, which lives as long as a variable has it (in a notebook, where "
+                "a cell ran before): call its close(), or del it, before batchd.serve"
+            )
+        return type(failure)(f"{text}; {more}") if more else failure
 
     def _agree(self):
         """Ranks on other machines must have the same data, of the same batchd."""
@@ -110,6 +116,7 @@ class Opening:
         self._reader = None if i.served or plain else _fields.Reader(self, known, self._wish, self._form)
         self._served = _served.Reader(self) if i.served else None
         if i.served:
+            _served.loaders.add(self)
             _served.check_options(self._for_producer)
             if self._join is None and self._to_join is not None:
                 self._to_join = _lib.JOINS.index("next")  # a producer makes its batches only once
@@ -122,6 +129,32 @@ class Opening:
         moment turn each other out, and come again; one that is turned out later finds its rank in _settle."""
         guessed = self._follows and self._options.world_size == 1
         self._open_with_others(FencedError if guessed else ())
+
+    def _earlier(self, text):
+        """The loaders of this process that a refused one's error is about."""
+        return [
+            other
+            for other in _served.loaders
+            if other is not self and other._handle is not None and f"feeds job '{other.job}' already" in text
+        ]
+
+    def _replaces(self, failure):
+        """A notebook's cell that serves and loads, run again: its variables have the earlier run's loader, which has got the
+        new producer. If that loader's iteration is over, this one takes its place."""
+        earlier, serve = self._earlier(str(failure)), sys.modules.get("batchd.serve")
+        name = self._spec.partition(":")[2].partition(",")[0]
+        if not earlier or serve is None or not all(other._is_left() for other in earlier):
+            return False
+        if not serve.wait_for_newest(name, self._options.producer_timeout_ms / 1000):
+            return False
+        for other in earlier:
+            other.close()
+        return True
+
+    def _is_left(self):
+        """Whether this loader, of a job of its own, has been iterated, and no iteration goes on."""
+        iterator = self._iterator and self._iterator()
+        return self._options.job is None and self._iterator is not None and (iterator is None or iterator._done)
 
     def _look_for_ranks(self, at_end=False):
         """Warns at the end of the first epoch if no other rank of this machine has been seen at it: a loader that one rank
@@ -171,9 +204,16 @@ class Opening:
         """Other ranks may be in a job of this name, each alone, until they have come here too. passing: the errors that
         this may cause, which are taken for lasting only after a while."""
         deadline = None  # counted from the first refusal: the opening before it may have made an index
+        replaced = None
         while True:
             try:
                 return self._open()
+            except ProducerError as e:
+                # The daemon may not know yet that the earlier loader is closed.
+                waits = replaced is not None and "already" in str(e) and time.monotonic() < replaced + _SETTLE_S
+                if not waits and (replaced is not None or not self._replaces(e)):
+                    raise
+                replaced = replaced or time.monotonic()
             except passing:
                 deadline = deadline or time.monotonic() + _SETTLE_S
                 if self._options.job is None or time.monotonic() > deadline:

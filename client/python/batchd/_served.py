@@ -4,6 +4,7 @@ import ctypes
 import json
 import sys
 import typing
+import weakref
 
 import numpy
 
@@ -11,6 +12,7 @@ from . import _arrays, _fields, _into, _lib, _tree, errors
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of labels hold no slots
 _KEPT = 64  # layouts remembered
+loaders = weakref.WeakSet()  # of this process
 
 
 class Reader:

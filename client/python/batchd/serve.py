@@ -28,7 +28,7 @@ import numpy
 
 from . import _check, _lib, _tree
 from ._warn import warn
-from .errors import Error, InvalidError, LostError, ShutdownError
+from .errors import Error, FencedError, InvalidError, LostError, ShutdownError
 
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _END = object()
@@ -613,8 +613,20 @@ def _fork_in_producer(fork=os.fork):
     return pid
 
 
+def _without_stops(show):
+    """What sys.unraisablehook shows, without the exception of _Stop.on_signal: in a destructor or a callback of weakref's it
+    goes no further, and _Stop.look ends the process instead."""
+
+    def hook(unraisable):
+        if not (_Stop.asked and isinstance(unraisable.exc_value, SystemExit)):
+            show(unraisable)
+
+    return hook
+
+
 def _become_producer(parent):
     _end_with(parent)
+    sys.unraisablehook = _without_stops(sys.unraisablehook)
     os.fork = _fork_in_producer
     signal.signal(signal.SIGTERM, _Stop.on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the parent, too, which ends this process
@@ -625,7 +637,15 @@ def _in_child(parent, data, name, settings):
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)  # as DataLoader's workers do: the parent's OpenMP threads are missing here
-    _serve(data, name, hold_s=_HOLD_S, **settings)
+    _serve_in_background(data, name, settings)
+
+
+def _serve_in_background(data, name, settings):
+    try:
+        _serve(data, name, hold_s=_HOLD_S, **settings)
+    except FencedError as e:  # a newer producer of the name, which is no mistake of this one's
+        sys.stderr.write(f"batchd: {str(name)!r} is not served by process {os.getpid()} any more: {e}\n")
+        sys.exit(1)
 
 
 def _in_fresh():
@@ -646,7 +666,7 @@ def _in_fresh():
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-    _serve(data, name, hold_s=_HOLD_S, **settings)
+    _serve_in_background(data, name, settings)
 
 
 def _random_states():
@@ -741,6 +761,16 @@ def is_silent(name):
                 "interpreter); if its first batch takes longer, give producer_timeout"
             )
     return None
+
+
+def wait_for_newest(name, seconds):
+    """Waits until, of the producers of that name that this process has started, the newest alone lives, as the others do
+    until it has taken over. Whether it does."""
+    ours = sorted((p for p in _started if p.name == name and p._owner == os.getpid()), key=lambda p: p.began)
+    deadline = time.monotonic() + seconds
+    while any(p.is_alive() for p in ours[:-1]) and time.monotonic() < deadline:
+        time.sleep(_RETRY_S[0])
+    return bool(ours) and ours[-1].is_alive() and not any(p.is_alive() for p in ours[:-1])
 
 
 class Producer:

@@ -331,6 +331,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	}
 	daemon_status_set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
 	set_int(o, "n_bad", badlist_count(&l->rows.bad));
+	set_int(o, "n_bad_files", badlist_count_files(&l->rows.bad));
 	if (all)
 		daemon_status_set(o, "bad", bad_part(&l->rows.bad));
 	if (all && l->failed)

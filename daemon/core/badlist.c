@@ -29,7 +29,7 @@ void badlist_finish(struct badlist *b)
 	*b = (struct badlist){ 0 };
 }
 
-bool badlist_add(struct badlist *b, uint64_t index, const char *text)
+bool badlist_add(struct badlist *b, uint64_t index, const char *text, bool outside)
 {
 	pthread_mutex_lock(&b->lock);
 	uint8_t bit = (uint8_t)(1u << (index % 8));
@@ -40,6 +40,7 @@ bool badlist_add(struct badlist *b, uint64_t index, const char *text)
 		if (b->seen)
 			b->seen[index / 8] |= bit;
 		b->n_distinct++;
+		b->n_outside += outside;
 		char *copy = b->n_named < BADLIST_NAMED ? strdup(text) : NULL;
 		if (copy)
 			b->named[b->n_named++] = (struct bad_sample){ index, copy };
@@ -52,6 +53,14 @@ uint64_t badlist_count(struct badlist *b)
 {
 	pthread_mutex_lock(&b->lock);
 	uint64_t n = b->n_distinct;
+	pthread_mutex_unlock(&b->lock);
+	return n;
+}
+
+uint64_t badlist_count_files(struct badlist *b)
+{
+	pthread_mutex_lock(&b->lock);
+	uint64_t n = b->n_distinct - b->n_outside;
 	pthread_mutex_unlock(&b->lock);
 	return n;
 }

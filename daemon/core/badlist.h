@@ -19,15 +19,19 @@ struct badlist {
 	uint8_t *seen;        /* a bit per sample */
 	struct bad_sample *named;
 	uint64_t n_named, n_distinct, n_samples;
+	uint64_t n_outside;  /* of the distinct ones: `batchctl verify` does not find them */
 	uint64_t n_left_out; /* bad, too, and not among the samples */
 };
 
 int badlist_init(struct badlist *b, uint64_t n_samples, uint64_t n_left_out); /* 0 or -ENOMEM */
 void badlist_finish(struct badlist *b);
 
-/* Notes a bad sample; returns whether it is new. */
-bool badlist_add(struct badlist *b, uint64_t index, const char *text);
+/* Notes a bad sample; returns whether it is new. outside: the reason is not the file's content, but access, memory or a
+ * limit. */
+bool badlist_add(struct badlist *b, uint64_t index, const char *text, bool outside);
 uint64_t badlist_count(struct badlist *b);
+/* Those of which the file's content is the reason. */
+uint64_t badlist_count_files(struct badlist *b);
 /* Whether the distinct bad samples and those that are left out exceed `budget`, a fraction of all samples. */
 bool badlist_exceeds(struct badlist *b, double budget);
 /* One line for an error's text, with up to `most` bad samples by name. */

@@ -53,7 +53,7 @@ static void fail_for_bad(struct loader *l)
 			 ". That is more than bad_data in the daemon's configuration allows (%g%%)",
 			 100 * l->rows.bad_budget);
 	verify_command(l->spec.dataset, command, sizeof(command));
-	if (n && l->recipe.pipeline && verify_can_open(l->spec.dataset))
+	if (n && l->recipe.pipeline && badlist_count_files(list) && verify_can_open(l->spec.dataset))
 		loader_fail(l, "%s%s; `%s` names them all", bad, limit, command);
 	else if (n && l->recipe.pipeline)
 		loader_fail(l, "%s%s", bad, limit);

@@ -92,9 +92,9 @@ static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned a
 	return sample_substitute(p->spec->seed, r->slot->at.epoch, index, attempt, dataset_n(p->recipe->dataset));
 }
 
-static void pool_source_note_bad(struct pool_source *p, uint64_t index, const char *text)
+static void pool_source_note_bad(struct pool_source *p, uint64_t index, const char *text, bool outside)
 {
-	if (!badlist_add(&p->bad, index, text))
+	if (!badlist_add(&p->bad, index, text, outside))
 		return;
 	const char *fields[] = { "JOB", p->spec->job, "SAMPLE", text, NULL };
 	log_record_fields(LOG_LEVEL_WARNING, "bad-sample", fields, "sample %llu replaced: %s",
@@ -214,7 +214,7 @@ static void pool_source_pack(struct pool_source *p, struct slot *slot)
 		else
 			snprintf(text, sizeof(text), "the %s of a batch is longer than the data set has said",
 				 p->fields[k].name);
-		pool_source_note_bad(p, (uint64_t)slot_indices(slot)[0], text);
+		pool_source_note_bad(p, (uint64_t)slot_indices(slot)[0], text, true);
 		atomic_store(&slot->failed, true);
 	}
 }
@@ -298,7 +298,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 			return POOL_WOULD_BLOCK;
 		}
 		if (result == SAMPLE_E_BAD) {
-			pool_source_note_bad(p, index, err.text);
+			pool_source_note_bad(p, index, err.text, err.outside);
 			n_slow += err.slow;
 			/* Spend no time on a substitute if there are too many bad samples already. */
 			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES ||
@@ -338,7 +338,7 @@ static bool replace_long(const struct row *first, uint32_t n)
 		uint64_t index = pool_source_candidate(&r, 0), wanted = index;
 		unsigned attempt = 0;
 		while (is_too_long(p, index, text, sizeof(text))) {
-			pool_source_note_bad(p, index, text);
+			pool_source_note_bad(p, index, text, true);
 			if (attempt == SUBSTITUTES || badlist_exceeds(&p->bad, p->bad_budget))
 				return false;
 			index = substitute_index(&r, wanted, attempt++);
@@ -370,7 +370,8 @@ static int pool_source_gather(const struct row *r, uint32_t n, struct dataset_er
 static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)
 {
 	if (result) {
-		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
+		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text,
+				     err->code == DATASET_E_ACCESS);
 		atomic_store(&r->slot->failed, true);
 	}
 	tally_add(&r->source->source.sums, SOURCE_ARRAY_BYTES, n * r->source->layout->row_bytes);

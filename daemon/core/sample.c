@@ -238,14 +238,22 @@ static int sample_bad(const struct recipe *r, uint64_t index, const char *why, s
 	/* Errors of opening files already contain the name. */
 	bool is_named = !n || (!strncmp(why, name, n) && why[n] == ':');
 	snprintf(err->text, sizeof(err->text), "%s%s%s", is_named ? "" : name, is_named ? "" : ": ", why);
-	err->slow = false;
+	err->slow = err->outside = false;
+	return SAMPLE_E_BAD;
+}
+
+/* A file that may not be read is sound, for all that is known. */
+static int bad_read(const struct recipe *r, uint64_t index, const struct dataset_error *why, struct sample_error *err)
+{
+	(void)sample_bad(r, index, why->text, err);
+	err->outside = why->code == DATASET_E_ACCESS;
 	return SAMPLE_E_BAD;
 }
 
 static int bad_image(const struct recipe *r, uint64_t index, int outcome, const char *why, struct sample_error *err)
 {
 	(void)sample_bad(r, index, why, err);
-	err->slow = outcome == IMAGE_E_TIME;
+	err->slow = err->outside = outcome == IMAGE_E_TIME;
 	return SAMPLE_E_BAD;
 }
 
@@ -260,7 +268,9 @@ static int too_large(const struct recipe *r, const struct sample_worker *w, uint
 		"needs at least %s of memory to decode and transform, and there is %s for one image (three sixteenths of "
 		"memory in the daemon's configuration): make the image smaller, or raise memory",
 		need, have);
-	return sample_bad(r, index, text, err);
+	(void)sample_bad(r, index, text, err);
+	err->outside = true;
+	return SAMPLE_E_BAD;
 }
 
 /* A decoded cache saves more than dear indexes would. */
@@ -424,7 +434,7 @@ static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t i
 		result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
 	if (!result)
 		w->read_bytes += w->file.n_bytes;
-	return !result || result == -ENOMEM ? result : sample_bad(r, index, why.text, err);
+	return !result || result == -ENOMEM ? result : bad_read(r, index, &why, err);
 }
 
 /* The row is copied before it is used: a mapped file may shrink while ops work. */
@@ -438,7 +448,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 	if (dataset_server(r->dataset) && (!in || in->later))
 		return SAMPLE_E_WOULD_BLOCK;
 	if (in && in->result)
-		return sample_bad(r, key.index, in->error.text, err);
+		return bad_read(r, key.index, &in->error, err);
 	enum pixel pixel = pipeline_pixel(r->pipeline);
 	uint8_t *memory = scratch_reserve(&w->rgb, (size_t)form->width * form->height * pixel_bytes(pixel));
 	const uint8_t *from = in ? in->bytes.data : scratch_reserve(&w->row, pixels_bytes(&r->pixels));
@@ -447,7 +457,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 	if (!in)
 		result = gather_picture(r, key.index, w->row.data, &why);
 	if (result)
-		return sample_bad(r, key.index, why.text, err);
+		return bad_read(r, key.index, &why, err);
 	note_read(w);
 	struct image image = pixels_image(&r->pixels, from, pixel, memory);
 	result = views_run_image(r->pipeline, w->pipeline, &image, key, rows, &image_why);
@@ -470,7 +480,7 @@ static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *
 		may_wait = true;
 	}
 	if (in && in->result)
-		return sample_bad(r, index, in->error.text, err);
+		return bad_read(r, index, &in->error, err);
 	if (!in || in->checked) {
 		found = sample_look_up(r, r->decoded, index, in, may_wait, &hit);
 		if (found > 0)

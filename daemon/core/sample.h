@@ -73,6 +73,7 @@ enum { SAMPLE_E_BAD = 1, SAMPLE_E_WOULD_BLOCK = 2 };
 struct sample_error {
 	char text[800]; /* the file and what is wrong with it */
 	bool slow;      /* it exceeded its processor time */
+	bool outside;   /* it is not the file's content: `batchctl verify` finds nothing */
 };
 
 /* Reads the sample's file, or makes sure that a cached entry of it is current, waiting as long as it takes. I/O

@@ -103,3 +103,29 @@ def test_the_advised_command_runs_in_a_shell(make_daemon, build, shards, budget,
     assert shlex.split(command) == ["batchctl", "verify", dataset]
     done = subprocess.run(["bash", "-c", f"{build}/{command}"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and "1.tar: 007.png" in done.stdout, done.stderr
+
+
+def test_no_command_is_advised_that_finds_nothing(make_daemon, tmp_path):
+    """Proves it for a picture that is sound and needs more memory than there is."""
+    batchd = pytest.importorskip("batchd")
+    (tmp_path / "a").mkdir()
+    image.new("RGB", (6000, 5000)).save(tmp_path / "a" / "large.png")
+    make_daemon(config="memory: 64MiB\n")
+    turned = [["RandomRotation", 10], ["CenterCrop", 8]]  # of the whole picture
+    with pytest.raises(batchd.BadDataError, match="large.png: needs at least") as said:
+        with batchd.DataLoader(f"imagefolder:{tmp_path}", 1, transform=turned, dtype="uint8") as loader:
+            next(iter(loader))
+    assert "batchctl verify" not in str(said.value)
+
+
+def test_no_command_is_advised_for_data_in_memory(daemon):
+    """Proves it for a damaged picture of a table that a trainer has handed over."""
+    batchd = pytest.importorskip("batchd")
+    datasets = pytest.importorskip("datasets", reason="the datasets package is not installed")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    rows = [{"image": {"bytes": parts_of(BAD_PICTURE)["png"], "path": None}, "label": 0}]
+    data = datasets.Dataset.from_list(rows, features=features)
+    with pytest.raises(batchd.BadDataError, match="cannot be decoded") as said:
+        with batchd.DataLoader(data, 1, transform="val224") as loader:
+            next(iter(loader))
+    assert "batchctl verify" not in str(said.value)

@@ -245,11 +245,12 @@ class Delivery:
     def _note_replaced(self):
         """Warns once: the bad samples that the daemon has found so far."""
         self._warned_replaced = True
-        n, names = 0, []
+        n, n_files, names = 0, 1, []
         try:
             for entry in _lib.status(self.socket)["loaders"]:
                 if entry.get("id") == f"{self._info.loader_id:016x}":
-                    n, names = entry.get("n_bad", 0), [bad["error"] for bad in entry.get("bad", [])]
+                    n, n_files = entry.get("n_bad", 0), entry.get("n_bad_files", 1)
+                    names = [bad["error"] for bad in entry.get("bad", [])]
         except Exception:  # then only the text is poorer
             pass
         what = f"{n} of {self._info.n_samples} samples cannot" if n > 1 else "a sample cannot"
@@ -258,7 +259,7 @@ class Delivery:
         )
         handed_over = "arrow:table=" in self._spec or self._spec.startswith("memory:")  # no command finds it
         find = f"`batchctl verify {shlex.quote(self._spec)}` names all such files: mend or remove them"
-        find = "Mend or remove them" if handed_over else find
+        find = "Mend or remove them" if handed_over or not n_files else find
         warn(
             f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} "
             f"(last_batch.n_replaced){some}. {find}; the daemon's configuration says how many it bears (bad_data)"

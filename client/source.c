@@ -474,6 +474,14 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 	if (s->n_fds == WIRE_MAX_FDS)
 		return fault_set(f, BATCHD_E_INVALID, "%s: at most %d patterns; use braces or a wildcard", pattern,
 				 WIRE_MAX_FDS);
+	if (strncmp(pattern, "pipe:", 5) == 0)
+		return fault_set(f, BATCHD_E_INVALID, "%s: no command is run: name files", pattern);
+	if (strstr(pattern, "://"))
+		return fault_set(f, BATCHD_E_INVALID, "%s: nothing is read from a network: name files", pattern);
+	if ((*pattern == '$' || strstr(pattern, "/$")) && access(pattern, F_OK) < 0)
+		return fault_set(f, BATCHD_E_NOT_FOUND,
+				 "%s: variables are not expanded here: let the shell do it, or os.path.expandvars",
+				 pattern);
 	if (pattern[n]) {
 		while (n && pattern[n - 1] != '/')
 			n--;

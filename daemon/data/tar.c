@@ -303,6 +303,8 @@ static int is_end(struct shard_reader *r, uint64_t at, const uint8_t **block)
 	if (result < 0 || left >= BLOCK)
 		return result < 0 ? result : is_zero(*block);
 	for (uint64_t i = 0; i < left; i++) {
+		if (!at && left >= 4 && ((*block)[0] == 0x1f || (*block)[0] == 0x28))
+			return refuse_header(r, at, *block);
 		if ((*block)[i])
 			return shard_reader_refuse(r, at,
 						   at ? "the shard ends in the middle of a header: cut short?"

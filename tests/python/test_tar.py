@@ -493,3 +493,21 @@ def test_messages_name_arrow_files_as_their_user_does(daemon, tmp_path):
     with pytest.raises(batchd.Error) as refused:
         batchd.DataLoader(f"arrow:{tmp_path}/*.arrow#x=x", batch_size=2)
     assert f"arrow:{tmp_path}/*.arrow: the files have no rows" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("pipe:cat a.tar", "no command is run"),
+        ("https://example.org/a.tar", "nothing is read from a network"),
+        ("$DATA/a.tar", "variables are not expanded here"),
+        ("{}/small.tgz", "compressed by gzip"),
+    ],
+)
+def test_what_webdataset_reads_besides_is_refused_by_what_it_is(daemon, tmp_path, name, words):
+    """Proves it for pipes, addresses, variables, and an archive that is shorter than a header of tar."""
+    with tarfile.open(tmp_path / "small.tgz", "w:gz") as tar:
+        add(tar, "0.jpg", b"1")
+    assert (tmp_path / "small.tgz").stat().st_size < 512
+    with pytest.raises(batchd.Error, match=words):
+        batchd.DataLoader("tar:" + name.format(tmp_path), 1)

@@ -221,7 +221,7 @@ def test_float_labels_arrive_in_batches(daemon, samples, tmp_path):
             "#x=y:double",
             ":1: no column y:double, and no kind double of column y: expected class",
         ),
-        ("path,y\na.jpg,cat\n", "#x=n:int,z=y", ":1: no column n in the header"),
+        ("path,y\na.jpg,cat\n", "#x=n:int,z=y", ":1: no column n; the header has path, y"),
         ("path,x,y\na.jpg,cat,2\n", "#label=x;y", ":2: label: 'cat' is not as many numbers"),
     ],
 )

@@ -101,9 +101,7 @@ def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, fake, batchctl):
     daemon = gpu_daemon(config="gpu_idle_exit: 0s\n")
     pid = daemon.pid
     for _ in range(2):
-        with batchd.DataLoader(
-            DATA, batch_size=16, dtype="uint8", layout="NHWC", autostart=False, timeout=30
-        ) as loader:
+        with batchd.DataLoader(DATA, batch_size=16, dtype="uint8", autostart=False, timeout=30) as loader:
             assert sum(1 for _ in loader) == 250
     until("they have gone", lambda: not status(batchctl)["sessions"])
     assert daemon.process.poll() is None

@@ -50,7 +50,6 @@ SCRATCH = os.environ.setdefault("BATCHD_TEST_SCRATCH", tempfile.mkdtemp(prefix="
 if OWNS_SCRATCH:
     os.chmod(SCRATCH, 0o1777)
 os.environ.update(TMPDIR=SCRATCH, XDG_CACHE_HOME=os.path.join(SCRATCH, "cache"))
-tempfile.tempdir = None  # it has been asked for already
 # A test without a daemon of its own must not start one for the user, nor use the one that the user has.
 os.environ["BATCHD_SOCKET"] = os.path.join(SCRATCH, "no-daemon")
 

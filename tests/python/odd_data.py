@@ -264,7 +264,9 @@ def _(folder):
 def _(folder):
     table(folder, [])
     put(folder / "list.txt", "".join(f"{i}.png\t{x if i else x + 0.5}\n" for i, x in enumerate(LABELS)))
-    return Case(f"files:{folder / 'list.txt'}", truth=[(g, x if i else x + 0.5) for i, (g, x) in enumerate(zip(GREY, LABELS))])
+    return Case(
+        f"files:{folder / 'list.txt'}", truth=[(g, x if i else x + 0.5) for i, (g, x) in enumerate(zip(GREY, LABELS))]
+    )
 
 
 @case("list", "missing field")
@@ -305,19 +307,26 @@ def _(folder):
 @case("table", "other type")
 def _(folder):
     names = sorted(f"s{x}" for x in LABELS)
-    return Case(table(folder, rows([f"s{x}" for x in LABELS])), truth=[(g, names.index(f"s{x}")) for g, x in zip(GREY, LABELS)])
+    return Case(
+        table(folder, rows([f"s{x}" for x in LABELS])), truth=[(g, names.index(f"s{x}")) for g, x in zip(GREY, LABELS)]
+    )
 
 
 @case("table", "mixed types")
 def _(folder):
-    return Case(table(folder, rows([x if i else x + 0.5 for i, x in enumerate(LABELS)])), truth=[(g, x if i else x + 0.5) for i, (g, x) in enumerate(zip(GREY, LABELS))])
+    return Case(
+        table(folder, rows([x if i else x + 0.5 for i, x in enumerate(LABELS)])),
+        truth=[(g, x if i else x + 0.5) for i, (g, x) in enumerate(zip(GREY, LABELS))],
+    )
 
 
 @case("table", "whole, then real")
 def _(folder):
     values = [5] + [4 + i / 64 for i in range(1, N)]
     made = [("path", "label", "score"), *((f"{i}.png", x, values[i]) for i, x in enumerate(LABELS))]
-    return Case(table(folder, made), options={"fields": {"image": "path", "label": "label", "score": "score"}}, extra=values)
+    return Case(
+        table(folder, made), options={"fields": {"image": "path", "label": "label", "score": "score"}}, extra=values
+    )
 
 
 @case("table", "null")
@@ -333,12 +342,16 @@ def _(folder):
 @case("table", "non-ASCII")
 def _(folder):
     names = sorted(f"ä{x}" for x in LABELS)
-    return Case(table(folder, rows([f"ä{x}" for x in LABELS])), truth=[(g, names.index(f"ä{x}")) for g, x in zip(GREY, LABELS)])
+    return Case(
+        table(folder, rows([f"ä{x}" for x in LABELS])), truth=[(g, names.index(f"ä{x}")) for g, x in zip(GREY, LABELS)]
+    )
 
 
 @case("table", "duplicate")
 def _(folder):
-    return Case(table(folder, [("path", "label", "label"), *((f"{i}.png", x, 0) for i, x in enumerate(LABELS))]), truth=[])
+    return Case(
+        table(folder, [("path", "label", "label"), *((f"{i}.png", x, 0) for i, x in enumerate(LABELS))]), truth=[]
+    )
 
 
 @case("tar", "no label")
@@ -370,7 +383,10 @@ def _(folder):
 
 @case("tar", "mixed types")
 def _(folder):
-    return Case(f"tar:{tar(folder / 'a.tar', pairs([9, 8.5, 7, 6, 5, 4]))}", truth=[(g, x) for g, x in zip(GREY, [9, 8.5, 7, 6, 5, 4])])
+    return Case(
+        f"tar:{tar(folder / 'a.tar', pairs([9, 8.5, 7, 6, 5, 4]))}",
+        truth=[(g, x) for g, x in zip(GREY, [9, 8.5, 7, 6, 5, 4])],
+    )
 
 
 def with_json(folder, values, reader="tar"):
@@ -418,7 +434,9 @@ def _(folder):
 
 @case("tar", "every second without label")
 def _(folder):
-    return Case(f"tar:{tar(folder / 'a.tar', pairs([x if i % 2 == 0 else None for i, x in enumerate(LABELS)]))}", truth=[])
+    return Case(
+        f"tar:{tar(folder / 'a.tar', pairs([x if i % 2 == 0 else None for i, x in enumerate(LABELS)]))}", truth=[]
+    )
 
 
 @case("tar", "empty file")
@@ -480,12 +498,18 @@ def _(folder):
 
 @case("zip", "no label")
 def _(folder):
-    return Case(f"zip:{zipped(folder / 'a.zip', [(f'{i}.png', picture(g)) for i, g in enumerate(GREY)])}", truth=[(g, None) for g in GREY])
+    return Case(
+        f"zip:{zipped(folder / 'a.zip', [(f'{i}.png', picture(g)) for i, g in enumerate(GREY)])}",
+        truth=[(g, None) for g in GREY],
+    )
 
 
 @case("zip", "one class")
 def _(folder):
-    return Case(f"zip:{zipped(folder / 'a.zip', [(f'data/cat/{i}.png', picture(g)) for i, g in enumerate(GREY)])}", truth=[(g, 0) for g in GREY])
+    return Case(
+        f"zip:{zipped(folder / 'a.zip', [(f'data/cat/{i}.png', picture(g)) for i, g in enumerate(GREY)])}",
+        truth=[(g, 0) for g in GREY],
+    )
 
 
 @case("zip", "Windows paths")
@@ -497,7 +521,9 @@ def _(folder):
 @case("zip", "label elsewhere")
 def _(folder):
     made = list(pairs())
-    return Case(f"zip:{zipped(folder / 'a.zip', made[::2] + made[1::2])}", options={"fields": {"image": "png", "label": "cls"}})
+    return Case(
+        f"zip:{zipped(folder / 'a.zip', made[::2] + made[1::2])}", options={"fields": {"image": "png", "label": "cls"}}
+    )
 
 
 @case("zip", "non-ASCII")
@@ -505,7 +531,10 @@ def _(folder):
     made = [(f"{('ähre', 'cat', 'dog')[i // 2]}/{i}.png", picture(g)) for i, g in enumerate(GREY)]
     order = sorted(range(N), key=lambda i: made[i][0])
     classes = sorted({"ähre", "cat", "dog"})
-    return Case(f"zip:{zipped(folder / 'a.zip', made)}", truth=[(GREY[i], classes.index(made[i][0].split("/")[0])) for i in order])
+    return Case(
+        f"zip:{zipped(folder / 'a.zip', made)}",
+        truth=[(GREY[i], classes.index(made[i][0].split("/")[0])) for i in order],
+    )
 
 
 @case("mds", "no label")
@@ -521,18 +550,26 @@ def _(folder):
 
 @case("mds", "other type")
 def _(folder):
-    return Case(mds(folder, *mds_pairs([f"s{x}" for x in LABELS], "str", cast=str)), truth=[(g, sorted(f"s{x}" for x in LABELS).index(f"s{y}")) for g, y in zip(GREY, LABELS)])
+    return Case(
+        mds(folder, *mds_pairs([f"s{x}" for x in LABELS], "str", cast=str)),
+        truth=[(g, sorted(f"s{x}" for x in LABELS).index(f"s{y}")) for g, y in zip(GREY, LABELS)],
+    )
 
 
 @case("mds", "real labels")
 def _(folder):
-    return Case(mds(folder, *mds_pairs(kind="float32", cast=np.float32)), truth=[(g, float(x)) for g, x in zip(GREY, LABELS)])
+    return Case(
+        mds(folder, *mds_pairs(kind="float32", cast=np.float32)), truth=[(g, float(x)) for g, x in zip(GREY, LABELS)]
+    )
 
 
 @case("mds", "large numbers")
 def _(folder):
     values = [2**63 + 5, 1, 2, 3, 4, 5]
-    made = ({"image": Image.new("RGB", (8, 8), (GREY[i],) * 3), "label": x, "id": np.uint64(values[i])} for i, x in enumerate(LABELS))
+    made = (
+        {"image": Image.new("RGB", (8, 8), (GREY[i],) * 3), "label": x, "id": np.uint64(values[i])}
+        for i, x in enumerate(LABELS)
+    )
     return Case(
         mds(folder, {"image": "png", "label": "int", "id": "uint64"}, made),
         options={"fields": {"image": "image", "label": "label", "score": "id"}},
@@ -543,7 +580,10 @@ def _(folder):
 @case("mds", "whole, then real")
 def _(folder):
     values = [5] + [4 + i / 64 for i in range(1, N)]
-    made = ({"image": Image.new("RGB", (8, 8), (GREY[i],) * 3), "label": x, "meta": {"score": values[i]}} for i, x in enumerate(LABELS))
+    made = (
+        {"image": Image.new("RGB", (8, 8), (GREY[i],) * 3), "label": x, "meta": {"score": values[i]}}
+        for i, x in enumerate(LABELS)
+    )
     return Case(
         mds(folder, {"image": "png", "label": "int", "meta": "json"}, made),
         options={"fields": {"image": "image", "label": "label", "score": "meta:score"}},
@@ -574,7 +614,8 @@ def _(folder):
         image.save(out, "PNG", exif=exif)
         made.append({"bytes": out.getvalue(), "path": None})
     data = datasets.Dataset.from_dict(
-        {"image": made, "label": LABELS}, features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+        {"image": made, "label": LABELS},
+        features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")}),
     )
     corner = [int(np.asarray(data[i]["image"].convert("RGB"))[0, 0, 0]) for i in range(N)]
     return Case(data, truth=list(zip(corner, LABELS)), options={"transform": [["CenterCrop", [16, 8]]]})
@@ -616,7 +657,9 @@ def _(folder):
 def _(folder):
     np.save(folder / "x.npy", pixels())
     np.save(folder / "y.npy", np.array(LABELS) + 0.5)
-    return Case(f"npy:{folder / 'x.npy'},{folder / 'y.npy'}", truth=[(g, x + 0.5) for g, x in zip(GREY, LABELS)], options=RAW)
+    return Case(
+        f"npy:{folder / 'x.npy'},{folder / 'y.npy'}", truth=[(g, x + 0.5) for g, x in zip(GREY, LABELS)], options=RAW
+    )
 
 
 def npy(folder, grey):
@@ -739,7 +782,13 @@ def samples_of(loader):
         for row, index in enumerate(loader.last_batch.indices):
             value = int(np.asarray(image[row]).reshape(-1)[0])
             one = None if label is None else np.asarray(label[row])
-            more = None if extra is None else extra[row] if isinstance(extra[row], bytes) else np.asarray(extra[row]).tolist()
+            more = (
+                None
+                if extra is None
+                else extra[row]
+                if isinstance(extra[row], bytes)
+                else np.asarray(extra[row]).tolist()
+            )
             found.append((int(index), value, None if one is None else one.tolist(), more))
     return [row[1:] for row in sorted(found, key=lambda row: row[0])]
 

@@ -147,7 +147,7 @@ def test_no_batch_size_is_no_default(daemon):
         make(batch_size=None)
     assert batchd.DataLoader(RANDOM).batch_size == 64
     with pytest.raises(ValueError, match="give batch_size"):
-        batchd.DataLoader(RANDOM, batch_sampler=[[1]])
+        batchd.DataLoader(RANDOM, batch_sampler=iter([[1]]))
     assert batchd.DataLoader(RANDOM, sampler=[1, 2, 3]).batch_size == 64
 
 

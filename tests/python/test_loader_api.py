@@ -1156,7 +1156,7 @@ def test_wrong_own_batches_are_refused_by_name(daemon):
         with pytest.raises(kind, match=word):
             list(make(batch_sampler=batches))
     with pytest.raises(ValueError, match="give batch_size"):
-        make(batch_size=None, batch_sampler=[[1]])
+        make(batch_size=None, batch_sampler=iter([[1]]))
 
 
 def test_wrappers_that_keep_unknown_iterables_work(daemon):

@@ -124,6 +124,7 @@ def test_a_loader_that_lingers_makes_room(make_daemon, tmp_path):
     # Names that take 19 MiB, and 40 while they are read: each opening ends the unused loader, and none is refused.
     make_daemon("--memory", f"{BUDGET}", config="linger: 10min\n")
     (tmp_path / "list").write_text("".join(f"a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(400000)))
+    (tmp_path / "a-picture-with-a-name-0.jpg").touch()  # the first one is looked for
     for job in ("first", "second", "third"):
         with load(f"files:{tmp_path}/list", job=job):
             assert 15 * MIB < own(batchd.status())["data_bytes"] < 25 * MIB
@@ -176,9 +177,8 @@ def test_large_images_between_ops_are_bad_data_and_leave_nothing(small, picture,
         and "needs at least 1" in str(e.value)
         and "MiB for one image" in str(e.value)
     )
-    assert "more than bad_data in the daemon's configuration allows (1%)" in str(
-        e.value
-    ) and "batchctl verify files:" in str(e.value)
+    assert "more than bad_data in the daemon's configuration allows (1%)" in str(e.value)
+    assert "batchctl verify" not in str(e.value)  # it finds nothing wrong with these files
     settles(small)
 
 

@@ -168,7 +168,7 @@ def test_read_bytes_of_arrays_are_those_of_their_rows(make_daemon, tmp_path):
     loader = batchd.DataLoader(f"npy:{tmp_path / 'x.npy'}", batch_size=8, n_slots=2, arrays="numpy")
     for _ in loader:
         pass
-    row = 3 * 16 * 16 + 8  # with its label
+    row = 3 * 16 * 16
     until("the epoch's rows are copied", lambda: read_bytes(reader, "array") >= 64 * row)
     assert read_bytes(reader, "array") % row == 0 and read_bytes(reader, "file") == 0
     loader.close()

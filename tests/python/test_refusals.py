@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 import batchd
+from daemons import until
 
 BIG = "random:length=100000,shape=3x224x224"
 SMALL = "random:length=1000,shape=3"
@@ -20,6 +21,7 @@ def test_a_batch_that_does_not_fit_says_which_would(make_daemon):
     assert 1 <= fits < 64
     with batchd.DataLoader(BIG, fits, arrays="numpy") as loader:
         assert len(next(iter(loader))[0]) == fits
+    until("its memory is free", lambda: not batchd.status()["loaders"])
     with pytest.raises(batchd.LimitError, match=f"use a batch_size of at most {fits}, or raise it"):
         batchd.DataLoader(BIG, fits + 1 + fits // 50, arrays="numpy")
 

@@ -152,7 +152,8 @@ def test_fields_beside_views(daemon, listed):
         for a, b, c in zip(images, d["pixel_values"], first.values(), strict=True):
             assert np.array_equal(a, b) and np.array_equal(a, c)
         assert (labels == d["labels"]).all() and (labels == second).all()
-    assert [len(b) for b, _ in batches(spec, transform=[LARGE, SMALL], fields=("label",))] == [1] * len(whole)
+    alone = batches(spec, transform=[LARGE, SMALL], fields=("label",), dtype=None, layout=None)
+    assert [len(b) for b, _ in alone] == [1] * len(whole)
     with batchd.DataLoader(spec, 4, transform={"a": LARGE + ["ToTensor"], "b": SMALL + ["ToTensor"]}) as loader:
         assert {name: f.shape for name, f in loader.fields.items()} == {"a": (3, 32, 32), "b": (3, 16, 16), "label": ()}
     with pytest.raises(batchd.InvalidError, match="label"):

@@ -121,7 +121,7 @@ static void *read_everything(void *arg)
 			    !dataset_is_current(c->files, i, READ_WAIT, &b)) {
 				return "not current";
 			}
-			if (dataset_gather(c->arrays, &i, 1, ROWS(&row), &err) < 0 || row != (int64_t)(3 * i)) {
+			if (dataset_gather(c->arrays, &i, 1, ROWS(&row), &err) < 0 || row != 3 * i) {
 				return "not gathered";
 			}
 		}

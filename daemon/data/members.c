@@ -166,7 +166,7 @@ static bool members_is_complete(const struct members *m, char *why, size_t size)
 {
 	for (unsigned k = 0; k < m->fields->n_values; k++) {
 		const struct member_value *v = &m->fields->values[k];
-		const char *value = m->values.bytes + m->value_at[k], *wrong;
+		const char *value, *wrong;
 		bool is_bad = m->bad[0] && m->bad_value == k;
 
 		if (!m->value_rank[k]) {
@@ -174,11 +174,13 @@ static bool members_is_complete(const struct members *m, char *why, size_t size)
 				 is_bad ? v->extensions : v->name, is_bad ? m->bad : v->extensions);
 			return false;
 		}
+		value = m->values.bytes + m->value_at[k]; /* has bytes now: a value has one at least */
 		wrong = wrong_with(v, m->value_kind[k], value, m->n_value[k]);
 		if (wrong) {
-			snprintf(why, size, "%.40s (%.40s%s%.40s) is %s%.40s%s%s", v->name, v->extensions,
-				 v->key[0] ? ":" : "", v->key, v->kind == COLUMN_TEXT ? "" : "'",
-				 v->kind == COLUMN_TEXT ? "" : value, v->kind == COLUMN_TEXT ? "" : "', ", wrong);
+			int n = v->kind == COLUMN_TEXT ? 0 : m->n_value[k] < 40 ? (int)m->n_value[k] : 40;
+			snprintf(why, size, "%.40s (%.40s%s%.40s) is %s%.*s%s%s", v->name, v->extensions,
+				 v->key[0] ? ":" : "", v->key, v->kind == COLUMN_TEXT ? "" : "'", n, value,
+				 v->kind == COLUMN_TEXT ? "" : "', ", wrong);
 			return false;
 		}
 	}

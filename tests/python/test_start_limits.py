@@ -1,14 +1,18 @@
 """A daemon that its limits do not let start says which limit, at once, to the script that has started it."""
 
+import contextlib
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
 import time
 
 import pytest
+
+from daemons import runs, until
 
 SCRIPT = textwrap.dedent("""
     import time, batchd
@@ -22,13 +26,26 @@ SCRIPT = textwrap.dedent("""
 PIDS = pathlib.Path("/sys/fs/cgroup/pids")
 
 
+def end_daemons(folder):
+    """Those that a script has started, which would wait for another for minutes."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            line = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            if os.fsencode(folder) in line and b"--on-demand" in line:
+                os.kill(int(pid), signal.SIGTERM)
+                until("the daemon ends", lambda pid=int(pid): not runs(pid))
+
+
 def run(tmp_path, before, script=SCRIPT, error="ConnectError"):
     (tmp_path / "run").mkdir(mode=0o700)
     env = {k: v for k, v in os.environ.items() if k != "BATCHD_SOCKET"}
     env |= {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "XDG_CONFIG_HOME": str(tmp_path), "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=env, preexec_fn=before, capture_output=True, text=True, timeout=300
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=env, preexec_fn=before, capture_output=True, text=True, timeout=300
+        )
+    finally:
+        end_daemons(tmp_path / "run")
     said, seconds = done.stdout.strip().rsplit("\n", 1)
     # The error is not that of a daemon which went away, and which a loader waits for (30 s).
     assert said.startswith(error) and float(seconds) < 25, done

@@ -39,7 +39,7 @@ FIXED_TIME = 1_000_000_000
 
 class Case:
     """data: what DataLoader gets. truth: (grey value, label) of each sample that there is; a label of None: the data have
-    none. again: changes the data; called while a loader is open, or between two, and the samples afterwards are `then`."""
+    none. running, between: change the data, while a loader is open or between two; the samples afterwards are `then`."""
 
     def __init__(self, data, truth=None, options=None, running=None, between=None, then=None, extra=None):
         self.data = data
@@ -211,39 +211,34 @@ def _(folder):
     return Case(f"imagefolder:{folder / 'links'}", truth=truth)
 
 
-def exchange(folder, names, kind="ppm", grey=GREY):
+def exchange(folder, names, grey):
     """Other pictures of the same size under the same names and times, in place."""
     for i, name in enumerate(names):
         path = folder / name
-        content = picture(grey[i], kind.upper() if kind != "ppm" else "PPM")
         if path.exists():
             path.unlink()  # as tar does
-        put(path, content)
+        put(path, picture(grey[i], "PPM"))
         fixed(path)
 
 
-@case("folder", "replaced between loaders")
-def _(folder):
-    names = [f"{'abc'[i // 2]}/{i}.ppm" for i in range(N)]
-    exchange(folder, names)
-    return Case(
-        f"imagefolder:{folder}",
-        truth=[(g, i // 2) for i, g in enumerate(GREY)],
-        between=lambda: exchange(folder, names, grey=GREY[::-1]),
-        then=[(g, i // 2) for i, g in enumerate(GREY[::-1])],
-    )
+def exchanged(when):
+    """when: running or between, an argument of Case."""
+
+    def make(folder):
+        names = [f"{'abc'[i // 2]}/{i}.ppm" for i in range(N)]
+        exchange(folder, names, GREY)
+        return Case(
+            f"imagefolder:{folder}",
+            truth=[(g, i // 2) for i, g in enumerate(GREY)],
+            then=[(g, i // 2) for i, g in enumerate(GREY[::-1])],
+            **{when: lambda: exchange(folder, names, GREY[::-1])},
+        )
+
+    return make
 
 
-@case("folder", "changed under a loader")
-def _(folder):
-    names = [f"{'abc'[i // 2]}/{i}.ppm" for i in range(N)]
-    exchange(folder, names)
-    return Case(
-        f"imagefolder:{folder}",
-        truth=[(g, i // 2) for i, g in enumerate(GREY)],
-        running=lambda: exchange(folder, names, grey=GREY[::-1]),
-        then=[(g, i // 2) for i, g in enumerate(GREY[::-1])],
-    )
+case("folder", "replaced between loaders")(exchanged("between"))
+case("folder", "changed under a loader")(exchanged("running"))
 
 
 @case("list", "no label")

@@ -1,33 +1,18 @@
 """Samples of shards that cannot be used are bad data: they are counted, named with what is wrong, and never dropped in
 silence; and numbers stay what they are."""
 
-import io
 import json
-import tarfile
 import warnings
 
 import numpy
 import pytest
 
 batchd = pytest.importorskip("batchd")
-image = pytest.importorskip("PIL.Image")
+pytest.importorskip("PIL.Image")
+
+from test_labels import jpg, tar  # noqa: E402
 
 PLAIN = {"transform": [["Resize", [8, 8]]], "dtype": "uint8"}
-
-
-def jpg(i=0):
-    out = io.BytesIO()
-    image.new("RGB", (16, 16), (i % 256,) * 3).save(out, "JPEG")
-    return out.getvalue()
-
-
-def tar(path, members):
-    with tarfile.open(path, "w") as shard:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            shard.addfile(info, io.BytesIO(content))
-    return f"tar:{path}"
 
 
 def scores(path, values):

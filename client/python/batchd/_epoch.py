@@ -141,8 +141,6 @@ class Epoch:
                     "a sampler, collate_fn or another function of this loader's raised StopIteration, which is not the "
                     "epoch's end: a bare next() in it is the usual cause"
                 ) from e
-            if isinstance(e, ctypes.ArgumentError) and loader._handle is None:
-                raise Error("this loader is closed") from None
             raise
 
     def _next_in_turn(self, targets, ranges, before):
@@ -151,8 +149,7 @@ class Epoch:
         if self._done:  # another thread has reached the end meanwhile
             raise _Over
         self._check_ended()
-        if loader._handle is None:
-            raise Error("this loader is closed")
+        loader._live()
         if self._at is None:
             at = self._begin()
             self._is_empty = at.over
@@ -289,10 +286,10 @@ class OwnEpoch(Epoch):
                 self._held_back = self._draw_whole()
                 if self._held_back is None:
                     self._all_pushed = True
-                    _lib.push_end(loader._handle)
+                    _lib.push_end(loader._live())
                     return
             buffer = self._held_back
-            code = _lib.push(loader._handle, ctypes.addressof(buffer), len(buffer))
+            code = _lib.push(loader._live(), ctypes.addressof(buffer), len(buffer))
             if code == _lib.AGAIN:
                 return
             if code < 0:
@@ -314,12 +311,13 @@ class OwnEpoch(Epoch):
 
     def _draw(self):
         """The sampler's next indices; None: it has no more. The time counts as the order's, not as the trainer's."""
-        _lib.sampling(self._loader._handle, 1)
+        handle = self._loader._live()
+        _lib.sampling(handle, 1)
         try:
             batch = next(self._batches, None)
             return None if batch is None else self._indices(batch)
         finally:
-            _lib.sampling(self._loader._handle, 0)
+            _lib.sampling(handle, 0)
 
     def _indices(self, batch):
         loader = self._loader

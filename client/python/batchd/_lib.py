@@ -315,7 +315,7 @@ class Loader:
     keeps this object, and so the handle, until the call is over."""
 
     # No Python code: ctypes would make an ArgumentError of an exception that a signal's handler raises in it. So None, in
-    # the place of a loader that another thread has closed, is one as well (is_closed).
+    # the place of a loader that another thread has closed, is one as well: call with loader._live().
     from_param = operator.attrgetter("_as_parameter_")
 
     def __init__(self, value):

@@ -97,7 +97,7 @@ class Opening:
     def _learn(self):
         """Copies the C loader's facts; some change when another daemon serves it."""
         i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
-        _lib.get_info(self._handle, ctypes.byref(i))
+        _lib.get_info(self._live(), ctypes.byref(i))
         self._fix(rank=i.rank, world_size=i.world_size, job=i.job.decode("utf-8", "replace"))
         self._shape = tuple(i.shape[: i.n_dims])
         self._label_shape = tuple(i.label_shape[: i.n_label_dims])
@@ -122,7 +122,7 @@ class Opening:
                 self._to_join = _lib.JOINS.index("next")  # a producer makes its batches only once
             self._fix(batch_size=i.batch_size)
         if self._cuda is not None:
-            self._cuda.opened(self._handle, i)
+            self._cuda.opened(self._live(), i)
 
     def _open_first(self):
         """Before there is a process group each rank believes to be alone. So those that open a job of one name at one
@@ -189,7 +189,7 @@ class Opening:
         state = self._state(self._resume, self._n_global) if self._resume is not None else None
         kept = self._counted, self._wanted, self._announced
         self._end_iteration("the process group was made since")
-        self._drop_fetched(self._handle)
+        self._drop_fetched(self._live())
         self.close()
         self._options.rank, self._options.world_size = wanted
         self._may_be_alone = True
@@ -221,13 +221,16 @@ class Opening:
             time.sleep(0.05)
 
     def _live(self):
-        if self._handle is None:
+        """The C loader, for one call: a signal's handler or another thread may close this loader at any moment, so
+        self._handle may be None in the next expression."""
+        handle = self._handle
+        if handle is None:
             raise Error("this loader is closed")
-        return self._handle
+        return handle
 
     def _raise(self, code):
         self._listener.check()
-        raise _lib.failure(code, _lib.error(self._handle) if code != _lib.CLOSED else b"this loader is closed")
+        raise _lib.failure(code, b"this loader is closed" if code == _lib.CLOSED else _lib.error(self._live()))
 
     def _tell(self):
         """Reports events of the last call as warnings; a wait for the daemon as a line on the terminal."""

@@ -254,7 +254,7 @@ class Position:
     def _start(self, place):
         self._drop_fetched(self._live())
         self._started = None
-        code = _lib.start(self._handle, place.epoch, place.base, place.step, None)
+        code = _lib.start(self._live(), place.epoch, place.base, place.step, None)
         if code < 0:
             self._raise(code)
         self._started = place

@@ -73,7 +73,7 @@ static void setup_with(struct fixture *f, unsigned workers, unsigned n_io, unsig
 				      .input_create = make_thing,
 				      .input_destroy = free };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
-	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1, NULL), 0);
 }
 
 static void setup(struct fixture *f, unsigned workers)
@@ -169,7 +169,7 @@ START_TEST(test_a_disk_that_does_not_answer_holds_up_no_other_job)
 	struct pool_queue other;
 	struct stuck *hung = calloc(1, sizeof(*hung));
 	setup(&f, 2);
-	ck_assert_int_eq(pool_queue_add(f.pool, &other, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &other, 0, 1, NULL), 0);
 	ck_assert_int_eq(uv_sem_init(&hung->answer, 0), 0);
 	hung->batch = (struct batch){ .f = &f,
 				      .would_block_every = 1,
@@ -231,7 +231,7 @@ static struct hung *hang(struct fixture *f, uint64_t user, bool one_filesystem, 
 	struct hung *h = calloc(1, sizeof(*h));
 	ck_assert_int_eq(uv_sem_init(&h->answer, 0), 0);
 	for (int i = 0; i < HUNG; i++) {
-		ck_assert_int_eq(pool_queue_add(f->pool, &h->queue[i], 0, user ? (uid_t)user : 1), 0);
+		ck_assert_int_eq(pool_queue_add(f->pool, &h->queue[i], 0, user ? (uid_t)user : 1, NULL), 0);
 		if (user)
 			pool_queue_set_origin(f->pool, &h->queue[i], one_filesystem ? 7 : 100 + (uint64_t)i);
 		h->job[i].hung = h;
@@ -277,7 +277,7 @@ START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
 		struct fixture f;
 		struct pool_queue far;
 		setup_with(&f, 2, 8, 32);
-		ck_assert_int_eq(pool_queue_add(f.pool, &far, 0, 2), 0);
+		ck_assert_int_eq(pool_queue_add(f.pool, &far, 0, 2, NULL), 0);
 		pool_queue_set_origin(f.pool, &far, 8);
 		struct hung *h = hang(&f, 1, one, 4);
 		make_one_batch(&f, &f.queue, 1);
@@ -454,7 +454,7 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	atomic_int at = 0;
 	int n_left = 2;
 	setup(&f, 1);
-	ck_assert_int_eq(pool_queue_add(f.pool, &other, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &other, 0, 1, NULL), 0);
 	struct batch *gate = make_batch(&f, 1);
 	struct order a = { .job = { .ops = &order_ops, .n_rows = 20, .chunk = 1 },
 			   .f = &f,

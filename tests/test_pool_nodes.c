@@ -113,7 +113,7 @@ static bool setup(struct fixture *f, unsigned workers, bool with_nodes)
 				      .input_destroy = free,
 				      .nodes = with_nodes ? f->nodes : NULL };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
-	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1, NULL), 0);
 	return true;
 }
 
@@ -241,7 +241,7 @@ START_TEST(test_a_worker_that_cannot_be_bound_works_all_the_same)
 				      .input_destroy = free,
 				      .nodes = f.nodes };
 	ck_assert_int_eq(pool_create(&f.loop, &params, &f.pool), 0);
-	ck_assert_int_eq(pool_queue_add(f.pool, &f.queue, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &f.queue, 0, 1, NULL), 0);
 	ck_assert_int_ne(atomic_load(&f.nodes->bind_error), 0);
 	submit(&f, &a, 'a', 1, 10);
 	uv_run(&f.loop, UV_RUN_DEFAULT);

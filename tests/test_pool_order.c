@@ -11,7 +11,7 @@
 #include "core/pool-turns.h"
 #include "suite.h"
 
-enum { MOST_QUEUES = 2000, USERS = 5, WORKERS = 6, TICKETS = 8, MS = 1000000, SLOW_MS = 30, CREDIT_MS = 400 };
+enum { MOST_QUEUES = 2000, USERS = 5, JOBS = 3, WORKERS = 6, TICKETS = 8, MS = 1000000, SLOW_MS = 30, CREDIT_MS = 400 };
 
 struct fixture {
 	struct pool pool;
@@ -44,7 +44,8 @@ static uint32_t draw(uint32_t n)
 	return (uint32_t)(state >> 33) % n;
 }
 
-static struct fixture *setup(unsigned n, unsigned n_users)
+/* Without queues. */
+static struct fixture *setup_pool(void)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	ck_assert_ptr_nonnull(f);
@@ -54,10 +55,23 @@ static struct fixture *setup(unsigned n, unsigned n_users)
 	p->n_free_tickets = TICKETS;
 	p->workers = f->threads;
 	pthread_mutex_init(&p->lock, NULL);
-	f->n = n;
 	f->now = 1000000 * (uint64_t)MS;
+	return f;
+}
+
+/* Jobs are told apart by an address. */
+static void add_queue(struct fixture *f, uid_t user, unsigned job)
+{
+	static const char jobs[MOST_QUEUES];
+	ck_assert_int_eq(pool_queue_add(&f->pool, &f->queues[f->n++], 0, user, jobs + job), 0);
+}
+
+/* The queues of each user are of a few jobs in turn. */
+static struct fixture *setup(unsigned n, unsigned n_users)
+{
+	struct fixture *f = setup_pool();
 	for (unsigned i = 0; i < n; i++)
-		ck_assert_int_eq(pool_queue_add(p, &f->queues[i], 0, i % n_users), 0);
+		add_queue(f, i % n_users, i / n_users % JOBS);
 	return f;
 }
 
@@ -70,7 +84,8 @@ static void teardown(struct fixture *f)
 	}
 	ck_assert_ptr_null(f->pool.owners);
 	ck_assert_ptr_null(f->pool.queues);
-	ck_assert_ptr_null(f->pool.owners_ready.first);
+	ck_assert_ptr_null(f->pool.all.ready.first);
+	ck_assert_uint_eq(f->pool.all.n_listed, 0);
 	pthread_mutex_destroy(&f->pool.lock);
 	free(f);
 }
@@ -81,8 +96,8 @@ static void submit(struct fixture *f, unsigned i, const struct pool_job_ops *ops
 	struct pool_queue *q = &f->queues[i];
 	struct pool_job *job = &f->jobs[i];
 	*job = (struct pool_job){ .ops = ops, .n_rows = n_rows, .chunk = 1, .queue = q };
-	if (!q->listed)
-		pool_catch_up(&f->pool, q);
+	if (!q->part.n_listed)
+		pool_catch_up(q);
 	q->first = q->last = job;
 	pool_list_or_unlist(&f->pool, q);
 }
@@ -99,7 +114,7 @@ static void end(struct fixture *f, unsigned thread)
 	struct pool_queue *q = f->on[thread];
 	struct pool_piece *piece = &f->pieces[thread];
 	uint64_t row_ns = f->now - f->threads[thread].busy_since_ns;
-	pool_end_work(&f->pool, &f->threads[thread], q, f->now);
+	pool_end_work(&f->threads[thread], q, f->now);
 	pool_end_try(&f->pool, q, piece);
 	piece->job->n_open--;
 	pool_learn_batch_ns(q, piece->job, row_ns);
@@ -114,48 +129,55 @@ static uint64_t elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
 	return (int64_t)(n * now - begun_ns) > 0 ? n * now - begun_ns : 0;
 }
 
-static uint64_t turn_of(const struct fixture *f, const struct pool_queue *q)
+enum { USER, JOB, QUEUE, N_LEVELS };
+
+static uint64_t turn_of(const struct fixture *f, const struct pool_queue *q, int level)
 {
+	const struct pool_part *part = level == USER ? &q->owner->part : level == JOB ? &q->user_job->part : &q->part;
 	uint64_t credit = CREDIT_MS * (uint64_t)MS, ready = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
-	uint64_t at = q->served_ns + elapsed(q->n_busy, q->begun_ns, f->now) + credit;
-	return (at > f->pool.level_ns ? at : f->pool.level_ns) + (ready < credit ? ready : credit);
+	uint64_t at = part->served_ns + elapsed(part->n_busy, part->begun_ns, f->now) + credit;
+	at = at > part->of->level_ns ? at : part->of->level_ns;
+	return level == QUEUE ? at + (ready < credit ? ready : credit) : at;
 }
 
 static bool is_last(const struct fixture *f, const struct pool_owner *o)
 {
-	unsigned n = f->pool.n_listed_owners, share = n > 1 ? f->pool.target / n : f->pool.target;
-	return n > 1 && o->n_busy >= (share ? share : 1) &&
-	       elapsed(o->n_busy, o->begun_ns, f->now) > o->n_busy * (uint64_t)(SLOW_MS * MS);
+	unsigned n = f->pool.all.n_listed, share = n > 1 ? f->pool.target / n : f->pool.target;
+	return n > 1 && o->part.n_busy >= (share ? share : 1) &&
+	       elapsed(o->part.n_busy, o->part.begun_ns, f->now) > o->part.n_busy * (uint64_t)(SLOW_MS * MS);
 }
 
 static bool may_take(const struct fixture *f, const struct pool_queue *q)
 {
-	if (!q->first || (q->max_busy && q->n_busy >= q->max_busy))
+	if (!q->first || (q->max_busy && q->part.n_busy >= q->max_busy))
 		return false;
 	return !q->first->ops->fetch || pool_may_have_ticket(&f->pool, q) || (!q->reads.n_tickets && !q->n_trying);
 }
 
-/* Whether the picked queue is one that a search of all queues could have found. */
+/* Whether the picked queue is one that a search of all queues could have found: its user has the least turn of those that
+ * have rows and are not last, its job of that user's, and it of that job's. */
 static void expect_first(const struct fixture *f, const struct pool_queue *picked)
 {
-	const struct pool_queue *best = NULL;
-	bool best_last = false;
+	bool any = false, any_not_last = false;
 	for (unsigned i = 0; i < f->n; i++) {
-		const struct pool_queue *q = &f->queues[i];
-		if (!may_take(f, q))
-			continue;
-		bool last = is_last(f, q->owner);
-		if (best && (last > best_last || (last == best_last && turn_of(f, q) >= turn_of(f, best))))
-			continue;
-		best = q;
-		best_last = last;
+		any |= may_take(f, &f->queues[i]);
+		any_not_last |= may_take(f, &f->queues[i]) && !is_last(f, f->queues[i].owner);
 	}
-	ck_assert_int_eq(picked != NULL, best != NULL);
-	if (!best)
+	ck_assert_int_eq(picked != NULL, any);
+	if (!any)
 		return;
 	ck_assert(may_take(f, picked));
-	ck_assert_int_eq(is_last(f, picked->owner), best_last);
-	ck_assert_uint_eq(turn_of(f, picked), turn_of(f, best));
+	ck_assert_int_eq(is_last(f, picked->owner), !any_not_last);
+	for (unsigned i = 0; i < f->n; i++) {
+		const struct pool_queue *q = &f->queues[i];
+		if (!may_take(f, q) || is_last(f, q->owner) != !any_not_last)
+			continue;
+		ck_assert_uint_ge(turn_of(f, q, USER), turn_of(f, picked, USER));
+		if (q->owner == picked->owner)
+			ck_assert_uint_ge(turn_of(f, q, JOB), turn_of(f, picked, JOB));
+		if (q->user_job == picked->user_job)
+			ck_assert_uint_ge(turn_of(f, q, QUEUE), turn_of(f, picked, QUEUE));
+	}
 }
 
 /* ---- tests ---- */
@@ -166,7 +188,7 @@ static void change(struct fixture *f)
 	struct pool_queue *q = &f->queues[i];
 	switch (draw(6)) {
 	case 0:
-		if (!q->first && !q->n_busy)
+		if (!q->first && !q->part.n_busy)
 			submit(f, i, draw(2) ? &in_memory : &from_disk, 1 + draw(8));
 		break;
 	case 1:
@@ -223,6 +245,92 @@ START_TEST(test_the_picked_queue_is_first_among_all)
 }
 END_TEST
 
+/* All queues always want more, and rows take some milliseconds, of some queues ten times as long as of others. Returns
+ * after so many of them; the parts' served_ns say who had what. */
+static void work(struct fixture *f, unsigned n_rows)
+{
+	uint64_t ends[WORKERS] = { 0 };
+	f->pool.target = WORKERS;
+	for (unsigned i = 0; i < f->n; i++)
+		submit(f, i, &in_memory, UINT32_MAX);
+	for (unsigned row = 0; row < n_rows; row++) {
+		unsigned t = 0;
+		for (unsigned i = 1; i < WORKERS; i++)
+			t = ends[i] < ends[t] ? i : t;
+		f->now = ends[t] > f->now ? ends[t] : f->now;
+		if (f->on[t])
+			end(f, t);
+		struct pool_queue *q = pool_pick_queue(&f->pool, f->now);
+		begin(f, t, q);
+		ends[t] = f->now + (1 + draw(2)) * (uint64_t)MS * ((q - f->queues) % 3 ? 1 : 10);
+	}
+	for (unsigned t = 0; t < WORKERS; t++) {
+		f->now = ends[t] > f->now ? ends[t] : f->now;
+		if (f->on[t])
+			end(f, t);
+	}
+}
+
+static void expect_equal(uint64_t a, uint64_t b)
+{
+	ck_assert_msg(a < b + b / 10 && b < a + a / 10, "%llu ns and %llu ns are not equal parts",
+		      (unsigned long long)a, (unsigned long long)b);
+}
+
+START_TEST(test_users_have_equal_parts_whatever_they_open)
+{
+	/* One user has a job of one rank; another one job of many ranks, or many jobs, or both. */
+	static const struct {
+		unsigned jobs, ranks;
+	} of[] = { { 1, 8 }, { 1, 32 }, { 10, 1 }, { 60, 1 }, { 8, 8 } };
+	struct fixture *f = setup_pool();
+	add_queue(f, 0, 0);
+	for (unsigned i = 0; i < of[_i].jobs * of[_i].ranks; i++)
+		add_queue(f, 1, i / of[_i].ranks);
+	work(f, 20000);
+	expect_equal(f->queues[0].owner->part.served_ns, f->queues[1].owner->part.served_ns);
+	teardown(f);
+}
+END_TEST
+
+START_TEST(test_a_users_jobs_have_equal_parts_and_so_have_a_jobs_ranks)
+{
+	struct fixture *f = setup_pool();
+	add_queue(f, 0, 0);
+	for (unsigned rank = 0; rank < 8; rank++)
+		add_queue(f, 1, 1);
+	add_queue(f, 1, 2);
+	work(f, 40000);
+	expect_equal(f->queues[1].user_job->part.served_ns, f->queues[9].user_job->part.served_ns);
+	for (unsigned rank = 1; rank < 8; rank++)
+		expect_equal(f->queues[1].part.served_ns, f->queues[1 + rank].part.served_ns);
+	teardown(f);
+}
+END_TEST
+
+START_TEST(test_a_user_gains_nothing_by_new_jobs)
+{
+	/* One user's job stays, the other's is replaced by a new one again and again: what is new starts level. */
+	struct fixture *f = setup_pool();
+	add_queue(f, 0, 0);
+	add_queue(f, 1, 1);
+	add_queue(f, 1, 2);
+	struct pool_queue *renewed = &f->queues[2];
+	uint64_t before = 0;
+	for (unsigned i = 0; i < 100; i++) {
+		work(f, 300);
+		before = renewed->owner->part.served_ns;
+		renewed->first = renewed->last = NULL;
+		pool_list_or_unlist(&f->pool, renewed);
+		pool_queue_remove(&f->pool, renewed);
+		f->n--;
+		add_queue(f, 1, 3 + i);
+	}
+	expect_equal(f->queues[0].owner->part.served_ns, before);
+	teardown(f);
+}
+END_TEST
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -267,6 +375,9 @@ SUITE(pool_order)
 	Suite *s = suite_create("pool order");
 	TCase *tc = tcase_create("order");
 	tcase_add_test(tc, test_the_picked_queue_is_first_among_all);
+	tcase_add_loop_test(tc, test_users_have_equal_parts_whatever_they_open, 0, 5);
+	tcase_add_test(tc, test_a_users_jobs_have_equal_parts_and_so_have_a_jobs_ranks);
+	tcase_add_test(tc, test_a_user_gains_nothing_by_new_jobs);
 	suite_add_tcase(s, tc);
 	TCase *timing = suite_timing();
 	tcase_add_test(timing, test_a_pick_looks_at_few_of_many_queues);

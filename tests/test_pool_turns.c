@@ -87,8 +87,8 @@ START_TEST(test_a_queue_with_ready_batches_gets_its_share_beside_one_that_never_
 	struct pool_queue starving, ready;
 	struct rows many, one;
 	setup(&f);
-	ck_assert_int_eq(pool_queue_add(f.pool, &starving, 0, 1), 0);
-	ck_assert_int_eq(pool_queue_add(f.pool, &ready, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &starving, 0, 1, NULL), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &ready, 0, 1, NULL), 0);
 	pool_queue_set_urgency(f.pool, &starving, 0, true);
 	pool_queue_set_urgency(f.pool, &ready, 2, true);
 	submit(&f, &starving, &many, 's', MOST_ROWS);
@@ -109,8 +109,8 @@ START_TEST(test_a_queue_that_had_the_machine_alone_does_not_wait_for_a_new_one_t
 	struct pool_queue old, new;
 	struct rows alone, gate, first, second;
 	setup(&f);
-	ck_assert_int_eq(pool_queue_add(f.pool, &old, 0, 1), 0);
-	ck_assert_int_eq(pool_queue_add(f.pool, &new, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &old, 0, 1, NULL), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &new, 0, 1, NULL), 0);
 	pool_queue_set_urgency(f.pool, &old, 0, true);
 	pool_queue_set_urgency(f.pool, &new, 0, true);
 	submit(&f, &old, &alone, 'o', 300);
@@ -140,8 +140,8 @@ START_TEST(test_a_single_image_goes_before_the_rows_of_a_trainer)
 	struct pool_queue trainer, images;
 	struct rows gate, batch, image;
 	setup(&f);
-	ck_assert_int_eq(pool_queue_add(f.pool, &trainer, 0, 1), 0);
-	ck_assert_int_eq(pool_queue_add(f.pool, &images, 0, 1), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &trainer, 0, 1, NULL), 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &images, 0, 1, NULL), 0);
 	pool_queue_set_urgency(f.pool, &images, 0, true);
 	for (int round = 0; round < 10; round++) {
 		pool_queue_set_urgency(f.pool, &trainer, round % 2 ? 3 : 0, true);

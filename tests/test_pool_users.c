@@ -88,8 +88,8 @@ static void setup(struct fixture *f, unsigned workers)
 				      .input_create = make_thing,
 				      .input_destroy = free };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
-	ck_assert_int_eq(pool_queue_add(f->pool, &f->alice, 0, ALICE), 0);
-	ck_assert_int_eq(pool_queue_add(f->pool, &f->bob, 0, BOB), 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->alice, 0, ALICE, NULL), 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->bob, 0, BOB, NULL), 0);
 }
 
 static void teardown(struct fixture *f)
@@ -193,7 +193,7 @@ START_TEST(test_a_user_whose_disk_never_answers_leaves_others_threads_and_ticket
 	struct batch *his = calloc(QUEUES, sizeof(*his));
 	setup(&f, 2);
 	for (int i = 0; i < QUEUES; i++) {
-		ck_assert_int_eq(pool_queue_add(f.pool, &queues[i], 0, BOB), 0);
+		ck_assert_int_eq(pool_queue_add(f.pool, &queues[i], 0, BOB, NULL), 0);
 		his[i] = (struct batch){ .name = 'b', .from_disk = true, .hangs_until = &f.gate };
 		submit(&f, &queues[i], &his[i], 2);
 	}
@@ -220,18 +220,18 @@ START_TEST(test_a_queue_is_in_the_pools_list_only_while_it_has_work)
 	struct pool_queue *idle = calloc(QUEUES, sizeof(*idle));
 	setup(&f, 2);
 	for (int i = 0; i < QUEUES; i++)
-		ck_assert_int_eq(pool_queue_add(f.pool, &idle[i], 0, BOB), 0);
+		ck_assert_int_eq(pool_queue_add(f.pool, &idle[i], 0, BOB, NULL), 0);
 	struct batch hers = { .name = 'a' }, his = { .name = 'b', .waits_for = &f.gate };
 	submit(&f, &f.alice, &hers, MOST_ROWS);
 	wait_for(&f, &hers);
-	ck_assert(!f.alice.listed);
+	ck_assert(!f.alice.part.n_listed);
 	submit(&f, &idle[7], &his, 1);
 	wait_for_rows(&f, 1);
-	ck_assert(idle[7].listed && !idle[7].next && !idle[7].previous);
+	ck_assert(idle[7].part.n_listed && !idle[7].next && !idle[7].previous);
 	uv_sem_post(&f.gate);
 	wait_for(&f, &his);
 	for (int i = 0; i < QUEUES; i++) {
-		ck_assert(!idle[i].listed);
+		ck_assert(!idle[i].part.n_listed);
 		pool_queue_remove(f.pool, &idle[i]);
 	}
 	free(idle);

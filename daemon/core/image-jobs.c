@@ -36,7 +36,7 @@ int image_jobs_init(struct image_jobs *of, struct pool *pool, uid_t uid)
 	of->pool = pool;
 	of->n_busy = 0;
 	of->job = calloc(of->n, sizeof(*of->job));
-	if (!of->job || pool_queue_add(pool, &of->queue, 0, uid)) {
+	if (!of->job || pool_queue_add(pool, &of->queue, 0, uid, NULL)) {
 		free(of->job);
 		of->job = NULL;
 		return -ENOMEM;

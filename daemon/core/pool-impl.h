@@ -18,6 +18,14 @@ struct pool_thread {
 	uint64_t busy_since_ns; /* 0: idle; under the lock */
 };
 
+/* A job of a user: queues that share its part of the user's time. */
+struct pool_user_job {
+	struct pool_user_job *next;
+	const void *job;
+	unsigned n_queues; /* freed at 0 */
+	struct pool_part part;
+};
+
 /* A file system that a server provides: another machine, or a process. */
 struct pool_filesystem {
 	struct pool_filesystem *next;
@@ -44,10 +52,8 @@ struct pool {
 
 	/* all below: under the lock */
 	struct pool_queue *queues; /* those that may have rows to take */
-	struct heap owners_ready;  /* users with such queues, by the turns of their first queues: pool-order.h */
-	unsigned n_listed;         /* queues */
-	uint64_t level_ns;         /* the highest worker time of any queue at the moment one of its rows was taken */
-	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
+	struct pool_part all;      /* its parts are the users */
+	unsigned n_owners;         /* users with queues */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
 	unsigned n_reserved;                      /* tickets that rows in work may take; never more than are free */
@@ -59,12 +65,10 @@ struct pool {
 	unsigned n_sleeping, n_waking; /* together exactly the threads in pthread_cond_wait(&p->work); the waking ones
 	                                * have been signalled */
 	uint64_t waking_since_ns;      /* while n_waking: when the last of them was signalled */
-	unsigned target, n_io_sleeping, n_busy, n_io_busy;
+	unsigned target, n_io_sleeping, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes, n_near;
-	unsigned n_began; /* workers that are ready, or could not be made */
-	uint64_t busy_ns,
-		begun_ns; /* worker time of rows that are done; the sum of the times at which the others began */
-	bool told;        /* the loop has been woken and has not drained since */
+	unsigned n_began;            /* workers that are ready, or could not be made */
+	bool told;                   /* the loop has been woken and has not drained since */
 	bool watching, watch_asleep; /* there is a watcher; it waits to be woken */
 	unsigned n_idle_watches;
 	bool stopping;

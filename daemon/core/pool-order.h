@@ -1,21 +1,22 @@
 /* The order of the queues that have rows to take. Under the pool's lock.
  *
- * The queue with the least *turn* is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Ready
- * batches count as service received, so a queue without any goes first, but only up to a limit: the pool's count may be
- * out of date, because a trainer that goes to sleep does not always report it. A queue that wants less than its share
- * gets all that it wants, however many others have no batch ready. A user whose rows take long goes behind the others
- * once it has its share of the workers.
+ * Workers' time is divided in a tree: among users, a user's part among its jobs, and a job's part among its queues. At
+ * each branch the part with the least *turn* is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time,
+ * in a hierarchy. A part that wants less than its share gets all that it wants, however many others there are. Among
+ * the queues of one job ready batches count as service received, so that the rank that holds up the others goes first;
+ * but only up to a limit: the pool's count may be out of date, because a trainer that goes to sleep does not always
+ * report it. A user whose rows take long goes behind the others once it has its share of the workers.
  *
- * Each user has a heap of its queues, and the pool a heap of the users that have any. A turn grows by itself: with the
- * time that rows in work have taken, and with the pool's level. So keys are lower bounds, and a queue's turn is worked
- * out when the queue is first in its heap. A pick looks at a few queues, however many have rows. */
+ * Each part has a heap of its parts that have rows to take. A turn grows by itself: with the time that rows in work have
+ * taken, and with the level. So keys are lower bounds, and a turn is worked out when the part is first in its heap. A
+ * pick looks at a few queues, however many have rows. */
 #ifndef BATCHD_POOL_ORDER_H
 #define BATCHD_POOL_ORDER_H
 
 #include "core/pool-impl.h"
 
 enum {
-	POOL_CREDIT_NS = 400000000, /* worker time: how far behind the others a queue may be and still catch up */
+	POOL_CREDIT_NS = 400000000, /* worker time: how far behind the others a part may be and still catch up */
 };
 
 /* How long n rows have been in work, summed up. `now` may be older than the youngest: it was taken before the lock. */
@@ -25,18 +26,16 @@ static inline uint64_t pool_order_elapsed(unsigned n, uint64_t begun_ns, uint64_
 	return ns > 0 ? (uint64_t)ns : 0;
 }
 
-/* Worker time of a queue, rows in work included. */
-static inline uint64_t pool_order_served(const struct pool_queue *q, uint64_t now)
+/* Worker time of a part, rows in work included. */
+static inline uint64_t pool_order_served(const struct pool_part *part, uint64_t now)
 {
-	return q->served_ns + pool_order_elapsed(q->n_busy, q->begun_ns, now);
+	return part->served_ns + pool_order_elapsed(part->n_busy, part->begun_ns, now);
 }
-
-uint64_t pool_order_turn(const struct pool *p, const struct pool_queue *q, uint64_t now);
 
 /* Whether the queue has rows to take, as far as it alone decides: its next row may also need a ticket. */
 static inline bool pool_order_is_ready(const struct pool_queue *q)
 {
-	if (q->max_busy && q->n_busy >= q->max_busy)
+	if (q->max_busy && q->part.n_busy >= q->max_busy)
 		return false;
 	return (q->first && (!q->returned.job || !q->first->ops->fetch)) || q->fetched;
 }
@@ -53,20 +52,21 @@ void pool_order_change(struct pool *p, struct pool_queue *q);
  * turn, so a queue that is alone, which is the usual case, has no place to move to. */
 static inline void pool_order_update(struct pool *p, struct pool_queue *q)
 {
-	if (!heap_has(&q->turn) || q->turn.key || !pool_order_is_alone(p, q) || !pool_order_is_ready(q))
+	if (!heap_has(&q->part.turn) || q->part.turn.key || !pool_order_is_alone(p, q) || !pool_order_is_ready(q))
 		pool_order_change(p, q);
 }
 
 /* The same when its turn has only become later: takes it out if it has no rows left. */
 static inline void pool_order_drop(struct pool *p, struct pool_queue *q)
 {
-	if (heap_has(&q->turn) && !pool_order_is_ready(q))
+	if (heap_has(&q->part.turn) && !pool_order_is_ready(q))
 		pool_order_change(p, q);
 }
 
 struct pool_picks {
 	bool (*may_take)(const struct pool *p, const struct pool_queue *q);           /* tickets allow it */
 	bool (*last)(const struct pool *p, const struct pool_owner *o, uint64_t now); /* it goes behind the others */
+	unsigned most_busy; /* users with so many workers on their rows are left out; 0: none is */
 };
 
 /* Of several queues: the first that may take rows, of a user that is not last if there is one. NULL: none. */

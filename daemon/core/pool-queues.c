@@ -12,17 +12,16 @@ enum { FIRST_BATCH_NS = 100000000 /* the worker time that a batch takes, until o
 
 void pool_list_or_unlist(struct pool *p, struct pool_queue *q)
 {
-	bool listed = q->first || q->fetched || q->n_busy;
+	bool listed = q->first || q->fetched || q->part.n_busy;
 	pool_order_update(p, q);
-	if (listed == q->listed)
+	if (listed == (q->part.n_listed > 0))
 		return;
-	q->listed = listed;
 	if (listed) {
-		p->n_listed++;
-		p->n_listed_owners += q->owner->n_listed++ == 0;
+		for (struct pool_part *part = &q->part; part && part->n_listed++ == 0; part = part->of)
+			;
 	} else {
-		p->n_listed--;
-		p->n_listed_owners -= --q->owner->n_listed == 0;
+		for (struct pool_part *part = &q->part; part && --part->n_listed == 0; part = part->of)
+			;
 	}
 }
 
@@ -60,16 +59,50 @@ static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 	if (o || !(o = calloc(1, sizeof(*o))))
 		return o;
 	o->uid = uid;
+	o->part.of = &p->all;
 	list_push(&p->owners, o, next);
 	return o;
 }
 
-int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner)
+static struct pool_user_job *find_or_make_job(struct pool_owner *o, const void *job)
+{
+	struct pool_user_job *j = o->jobs;
+	while (j && j->job != job)
+		j = j->next;
+	if (j || !(j = calloc(1, sizeof(*j))))
+		return j;
+	j->job = job;
+	j->part.of = &o->part;
+	list_push(&o->jobs, j, next);
+	return j;
+}
+
+static void drop_owner(struct pool *p, struct pool_owner *o)
+{
+	if (o->n_queues > 0)
+		return;
+	assert(!o->jobs && !o->part.n_busy && !o->part.n_listed && !o->reads.n_tickets && !o->far.n_tickets);
+	list_remove(&p->owners, o, next);
+	free(o);
+}
+
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job)
 {
 	struct pool_owner *o = find_or_make_owner(p, owner);
 	if (!o)
 		return -ENOMEM;
-	*q = (struct pool_queue){ .owner = o, .max_busy = max_busy, .waited_for = true, .batch_ns = FIRST_BATCH_NS };
+	struct pool_user_job *j = find_or_make_job(o, job);
+	if (!j) {
+		drop_owner(p, o);
+		return -ENOMEM;
+	}
+	j->n_queues++;
+	*q = (struct pool_queue){ .owner = o,
+				  .user_job = j,
+				  .part = { .of = &j->part },
+				  .max_busy = max_busy,
+				  .waited_for = true,
+				  .batch_ns = FIRST_BATCH_NS };
 	if (o->n_queues++ == 0) {
 		pthread_mutex_lock(&p->lock);
 		p->n_owners++;
@@ -112,15 +145,18 @@ void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesy
 void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
 	struct pool_owner *o = q->owner;
+	struct pool_user_job *j = q->user_job;
 	pthread_mutex_lock(&p->lock);
-	assert(!q->listed && !heap_has(&q->turn) && !q->reads.n_tickets && !q->returned.job);
+	assert(!q->part.n_listed && !heap_has(&q->part.turn) && !q->reads.n_tickets && !q->returned.job);
 	leave_filesystem(p, q->filesystem);
 	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);
-	assert(o->n_queues > 0);
-	if (--o->n_queues > 0)
-		return;
-	assert(!o->n_busy && !o->n_listed && !o->reads.n_tickets && !o->far.n_tickets);
-	list_remove(&p->owners, o, next);
-	free(o);
+	assert(o->n_queues > 0 && j->n_queues > 0);
+	if (--j->n_queues == 0) {
+		assert(!j->part.n_busy && !j->part.n_listed);
+		list_remove(&o->jobs, j, next);
+		free(j);
+	}
+	o->n_queues--;
+	drop_owner(p, o);
 }

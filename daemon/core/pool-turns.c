@@ -16,24 +16,16 @@ enum { SLOW_NS = 30000000 /* a row that has been in work for longer takes long *
 /* How many workers are one user's share, while several users have work. */
 static unsigned pool_turns_share(const struct pool *p)
 {
-	unsigned n = p->n_listed_owners > 1 ? p->target / p->n_listed_owners : p->target;
+	unsigned n = p->all.n_listed > 1 ? p->target / p->all.n_listed : p->target;
 	return n ? n : 1;
 }
 
 /* The user's rows in work take long, and it has its share of the workers. */
 static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
 {
-	return o->n_busy >= share && pool_order_elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
-}
-
-static bool more_urgent(const struct pool *p, const struct pool_queue *a, const struct pool_queue *b, uint64_t now)
-{
-	if (a->owner != b->owner) {
-		bool enough = has_enough(a->owner, pool_turns_share(p), now);
-		if (enough != has_enough(b->owner, pool_turns_share(p), now))
-			return !enough;
-	}
-	return pool_order_turn(p, a, now) < pool_order_turn(p, b, now);
+	const struct pool_part *part = &o->part;
+	return part->n_busy >= share &&
+	       pool_order_elapsed(part->n_busy, part->begun_ns, now) > (uint64_t)part->n_busy * SLOW_NS;
 }
 
 /* ---- picking ---- */
@@ -78,23 +70,18 @@ bool pool_any_has_rows(const struct pool *p)
 
 /* Threads that work on long rows keep running beside the relief threads, so an equal number of relief threads is needed
  * for a user to have its share of the processors. */
-struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
+struct pool_queue *pool_pick_deprived(struct pool *p, uint64_t now)
 {
-	struct pool_queue *best = NULL;
-	unsigned n_slow = 0;
+	unsigned n_slow = 0, n_users = p->all.n_listed;
 	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
 		uint64_t since = p->workers[i].busy_since_ns;
 		n_slow += since && now > since + SLOW_NS;
 	}
-	if (p->n_listed_owners < 2 || !n_slow || p->n_busy - n_slow >= p->target)
+	if (n_users < 2 || !n_slow || p->all.n_busy - n_slow >= p->target)
 		return NULL; /* no other user to share with, or as many fast rows in work as the target */
-	unsigned most = n_slow / (p->n_listed_owners - 1) > pool_turns_share(p) ? n_slow / (p->n_listed_owners - 1)
-										: pool_turns_share(p);
-	for (struct pool_queue *q = p->queues; q; q = q->next) {
-		if (may_take(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
-			best = q;
-	}
-	return best;
+	unsigned share = pool_turns_share(p), most = n_slow / (n_users - 1) > share ? n_slow / (n_users - 1) : share;
+	return pool_order_first(p, &(struct pool_picks){ .may_take = may_take, .last = goes_last, .most_busy = most },
+				now);
 }
 
 static void note_taken(struct pool *p, const struct pool_thread *self, const struct pool_piece *piece)
@@ -136,42 +123,44 @@ bool pool_take_piece(struct pool *p, const struct pool_thread *self, struct pool
 
 /* ---- rows in work ---- */
 
+/* Before one of the part's rows is taken: it is not further behind than the credit, and its time counts for the level. */
+static void start_from_level(struct pool_part *part, uint64_t now)
+{
+	uint64_t start = pool_order_served(part, now), *level_ns = &part->of->level_ns;
+	if (start + POOL_CREDIT_NS < *level_ns)
+		part->served_ns += *level_ns - POOL_CREDIT_NS - start;
+	if (start > *level_ns)
+		*level_ns = start;
+}
+
 void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
 {
-	uint64_t start = pool_order_served(q, now);
-	if (start + POOL_CREDIT_NS < p->level_ns)
-		q->served_ns += p->level_ns - POOL_CREDIT_NS - start;
-	if (start > p->level_ns)
-		p->level_ns = start;
-	assert(!self->busy_since_ns && p->n_busy < 2 * p->params.max_workers);
-	q->n_busy++;
-	q->begun_ns += now;
-	q->owner->n_busy++;
-	q->owner->begun_ns += now;
-	p->n_busy++;
-	p->begun_ns += now;
+	assert(!self->busy_since_ns && p->all.n_busy < 2 * p->params.max_workers);
+	for (struct pool_part *part = &q->part; part; part = part->of) {
+		if (part->of)
+			start_from_level(part, now);
+		part->n_busy++;
+		part->begun_ns += now;
+	}
 	self->busy_since_ns = now;
 	pool_order_drop(p, q);
 }
 
-void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
+void pool_end_work(struct pool_thread *self, struct pool_queue *q, uint64_t now)
 {
 	uint64_t begun = self->busy_since_ns;
-	assert(begun && q->n_busy > 0 && q->owner->n_busy > 0 && p->n_busy > 0);
-	q->n_busy--;
-	q->begun_ns -= begun;
-	q->served_ns += now - begun;
-	q->owner->n_busy--;
-	q->owner->begun_ns -= begun;
-	p->n_busy--;
-	p->begun_ns -= begun;
-	p->busy_ns += now - begun;
+	for (struct pool_part *part = &q->part; part; part = part->of) {
+		assert(begun && part->n_busy > 0);
+		part->n_busy--;
+		part->begun_ns -= begun;
+		part->served_ns += now - begun;
+	}
 	self->busy_since_ns = 0;
 }
 
 uint64_t pool_turns_busy_ns(const struct pool *p, uint64_t now)
 {
-	return p->busy_ns + pool_order_elapsed(p->n_busy, p->begun_ns, now);
+	return pool_order_served(&p->all, now);
 }
 
 void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)
@@ -179,8 +168,10 @@ void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint6
 	q->batch_ns += ((int64_t)(row_ns * job->n_rows) - q->batch_ns) / 8;
 }
 
-void pool_catch_up(const struct pool *p, struct pool_queue *q)
+void pool_catch_up(struct pool_queue *q)
 {
-	if (q->served_ns < p->level_ns)
-		q->served_ns = p->level_ns;
+	for (struct pool_part *part = &q->part; part->of && !part->n_listed; part = part->of) {
+		if (part->served_ns < part->of->level_ns)
+			part->served_ns = part->of->level_ns;
+	}
 }

@@ -43,7 +43,7 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 		trace_add(TRACE_ROWS, begun, now, (uintptr_t)job, piece->n, piece->first);
 
 	pthread_mutex_lock(&p->lock);
-	pool_end_work(p, self, q, now);
+	pool_end_work(self, q, now);
 	bool tell = false;
 	if (r == POOL_WOULD_BLOCK && !job->cancelled) {
 		pool_wait_for_input(p, q, piece);
@@ -122,7 +122,7 @@ static void pool_workers_watch(struct pool *p)
 {
 	struct timespec t;
 	p->watching = true;
-	p->n_idle_watches = p->n_listed ? 0 : p->n_idle_watches + 1;
+	p->n_idle_watches = p->all.n_listed ? 0 : p->n_idle_watches + 1;
 	if (p->n_owners < 2 || p->n_idle_watches > IDLE_WATCHES) {
 		p->watch_asleep = true;
 		pthread_cond_wait(&p->watch, &p->lock);

@@ -273,7 +273,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 {
 	stop_threads(p);
-	assert(!p->owners && !p->n_listed && !p->queues && !p->done && !p->tasks && !p->tasks_done);
+	assert(!p->owners && !p->all.n_listed && !p->queues && !p->done && !p->tasks && !p->tasks_done);
 	p->on_closed = on_closed;
 	p->on_closed_arg = arg;
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
@@ -308,8 +308,8 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 	job->n_taken = job->n_open = 0;
 	job->cancelled = job->finished = false;
 	pthread_mutex_lock(&p->lock);
-	if (!q->listed)
-		pool_catch_up(p, q);
+	if (!q->part.n_listed)
+		pool_catch_up(q);
 	if (q->first)
 		q->last->next = job;
 	else
@@ -395,7 +395,7 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 	pthread_mutex_lock(&p->lock);
 	*s = (struct pool_stats){ .max = p->params.max_workers,
 				  .target = p->target,
-				  .busy = p->n_busy,
+				  .busy = p->all.n_busy,
 				  .n_processors = p->params.n_processors,
 				  .n_io = p->params.n_io,
 				  .io_busy = p->n_io_busy,

@@ -1,8 +1,9 @@
 /* The worker pool: threads that fill the rows of batches, one or a few rows at a time.
  *
  * Work comes as jobs, one per batch, in queues, one per stream of batches. Jobs of a queue are worked on in order.
- * Among queues the one with the fewest ready batches goes first; among equals, the one that has received the least
- * time, rows in work included, so that two jobs share the machine evenly. A row whose input would block is parked: an
+ * While users want more than there is, they have equal parts of the workers' time; a user's jobs (loaders) have equal
+ * parts of that, and the queues of such a job (its ranks) equal parts of that: pool-order.h. Among the queues of a job
+ * the one with the fewest ready batches goes first. A row whose input would block is parked: an
  * I/O thread fetches the input while the worker continues with the next row. Workers never wait for input. A queue
  * without work costs nothing: it is in no list.
  *
@@ -60,17 +61,27 @@ struct pool_reads {
 	unsigned n_tickets, n_fetching;
 };
 
+/* A part of the workers' time: that of all users, of a user, of a user's job, or of one of the job's queues. Each part is
+ * divided equally among those of its parts that want more (pool-order.h). Under the pool's lock. */
+struct pool_part {
+	struct pool_part *of;  /* NULL: all */
+	struct heap_node turn; /* in of->ready, while it has rows to take */
+	struct heap ready;     /* its parts that have rows to take, by their turns */
+	unsigned n_listed;     /* its parts that have rows to take, fetched rows or rows in work; of a queue: 0 or 1 */
+	unsigned n_busy;       /* workers on its rows */
+	uint64_t begun_ns;     /* the sum of the times at which those began */
+	uint64_t served_ns;    /* worker time received; without rows in work */
+	uint64_t level_ns;     /* the highest worker time of any of its parts when one of that part's rows was taken */
+};
+
 /* A user with queues. */
 struct pool_owner {
 	struct pool_owner *next;
 	uid_t uid;
 	unsigned n_queues;
-	unsigned n_listed;            /* of its queues; under the pool's lock, like all that follows */
-	unsigned n_busy;              /* workers on its rows */
+	struct pool_user_job *jobs;
+	struct pool_part part;        /* under the pool's lock, like all that follows */
 	struct pool_reads reads, far; /* all; those that a server has to answer */
-	uint64_t begun_ns;            /* the sum of the times at which the workers began */
-	struct heap ready;            /* its queues with rows to take, by their turns */
-	struct heap_node turn;        /* in the pool's heap, while there are any */
 	struct pool_owner *next_aside;
 };
 
@@ -84,22 +95,20 @@ struct pool_piece {
 
 struct pool_queue {
 	struct pool_owner *owner;
-	struct heap_node turn; /* while it has rows to take; under the pool's lock, like all that follows */
-	struct pool_queue *next, *previous;         /* likewise */
+	struct pool_user_job *user_job;
+	struct pool_part part;                      /* under the pool's lock, like all that follows */
+	struct pool_queue *next, *previous;         /* while it has rows to take */
 	struct pool_queue *next_aside;              /* during a search */
-	bool listed;                                /* it has rows to take, fetched rows or rows in work */
 	struct pool_job *first, *last;              /* jobs with rows that no thread has taken */
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
 	bool took_fetched;                          /* the last row taken was a fetched row */
 	struct pool_reads reads;
 	uint64_t n_parked;                  /* rows that had to wait for input, since the start */
-	uint64_t served_ns;                 /* worker time received, for fairness; without rows in work */
-	uint64_t begun_ns;                  /* the sum of the times at which the workers on this queue began */
 	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
 	int n_ready;                        /* batches ready for the trainer: fewer is more urgent */
 	atomic_bool waited_for;             /* whether the loop must be woken as soon as a job is done. Any thread may
 	                                     * read it; written under the pool's lock */
-	unsigned n_busy, max_busy;          /* workers on this queue; 0: no maximum */
+	unsigned max_busy;                  /* workers on this queue; 0: no maximum */
 	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
 	struct pool_piece returned;         /* a new row that needs a ticket and cannot have one yet */
 	struct pool_queue *next_starved;    /* while it has a returned row */
@@ -143,8 +152,9 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
  * a row or a task takes. */
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 
-/* owner: the user for which the rows are made. 0 or -ENOMEM. */
-int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner);
+/* owner: the user for which the rows are made. job: an address that tells the user's jobs apart; NULL: those rows that
+ * belong to no job. 0 or -ENOMEM. */
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job);
 /* Before the first job, for a queue whose files are not on a local disk but come from a server. Tickets and I/O threads
  * are bounded for all such queues of a user together, and for all queues of a file system together. filesystem: any
  * number that tells file systems apart. */

@@ -328,7 +328,7 @@ int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uin
 	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
 	if (!s->consumers)
 		return -ENOMEM;
-	int r = pool_queue_add(host->pool, &s->queue, host->spec->num_workers, host->spec->uid);
+	int r = pool_queue_add(host->pool, &s->queue, host->spec->num_workers, host->spec->uid, host);
 	if (r) {
 		free(s->consumers);
 		s->consumers = NULL;

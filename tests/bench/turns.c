@@ -80,7 +80,7 @@ static double measure(unsigned n_queues, unsigned n_users, unsigned n_rows)
 		struct rows *r = &f->rows[i];
 		r->f = f;
 		r->job = (struct pool_job){ .ops = &ops, .n_rows = n_rows / n_queues, .chunk = 1 };
-		if (pool_queue_add(f->pool, &r->queue, 0, i % n_users))
+		if (pool_queue_add(f->pool, &r->queue, 0, i % n_users, NULL))
 			abort();
 		pool_submit(f->pool, &r->queue, &r->job);
 	}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long(
 RUN = REPO / "tests" / "attack" / "run"
 sys.path.insert(0, str(RUN.parent))
 
-from attacks import ATTACKS  # noqa: E402
+from users import ATTACKS  # noqa: E402
 
 
 @pytest.mark.parametrize("name", [attack.__name__ for attack in ATTACKS])

@@ -168,9 +168,9 @@ void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesy
 	(void)p, (void)q, (void)filesystem;
 }
 
-int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner)
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job)
 {
-	(void)owner;
+	(void)owner, (void)job;
 	*q = (struct pool_queue){ .max_busy = max_busy, .waited_for = true, .next = p->queues };
 	p->queues = q;
 	return 0;

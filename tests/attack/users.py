@@ -1,0 +1,143 @@
+"""Attacks of one user on another's part of the machine: whatever bob opens, alice has her equal part. Added to ATTACKS."""
+
+import json
+import mmap
+import os
+import pathlib
+import struct
+import sys
+import threading
+import traceback
+
+from attacks import ALICE, ATTACKS, BOB, DARK, become, need_root, until
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "client" / "python"))
+
+ROWS = 8  # in a batch
+CONFIG = """
+cache:
+  decoded: off
+limits:
+  sessions_per_user: 200
+  sessions: 400
+  loaders_per_user: 100
+  loaders: 200
+"""
+COSTLY = json.dumps([["Resize", [400, 400]], ["Resize", [16, 16]], "ToTensor"])  # about a millisecond
+
+
+class Trainers:
+    """Processes of users that take batches as fast as they come: n of each batch counted in memory that all share."""
+
+    def __init__(self, daemon, folder):
+        os.environ.setdefault("BATCHD_LIBRARY", str(pathlib.Path(os.environ["BATCHD_BUILD"], "libbatchd.so").resolve()))
+        import batchd  # before the users, who may not read its folder
+
+        self.batchd = batchd
+        self.daemon, self.folder = daemon, folder
+        self.counts = mmap.mmap(-1, 4096)
+        self.children = []
+
+    def start(self, user, loaders):
+        """A process of this user with a thread for each loader: its (job, rank, world_size)."""
+        place = len(self.children)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                become(user)
+                self._train(place, loaders)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        self.children.append(pid)
+        return place
+
+    def _train(self, place, loaders):
+        os.environ["BATCHD_SOCKET"] = str(self.daemon.socket)
+        n = [0] * len(loaders)
+
+        def run(i, job, rank, world_size):
+            loader = self.batchd.DataLoader(
+                f"imagefolder:{self.folder}",
+                ROWS,
+                transform=COSTLY,
+                job=job,
+                rank=rank,
+                world_size=world_size,
+                arrays="numpy",
+                n_slots=8,
+            )
+            while True:
+                for _ in loader:
+                    n[i] += 1
+
+        for i, options in enumerate(loaders):
+            threading.Thread(target=run, args=(i, *options), daemon=True).start()
+        while True:
+            struct.pack_into("<QQ", self.counts, place * 16, sum(n), min(n))
+            threading.Event().wait(0.01)
+
+    def batches(self, place):
+        return struct.unpack_from("<QQ", self.counts, place * 16)[0]
+
+    def all_begun(self, place):
+        return struct.unpack_from("<QQ", self.counts, place * 16)[1] > 0
+
+    def end(self):
+        for pid in self.children:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+
+
+def compare(field, bobs):
+    """A description of unequal parts, if alice with one trainer and bob with these have them."""
+    need_root()
+    d = field.daemon(CONFIG)
+    folder = field.images("pictures", {f"cat/{i:04}.jpg": DARK for i in range(2000)})
+    trainers = Trainers(d, folder)
+    try:
+        alice, bob = trainers.start(ALICE, [("alices", 0, 1)]), trainers.start(BOB, bobs)
+        if not until(lambda: trainers.all_begun(alice) and trainers.all_begun(bob)):
+            return "not all have begun"
+        a, b = trainers.batches(alice), trainers.batches(bob)
+        if not until(lambda: trainers.batches(alice) + trainers.batches(bob) > a + b + 600):
+            return "no rows are made"
+        a, b = trainers.batches(alice) - a, trainers.batches(bob) - b
+        return None if 0.8 < b / max(a, 1) < 1.25 else f"{b * ROWS} rows of bob's beside {a * ROWS} of alice's"
+    finally:
+        trainers.end()
+
+
+def one_rank_has_its_half(field):
+    """Two users with a rank each."""
+    return compare(field, [("bobs", 0, 1)])
+
+
+def ranks_are_one_users(field):
+    """01, 5: a job of 8 ranks beside one of one rank."""
+    return compare(field, [("bobs", i, 8) for i in range(8)])
+
+
+def many_ranks_are_one_users(field):
+    """01, 5: a job of 32 ranks beside one of one rank."""
+    return compare(field, [("bobs", i, 32) for i in range(32)])
+
+
+def jobs_are_one_users(field):
+    """01, 5: ten jobs beside one."""
+    return compare(field, [(f"bobs-{i}", 0, 1) for i in range(10)])
+
+
+def many_jobs_are_one_users(field):
+    """01, 5: sixty jobs beside one."""
+    return compare(field, [(f"bobs-{i}", 0, 1) for i in range(60)])
+
+
+ATTACKS += [
+    one_rank_has_its_half,
+    ranks_are_one_users,
+    many_ranks_are_one_users,
+    jobs_are_one_users,
+    many_jobs_are_one_users,
+]

@@ -32,8 +32,10 @@
 enum {
 	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets half of
 	                  * them */
-	STUCK_PINGS = 8, /* a row in work for that many intervals of the watchdog (2 min with the unit's) means a stuck
-	                  * worker: no ping */
+	STUCK_PINGS = 8, /* a worker or a GPU's driver that makes no progress for that many intervals of the watchdog
+	                  * (2 min with the unit's) is stuck: no ping */
+	STUCK_ROWS = 4,  /* a row may take decoding and transform of two slow samples; a worker that has used that many
+	                  * times as much of its processor is stuck, too */
 	SYNC_MS = 5 * 60 * 1000,
 };
 
@@ -91,6 +93,11 @@ static void destroy_input(void *input)
 	sample_input_destroy(input);
 }
 
+static bool worker_waits(const void *worker)
+{
+	return sample_worker_waits(worker);
+}
+
 static uint64_t memory_wait_ns(void *arg)
 {
 	struct engine *e = arg;
@@ -126,6 +133,7 @@ static int start_pool(struct engine *e)
 		.input_create = create_input,
 		.input_drop = drop_input,
 		.input_destroy = destroy_input,
+		.worker_waits = worker_waits,
 		.memory_wait_ns = memory_wait_ns,
 		.n_processors = cpu_available(NULL),
 		.nodes = e->nodes,
@@ -262,15 +270,20 @@ static void on_sync_timer(uv_timer_t *t)
 static void on_watchdog(uv_timer_t *t)
 {
 	struct engine *e = &((struct daemon *)t->data)->engine;
-	struct pool_stats s;
+	struct pool_progress p;
 	if (!e->pool)
 		return;
-	pool_get_stats(e->pool, &s);
+	pool_get_progress(e->pool, &p);
 	uint64_t stuck_ns = STUCK_PINGS * uv_timer_get_repeat(t) * 1000000, gpu_ns = gpus_oldest_busy_ns(e->gpus);
-	if (s.oldest_busy_ns >= stuck_ns)
+	uint64_t row_ns = 2 * sample_most_ns(e->config->limits.image_time_ns);
+	if (p.idle_ns >= stuck_ns)
 		log_record(LOG_LEVEL_ERROR, "worker-stuck",
-			   "a worker has been at one sample for %llu s: no ping for the watchdog",
-			   (unsigned long long)(s.oldest_busy_ns / 1000000000));
+			   "a worker has done nothing at its sample for %llu s: no ping for the watchdog",
+			   (unsigned long long)(p.idle_ns / 1000000000));
+	else if (p.row_ns >= STUCK_ROWS * row_ns)
+		log_record(LOG_LEVEL_ERROR, "worker-stuck",
+			   "a worker has used %llu s of its processor for one sample: no ping for the watchdog",
+			   (unsigned long long)(p.row_ns / 1000000000));
 	else if (gpu_ns >= stuck_ns)
 		log_record(LOG_LEVEL_ERROR, "gpu-stuck",
 			   "a GPU's driver has not returned for %llu s: no ping for the watchdog",

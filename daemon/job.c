@@ -480,6 +480,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->choose_decoded = e->config->cache_decoded_bytes == CONFIG_AUTO;
 	o->limits = budget_decode_limits(&e->budget, e->config);
 	o->recipe.value_bytes = e->config->limits.value_bytes;
+	o->recipe.uid = o->task.job->spec.uid;
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;

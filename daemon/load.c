@@ -200,6 +200,7 @@ static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struc
 	l->dtype = (enum dtype)m->dtype;
 	l->layout = (enum layout)m->layout;
 	l->recipe.apply_exif = m->apply_exif;
+	l->recipe.uid = s->uid;
 	l->jobs.recipe = &l->recipe;
 	l->jobs.slab = &l->slab;
 	l->jobs.done = load_on_job_done;

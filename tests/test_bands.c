@@ -395,7 +395,7 @@ START_TEST(test_a_large_crop_takes_no_memory_for_its_pixels)
 				   : rows_of(_i == 2 ? OTHER_PPM : OTHER_BMP, r.width, r.height, &n);
 
 	work_memory_init(&memory, 8 * MIB); /* three quarters of which one worker may have */
-	workspace_enter(&ws);
+	workspace_enter(&ws, 1);
 	free(row_of(p, d, bytes, n, false, 0));
 	ck_assert_uint_eq(ws.refused_bytes, 0);
 	decoder_destroy(d);

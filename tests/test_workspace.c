@@ -1,5 +1,6 @@
 /* Working memory: shared, bounded, without circular waits; and samples that need more than there is. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "core/sample.h"
@@ -13,7 +14,7 @@ static struct work_memory memory;
 
 static void *get(struct workspace *ws, size_t bytes, struct workspace **payer)
 {
-	workspace_enter(ws);
+	workspace_enter(ws, 1);
 	return work_alloc(bytes, payer);
 }
 
@@ -78,7 +79,7 @@ static void *work(void *arg)
 		size_t n[6];
 		void *p[6];
 
-		workspace_enter(&ws);
+		workspace_enter(&ws, 1);
 		for (int i = 0; i < 6; i++) { /* up to 3 MiB, in steps: each holds some while it waits for more */
 			n[i] = (size_t)rand_r(&dice) % (MIB / 2) + 1;
 			p[i] = work_alloc(n[i], &payer[i]);
@@ -103,6 +104,140 @@ START_TEST(test_workers_that_hold_some_and_want_more_all_finish)
 	for (int i = 0; i < 8; i++)
 		pthread_join(t[i], NULL);
 	ck_assert_uint_eq(atomic_load(&n_over), 0);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+/* ---- between users ---- */
+
+enum { ALICE = 1, BOB = 2, CAROL = 3, MOST_WAITERS = 8 };
+
+static char order[2 * MOST_WAITERS];
+static atomic_uint n_in_order;
+
+struct waiter {
+	pthread_t thread;
+	struct workspace ws;
+	uid_t uid;
+	size_t bytes;
+	char name;
+};
+
+static void *take_and_leave(void *arg)
+{
+	struct waiter *w = arg;
+	struct workspace *payer;
+	workspace_enter(&w->ws, w->uid);
+	void *p = work_alloc(w->bytes, &payer);
+	order[atomic_fetch_add(&n_in_order, 1)] = w->name;
+	work_free(p, w->bytes, payer);
+	workspace_leave(&w->ws);
+	return NULL;
+}
+
+static unsigned n_waiting(void)
+{
+	pthread_mutex_lock(&memory.lock);
+	unsigned n = memory.n_waiting;
+	pthread_mutex_unlock(&memory.lock);
+	return n;
+}
+
+/* A thread that waits for so much memory, once it does. */
+static void begin_waiting(struct waiter *w, uid_t uid, char name, size_t bytes)
+{
+	unsigned before = n_waiting();
+	*w = (struct waiter){ .ws = { .of = &memory }, .uid = uid, .name = name, .bytes = bytes };
+	ck_assert_int_eq(pthread_create(&w->thread, NULL, take_and_leave, w), 0);
+	while (n_waiting() == before)
+		sched_yield();
+	ck_assert(atomic_load(&w->ws.waits));
+}
+
+static void expect_order(const char *expected, struct waiter *w, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		pthread_join(w[i].thread, NULL);
+		ck_assert(!atomic_load(&w[i].ws.waits));
+	}
+	ck_assert_uint_eq(atomic_load(&n_in_order), n);
+	order[n] = '\0';
+	ck_assert_str_eq(order, expected);
+	atomic_store(&n_in_order, 0);
+}
+
+START_TEST(test_users_have_the_reserve_in_turn)
+{
+	/* Alice's row has it, and more of hers wait; then Bob's and Carol's come: one of each, in the order of their
+	 * coming, before the second of any. */
+	struct waiter w[6];
+	struct workspace alice = { .of = &memory }, *payer;
+	work_memory_init(&memory, 4 * MIB); /* 1 for all, 3 in reserve */
+	workspace_enter(&alice, ALICE);
+	void *p = work_alloc(2 * MIB, &payer);
+	ck_assert(p && alice.holds);
+	begin_waiting(&w[0], ALICE, 'a', 2 * MIB);
+	begin_waiting(&w[1], ALICE, 'A', 2 * MIB);
+	begin_waiting(&w[2], BOB, 'b', 2 * MIB);
+	begin_waiting(&w[3], BOB, 'B', 2 * MIB);
+	begin_waiting(&w[4], CAROL, 'c', 2 * MIB);
+	begin_waiting(&w[5], CAROL, 'C', 2 * MIB);
+	work_free(p, 2 * MIB, payer);
+	workspace_leave(&alice);
+	expect_order("bcaBCA", w, 6);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+START_TEST(test_a_row_that_fits_does_not_wait_behind_one_that_does_not)
+{
+	struct waiter large, small;
+	struct workspace alice = { .of = &memory }, other = { .of = &memory }, *payer[2];
+	work_memory_init(&memory, 4 * MIB);
+	workspace_enter(&other, ALICE);
+	void *shared = work_alloc(MIB / 4 * 3, &payer[1]);
+	void *reserved = get(&alice, 2 * MIB, &payer[0]);
+	ck_assert(shared && !other.holds && reserved && alice.holds);
+	begin_waiting(&large, ALICE, 'l', 2 * MIB);
+	begin_waiting(&small, ALICE, 's', MIB / 8); /* the rest is for other users */
+	work_free(shared, MIB / 4 * 3, payer[1]);
+	pthread_join(small.thread, NULL);
+	ck_assert_uint_eq(n_waiting(), 1);
+	work_free(reserved, 2 * MIB, payer[0]);
+	workspace_leave(&alice);
+	pthread_join(large.thread, NULL);
+	ck_assert_mem_eq(order, "sl", 2);
+	atomic_store(&n_in_order, 0);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+START_TEST(test_small_rows_of_one_user_do_not_wait_for_large_ones_of_another)
+{
+	/* Alice has the reserve and all that her other workers can get of the rest: Bob's first worker gets the last
+	 * quarter of that all the same, also if it has worked for Alice before and kept memory. */
+	struct workspace a = { .of = &memory }, b = { .of = &memory }, bobs = { .of = &memory }, *payer[4];
+	struct waiter more;
+	work_memory_init(&memory, 4 * MIB);
+	void *kept = (workspace_enter(&bobs, ALICE), work_alloc(MIB / 16, &payer[3]));
+	workspace_leave(&bobs);
+	workspace_enter(&a, ALICE);
+	void *reserved = work_alloc(2 * MIB, &payer[0]);
+	workspace_enter(&b, ALICE);
+	void *shared = work_alloc(MIB / 8 * 5, &payer[1]);
+	ck_assert(reserved && a.holds && shared && !b.holds);
+	begin_waiting(&more, ALICE, 'm', MIB / 8);
+	workspace_enter(&bobs, BOB);
+	void *p = work_alloc(MIB / 4, &payer[2]);
+	ck_assert(p && !bobs.holds);
+	work_free(p, MIB / 4, payer[2]);
+	work_free(kept, MIB / 16, payer[3]);
+	workspace_leave(&bobs);
+	work_free(shared, MIB / 8 * 5, payer[1]);
+	work_free(reserved, 2 * MIB, payer[0]);
+	workspace_leave(&b);
+	workspace_leave(&a);
+	expect_order("m", &more, 1);
 	work_memory_finish(&memory);
 }
 END_TEST
@@ -260,6 +395,9 @@ SUITE(workspace)
 	tcase_add_test(t, test_the_reserve_serves_a_worker_that_needs_more_than_is_left);
 	tcase_add_test(t, test_a_file_that_is_read_ahead_never_waits);
 	tcase_add_test(t, test_workers_that_hold_some_and_want_more_all_finish);
+	tcase_add_test(t, test_users_have_the_reserve_in_turn);
+	tcase_add_test(t, test_a_row_that_fits_does_not_wait_behind_one_that_does_not);
+	tcase_add_test(t, test_small_rows_of_one_user_do_not_wait_for_large_ones_of_another);
 	tcase_add_test(t, test_an_image_that_needs_too_much_is_bad_data_whatever_came_before);
 	tcase_add_test(t, test_what_ops_need_is_given_back_after_the_sample);
 	tcase_add_test(t, test_a_file_too_large_to_read_ahead_is_read_by_the_worker);

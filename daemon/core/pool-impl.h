@@ -16,6 +16,9 @@ struct pool_thread {
 	                         * machine has only one */
 	bool ready;             /* a worker that could be made; under the lock, like the next */
 	uint64_t busy_since_ns; /* 0: idle; under the lock */
+	/* pool_get_progress's, the loop thread's: the row that it saw last, the processor time of this thread when it
+	 * first saw that row and when it last saw progress, and the moment of the latter. */
+	uint64_t seen_row_ns, row_cpu_ns, seen_cpu_ns, seen_at_ns;
 };
 
 /* A job of a user: queues that share its part of the user's time. */

@@ -24,6 +24,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/pool-io.h"
@@ -36,6 +37,8 @@
 #include "core/pool-workers.h"
 #include "util/clock.h"
 #include "util/list.h"
+
+enum { PROGRESS_NS = 1000000 /* of processor time, between two looks at a worker */ };
 
 void pool_drain(struct pool *p)
 {
@@ -391,7 +394,6 @@ void pool_set_target(struct pool *p, unsigned n)
 
 void pool_get_stats(struct pool *p, struct pool_stats *s)
 {
-	uint64_t now = clock_now_ns();
 	pthread_mutex_lock(&p->lock);
 	*s = (struct pool_stats){ .max = p->params.max_workers,
 				  .target = p->target,
@@ -403,15 +405,46 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 				  .n_parked = p->n_parked,
 				  .n_wakes = p->n_wakes,
 				  .n_near = p->n_near };
-	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
-		uint64_t since = p->workers[i].busy_since_ns;
-		if (since && now > since && now - since > s->oldest_busy_ns)
-			s->oldest_busy_ns = now - since;
-	}
-	/* All sleeping workers rely on the woken worker to wake the next. */
-	if (p->n_waking && now > p->waking_since_ns && now - p->waking_since_ns > s->oldest_busy_ns)
-		s->oldest_busy_ns = now - p->waking_since_ns;
 	pthread_mutex_unlock(&p->lock);
+}
+
+static uint64_t cpu_ns_of(const struct pool_thread *t)
+{
+	clockid_t clock;
+	struct timespec used;
+	if (pthread_getcpuclockid(t->id, &clock) || clock_gettime(clock, &used))
+		return 0;
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+/* A row that began before it was seen: what it had used by then is not known. */
+static void look_at(const struct pool *p, struct pool_thread *t, uint64_t row, uint64_t now, struct pool_progress *out)
+{
+	uint64_t cpu = row ? cpu_ns_of(t) : 0;
+	if (row != t->seen_row_ns)
+		t->row_cpu_ns = cpu;
+	if (row != t->seen_row_ns || cpu >= t->seen_cpu_ns + PROGRESS_NS ||
+	    (p->params.worker_waits && p->params.worker_waits(t->worker))) {
+		t->seen_row_ns = row;
+		t->seen_cpu_ns = cpu;
+		t->seen_at_ns = now;
+	}
+	if (!row)
+		return;
+	out->idle_ns = now - t->seen_at_ns > out->idle_ns ? now - t->seen_at_ns : out->idle_ns;
+	out->row_ns = cpu - t->row_cpu_ns > out->row_ns ? cpu - t->row_cpu_ns : out->row_ns;
+}
+
+/* All sleeping workers rely on the woken worker to wake the next. */
+void pool_get_progress(struct pool *p, struct pool_progress *out)
+{
+	*out = (struct pool_progress){ 0 };
+	pthread_mutex_lock(&p->lock);
+	uint64_t now = clock_now_ns(), waking_ns = p->n_waking ? now - p->waking_since_ns : 0;
+	for (unsigned i = 0; i < 2 * p->params.max_workers; i++)
+		look_at(p, &p->workers[i], p->workers[i].busy_since_ns, now, out);
+	pthread_mutex_unlock(&p->lock);
+	out->idle_ns = waking_ns > out->idle_ns ? waking_ns : out->idle_ns;
 }
 
 void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out)

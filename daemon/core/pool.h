@@ -138,6 +138,8 @@ struct pool_params {
 	void *(*input_create)(void *arg);
 	void (*input_drop)(void *input); /* the fetched input will not be read; NULL: nothing to do */
 	void (*input_destroy)(void *input);
+	/* Any thread: whether the worker waits for memory. NULL: it never does. */
+	bool (*worker_waits)(const void *worker);
 	/* Loop thread: how long workers have waited for memory while they were busy, since the start. NULL: never. */
 	uint64_t (*memory_wait_ns)(void *arg);
 	unsigned n_processors; /* that the workers have; 0: one for each */
@@ -201,10 +203,16 @@ struct pool_stats {
 	uint64_t n_rows, n_parked, n_wakes; /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */
 	uint64_t n_near;                    /* rows that a worker of their node took; 0 with one node */
-	uint64_t oldest_busy_ns;            /* how long the longest-running row has been in work, or a worker has taken
-	                                     * to wake up; 0 when idle */
 };
 void pool_get_stats(struct pool *p, struct pool_stats *s);
+
+/* Whether the workers make progress, as far as earlier calls tell: call it at intervals. */
+struct pool_progress {
+	uint64_t idle_ns; /* how long a worker has been at one row without using its processor, waiting for memory
+	                   * apart, or has not woken up; the longest */
+	uint64_t row_ns;  /* processor time that a row in work has taken; the most */
+};
+void pool_get_progress(struct pool *p, struct pool_progress *out);
 
 /* What the workers have done up to a moment, for the difference of two moments: whether a queue's rows waited for workers
  * or for their input. */

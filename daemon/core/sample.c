@@ -20,6 +20,7 @@
 #include "util/size.h"
 
 enum {
+	OPS_TIME = 2,               /* times that of decoding: what a transform may take */
 	PROBES = 8,                 /* samples that are decoded to guess how large all of them are */
 	KEEP_INPUT_BYTES = 1 << 20, /* of a file read ahead */
 	NO_ROOM_PAUSE_MS = 10,
@@ -68,7 +69,7 @@ struct sample_worker *sample_worker_create(const struct decode_limits *limits)
 	w->decoder = decoder_create(&w->limits);
 	w->pipeline = pipeline_worker_create();
 	if (w->pipeline)
-		pipeline_worker_limit(w->pipeline, 2 * limits->max_ns);
+		pipeline_worker_limit(w->pipeline, OPS_TIME * limits->max_ns);
 	if (w->decoder && w->pipeline)
 		return w;
 	sample_worker_destroy(w);
@@ -85,6 +86,16 @@ void sample_worker_destroy(struct sample_worker *w)
 	scratch_finish(&w->row);
 	scratch_finish(&w->rgb);
 	free(w);
+}
+
+uint64_t sample_most_ns(uint64_t image_ns)
+{
+	return image_ns + OPS_TIME * image_ns;
+}
+
+bool sample_worker_waits(const struct sample_worker *w)
+{
+	return atomic_load_explicit(&w->space.waits, memory_order_relaxed);
 }
 
 /* Whether there is an entry for the file in its current state; a stale entry is dropped. */
@@ -178,7 +189,7 @@ static int find_no_room(const struct recipe *r, uint64_t index, struct sample_in
 
 static int read_ahead(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
-	workspace_enter(&in->space);
+	workspace_enter(&in->space, r->uid);
 	int result = dataset_read(r->dataset, index, READ_WAIT, &in->bytes, &in->error);
 	if (result == -ENOMEM && in->space.refused_bytes)
 		result = find_no_room(r, index, in);
@@ -206,7 +217,7 @@ static int gather_picture(const struct recipe *r, uint64_t index, void *to, stru
 
 static int fetch_picture(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
-	workspace_enter(&in->space);
+	workspace_enter(&in->space, r->uid);
 	int result = file_bytes_reserve(&in->bytes, pixels_bytes(&r->pixels));
 	if (result == 0)
 		result = gather_picture(r, index, in->bytes.data, &in->error);
@@ -561,7 +572,7 @@ static void note_filling(const struct recipe *r, struct sample_worker *w, uint64
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *const rows[], struct sample_error *err)
 {
-	workspace_enter(&w->space);
+	workspace_enter(&w->space, r->uid);
 	bool kept = w->space.used_bytes > 0;
 	sample_begin_cost(w);
 	w->indexed = INDEX_OTHER;
@@ -609,7 +620,7 @@ static int make_from_memfd(const struct recipe *r, struct sample_worker *w, stru
 int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sample_key key, int fd, uint64_t offset,
 		   uint64_t n_bytes, void *const rows[], struct sample_error *err)
 {
-	workspace_enter(&w->space);
+	workspace_enter(&w->space, r->uid);
 	bool kept = w->space.used_bytes > 0;
 	w->cost.timed = false;
 	decoder_time(w->decoder, false);
@@ -638,10 +649,10 @@ static uint64_t sample_probe(const struct recipe *r, struct sample_worker *w, ui
 	struct image_info info;
 	struct image prefix;
 	uint64_t bytes = 0;
-	workspace_enter(&w->ahead);
+	workspace_enter(&w->ahead, r->uid);
 	int result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
 	workspace_leave(&w->ahead);
-	workspace_enter(&w->space);
+	workspace_enter(&w->space, r->uid);
 	if (result == 0 &&
 	    pipeline_open(r->pipeline, w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) ==
 		    0 &&

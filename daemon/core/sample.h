@@ -19,6 +19,7 @@ struct recipe {
 	struct dataset *dataset;   /* a reference */
 	struct pipeline *pipeline; /* of all views; owned; NULL for arrays that are delivered as they are */
 	bool apply_exif;
+	uid_t uid;            /* the user for whom it makes rows */
 	uint64_t value_bytes; /* a value of a ragged field that is longer makes its sample bad; 0: no limit */
 	struct pixels pixels; /* of the rows of arrays that go through the pipeline */
 	/* Shared by loaders of the same data set; each may be NULL. */
@@ -44,6 +45,9 @@ struct sample_cost {
 struct sample_worker;
 struct sample_worker *sample_worker_create(const struct decode_limits *limits); /* NULL: out of memory */
 void sample_worker_destroy(struct sample_worker *w);
+/* Processor time that a sample may take, with images of at most this time to decode. */
+uint64_t sample_most_ns(uint64_t image_ns);
+bool sample_worker_waits(const struct sample_worker *w); /* for memory; any thread */
 /* Whether a trainer waits for the rows that follow: then filling the decoded cache is limited (core/filling.h). At
  * first none does. */
 void sample_worker_hurry(struct sample_worker *w, bool hurried);

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 
 #include "util/clock.h"
+#include "util/list.h"
 
-enum { ALIGN = 64, RESERVE_PART = 4, AHEAD_PART = 4 };
+enum { ALIGN = 64, RESERVE_PART = 4, AHEAD_PART = 4, KEPT_PART = 4 };
 
 static _Thread_local struct workspace *current;
 
@@ -15,13 +16,15 @@ void work_memory_init(struct work_memory *m, uint64_t all_bytes)
 	*m = (struct work_memory){ .left_bytes = all_bytes / RESERVE_PART,
 				   .reserve_bytes = all_bytes - all_bytes / RESERVE_PART };
 	m->ahead_left_bytes = m->ahead_bytes = m->left_bytes / AHEAD_PART;
+	m->kept_bytes = m->left_bytes / KEPT_PART;
+	m->turn = 1;
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_cond_init(&m->changed, NULL);
 }
 
 void work_memory_finish(struct work_memory *m)
 {
-	assert(m->used_bytes == 0 && !m->holder);
+	assert(m->used_bytes == 0 && !m->holder && !m->in_use && !m->waiting);
 	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
 }
@@ -44,19 +47,86 @@ uint64_t work_memory_waited_ns(struct work_memory *m)
 	return ns;
 }
 
+/* ---- between users; under the lock ---- */
+
+static long long user_of(const struct workspace *ws)
+{
+	return atomic_load_explicit(&ws->user, memory_order_relaxed);
+}
+
+static bool is_first_of_its_user(const struct work_memory *m, const struct workspace *ws)
+{
+	const struct workspace *other = m->in_use;
+	while (other && (other == ws || user_of(other) != user_of(ws)))
+		other = other->next_in_use;
+	return !other;
+}
+
+static bool fits_into_shared(const struct work_memory *m, const struct workspace *ws, uint64_t n)
+{
+	if (n > m->left_bytes)
+		return false;
+	if (ws->ahead)
+		return n <= m->ahead_left_bytes;
+	return n + m->kept_bytes <= m->left_bytes || is_first_of_its_user(m, ws);
+}
+
+/* A user that begins to wait comes before the one that has the reserve, and after those that have waited before. */
+static void begin_to_wait(struct work_memory *m, struct workspace *ws)
+{
+	const struct workspace *other = m->waiting;
+	while (other && user_of(other) != user_of(ws))
+		other = other->next_waiting;
+	ws->turn = other ? other->turn : m->last_user == user_of(ws) ? m->turn : m->turn - 1;
+	list_append(&m->waiting, ws, next_waiting);
+	m->n_waiting++;
+	atomic_store(&ws->waits, true);
+}
+
+static void end_waiting(struct work_memory *m, struct workspace *ws)
+{
+	list_remove(&m->waiting, ws, next_waiting);
+	m->n_waiting--;
+	atomic_store(&ws->waits, false);
+}
+
+static const struct workspace *next_for_reserve(const struct work_memory *m)
+{
+	const struct workspace *best = m->waiting;
+	for (const struct workspace *ws = best; ws; ws = ws->next_waiting)
+		best = ws->turn < best->turn ? ws : best;
+	return best;
+}
+
+static void give_reserve(struct work_memory *m, struct workspace *ws)
+{
+	m->holder = ws;
+	ws->holds = true;
+	m->turn += 2;
+	m->last_user = user_of(ws);
+	for (struct workspace *other = m->waiting; other; other = other->next_waiting)
+		other->turn = user_of(other) == user_of(ws) ? m->turn : other->turn;
+}
+
+/* ---- taking and giving ---- */
+
 /* Under the lock. */
 static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t n)
 {
-	if (n <= m->left_bytes && (!ws->ahead || n <= m->ahead_left_bytes)) {
+	const struct workspace *next = next_for_reserve(m);
+	if (fits_into_shared(m, ws, n)) {
 		m->left_bytes -= n;
 		m->ahead_left_bytes -= ws->ahead ? n : 0;
-	} else if (ws->ahead || (m->holder && m->holder != ws)) {
+	} else if (ws->ahead || (m->holder ? m->holder != ws : next && next != ws)) {
 		return false;
 	} else { /* there is enough: a workspace may have at most the reserve, and the whole reserve is this one's */
-		m->holder = ws;
-		ws->holds = true;
+		if (!m->holder)
+			give_reserve(m, ws);
 		ws->reserved_bytes += n;
 	}
+	if (!ws->ahead && ws->used_bytes == 0)
+		list_push(&m->in_use, ws, next_in_use);
+	ws->used_bytes += n;
 	m->used_bytes += n;
 	return true;
 }
@@ -65,13 +135,14 @@ static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t
 static void wait_for_bytes(struct work_memory *m, struct workspace *ws, uint64_t n)
 {
 	uint64_t began = clock_now_ns();
-	m->n_waiting++;
+	begin_to_wait(m, ws);
 	m->began_ns += began;
-	do
+	while (!workspace_grab(m, ws, n))
 		pthread_cond_wait(&m->changed, &m->lock);
-	while (!workspace_grab(m, ws, n));
 	uint64_t ns = clock_now_ns() - began;
-	m->n_waiting--;
+	end_waiting(m, ws);
+	if (m->waiting && !m->holder) /* another is next for the reserve */
+		pthread_cond_broadcast(&m->changed);
 	m->began_ns -= began;
 	m->waited_ns += ns;
 	ws->waited_ns += ns;
@@ -80,12 +151,12 @@ static void wait_for_bytes(struct work_memory *m, struct workspace *ws, uint64_t
 static bool workspace_take(struct workspace *ws, uint64_t n)
 {
 	struct work_memory *m = ws->of;
-	bool got = true;
-	if (m) {
-		if (n > m->reserve_bytes - ws->used_bytes) {
-			ws->refused_bytes = ws->used_bytes + n;
-			return false;
-		}
+	if (!m) {
+		ws->used_bytes += n;
+		return true;
+	}
+	bool got = false;
+	if (n <= m->reserve_bytes - ws->used_bytes) {
 		pthread_mutex_lock(&m->lock);
 		got = workspace_grab(m, ws, n);
 		if (!got && !ws->ahead) {
@@ -94,9 +165,7 @@ static bool workspace_take(struct workspace *ws, uint64_t n)
 		}
 		pthread_mutex_unlock(&m->lock);
 	}
-	if (got)
-		ws->used_bytes += n;
-	else
+	if (!got)
 		ws->refused_bytes = ws->used_bytes + n;
 	return got;
 }
@@ -105,11 +174,15 @@ static void workspace_give(struct workspace *ws, uint64_t n)
 {
 	struct work_memory *m = ws->of;
 	assert(n <= ws->used_bytes);
-	ws->used_bytes -= n;
-	if (!m)
+	if (!m) {
+		ws->used_bytes -= n;
 		return;
+	}
 	uint64_t reserved = n < ws->reserved_bytes ? n : ws->reserved_bytes;
 	pthread_mutex_lock(&m->lock);
+	ws->used_bytes -= n;
+	if (!ws->ahead && ws->used_bytes == 0 && n > 0)
+		list_remove(&m->in_use, ws, next_in_use);
 	ws->reserved_bytes -= reserved;
 	m->left_bytes += n - reserved;
 	m->ahead_left_bytes += ws->ahead ? n : 0;
@@ -119,14 +192,16 @@ static void workspace_give(struct workspace *ws, uint64_t n)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void workspace_enter(struct workspace *ws)
+void workspace_enter(struct workspace *ws, uid_t uid)
 {
+	atomic_store_explicit(&ws->user, 1 + (long long)uid, memory_order_relaxed);
 	ws->refused_bytes = 0;
 	current = ws;
 }
 
 void workspace_leave(struct workspace *ws)
 {
+	atomic_store_explicit(&ws->user, 0, memory_order_relaxed);
 	current = NULL;
 	if (!ws->holds)
 		return;

@@ -5,34 +5,49 @@
  * of the budget is a reserve from which one workspace at a time may draw. A worker that needs more than the shared rest
  * waits until it may use the reserve, whatever memory it already has; the reserve is always enough for it to finish its
  * sample. So no worker waits for a waiting worker, and a sample is refused only if it alone needs more than the
- * reserve, however busy the other workers are. */
+ * reserve, however busy the other workers are.
+ *
+ * Between users: the last quarter of the shared part is for workers whose user has no other worker with memory at work,
+ * so that the small samples of one do not wait for the large ones of another; and users have the reserve in turn. */
 #ifndef BATCHD_WORKSPACE_H
 #define BATCHD_WORKSPACE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct workspace;
 
 struct work_memory {
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t changed;
+	struct workspace *waiting; /* in the order of their coming */
 	unsigned n_waiting;
+	struct workspace *in_use;     /* those that have memory and are not of files read ahead */
 	uint64_t waited_ns, began_ns; /* of waits that are over; the sum of the times at which the others began */
 	uint64_t left_bytes;          /* of the shared part */
 	uint64_t ahead_left_bytes;    /* of the shared part, what files read ahead may still take */
 	uint64_t used_bytes;          /* by all, the reserve included */
+	uint64_t kept_bytes;          /* constant: of the shared part, what is for a user's first worker */
 	uint64_t ahead_bytes;         /* constant: the most that files read ahead may take */
 	uint64_t reserve_bytes;       /* constant: of the reserve; also the most that one workspace may have */
 	struct workspace *holder;     /* the workspace that may draw from the reserve */
+	uint64_t turn;                /* of the user that had it last: grows by two each time */
+	long long last_user;          /* as struct workspace.user */
 };
 
 struct workspace {
 	struct work_memory *of; /* NULL: no limit, and no waiting */
 	bool ahead;             /* of a file that is read ahead: never waits; an allocation of up to
 	                         * WORK_AHEAD_FREE_BYTES is not charged */
+	atomic_llong user;      /* 1 + the id of the user for whom its thread works now; 0: for none. Any thread */
+	atomic_bool waits;      /* for memory, now. Any thread */
+	/* under the lock of `of` */
+	struct workspace *next_waiting, *next_in_use;
+	uint64_t turn; /* while it waits: of its user, for the reserve; the least is next */
 	/* its thread's */
 	uint64_t used_bytes;
 	uint64_t reserved_bytes; /* of these, from the reserve */
@@ -50,8 +65,8 @@ uint64_t work_memory_used(struct work_memory *m);
 /* How long threads have waited for memory since the start, those that wait now included. */
 uint64_t work_memory_waited_ns(struct work_memory *m);
 
-/* What this thread allocates is charged to ws until workspace_leave. */
-void workspace_enter(struct workspace *ws);
+/* This thread works for the user: what it allocates is charged to ws until workspace_leave. */
+void workspace_enter(struct workspace *ws, uid_t uid);
 /* The sample is done. A workspace that holds the reserve must have returned everything that it drew from it. */
 void workspace_leave(struct workspace *ws);
 

@@ -17,7 +17,6 @@ enum {
 	WORK_LEAST_BYTES = 40 << 20,
 	WORK_KEEP_PART = 8,   /* part of the working memory that all workers together may keep between samples */
 	MMAP_BYTES = 1 << 20, /* from this size on, malloc maps memory from the kernel and returns it at once */
-	OPENINGS_SHARE = 4,   /* one user's openings may take this part of the I/O threads */
 };
 
 /* ---- sizes ---- */
@@ -88,21 +87,18 @@ void budget_finish(struct budget *b)
 	work_memory_finish(&b->work);
 }
 
-void budget_set_limits(struct budget *b, const struct config *c, unsigned n_io)
+void budget_set_limits(struct budget *b, const struct config *c)
 {
 	const struct config_limits *l = &c->limits;
 	uint64_t all[ACCOUNT_N_KINDS] = {
 		[ACCOUNT_SESSIONS] = l->sessions,
 		[ACCOUNT_LOADERS] = l->loaders,
-		[ACCOUNT_OPENINGS] = n_io / 2 ? n_io / 2 : 1,
 	};
 	uint64_t user[ACCOUNT_N_KINDS] = {
 		[ACCOUNT_SESSIONS] = l->sessions_per_user,
 		[ACCOUNT_LOADERS] = l->loaders_per_user,
 		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,
 		[ACCOUNT_FDS] = l->fds_per_user,
-		/* A user's further openings wait, so that other users find free I/O threads. */
-		[ACCOUNT_OPENINGS] = n_io / OPENINGS_SHARE ? n_io / OPENINGS_SHARE : 1,
 	};
 	/* 0 would mean no limit. */
 	uint64_t memory_per_user = (uint64_t)(l->memory_per_user * (double)b->bytes) + 1;

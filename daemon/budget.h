@@ -33,8 +33,8 @@ struct budget {
 int budget_init(struct budget *b, const struct config *c);
 /* Call it when every charge, cache user and worker has ended. */
 void budget_finish(struct budget *b);
-/* Takes over the users' limits from the configuration; n_io: threads that open data sets. */
-void budget_set_limits(struct budget *b, const struct config *c, unsigned n_io);
+/* Takes over the users' limits from the configuration. */
+void budget_set_limits(struct budget *b, const struct config *c);
 
 /* The limits of one decoder; decoders share the working memory. */
 struct decode_limits budget_decode_limits(const struct budget *b, const struct config *c);

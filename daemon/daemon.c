@@ -212,7 +212,7 @@ static void apply_config(struct daemon *d, struct config *fresh)
 	*e->config = *fresh;
 	config_finish(&old);
 	log_set_level(e->config->log_level);
-	budget_set_limits(&e->budget, e->config, e->n_io);
+	budget_set_limits(&e->budget, e->config);
 	d->server.limits.pending = e->config->limits.pending;
 	d->server.limits.hello_timeout_ns = e->config->limits.hello_timeout_ns;
 	if (workers)
@@ -363,7 +363,7 @@ static int start_server(struct daemon *d)
 		.pending = e->config->limits.pending,
 		.hello_timeout_ns = e->config->limits.hello_timeout_ns,
 	};
-	budget_set_limits(&e->budget, e->config, e->n_io);
+	budget_set_limits(&e->budget, e->config);
 	return server_init(&d->server, &e->loop, d->params->listen_fd, &limits, &e->budget.accounts, &session_peer_ops,
 			   e, e->version);
 }
@@ -390,7 +390,6 @@ int daemon_run(const struct daemon_params *params)
 		return EXIT_FAILURE;
 	d->params = params;
 	d->engine = (struct engine){ .config = params->config,
-				     .n_io = params->config->io_threads,
 				     .reports = &d->reports,
 				     .errors = &d->errors,
 				     .job_ops = &session_job_ops,

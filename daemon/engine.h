@@ -28,13 +28,11 @@ struct engine {
 	struct config *config;
 	struct budget budget;
 	struct pool *pool;   /* NULL: closed, during shutdown */
-	unsigned n_io;       /* I/O threads */
 	struct nodes *nodes; /* NULL: the machine has one NUMA node, or they are left to the kernel */
 	struct tuner tuner;
 	struct gpus *gpus;
 	struct job *jobs;
-	uint64_t n_jobs;         /* so far */
-	struct opening *waiting; /* for an I/O thread within their user's limit, first come first served */
+	uint64_t n_jobs; /* so far */
 	struct session *sessions;
 	struct producer *producers;
 	struct reports *reports;

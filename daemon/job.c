@@ -218,28 +218,9 @@ static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool mu
 	return LOADER_E_MEMORY;
 }
 
-static void admit_waiting(struct engine *e);
-
-/* Making an order takes an I/O thread for a time that grows with the number of samples: it counts as an opening. */
-static bool on_begin_task(struct loader *l, struct charge *place)
-{
-	struct job *j = l->owner;
-	return charge_begin(place, &j->engine->budget.accounts, j->spec.uid, ACCOUNT_OPENINGS, 1) == 0;
-}
-
-static void on_end_task(struct loader *l, struct charge *place)
-{
-	struct job *j = l->owner;
-	charge_release(place);
-	admit_waiting(j->engine);
-}
-
-static const struct loader_ops loader_ops = { .failed = on_loader_failed,
-					      .published = on_loader_published,
-					      .closed = on_loader_closed,
-					      .charge = on_charge,
-					      .begin_task = on_begin_task,
-					      .end_task = on_end_task };
+static const struct loader_ops loader_ops = {
+	.failed = on_loader_failed, .published = on_loader_published, .closed = on_loader_closed, .charge = on_charge
+};
 
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe)
 {
@@ -291,6 +272,11 @@ void job_task_end(struct job_task *t)
 		job_close(j);
 }
 
+static struct job_task *opening_task(const struct job *j)
+{
+	return j->opening ? &j->opening->task : NULL;
+}
+
 static void daemon_job_run_task(struct pool_task *p)
 {
 	struct job_task *t = container_of(p, struct job_task, pool_task);
@@ -304,7 +290,10 @@ static void end_task(struct pool_task *p)
 
 void job_task_run(struct job_task *t)
 {
-	t->pool_task = (struct pool_task){ .run = daemon_job_run_task, .done = end_task };
+	t->pool_task = (struct pool_task){ .run = daemon_job_run_task,
+					   .done = end_task,
+					   .owner = t->job->spec.uid,
+					   .opens = t == opening_task(t->job) };
 	pool_run_task(t->job->engine->pool, &t->pool_task);
 }
 
@@ -326,48 +315,12 @@ static void on_progress_timer(uv_timer_t *t)
 	}
 }
 
-/* One user's openings must not take every I/O thread: on a file system that hangs they would keep them. */
-static bool take_place(struct opening *o)
-{
-	struct engine *e = o->task.job->engine;
-	const struct accounts *a = &e->budget.accounts;
-	/* The same holds for several users together: a user gets no more places than are left for the others. */
-	uint64_t all = a->limit[ACCOUNT_OPENINGS], used = a->used[ACCOUNT_OPENINGS];
-	if (all && used < all && account_used(a, o->task.job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
-		return false;
-	if (charge_begin(&o->place, &e->budget.accounts, o->task.job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
-		return false;
-	job_task_run(&o->task);
-	return true;
-}
-
-static void wait_for_place(struct opening *o)
-{
-	list_append(&o->task.job->engine->waiting, o, next_waiting);
-	atomic_store(&o->phase, "waiting for your other data sets");
-}
-
-/* An opening has ended: each waiting opening that may have a place gets it. */
-static void admit_waiting(struct engine *e)
-{
-	for (struct opening *o = e->waiting, *next; o; o = next) {
-		next = o->next_waiting;
-		if (take_place(o))
-			list_remove(&e->waiting, o, next_waiting);
-	}
-	for (struct job *j = e->jobs; j; j = j->next) {
-		if (j->loader && j->loader->wants_task && j->state == JOB_READY)
-			loader_retry(j->loader);
-	}
-}
-
 /* Drops an opening that no session waits for and that no thread has yet. */
 static void drop_if_waiting(struct job *j)
 {
 	struct opening *o = j->opening;
-	if (!o || !list_has(&j->engine->waiting, o, next_waiting))
+	if (!o || !pool_drop_task(j->engine->pool, &o->task.pool_task))
 		return;
-	list_remove(&j->engine->waiting, o, next_waiting);
 	j->opening = NULL;
 	job_task_drop(&o->task);
 	uv_close((uv_handle_t *)&o->progress, opening_free);
@@ -417,8 +370,6 @@ static void opening_done(struct job_task *t)
 	}
 	assert(j->opening == o && j->state == JOB_OPENING && !j->loader);
 	j->opening = NULL;
-	charge_release(&o->place);
-	admit_waiting(e);
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
 	if (r == 0) {
@@ -490,8 +441,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->progress.data = o;
 	uv_timer_start(&o->progress, on_progress_timer, PROGRESS_MS, PROGRESS_MS);
 	j->opening = o;
-	if (!take_place(o))
-		wait_for_place(o);
+	atomic_store(&o->phase, "waiting for your other data sets");
+	job_task_run(&o->task);
 }
 
 struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,

@@ -207,7 +207,7 @@ static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struc
 	l->n_wanted = load_n_wanted(e);
 	l->slab.fd = l->slab.writable_fd = -1;
 	l->opening = true;
-	l->task = (struct pool_task){ .run = load_open_here, .done = load_on_opened };
+	l->task = (struct pool_task){ .run = load_open_here, .done = load_on_opened, .owner = l->uid };
 	s->load = l;
 	e->n_loads++;
 	pool_run_task(e->pool, &l->task);

@@ -12,12 +12,10 @@
 struct opening {
 	struct job_task task;
 	uv_timer_t progress;
-	struct charge place;   /* holds no charge while it waits in the daemon's list */
 	struct charge memory;  /* of the data set that it opens */
 	int refused;           /* ACCOUNT_E_: there was no memory for it */
 	uint64_t wanted_bytes; /* if refused: the total */
 	struct meter meter;
-	struct opening *next_waiting;
 	/* the I/O thread's, until done */
 	struct data_access access;
 	char *source;

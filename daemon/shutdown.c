@@ -57,7 +57,6 @@ void shutdown_go_on(struct shutdown *s)
 	struct engine *e = s->engine;
 	if (!e->stopping || e->jobs || e->sessions || e->n_loads || s->syncing || !e->pool)
 		return;
-	assert(!e->waiting);
 	struct pool *pool = e->pool;
 	e->pool = NULL;
 	pool_close(pool, on_pool_closed, s);

@@ -560,7 +560,6 @@ static void add_user(void *arg, const struct account *x)
 		[ACCOUNT_SESSIONS] = "sessions",         [ACCOUNT_LOADERS] = "loaders",
 		[ACCOUNT_SLOT_BYTES] = "slots_bytes",    [ACCOUNT_DATA_BYTES] = "data_bytes",
 		[ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
-		[ACCOUNT_OPENINGS] = "openings",
 	};
 	json_t *o = json_object();
 	set_int(o, "uid", x->uid);

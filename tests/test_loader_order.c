@@ -14,7 +14,6 @@ static struct {
 	struct pool *pool;
 	struct loader *loader;
 	struct consumer c;
-	unsigned n_tasks;
 	bool closed;
 } t;
 
@@ -32,17 +31,18 @@ static void on_closed(struct loader *l)
 	t.closed = true;
 }
 
-/* No I/O thread is free, so nothing is made elsewhere. */
-static bool on_task(struct loader *l, struct charge *place)
-{
-	(void)l, (void)place;
-	t.n_tasks++;
-	return false;
-}
+static const struct loader_ops loader_ops = { .failed = loaders_on_failed,
+					      .published = loaders_on_published,
+					      .closed = on_closed };
 
-static const struct loader_ops loader_ops = {
-	.failed = loaders_on_failed, .published = loaders_on_published, .closed = on_closed, .begin_task = on_task
-};
+/* Orders that an I/O thread makes; their end comes by the loop, which has not run yet. */
+static unsigned n_tasks(void)
+{
+	unsigned n = 0;
+	for (unsigned i = 0; i < 4; i++)
+		n += t.loader->plans[i].in_use && !t.loader->plans[i].plan;
+	return n;
+}
 
 static void *make_nothing(void *arg)
 {
@@ -106,11 +106,11 @@ START_TEST(test_long_lists_are_made_by_a_task)
 {
 	/* Proves that the loop makes neither the list of a blend with weights, nor a shuffled one, of many samples. */
 	begin(large[0], 0);
-	ck_assert_uint_gt(t.n_tasks, 0);
+	ck_assert_uint_gt(n_tasks(), 0);
 	ck_assert_uint_gt(loader_order_bytes(t.loader, UINT64_C(1) << 30), 0);
 	end();
 	begin(large[1], 1);
-	ck_assert_uint_gt(t.n_tasks, 0);
+	ck_assert_uint_gt(n_tasks(), 0);
 	end();
 }
 END_TEST
@@ -118,7 +118,7 @@ END_TEST
 START_TEST(test_an_order_without_a_list_needs_no_task)
 {
 	begin(large[1], 0);
-	ck_assert_uint_eq(t.n_tasks, 0);
+	ck_assert_uint_eq(n_tasks(), 0);
 	ck_assert_uint_eq(loader_order_bytes(t.loader, UINT64_C(1) << 30), 0);
 	end();
 }

@@ -74,14 +74,14 @@ static void *make_thing(void *arg)
 	return calloc(1, 16);
 }
 
-static void setup(struct fixture *f, unsigned workers)
+static void setup_with(struct fixture *f, unsigned workers, unsigned n_io)
 {
 	memset(f, 0, sizeof(*f));
 	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
 	ck_assert_int_eq(uv_sem_init(&f->gate, 0), 0);
 	ck_assert_int_eq(uv_sem_init(&f->turn, 0), 0);
 	struct pool_params params = { .max_workers = workers,
-				      .n_io = 3,
+				      .n_io = n_io,
 				      .n_tickets = 8,
 				      .worker_create = make_thing,
 				      .worker_destroy = free,
@@ -90,6 +90,11 @@ static void setup(struct fixture *f, unsigned workers)
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->alice, 0, ALICE, NULL), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->bob, 0, BOB, NULL), 0);
+}
+
+static void setup(struct fixture *f, unsigned workers)
+{
+	setup_with(f, workers, 3);
 }
 
 static void teardown(struct fixture *f)
@@ -239,6 +244,118 @@ START_TEST(test_a_queue_is_in_the_pools_list_only_while_it_has_work)
 }
 END_TEST
 
+/* ---- tasks of I/O threads ---- */
+
+enum { IO_THREADS = 8 };
+
+struct waiting_task {
+	struct pool_task task;
+	struct fixture *f;
+	uv_sem_t *gate;
+	char name;
+	bool done;
+};
+
+static void run_task(struct pool_task *task)
+{
+	struct waiting_task *t = (struct waiting_task *)task;
+	if (t->gate)
+		pass(t->f, t->gate);
+	t->f->log[atomic_fetch_add(&t->f->n_logged, 1)] = t->name;
+}
+
+static void task_done(struct pool_task *task)
+{
+	((struct waiting_task *)task)->done = true;
+}
+
+static void begin_task(struct fixture *f, struct waiting_task *t, uid_t owner, bool opens, uv_sem_t *gate)
+{
+	*t = (struct waiting_task){
+		.task = { .run = run_task, .done = task_done, .owner = owner, .opens = opens },
+		.f = f,
+		.gate = gate,
+		.name = owner == ALICE ? 'a' : 'b',
+	};
+	pool_run_task(f->pool, &t->task);
+}
+
+static void wait_for_task(struct fixture *f, const struct waiting_task *t)
+{
+	while (!t->done)
+		uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+START_TEST(test_one_users_tasks_leave_threads_for_another)
+{
+	/* Bob has more tasks than there are I/O threads, and none ends before both of Alice's have run. */
+	enum { TASKS = 60 };
+	struct fixture f;
+	struct waiting_task *his = calloc(TASKS, sizeof(*his)), hers, opens;
+	bool opening = _i;
+	setup_with(&f, 2, IO_THREADS);
+	for (int i = 0; i < TASKS; i++)
+		begin_task(&f, &his[i], BOB, opening, &f.gate);
+	wait_for_rows(&f, opening ? IO_THREADS / 4 : 2);
+	begin_task(&f, &hers, ALICE, false, NULL);
+	begin_task(&f, &opens, ALICE, true, NULL);
+	wait_for_task(&f, &hers);
+	wait_for_task(&f, &opens);
+	ck_assert_int_eq(atomic_load(&f.n_logged), 2);
+	if (opening)
+		ck_assert_int_eq(atomic_load(&f.n_waiting), IO_THREADS / 4);
+	else
+		ck_assert_int_lt(atomic_load(&f.n_waiting), IO_THREADS - 1);
+	uv_sem_post(&f.gate);
+	for (int i = 0; i < TASKS; i++)
+		wait_for_task(&f, &his[i]);
+	free(his);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_tasks_of_two_users_run_in_turn)
+{
+	/* One thread takes tasks, and Bob's are all there before Alice's two. */
+	struct fixture f;
+	struct waiting_task first, his[20], hers[2];
+	setup_with(&f, 1, 2);
+	begin_task(&f, &first, BOB, false, &f.gate);
+	wait_for_rows(&f, 1);
+	for (int i = 0; i < 20; i++)
+		begin_task(&f, &his[i], BOB, false, NULL);
+	begin_task(&f, &hers[0], ALICE, false, NULL);
+	begin_task(&f, &hers[1], ALICE, false, NULL);
+	uv_sem_post(&f.gate);
+	for (int i = 0; i < 20; i++)
+		wait_for_task(&f, &his[i]);
+	for (int i = 0; i < 2; i++)
+		wait_for_task(&f, &hers[i]);
+	wait_for_task(&f, &first);
+	ck_assert_mem_eq(f.log, "bbababbb", 8);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_task_that_waits_can_be_dropped)
+{
+	struct fixture f;
+	struct waiting_task first, second;
+	setup_with(&f, 1, 2);
+	begin_task(&f, &first, BOB, true, &f.gate);
+	wait_for_rows(&f, 1);
+	begin_task(&f, &second, BOB, true, NULL);
+	ck_assert(!pool_drop_task(f.pool, &first.task));
+	ck_assert(pool_drop_task(f.pool, &second.task));
+	ck_assert(!pool_drop_task(f.pool, &second.task));
+	uv_sem_post(&f.gate);
+	wait_for_task(&f, &first);
+	ck_assert(!second.done);
+	ck_assert_int_eq(atomic_load(&f.n_logged), 1);
+	teardown(&f);
+}
+END_TEST
+
 SUITE(pool_users)
 {
 	Suite *s = suite_create("pool between users");
@@ -247,6 +364,9 @@ SUITE(pool_users)
 	tcase_add_test(t, test_a_user_with_its_share_of_the_workers_in_long_rows_goes_behind_others);
 	tcase_add_test(t, test_a_user_whose_disk_never_answers_leaves_others_threads_and_tickets);
 	tcase_add_test(t, test_a_queue_is_in_the_pools_list_only_while_it_has_work);
+	tcase_add_loop_test(t, test_one_users_tasks_leave_threads_for_another, 0, 2);
+	tcase_add_test(t, test_tasks_of_two_users_run_in_turn);
+	tcase_add_test(t, test_a_task_that_waits_can_be_dropped);
 	suite_add_tcase(s, t);
 	return s;
 }

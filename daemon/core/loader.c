@@ -154,7 +154,7 @@ struct plan_task {
 	struct pool_task task;
 	struct loader *loader;
 	struct plan_spec spec;
-	struct charge bytes, place;
+	struct charge bytes;
 	struct plan *plan;
 	int result;
 };
@@ -214,23 +214,15 @@ static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct 
 	plan_unref(plan);
 }
 
-void loader_retry(struct loader *l)
-{
-	l->wants_task = false;
-	loader_ref(l);
-	for (uint32_t i = 0; i < l->streams.n; i++)
-		stream_pump(l->streams.list[i]);
-	loader_unref(l);
-}
-
 static void plan_task_done(struct pool_task *t)
 {
 	struct plan_task *task = container_of(t, struct plan_task, task);
 	struct loader *l = task->loader;
 	plan_arrived(l, &task->spec, task->plan, &task->bytes, task->result);
-	loader_retry(l);
-	if (l->ops->end_task)
-		l->ops->end_task(l, &task->place);
+	loader_ref(l);
+	for (uint32_t i = 0; i < l->streams.n; i++)
+		stream_pump(l->streams.list[i]);
+	loader_unref(l);
 	free(task);
 	assert(l->host.n_in_flight > 0);
 	l->host.n_in_flight--;
@@ -307,18 +299,11 @@ static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool m
 		loader_fail(l, "out of memory for the order of an epoch");
 		return;
 	}
-	*task = (struct plan_task){ .task = { .run = plan_task_run, .done = plan_task_done },
+	*task = (struct plan_task){ .task = { .run = plan_task_run, .done = plan_task_done, .owner = l->spec.uid },
 				    .loader = l,
 				    .spec = plan_spec_of(l, epoch, base) };
-	if (l->ops->begin_task && !l->ops->begin_task(l, &task->place)) {
-		l->wants_task = l->wants_task || must_be;
-		free(task);
-		return;
-	}
 	if (!charge_plan(l, &task->spec, must_be, &task->bytes) || !claim_entry(l, epoch, base)) {
 		charge_release(&task->bytes);
-		if (l->ops->end_task)
-			l->ops->end_task(l, &task->place);
 		free(task);
 		return;
 	}

@@ -29,12 +29,9 @@ struct loader_ops {
 	void (*closed)(struct loader *l);                 /* everything has ended; the loader is about to be freed */
 	/* What the loader's user pays for; NULL: nothing is charged. charge: begins c or lets it grow, for `what`; 0,
 	 * or LOADER_E_MEMORY with the reason in why. With must_be, memory that is no longer in use is freed to make
-	 * room. begin_task: whether an I/O thread may work for the loader now; if not, loader_retry is called when it
-	 * may. end_task: the task is over. */
+	 * room. */
 	int (*charge)(struct loader *l, const char *what, uint64_t bytes, bool must_be, struct charge *c, char *why,
 		      size_t size);
-	bool (*begin_task)(struct loader *l, struct charge *place);
-	void (*end_task)(struct loader *l, struct charge *place);
 };
 
 enum { LOADER_E_MEMORY = 1 };
@@ -64,7 +61,6 @@ struct loader {
 	struct group group; /* if it is one */
 	struct plan_entry plans[4];
 	uint64_t plan_clock;
-	bool wants_task; /* begin_task has refused */
 
 	bool failed, closing;
 	char error[4096];
@@ -105,8 +101,6 @@ uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 /* The memory that the orders to be kept (of this epoch and the next) will take in addition to existing ones. An order
  * that would take more than most of free_bytes counts as 0, because it will be refused, or will be alone. */
 uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes);
-/* An I/O thread may work for the loader now. */
-void loader_retry(struct loader *l);
 /* For a producer's feed, before the first trainer arrives: this source makes the batches instead of the pool. */
 void loader_set_source(struct loader *l, struct batch_source *source);
 /* For that source: a submitted slot is filled, or it is cancelled and no longer written to. */

@@ -63,7 +63,8 @@ struct pool {
 	struct pool_filesystem *filesystems, any; /* `any` serves all file systems where memory is short */
 	struct pool_reads far;                    /* of queues that have a file system */
 	struct pool_queue *starved;
-	struct pool_task *tasks, *tasks_last, *tasks_done;
+	struct pool_task *tasks, *tasks_running, *tasks_done; /* tasks: they wait, in the order of their coming */
+	uint64_t task_round; /* in which a user's next task begins, if it has none: pool-tasks.c */
 	struct pool_job *done;
 	unsigned n_sleeping, n_waking; /* together exactly the threads in pthread_cond_wait(&p->work); the waking ones
 	                                * have been signalled */

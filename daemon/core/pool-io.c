@@ -4,10 +4,10 @@
 #include <assert.h>
 
 #include "core/pool-queues.h"
+#include "core/pool-tasks.h"
 #include "core/pool-tickets.h"
 #include "core/pool-wake.h"
 #include "util/clock.h"
-#include "util/list.h"
 #include "util/trace.h"
 
 static void fetch_one(struct pool *p, struct pool_ticket *t)
@@ -52,7 +52,7 @@ static void pool_io_run_task(struct pool *p, struct pool_task *t)
 	pthread_mutex_unlock(&p->lock);
 	t->run(t);
 	pthread_mutex_lock(&p->lock);
-	list_push(&p->tasks_done, t, next);
+	pool_end_task(p, t);
 	pool_tell_loop(p);
 }
 
@@ -62,11 +62,11 @@ void *pool_io_main(void *arg)
 	struct pool *p = self->pool;
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping) {
-		struct pool_task *task = p->tasks;
-		struct pool_ticket *ticket;
 		/* Tasks may run for minutes (an index): keep one thread for reads. */
-		if (task && (self->number > 0 || p->params.n_io == 1)) {
-			p->tasks = task->next;
+		bool takes_tasks = p->tasks && (self->number > 0 || p->params.n_io == 1);
+		struct pool_task *task = takes_tasks ? pool_take_task(p) : NULL;
+		struct pool_ticket *ticket;
+		if (task) {
 			p->n_io_busy++;
 			pool_io_run_task(p, task);
 			p->n_io_busy--;
@@ -74,6 +74,8 @@ void *pool_io_main(void *arg)
 			p->n_io_busy++;
 			fetch_one(p, ticket);
 			p->n_io_busy--;
+			if (p->tasks) /* one may run that could not beside this read */
+				pthread_cond_broadcast(&p->io);
 		} else {
 			p->n_io_sleeping++;
 			pthread_cond_wait(&p->io, &p->lock);

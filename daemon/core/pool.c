@@ -7,6 +7,7 @@
  *     pool-nodes     which rows a worker prefers, on machines with several NUMA nodes
  *     pool-turns     which row is next
  *     pool-workers   workers and relief threads
+ *     pool-tasks     which task is next
  *     pool-io        I/O threads
  *
  * The awkward corner is parking: a taken row is with a worker, with an I/O thread, in its queue's `fetched` list, or is
@@ -31,6 +32,7 @@
 #include "core/pool-nodes.h"
 #include "core/pool-order.h"
 #include "core/pool-queues.h"
+#include "core/pool-tasks.h"
 #include "core/pool-tickets.h"
 #include "core/pool-turns.h"
 #include "core/pool-wake.h"
@@ -276,7 +278,8 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 {
 	stop_threads(p);
-	assert(!p->owners && !p->all.n_listed && !p->queues && !p->done && !p->tasks && !p->tasks_done);
+	assert(!p->owners && !p->all.n_listed && !p->queues && !p->done && !p->tasks && !p->tasks_running &&
+	       !p->tasks_done);
 	p->on_closed = on_closed;
 	p->on_closed_arg = arg;
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
@@ -359,15 +362,20 @@ bool pool_is_finished(struct pool *p, const struct pool_job *job)
 void pool_run_task(struct pool *p, struct pool_task *t)
 {
 	pthread_mutex_lock(&p->lock);
-	t->next = NULL;
-	if (p->tasks)
-		p->tasks_last->next = t;
-	else
-		p->tasks = t;
-	p->tasks_last = t;
+	pool_add_task(p, t);
 	/* Thread 0 does not take tasks, so waking only one thread might wake only that one: wake all. */
 	pthread_cond_broadcast(&p->io);
 	pthread_mutex_unlock(&p->lock);
+}
+
+bool pool_drop_task(struct pool *p, struct pool_task *t)
+{
+	pthread_mutex_lock(&p->lock);
+	bool waits = list_has(&p->tasks, t, next);
+	if (waits)
+		list_remove(&p->tasks, t, next);
+	pthread_mutex_unlock(&p->lock);
+	return waits;
 }
 
 void pool_call(struct pool *p, struct pool_task *t)

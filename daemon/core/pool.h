@@ -183,14 +183,19 @@ void pool_cancel(struct pool *p, struct pool_job *job);
 /* Whether every row of a submitted job is made; its `done` may not have been called yet. */
 bool pool_is_finished(struct pool *p, const struct pool_job *job);
 
-/* Work that may block, run once on an I/O thread; then done runs on the loop thread. The caller owns the task and keeps
- * it until done. */
+/* Work that may block, run once on an I/O thread; then done runs on the loop thread. The caller owns the task, and keeps
+ * it and sets its members until done. A user's tasks wait for each other, not for another user's: pool-tasks.c. */
 struct pool_task {
 	void (*run)(struct pool_task *t);
 	void (*done)(struct pool_task *t);
-	struct pool_task *next; /* the pool's */
+	uid_t owner;
+	bool opens;             /* it reads files of the owner, which may never answer */
+	struct pool_task *next; /* the pool's, like the next */
+	uint64_t round;
 };
 void pool_run_task(struct pool *p, struct pool_task *t);
+/* Whether the task was still waiting for a thread; then it will neither run nor be done. */
+bool pool_drop_task(struct pool *p, struct pool_task *t);
 /* Calls only t->done, in the loop's next iteration. */
 void pool_call(struct pool *p, struct pool_task *t);
 

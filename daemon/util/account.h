@@ -21,8 +21,6 @@ enum account_kind {
 	ACCOUNT_DATA_BYTES,   /* names, labels and orders: what a data set and the plan of an epoch take */
 	ACCOUNT_UNREAD_BYTES, /* answers that clients have not read yet */
 	ACCOUNT_FDS,
-	ACCOUNT_OPENINGS, /* data sets that I/O threads are opening; a file system that hangs may make an opening
-	                   * last */
 	ACCOUNT_N_KINDS
 };
 

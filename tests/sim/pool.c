@@ -268,6 +268,17 @@ void pool_run_task(struct pool *p, struct pool_task *t)
 	*at = t;
 }
 
+bool pool_drop_task(struct pool *p, struct pool_task *t)
+{
+	struct pool_task **at = &p->tasks;
+	while (*at && *at != t)
+		at = &(*at)->next;
+	if (!*at)
+		return false;
+	*at = t->next;
+	return true;
+}
+
 void pool_call(struct pool *p, struct pool_task *t)
 {
 	t->next = p->tasks_done;

@@ -2,7 +2,7 @@
  * and the charges of each user.
  *
  * Everything else in the daemon that takes memory stands above this file, and this file knows none of it. The loop
- * thread starts it; afterwards any thread may charge and ask, but slots_bytes belongs to the loop thread. */
+ * thread starts it; afterwards any thread may charge and ask. */
 #ifndef BATCHD_BUDGET_H
 #define BATCHD_BUDGET_H
 
@@ -26,7 +26,6 @@ struct budget {
 	uint64_t decoded_bytes, index_bytes, file_bytes; /* upper limit of each tier of the cache */
 	struct cache *cache;
 	struct accounts accounts;
-	uint64_t slots_bytes; /* charged for slots, streams and rings */
 };
 
 /* Computes all sizes from the configuration and the machine, and makes the cache. b is zeroed. 0 or negative errno. */

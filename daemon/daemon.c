@@ -307,7 +307,8 @@ static void on_audit(uv_check_t *check)
 {
 	struct daemon *d = check->data;
 	const struct engine *e = &d->engine;
-	if (!e->sessions && !e->jobs && !e->n_loads && !d->server.peers && !e->budget.slots_bytes)
+	if (!e->sessions && !e->jobs && !e->n_loads && !d->server.peers &&
+	    !accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES))
 		daemon_audit(d);
 }
 

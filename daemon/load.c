@@ -35,7 +35,6 @@ struct load {
 	struct slab slab;
 	struct image_jobs jobs;
 	struct charge bytes, fds;
-	uint64_t counted_bytes; /* in the budget's slots_bytes */
 	uint64_t n_made, n_bad;
 	/* Of LoadOpen, for the I/O thread; and its result. */
 	char *transform;
@@ -52,7 +51,6 @@ static void load_free(struct load *l)
 {
 	struct engine *e = l->engine;
 	image_jobs_finish(&l->jobs);
-	e->budget.slots_bytes -= l->counted_bytes;
 	slab_finish(&l->slab);
 	recipe_finish(&l->recipe);
 	closing_add(l->uid, &l->jobs.fd, 1);
@@ -167,11 +165,8 @@ static void load_on_opened(struct pool_task *t)
 	struct load *l = container_of(t, struct load, task);
 	struct engine *e = l->engine;
 	l->opening = false;
-	if (l->slab.base) {
-		l->counted_bytes = l->bytes.amount;
-		e->budget.slots_bytes += l->counted_bytes;
+	if (l->slab.base)
 		budget_balance(&e->budget);
-	}
 	if (l->result == 0 && l->session && image_jobs_init(&l->jobs, e->pool, l->uid))
 		l->result = refuse_memory(&l->why);
 	if (!l->session)

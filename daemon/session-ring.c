@@ -149,7 +149,6 @@ void session_ring_open(struct session *s, int *fd)
 			   (unsigned long long)s->number, strerror(-r));
 		return;
 	}
-	e->budget.slots_bytes += RING_PAGE_BYTES;
 }
 
 struct ring_taken session_ring_taken(const struct session *s)
@@ -168,7 +167,6 @@ void session_ring_close(struct session *s)
 		return;
 	s->taken = session_ring_taken(s);
 	s->had_ring = true;
-	s->engine->budget.slots_bytes -= RING_PAGE_BYTES;
 	charge_release(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

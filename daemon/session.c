@@ -314,8 +314,6 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 		return NULL;
 	}
-	e->budget.slots_bytes += bytes.amount;
-	stream->charged_bytes = &e->budget.slots_bytes;
 	charge_move(&stream->bytes, &bytes);
 	return stream;
 }

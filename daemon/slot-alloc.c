@@ -182,7 +182,6 @@ static int slot_alloc_begin(struct slot_alloc *a, struct session *s, const char 
 	}
 	if (a->more)
 		slots_ref(a->slots);
-	e->budget.slots_bytes += a->charged_bytes;
 	budget_balance(&e->budget);
 	job_task_begin(&a->task, s->job);
 	job_task_run(&a->task);
@@ -241,16 +240,13 @@ static void slot_alloc_take(struct slot_alloc *a)
 		a->slots->n_made += a->n_made;
 		if (a->fix && s)
 			slot_alloc_fix(a->slots);
-		charge_release(
-			&a->bytes); /* the bytes move to the slots, in the same account: there is room for them */
-		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
+		charge_merge(&a->slots->bytes, &a->bytes);
 		for (uint32_t i = 0; l && !l->is_async && i < l->streams.n; i++) {
 			if (l->streams.list[i]->slots == a->slots)
 				stream_pump(l->streams.list[i]);
 		}
 		return;
 	}
-	a->slots->charged_bytes = &j->engine->budget.slots_bytes;
 	charge_move(&a->slots->bytes, &a->bytes);
 	charge_move(&a->slots->fd, &a->fd);
 	if (!s || j->state != JOB_READY)
@@ -278,7 +274,6 @@ static void on_made(struct job_task *t)
 	if (a->more && a->slots->growing)
 		end_growing(a->slots, a->result == 0);
 	if (a->result) {
-		e->budget.slots_bytes -= a->charged_bytes;
 		charge_release(&a->bytes);
 		charge_release(&a->fd);
 		if (s && a->bonus) {

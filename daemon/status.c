@@ -456,8 +456,8 @@ static json_t *memory_part(const struct engine *e)
 	set_int(o, "budget_bytes", e->budget.total_bytes);
 	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&e->budget.work));
 	set_int(o, "work_budget_bytes", e->budget.work_bytes);
-	set_int(o, "slots_bytes", e->budget.slots_bytes);
-	set_int(o, "data_bytes", accounts_memory_used(&e->budget.accounts) - e->budget.slots_bytes);
+	set_int(o, "slots_bytes", accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES));
+	set_int(o, "data_bytes", accounts_used(&e->budget.accounts, ACCOUNT_DATA_BYTES));
 	set_int(o, "cache_bytes", budget_cache_bytes(&e->budget));
 	set_int(o, "rss_bytes", rss_bytes());
 	daemon_status_set(o, "pinning", pin_status_json(e));

@@ -1,6 +1,7 @@
 /* What clients' files and requests make the daemon spend: it is counted while it grows, given back with the last
  * reference, and refused at the limit. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/plan.h"
 #include "data/manifest.h"
@@ -88,6 +89,53 @@ START_TEST(test_threads_charge_one_user_without_losing_a_byte)
 	for (int i = 0; i < 4; i++) {
 		pthread_join(t[i], NULL);
 	}
+	ck_assert(accounts_balanced(&a));
+}
+END_TEST
+
+static atomic_bool merging;
+static atomic_uint n_taken;
+
+/* Takes whatever another user leaves free. */
+static void *take_what_is_free(void *arg)
+{
+	struct charge c = { 0 };
+
+	(void)arg;
+	while (atomic_load(&merging)) {
+		if (charge_begin(&c, &a, 2, ACCOUNT_SLOT_BYTES, 10) == 0) {
+			atomic_fetch_add(&n_taken, 1);
+			charge_release(&c);
+		}
+	}
+	return NULL;
+}
+
+START_TEST(test_two_charges_become_one_and_leave_no_hole_between)
+{
+	/* Proves that what is moved from one charge to another is charged at every moment: with the whole budget in use,
+	 * a second user that asks all the time gets nothing. */
+	struct charge slots = { 0 }, more = { 0 };
+	pthread_t taker;
+
+	a = (struct accounts){ .memory_limit = 100000 };
+	atomic_store(&merging, true);
+	atomic_store(&n_taken, 0);
+	ck_assert_int_eq(charge_begin(&slots, &a, 1, ACCOUNT_SLOT_BYTES, 0), 0);
+	ck_assert_int_eq(charge_begin(&more, &a, 1, ACCOUNT_SLOT_BYTES, 100000), 0);
+	ck_assert_int_eq(pthread_create(&taker, NULL, take_what_is_free, NULL), 0);
+	for (int i = 0; i < 100000; i++) {
+		charge_merge(&slots, &more);
+		charge_move(&more, &slots);
+		ck_assert_int_eq(charge_begin(&slots, &a, 1, ACCOUNT_SLOT_BYTES, 0), 0);
+	}
+	atomic_store(&merging, false);
+	pthread_join(taker, NULL);
+	ck_assert_uint_eq(atomic_load(&n_taken), 0);
+	ck_assert_uint_eq(more.amount, 100000);
+	charge_merge(&slots, &more);
+	ck_assert_ptr_null(more.account);
+	charge_release(&slots);
 	ck_assert(accounts_balanced(&a));
 }
 END_TEST
@@ -223,6 +271,7 @@ SUITE(charges)
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_batches_and_data_come_out_of_one_budget);
 	tcase_add_test(t, test_threads_charge_one_user_without_losing_a_byte);
+	tcase_add_test(t, test_two_charges_become_one_and_leave_no_hole_between);
 	tcase_add_test(t, test_an_order_is_charged_until_its_last_reference_goes);
 	tcase_add_test(t, test_a_list_longer_than_a_piece_has_every_line);
 	tcase_add_test(t, test_a_sparse_list_takes_no_memory);

@@ -180,17 +180,16 @@ START_TEST(test_the_charge_is_refunded_with_the_last_reference)
 	/* An orphan's reference keeps memory and charge. */
 	struct slot_layout l;
 	struct slots *s;
-	uint64_t account;
+	struct accounts accounts = { 0 };
 	make_layout(1000, 8, 4, &l);
 	ck_assert_int_eq(slots_create(&l, 3, 3, &s), 0);
-	account = s->slab.bytes;
-	s->charged_bytes = &account;
 	ck_assert_uint_eq(s->slab.bytes, 3 * l.slot_bytes);
+	ck_assert_int_eq(charge_begin(&s->bytes, &accounts, 1, ACCOUNT_SLOT_BYTES, s->slab.bytes), 0);
 	slots_ref(s);
 	slots_unref(s);
-	ck_assert_uint_gt(account, 0);
+	ck_assert_uint_eq(accounts_used(&accounts, ACCOUNT_SLOT_BYTES), 3 * l.slot_bytes);
 	slots_unref(s);
-	ck_assert_uint_eq(account, 0);
+	ck_assert(accounts_balanced(&accounts));
 }
 END_TEST
 

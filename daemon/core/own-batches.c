@@ -13,19 +13,13 @@ enum { MORE_OWN_BATCHES = 2 }; /* unanswered ones beyond the window, as proto/RE
 /* Batches that a trainer sends ahead are charged to its user, like the batches made from them. 0 or STREAM_E_LIMIT. */
 static int own_charge(struct stream *s, uint64_t bytes)
 {
-	int r = s->bytes.account ? charge_grow(&s->bytes, bytes) : 0;
-	if (r == 0 && s->charged_bytes)
-		*s->charged_bytes += bytes;
-	return r ? STREAM_E_LIMIT : 0;
+	return s->bytes.account && charge_grow(&s->bytes, bytes) ? STREAM_E_LIMIT : 0;
 }
 
 static void own_refund(struct stream *s, uint64_t bytes)
 {
 	if (s->bytes.account)
 		charge_shrink(&s->bytes, bytes);
-	assert(!s->charged_bytes || *s->charged_bytes >= bytes);
-	if (s->charged_bytes)
-		*s->charged_bytes -= bytes;
 }
 
 static void own_free(struct stream *s, struct own_batch *b)

@@ -132,8 +132,6 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 	assert(!s->n_refs && !s->n_holders && !s->n_device_slabs);
 	for (uint32_t i = 0; i < s->n; i++)
 		assert(s->slot[i].n_leases == 0 && s->slot[i].n_copying == 0 && s->slot[i].state != SLOT_FILLING);
-	if (s->charged_bytes)
-		*s->charged_bytes -= (uint64_t)s->n_made * s->layout.slot_bytes;
 	charge_release(&s->bytes);
 	charge_release(&s->fd);
 	if (!keep_memory)

@@ -113,7 +113,6 @@ struct slots {
 	                                  * none does any more */
 	struct charge bytes, fd;         /* to the user whose trainer they were made for */
 	uint32_t slab_number;            /* the number by which a producer knows it; 0: the pool fills it */
-	uint64_t *charged_bytes;         /* the account that n_made slots are refunded to at the end */
 	const struct slots_hooks *hooks; /* while n_device_slabs */
 	struct device_slab *device_slabs[SLOTS_MAX_MIRRORS];
 	unsigned n_device_slabs; /* at the end: those not closed yet */

@@ -356,8 +356,6 @@ void stream_finish(struct stream *s)
 	s->plan = NULL;
 	free(s->consumers);
 	s->consumers = NULL;
-	if (s->charged_bytes)
-		*s->charged_bytes -= s->bytes.amount;
 	charge_release(&s->bytes);
 }
 

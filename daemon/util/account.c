@@ -152,6 +152,17 @@ void charge_move(struct charge *to, struct charge *from)
 	*from = (struct charge){ 0 };
 }
 
+void charge_merge(struct charge *to, struct charge *from)
+{
+	struct accounts *a = to->account->owner;
+	assert(from->account == to->account && from->kind == to->kind);
+	account_lock(a);
+	to->amount += from->amount;
+	to->account->n_charges--;
+	account_unlock(a);
+	*from = (struct charge){ 0 };
+}
+
 void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KINDS],
 			 const uint64_t limit_per_user[ACCOUNT_N_KINDS], uint64_t memory_limit,
 			 uint64_t memory_limit_per_user)
@@ -181,6 +192,14 @@ uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kin
 uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind)
 {
 	return left_of(account_used(a, uid, kind), a->limit_per_user[kind]);
+}
+
+uint64_t accounts_used(const struct accounts *a, enum account_kind kind)
+{
+	account_lock(a);
+	uint64_t used = a->used[kind];
+	account_unlock(a);
+	return used;
 }
 
 uint64_t accounts_memory_used(const struct accounts *a)

@@ -63,6 +63,9 @@ void charge_shrink(struct charge *c, uint64_t amount);
 void charge_release(struct charge *c);
 /* The resource has another owner now: `to` is zeroed or ended, `from` is zeroed afterwards. */
 void charge_move(struct charge *to, struct charge *from);
+/* The same for a `to` that is charged already, to the same user for the same kind. No limit is asked, and no other
+ * charge can come between: what is charged stays charged. */
+void charge_merge(struct charge *to, struct charge *from);
 
 /* Replaces the limits of all kinds, and those of memory. */
 void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KINDS],
@@ -71,6 +74,8 @@ void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KIND
 /* How much more this user may be charged; UINT64_MAX: there is no limit. */
 uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind);
 uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind);
+/* Of one kind, of all users. */
+uint64_t accounts_used(const struct accounts *a, enum account_kind kind);
 /* SLOT_BYTES and DATA_BYTES of all users; of one user; and how much more of either this user may be charged. */
 uint64_t accounts_memory_used(const struct accounts *a);
 uint64_t account_memory_used(const struct accounts *a, uid_t uid);

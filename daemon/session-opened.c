@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "core/device-slab.h"
 #include "data/name.h"
@@ -72,7 +71,7 @@ static void fill_fields(const struct loader *l, struct field_messages *own, Batc
 	m->layout = l->recipe.pipeline ? (Batchd__Wire__Layout)l->spec.layout : BATCHD__WIRE__LAYOUT__AS_STORED;
 }
 
-void session_send_opened(struct session *s)
+void session_send_opened(struct session *s, int ring)
 {
 	struct loader *l = s->job->loader;
 	struct slots *slots = s->consumer.slots;
@@ -101,10 +100,8 @@ void session_send_opened(struct session *s)
 	if (s->job->served)
 		served_job_describe(s->job, &o);
 	device_describe(s, &o);
-	int ring = -1, fds[WIRE_OPENED_FDS] = { slots->slab.fd };
+	int fds[WIRE_OPENED_FDS] = { slots->slab.fd };
 	unsigned n_fds = 1;
-	if (s->wants_ring)
-		session_ring_open(s, &ring);
 	if (s->ring.page) {
 		s->consumer.ops = &session_ring_ops;
 		o.ring = RING_LAYOUT;
@@ -113,8 +110,6 @@ void session_send_opened(struct session *s)
 	if (device_fd(s) >= 0)
 		fds[n_fds++] = device_fd(s);
 	peer_send(s->peer, WIRE_SERVER(OPENED, opened, &o), fds, n_fds);
-	if (ring >= 0)
-		close(ring);
 	char dataset[WIRE_MAX_DATASET + 1];
 	told_dataset(l->spec.dataset, dataset);
 	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s",

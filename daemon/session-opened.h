@@ -4,7 +4,7 @@
 
 struct session;
 
-/* Of a session that has just been attached. Opens its ring if it wants one. */
-void session_send_opened(struct session *s);
+/* Of a session that has just been attached. ring: the descriptor of its ring; borrowed. */
+void session_send_opened(struct session *s, int ring);
 
 #endif

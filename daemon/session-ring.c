@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/leases.h"
@@ -135,20 +136,34 @@ bool session_ring_arm(struct consumer *c, uint32_t wake_at)
 	return n_releases >= wake_at || (c->n_unread > 0 && n_untaken == 0);
 }
 
-void session_ring_open(struct session *s, int *fd)
+int session_ring_charge(struct session *s, struct refusal *why)
 {
-	struct engine *e = s->engine;
-	assert(!s->ring.page);
-	*fd = -1;
-	if (charge_begin(&s->ring_bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
-		return; /* a user with so little memory left can do without */
+	struct budget *b = &s->engine->budget;
+	char text[WIRE_MAX_TEXT];
+	int r;
+	assert(!s->ring_bytes.account);
+	do
+		r = charge_begin(&s->ring_bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES);
+	while (r > 0 && job_close_lingering(s->engine, s->uid, r == ACCOUNT_E_ALL));
+	if (r <= 0)
+		return r ? refuse_memory(why) : 0;
+	budget_explain(b, s->uid, r, "the ring through which this trainer gets its batches", RING_PAGE_BYTES,
+		       "close other loaders, or raise the limit", text, sizeof(text));
+	return refuse(why, BATCHD__WIRE__ERROR_CODE__LIMIT, r == ACCOUNT_E_USER ? "memory_per_user" : "memory", "%s",
+		      text);
+}
+
+int session_ring_open(struct session *s, int *fd, struct refusal *why)
+{
+	assert(!s->ring.page && s->ring_bytes.account);
 	int r = ring_create(&s->ring, fd);
-	if (r) {
-		charge_release(&s->ring_bytes);
-		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a ring: %s",
-			   (unsigned long long)s->number, strerror(-r));
-		return;
-	}
+	if (r == 0)
+		return 0;
+	return refuse(why, BATCHD__WIRE__ERROR_CODE__LIMIT, r == -EMFILE || r == -ENFILE ? "fds" : "memory",
+		      "cannot make the ring through which this trainer gets its batches: %s%s", strerror(-r),
+		      r == -EMFILE  ? ": raise LimitNOFILE= or ulimit -n where the daemon starts"
+		      : r == -EFBIG ? ": raise ulimit -f, which holds for memory, too, where the daemon starts"
+				    : "");
 }
 
 struct ring_taken session_ring_taken(const struct session *s)
@@ -163,10 +178,10 @@ struct ring_taken session_ring_taken(const struct session *s)
 
 void session_ring_close(struct session *s)
 {
-	if (!s->ring.page)
-		return;
-	s->taken = session_ring_taken(s);
-	s->had_ring = true;
+	if (s->ring.page) {
+		s->taken = session_ring_taken(s);
+		s->had_ring = true;
+	}
 	charge_release(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

@@ -6,12 +6,14 @@
 #ifndef BATCHD_SESSION_RING_H
 #define BATCHD_SESSION_RING_H
 
+#include "refusal.h"
 #include "session-state.h"
 
-/* Makes the page and charges it. The caller sends *fd and closes it; -1: there is none, and the session uses
- * packets. */
-void session_ring_open(struct session *s, int *fd);
-/* Unmaps it; unread entries of the trainer are dropped. */
+/* Charges it, before slots take what memory its user has left. 0 or REFUSED. */
+int session_ring_charge(struct session *s, struct refusal *why);
+/* Makes the page. The caller sends *fd and closes it. 0 or REFUSED. */
+int session_ring_open(struct session *s, int *fd, struct refusal *why);
+/* Unmaps it, and ends the charge; unread entries of the trainer are dropped. */
 void session_ring_close(struct session *s);
 
 /* Puts a Batch into the ring, and wakes the trainer if it sleeps. 0; -EAGAIN: full; -EPIPE: the session is about to

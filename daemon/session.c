@@ -220,10 +220,23 @@ static void on_peer_closed(struct peer *p)
 
 static void session_advance_opening(struct session *s);
 
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
 static void session_attach(struct session *s, uint32_t rank)
 {
+	struct refusal why;
+	int ring = -1;
+	if (s->wants_ring && session_ring_open(s, &ring, &why)) {
+		session_note(s, REFUSED, &why);
+		return;
+	}
 	int r = loader_attach(s->job->loader, &s->consumer, rank);
 	if (r) {
+		close_fd(ring);
 		session_fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
 		return;
 	}
@@ -233,7 +246,8 @@ static void session_attach(struct session *s, uint32_t rank)
 	if (!uv_is_active((uv_handle_t *)&s->engine->stall))
 		stall_watch(s->engine);
 	device_attach(s);
-	session_send_opened(s);
+	session_send_opened(s, ring);
+	close_fd(ring);
 	stall_tell(s);
 }
 
@@ -356,6 +370,11 @@ static void session_advance_opening(struct session *s)
 		s->wanted_rank = 0;
 	if (!fence_rank(s, (uint32_t)rank))
 		return;
+	struct refusal why;
+	if (s->wants_ring && !s->ring_bytes.account && session_ring_charge(s, &why)) {
+		session_note(s, REFUSED, &why);
+		return;
+	}
 	struct stream *stream = stream_of(s, (uint32_t)rank);
 	if (!stream)
 		return;

@@ -53,14 +53,22 @@ static uint32_t wanted_slots(const struct engine *e, const struct loader *l)
 	return n > configured ? (uint32_t)n : configured;
 }
 
-/* Bytes for slots: the free part of the budget and of the user's quota (*user_left), less the orders that the loader
- * needs, which are made after its slots. */
+/* The rings of a group's other trainers, which come when its slots are there. */
+static uint64_t rings_to_come(const struct loader *l)
+{
+	return l->spec.share && !l->is_async ? (uint64_t)(l->spec.world_size - 1) * RING_PAGE_BYTES : 0;
+}
+
+/* Bytes for slots: the free part of the budget and of the user's quota (*user_left), less the rings and the orders that
+ * the loader needs, which are made after its slots. */
 static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_t *user_left)
 {
 	uint64_t used = budget_used(&e->budget);
 	uint64_t free_bytes = e->budget.bytes > used ? e->budget.bytes - used : 0;
 	*user_left = account_memory_left(&e->budget.accounts, l->spec.uid);
+	uint64_t rings = rings_to_come(l);
 	free_bytes = free_bytes < *user_left ? free_bytes : *user_left;
+	free_bytes -= rings < free_bytes ? rings : free_bytes;
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
 

@@ -1,5 +1,5 @@
 /* A whole daemon in a process of its own, and trainers that send it single packets, including packets that libbatchd
- * never sends. One daemon per test. */
+ * never sends, and that take their batches from the ring. One daemon per test. */
 #ifndef BATCHD_TESTS_PACKETS_H
 #define BATCHD_TESTS_PACKETS_H
 
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "daemon.h"
+#include "ring.h"
 #include "suite.h"
 #include "util/log.h"
 #include "wire.h"
@@ -81,25 +82,39 @@ static inline int dial(void)
 	return fd;
 }
 
-static inline const Batchd__Wire__ServerMessage *receive(int fd, int *slab)
+/* The next packet, with its descriptors, which are the caller's. NULL: the end. */
+static inline const Batchd__Wire__ServerMessage *receive_packet(int fd, int fds[WIRE_MAX_FDS], unsigned *n_fds)
 {
 	static unsigned char buf[WIRE_MAX_BYTES];
 	const Batchd__Wire__ServerMessage *m;
-	int fds[WIRE_MAX_FDS];
-	unsigned n_fds = WIRE_MAX_FDS;
-	size_t n = sizeof(buf);
+	size_t n;
 	int r;
-	while ((r = wire_recv(fd, buf, &n, fds, &n_fds, 0)) == -EINTR) {
+	do {
 		n = sizeof(buf);
-		n_fds = WIRE_MAX_FDS;
-	}
+		*n_fds = WIRE_MAX_FDS;
+		r = wire_recv(fd, buf, &n, fds, n_fds, 0);
+	} while (r == -EINTR);
 	if (r)
 		return NULL;
 	ck_assert_int_eq(wire_unpack_server(&arena, buf, n, &m, NULL), 0);
-	if (slab && n_fds)
+	return m;
+}
+
+/* The next packet that is not a Wake, and the first of its descriptors. */
+static inline const Batchd__Wire__ServerMessage *receive(int fd, int *slab)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds;
+	do
+		m = receive_packet(fd, fds, &n_fds);
+	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE);
+	if (m && slab && n_fds) {
 		*slab = fds[0];
-	else
+		wire_close_fds(fds + 1, n_fds - 1);
+	} else if (m) {
 		wire_close_fds(fds, n_fds);
+	}
 	return m;
 }
 
@@ -131,11 +146,13 @@ static inline Batchd__Wire__Open usual_open(void)
 	o.batch_size = 10;
 	o.world_size = 1;
 	o.job = (char *)"job";
+	o.ring = RING_LAYOUT;
 	return o;
 }
 
 struct client {
 	int fd, slab;
+	struct ring ring;
 	uint64_t seek;
 	uint32_t n_slots, window;
 	uint64_t slot_bytes, indices_offset, slab_bytes;
@@ -151,12 +168,37 @@ static inline const Batchd__Wire__ServerMessage *answer_to_open(int fd, Batchd__
 	return m;
 }
 
+/* Waits for the answer to an Open that has been sent; fills in the client if that is Opened. */
+static inline const Batchd__Wire__ServerMessage *await_answer(struct client *c)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds;
+	do
+		m = receive_packet(c->fd, fds, &n_fds);
+	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+	if (!m || m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
+		return m;
+	ck_assert_uint_eq(m->opened->ring, RING_LAYOUT);
+	ck_assert(wire_server_fds_ok(m, n_fds));
+	ck_assert_int_eq(ring_map(&c->ring, fds[1]), 0);
+	c->slab = fds[0];
+	wire_close_fds(fds + 1, n_fds - 1);
+	c->n_slots = m->opened->n_slots;
+	c->window = m->opened->window;
+	c->slot_bytes = m->opened->slot_bytes;
+	c->slab_bytes = m->opened->slab_bytes;
+	c->indices_offset = m->opened->indices_offset;
+	return m;
+}
+
 /* False: the daemon refused and named that field in its error. */
 static inline bool join_unless(const char *field, struct client *out, Batchd__Wire__Open o)
 {
 	struct client c = { .fd = dial(), .slab = -1 };
 	greet(c.fd);
-	const Batchd__Wire__ServerMessage *m = answer_to_open(c.fd, &o, &c.slab);
+	SEND(c.fd, OPEN, open, &o);
+	const Batchd__Wire__ServerMessage *m = await_answer(&c);
 	ck_assert_ptr_nonnull(m);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
 		if (strcmp(field, m->error->field))
@@ -164,11 +206,6 @@ static inline bool join_unless(const char *field, struct client *out, Batchd__Wi
 		close(c.fd);
 		return false;
 	}
-	c.n_slots = m->opened->n_slots;
-	c.window = m->opened->window;
-	c.slot_bytes = m->opened->slot_bytes;
-	c.slab_bytes = m->opened->slab_bytes;
-	c.indices_offset = m->opened->indices_offset;
 	*out = c;
 	return true;
 }
@@ -187,6 +224,7 @@ static inline struct client join(void)
 
 static inline void hang_up(struct client *c)
 {
+	ring_unmap(&c->ring);
 	close(c->slab);
 	close(c->fd);
 }
@@ -216,7 +254,15 @@ static inline Batchd__Wire__Joined join_group(struct client *c, Batchd__Wire__St
 	return *m->joined;
 }
 
-static inline void release(struct client *c, uint32_t slot, uint64_t generation)
+/* ---- the ring ---- */
+
+static inline void wake(struct client *c)
+{
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+	SEND(c->fd, WAKE, wake, &w);
+}
+
+static inline void release_by_packet(struct client *c, uint32_t slot, uint64_t generation)
 {
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
 	r.slot = slot;
@@ -224,19 +270,83 @@ static inline void release(struct client *c, uint32_t slot, uint64_t generation)
 	SEND(c->fd, RELEASE, release, &r);
 }
 
+/* Gives a slot back, and has the daemon look at once, whatever it sleeps for. */
+static inline void release(struct client *c, uint32_t slot, uint64_t generation)
+{
+	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	r.slot = slot;
+	r.generation = generation;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	m.release = &r;
+	ck_assert_int_eq(ring_put(&c->ring.releases, &m.base), 0);
+	wake(c);
+}
+
+/* The next message in the ring, which is a batch; NULL: there is none now. */
+static inline const Batchd__Wire__ServerMessage *take_entry(struct client *c)
+{
+	static unsigned char bytes[RING_MAX_MESSAGE];
+	const Batchd__Wire__ServerMessage *m;
+	size_t n;
+	int r = ring_take(&c->ring.batches, bytes, &n);
+	if (r == -EAGAIN)
+		return NULL;
+	ck_assert_int_eq(r, 0);
+	ck_assert_int_eq(wire_unpack_server(&arena, bytes, n, &m, NULL), 0);
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
+	ring_stop_waiting(&c->ring); /* receive passes over a Wake that is on its way */
+	if (ring_wake_daemon_taken(&c->ring))
+		wake(c);
+	return m;
+}
+
+/* The next batch, or the packet that comes where one is due; NULL: the end of the connection. */
+static inline const Batchd__Wire__ServerMessage *next_message(struct client *c)
+{
+	for (;;) {
+		int fds[WIRE_MAX_FDS];
+		unsigned n_fds;
+		const Batchd__Wire__ServerMessage *m = take_entry(c);
+		if (!m) {
+			ring_start_waiting(&c->ring);
+			m = take_entry(c);
+		}
+		if (!m)
+			m = receive_packet(c->fd, fds, &n_fds);
+		if (!m || m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+			return m;
+	}
+}
+
 static inline Batchd__Wire__Batch next_batch(struct client *c)
 {
-	struct pollfd p = { c->fd, POLLIN, 0 };
-	if (poll(&p, 1, 0) == 0) {
-		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
-		SEND(c->fd, WAITING, waiting, &w);
-	}
-	const Batchd__Wire__ServerMessage *m = receive(c->fd, NULL);
+	const Batchd__Wire__ServerMessage *m = next_message(c);
 	ck_assert_ptr_nonnull(m);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		ck_abort_msg("%s", m->error->text);
 	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
 	return *m->batch;
+}
+
+/* No batch comes although the trainer waits. */
+static inline bool gets_none(struct client *c, int ms)
+{
+	struct pollfd p = { c->fd, POLLIN, 0 };
+	for (;;) {
+		int fds[WIRE_MAX_FDS], r;
+		unsigned n_fds;
+		ring_start_waiting(&c->ring);
+		if (ring_waiting_entries(&c->ring.batches))
+			return false;
+		while ((r = poll(&p, 1, ms)) < 0 && errno == EINTR)
+			;
+		if (r == 0)
+			return ring_waiting_entries(&c->ring.batches) == 0;
+		const Batchd__Wire__ServerMessage *m = receive_packet(c->fd, fds, &n_fds);
+		if (!m || m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+			return false;
+	}
 }
 
 /* Reads until the connection ends; returns the code of the Error that came before the end, or -1. */

@@ -117,15 +117,17 @@ END_TEST
 
 START_TEST(test_a_release_of_what_one_does_not_hold_is_illegal)
 {
-	/* Stale generation, foreign slot, twice; another session of the same job continues. */
+	/* Stale generation, foreign slot, twice; in the ring and as a packet. Another session of the same job continues. */
+	static void (*const ways[])(struct client *, uint32_t, uint64_t) = { release, release_by_packet };
 	start_daemon();
-	for (int kind = 0; kind < 3; kind++) {
+	for (int i = 0; i < 6; i++) {
+		int kind = i % 3;
 		struct client c = join();
 		seek_to(&c, 0, 0);
 		Batchd__Wire__Batch b = next_batch(&c);
 		if (kind == 2)
 			release(&c, b.slot, b.generation);
-		release(&c, kind == 1 ? 99 : b.slot, kind == 0 ? b.generation + 7 : b.generation);
+		ways[i / 3](&c, kind == 1 ? 99 : b.slot, kind == 0 ? b.generation + 7 : b.generation);
 		ck_assert_int_eq(last_words(c.fd), CODE(PROTOCOL));
 		hang_up(&c);
 	}
@@ -329,23 +331,21 @@ START_TEST(test_sessions_that_vanish_at_every_moment_leave_nothing)
 	 * memory. */
 	start_daemon();
 	for (int round = 0; round < 60; round++) {
-		int fd = dial();
+		struct client c = { .fd = dial(), .slab = -1 };
 		int stage = round % 6;
 		if (stage > 0)
-			greet(fd);
+			greet(c.fd);
 		if (stage > 1) {
 			Batchd__Wire__Open o = usual_open();
-			SEND(fd, OPEN, open, &o);
+			SEND(c.fd, OPEN, open, &o);
 		}
 		if (stage > 2)
-			receive(fd, NULL);
-		if (stage > 3) {
-			struct client c = { .fd = fd };
+			ck_assert_int_eq(await_answer(&c)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
+		if (stage > 3)
 			seek_to(&c, (uint64_t)round, 0);
-		}
 		if (stage > 4)
-			receive(fd, NULL);
-		close(fd);
+			next_batch(&c);
+		hang_up(&c);
 	}
 	check_it_serves();
 	stop_daemon();

@@ -108,11 +108,9 @@ START_TEST(test_what_a_fenced_trainer_had_said_already_changes_nothing)
 	SEND(fresh.fd, OPEN, open, &o);
 	kill(daemon_pid, SIGCONT);
 	ck_assert_int_eq(receive(fresh.fd, NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME);
-	const Batchd__Wire__ServerMessage *m = receive(fresh.fd, &fresh.slab);
-	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
-	fresh.slot_bytes = m->opened->slot_bytes;
-	for (int i = 0; i < 2; i++)
-		release(&old, held[i].slot, held[i].generation);
+	ck_assert_int_eq(await_answer(&fresh)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
+	release(&old, held[0].slot, held[0].generation);
+	release_by_packet(&old, held[1].slot, held[1].generation);
 	seek_to(&old, 9, 0);
 	ck_assert_int_eq(last_words(old.fd), CODE(FENCED));
 	seek_to(&fresh, 0, 0);
@@ -139,8 +137,7 @@ START_TEST(test_a_new_incarnation_takes_the_job_in_whatever_state_it_is)
 		o.dataset = (char *)(stage == 0 ? "random:length=3000000,shape=64,dtype=float32" : o.dataset);
 		SEND(old.fd, OPEN, open, &o);
 		if (stage == 2)
-			ck_assert_int_eq(receive(old.fd, &old.slab)->body_case,
-					 BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
+			ck_assert_int_eq(await_answer(&old)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
 		o.incarnation = 2;
 		struct client fresh = join_with(o);
 		ck_assert_int_eq(last_words(old.fd), CODE(FENCED));

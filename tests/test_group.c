@@ -81,18 +81,6 @@ static uint64_t place(const Batchd__Wire__Batch *b)
 	return b->epoch * PER_EPOCH + b->step;
 }
 
-/* No batch comes although the trainer waits. */
-static bool is_quiet(const struct member *m, int ms)
-{
-	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
-	SEND(m->c.fd, WAITING, waiting, &w);
-	struct pollfd p = { m->c.fd, POLLIN, 0 };
-	int r;
-	while ((r = poll(&p, 1, ms)) < 0 && errno == EINTR)
-		;
-	return r == 0;
-}
-
 /* ---- joining ---- */
 
 START_TEST(test_the_answer_to_join_says_where_the_first_batch_will_be)
@@ -122,7 +110,7 @@ START_TEST(test_the_answer_to_join_says_where_the_first_batch_will_be)
 			ck_assert(at.epoch == (how[i] == START(EPOCH) ? 1 : 0) && at.step == 0);
 		}
 		if (how[i] == START(EPOCH))
-			ck_assert(is_quiet(&late, 50));
+			ck_assert(gets_none(&late.c, 50));
 		bool was_apart = false;
 		for (uint64_t n = at.epoch * PER_EPOCH + at.step, k = last + 1; n < 120; n++) {
 			for (; k <= n + 2 && how[i] != START(START); k++) { /* the two trainers are never far from each
@@ -204,7 +192,7 @@ START_TEST(test_a_trainer_that_gives_nothing_back_gets_its_share_and_no_more)
 			Batchd__Wire__Batch x = take(&a), y = take(&b);
 			ck_assert(place(&x) == from && place(&y) == from && !x.n_skipped && !y.n_skipped);
 		}
-		ck_assert(is_quiet(&stuck, 0));
+		ck_assert(gets_none(&stuck.c, 0));
 		const int64_t *indices =
 			(const int64_t *)(const void *)(stuck.slab + stuck.held[0].slot * stuck.c.slot_bytes +
 							stuck.c.indices_offset);
@@ -244,7 +232,7 @@ START_TEST(test_with_wait_the_others_get_as_far_as_there_are_slots)
 	uint64_t n = 1;
 	take(&fast);
 	take(&fast);
-	while (!is_quiet(&fast, 200)) {
+	while (!gets_none(&fast.c, 200)) {
 		take(&fast);
 		ck_assert_uint_le(++n, slow.c.n_slots);
 	}

@@ -255,63 +255,16 @@ END_TEST
 
 /* ---- pages that lie ---- */
 
-struct raw {
-	int fd;
-	struct ring ring;
-};
-
-/* Opens with a ring, packet by packet. */
-static struct raw join_raw(const char *job, uint32_t ring)
+static struct client join_as(const char *job, uint32_t layout)
 {
-	static unsigned char bytes[WIRE_MAX_BYTES];
-	struct raw c = { .fd = dial() };
-	const Batchd__Wire__ServerMessage *m;
-	int fds[WIRE_MAX_FDS];
-	unsigned n_fds;
-	greet(c.fd);
 	Batchd__Wire__Open o = usual_open();
 	o.job = (char *)job;
-	o.ring = ring;
-	SEND(c.fd, OPEN, open, &o);
-	do {
-		size_t n;
-		int r;
-		do {
-			n = sizeof(bytes);
-			n_fds = WIRE_MAX_FDS;
-			r = wire_recv(c.fd, bytes, &n, fds, &n_fds, 0);
-		} while (r == -EINTR);
-		ck_assert_int_eq(r, 0);
-		ck_assert_int_eq(wire_unpack_server(&arena, bytes, n, &m, NULL), 0);
-		ck_assert(wire_server_fds_ok(m, n_fds));
-	} while (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
-	ck_assert_uint_eq(m->opened->ring, ring ? RING_LAYOUT : 0);
-	if (ring)
-		ck_assert_int_eq(ring_map(&c.ring, fds[1]), 0);
-	wire_close_fds(fds, n_fds);
-	return c;
+	o.ring = layout;
+	return join_with(o);
 }
 
-static void leave_raw(struct raw *c)
-{
-	ring_unmap(&c->ring);
-	close(c->fd);
-}
-
-static void seek_raw(struct raw *c)
-{
-	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
-	s.seek = 1;
-	SEND(c->fd, SEEK, seek, &s);
-}
-
-static void wake_raw(struct raw *c)
-{
-	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
-	SEND(c->fd, WAKE, wake, &w);
-}
-
-static Batchd__Wire__Batch take_raw(struct raw *c)
+/* Takes a batch without a word to the daemon. */
+static Batchd__Wire__Batch take_quietly(struct client *c)
 {
 	unsigned char bytes[RING_MAX_MESSAGE];
 	const Batchd__Wire__ServerMessage *m;
@@ -325,7 +278,7 @@ static Batchd__Wire__Batch take_raw(struct raw *c)
 	return *m->batch;
 }
 
-static void put_release(struct raw *c, uint32_t slot, uint64_t generation)
+static void put_release(struct client *c, uint32_t slot, uint64_t generation)
 {
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -337,10 +290,10 @@ static void put_release(struct raw *c, uint32_t slot, uint64_t generation)
 }
 
 /* Each breaks the rules in another way, except the first and the last, which are allowed. */
-static bool misbehave(struct raw *c, int how)
+static bool misbehave(struct client *c, int how)
 {
 	struct ring_page *p = c->ring.page;
-	Batchd__Wire__Batch b = take_raw(c);
+	Batchd__Wire__Batch b = take_quietly(c);
 	switch (how) {
 	case 1:
 		put_release(c, b.slot, b.generation + 1);
@@ -391,19 +344,19 @@ START_TEST(test_a_page_that_breaks_the_rules_ends_its_session)
 {
 	/* With Error PROTOCOL that names the ring; a page that is merely slow or unused does not end the connection. */
 	start_daemon();
-	struct raw c = join_raw("liar", RING_LAYOUT + 5); /* a client that knows newer layouts gets the daemon's
+	struct client c = join_as("liar", RING_LAYOUT + 5); /* a client that knows newer layouts gets the daemon's
 	                                                   * layout */
-	seek_raw(&c);
+	seek_to(&c, 0, 0);
 	bool bad = misbehave(&c, _i);
-	wake_raw(&c);
+	wake(&c);
 	if (bad) {
 		ck_assert_int_eq(last_words(c.fd), CODE(PROTOCOL));
 	} else {
 		for (unsigned step = 1; step < 4; step++)
-			ck_assert_uint_eq(take_raw(&c).step, step);
+			ck_assert_uint_eq(take_quietly(&c).step, step);
 	}
-	leave_raw(&c);
-	check_it_serves(); /* to a client without a ring */
+	hang_up(&c);
+	check_it_serves();
 	stop_daemon();
 }
 END_TEST
@@ -424,23 +377,23 @@ static void leave_check(void)
 static void scribble(const char *job, unsigned seed)
 {
 	for (;;) {
-		struct raw c = join_raw(job, RING_LAYOUT);
+		struct client c = join_as(job, RING_LAYOUT);
 		uint32_t *words = (uint32_t *)(void *)c.ring.page;
 		unsigned char bytes[WIRE_MAX_BYTES];
 		struct pollfd p = { c.fd, POLLIN, 0 };
-		seek_raw(&c);
+		seek_to(&c, 0, 0);
 		for (unsigned i = 0; i < 200; i++) {
 			size_t at = (size_t)rand_r(&seed) % (seed % 4 ? 96 : RING_PAGE_BYTES / 4);
 			*(volatile uint32_t *)&words[at] =
 				(uint32_t)rand_r(&seed) % (rand_r(&seed) % 3 ? 80 : UINT32_MAX);
 			if (i % 8 == 0)
-				wake_raw(&c);
+				wake(&c);
 			if (TEMP_FAILURE_RETRY(poll(&p, 1, 0)) == 1 && recv(c.fd, bytes, sizeof(bytes), 0) <= 0)
 				break;
 			if (i % 50 == 49)
 				usleep(1000);
 		}
-		leave_raw(&c);
+		hang_up(&c);
 	}
 }
 

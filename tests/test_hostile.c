@@ -10,7 +10,6 @@
 #include <uv.h>
 
 #include "packets.h"
-#include "ring.h"
 #include "suite.h"
 #include "util/clock.h"
 
@@ -75,6 +74,69 @@ START_TEST(test_a_users_batches_get_their_share_of_the_memory)
 	ck_assert_str_eq(refusal(&o, &fd), ""); /* the first job lingers, and makes room */
 	close(fd);
 	close(other);
+	stop_daemon();
+}
+END_TEST
+
+static void tiny_shares(struct config *c)
+{
+	c->memory_bytes = 4 << 20;
+	c->limits.memory_per_user = 0.1;
+}
+
+/* As many slots of 12 KiB, half of a ring, as there is memory for. */
+static Batchd__Wire__Open open_all(void)
+{
+	Batchd__Wire__Open o = usual_open();
+	o.dataset = (char *)"random:length=20,shape=256,dtype=float32";
+	o.n_slots = 64;
+	return o;
+}
+
+START_TEST(test_slots_leave_room_for_the_rings_of_their_group)
+{
+	/* The first of eight trainers takes the slots, which are fewer than it wished; the others get their rings all the
+	 * same. */
+	struct client c[8];
+	start_daemon_with(tiny_shares);
+	Batchd__Wire__Open o = open_all();
+	o.mode = BATCHD__WIRE__MODE__SHARE;
+	o.world_size = 8;
+	for (int i = 0; i < 8; i++) {
+		o.rank = i;
+		c[i] = join_with(o);
+		ck_assert_uint_lt(c[i].n_slots, 64);
+	}
+	for (int i = 0; i < 8; i++)
+		seek_to(&c[i], 0, 0);
+	for (int i = 0; i < 8; i++) {
+		ck_assert_uint_eq(next_batch(&c[i]).step, 0);
+		hang_up(&c[i]);
+	}
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_trainer_without_room_for_its_ring_is_refused)
+{
+	/* Once a session went on without a ring then. The job's first rank has taken all memory of their user, so that a
+	 * ring does not fit; the text says what it is that does not. */
+	start_daemon_with(tiny_shares);
+	Batchd__Wire__Open o = open_all();
+	o.world_size = 2;
+	struct client c = join_with(o);
+	ck_assert_uint_lt(c.n_slots, 64);
+	o.rank = 1;
+	int fd = dial();
+	greet(fd);
+	const Batchd__Wire__ServerMessage *m = answer_to_open(fd, &o, NULL);
+	ck_assert_ptr_nonnull(m);
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+	ck_assert_int_eq(m->error->code, CODE(LIMIT));
+	ck_assert_str_eq(m->error->field, "memory_per_user");
+	ck_assert_msg(strstr(m->error->text, "the ring") != NULL, "%s", m->error->text);
+	close(fd);
+	hang_up(&c);
 	stop_daemon();
 }
 END_TEST
@@ -355,30 +417,25 @@ START_TEST(test_no_process_that_has_the_slab_can_change_it)
 END_TEST
 
 /* The descriptors that came with Opened: of the slab, and of the ring. */
-static void open_with_page(int fd, int fds[2])
+static void open_with_page(int fd, int fds[WIRE_MAX_FDS])
 {
-	static unsigned char buf[WIRE_MAX_BYTES];
 	Batchd__Wire__Open o = usual_open();
 	const Batchd__Wire__ServerMessage *m;
-	o.ring = RING_LAYOUT;
+	unsigned n_fds;
 	SEND(fd, OPEN, open, &o);
-	for (unsigned n_fds = 0; n_fds != 2;) {
-		size_t n = sizeof(buf);
-		n_fds = 2;
-		int r = wire_recv(fd, buf, &n, fds, &n_fds, 0);
-		if (r == -EINTR)
-			continue;
-		ck_assert_int_eq(r, 0);
-		ck_assert_int_eq(wire_unpack_server(&arena, buf, n, &m, NULL), 0);
-		ck_assert_int_ne(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
-	}
+	do
+		m = receive_packet(fd, fds, &n_fds);
+	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+	ck_assert_ptr_nonnull(m);
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
+	ck_assert_uint_eq(n_fds, 2);
 }
 
 START_TEST(test_a_control_page_cannot_be_taken_away_from_under_the_daemon)
 {
 	/* Its trainer may write anything into the page and discard its contents, but cannot shorten it, which would
 	 * kill the daemon. */
-	int fds[2];
+	int fds[WIRE_MAX_FDS];
 	start_daemon();
 	int fd = dial();
 	greet(fd);
@@ -390,8 +447,7 @@ START_TEST(test_a_control_page_cannot_be_taken_away_from_under_the_daemon)
 	struct client c = { .fd = fd, .slab = fds[0] };
 	seek_to(&c, 0, 0);
 	(void)fallocate(fds[1], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
-	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
-	SEND(fd, WAKE, wake, &w);
+	wake(&c);
 	check_it_serves();
 	close(fds[1]);
 	hang_up(&c);
@@ -416,7 +472,6 @@ static void say_something(struct client *c, uint32_t *seed)
 	Batchd__Wire__Indices x = BATCHD__WIRE__INDICES__INIT;
 	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
 	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
-	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 	uint64_t index[3] = { roll(seed, 2000), roll(seed, 1000), UINT64_MAX };
 	static const uint64_t odd[] = { 0, 1, 2, 7, 1u << 31, UINT64_MAX, UINT64_MAX - 1, INT64_MAX };
 	switch (roll(seed, 10)) {
@@ -440,7 +495,7 @@ static void say_something(struct client *c, uint32_t *seed)
 		seek_to(c, odd[roll(seed, 8)], odd[roll(seed, 8)]);
 		break;
 	case 5:
-		release(c, (uint32_t)odd[roll(seed, 8)], odd[roll(seed, 8)]);
+		release_by_packet(c, (uint32_t)odd[roll(seed, 8)], odd[roll(seed, 8)]);
 		break;
 	case 6:
 		x.seek = c->seek;
@@ -458,7 +513,7 @@ static void say_something(struct client *c, uint32_t *seed)
 		SEND(c->fd, CLASSES, classes, &k);
 		break;
 	default:
-		SEND(c->fd, WAITING, waiting, &w);
+		wake(c);
 	}
 }
 
@@ -538,6 +593,8 @@ SUITE(hostile)
 	Suite *s = suite_create("hostile");
 	TCase *t = tcase_create("hostile");
 	tcase_add_test(t, test_a_users_batches_get_their_share_of_the_memory);
+	tcase_add_test(t, test_slots_leave_room_for_the_rings_of_their_group);
+	tcase_add_test(t, test_a_trainer_without_room_for_its_ring_is_refused);
 	tcase_add_test(t, test_a_user_may_have_so_many_loaders_and_unused_ones_make_room);
 	tcase_add_test(t, test_a_user_gets_so_many_of_the_daemons_descriptors);
 	tcase_add_test(t, test_answers_that_no_client_reads_are_limited);

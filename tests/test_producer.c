@@ -139,15 +139,11 @@ static int ask_open(Batchd__Wire__Open o)
 static struct client await_opened(int fd)
 {
 	struct client c = { .fd = fd, .slab = -1 };
-	const Batchd__Wire__ServerMessage *m;
-	do
-		m = receive(fd, &c.slab);
-	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+	const Batchd__Wire__ServerMessage *m = await_answer(&c);
 	ck_assert_ptr_nonnull(m);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		ck_abort_msg("%s", m->error->text);
 	ck_assert(m->opened->served);
-	c.n_slots = m->opened->n_slots;
 	return c;
 }
 
@@ -228,8 +224,7 @@ START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
 	for (uint64_t i = 0; i < 6; i++)
 		ck_assert_uint_eq(next_fill(&m).step, i);
 	answer(&m, 1, 1, false);
-	struct pollfd p = { c[0].fd, POLLIN, 0 };
-	ck_assert_int_eq(poll(&p, 1, 50), 0);
+	ck_assert(gets_none(&c[0], 50));
 	answer(&m, 2, 2, false);
 	ck_assert_uint_eq(next_batch(&c[0]).n_rows, 1);
 	ck_assert_uint_eq(next_batch(&c[1]).n_rows, 2);
@@ -297,11 +292,11 @@ START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 	for (uint64_t k = 0; k < 6; k++)
 		expect_fill(&m, k + 1, 0, k, k % 2);
 	answer(&m, 1, 1, false);
-	ck_assert(is_quiet(c[0].fd));
+	ck_assert(gets_none(&c[0], 50));
 	answer(&m, 2, 2, false);
 	expect_batch(&c[0], 0, 0, 1);
 	answer(&m, 3, 3, false);
-	ck_assert(is_quiet(c[0].fd));
+	ck_assert(gets_none(&c[0], 50));
 	answer_end(&m, 4, 3);
 	expect_batch(&c[0], 0, 1, 0);
 	for (uint64_t k = 5; k <= 6; k++)
@@ -346,7 +341,7 @@ START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
 			answer(&m, 2, 2, false);
 		else
 			answer_skipped(&m, 2);
-		ck_assert(how == MADE || is_quiet(c[0].fd));
+		ck_assert(how == MADE || gets_none(&c[0], 50));
 		if (how == PASSED_OVER)
 			answer(&m, 3, 3, false);
 		else if (how != MADE)
@@ -384,7 +379,8 @@ START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
 	seek_to(&c[1], 0, 2);
 	expect_fill(&m, 8, 0, 5, false);
 	answer(&m, 7, 4, false);
-	ck_assert(is_quiet(c[0].fd)); /* the round is complete, but rank 1 is there and does not have its batch yet */
+	ck_assert(
+		gets_none(&c[0], 50)); /* the round is complete, but rank 1 is there and does not have its batch yet */
 	answer(&m, 8, 4, false);
 	expect_batch(&c[0], 0, 2, 5);
 	expect_batch(&c[1], 0, 2, 4);
@@ -484,7 +480,7 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 		next_fill(&m);
 		Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
 		Batchd__Wire__Produce again = usual_produce();
-		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+		Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
 		f.slab = 17;
 		if (i >= 7) {
 			f.slab = 0;
@@ -515,7 +511,7 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 			answer_end(&m, 1, 1);
 			break;
 		default:
-			SEND(m.fd, WAITING, waiting, &w);
+			SEND(m.fd, WAKE, wake, &w);
 			break;
 		}
 		bool invalid = i == 2 || i == 5 || i == 7 || i == 8;

@@ -90,28 +90,23 @@ static bool disarm(void)
 
 /* ---- a trainer that accepts every outcome ---- */
 
-/* The next message, or NULL at the end of the connection, of whatever kind. Closes the received descriptors. */
-static const Batchd__Wire__ServerMessage *hear(int fd)
-{
-	return receive(fd, NULL);
-}
-
 static char last_error[WIRE_MAX_TEXT + 1];
 
-static bool hear_until(int fd, Batchd__Wire__ServerMessage__BodyCase kind, Batchd__Wire__Batch *batch)
+/* False: the connection has ended, perhaps with an error. */
+static bool is_alive(const Batchd__Wire__ServerMessage *m)
 {
-	const Batchd__Wire__ServerMessage *m;
-	do {
-		m = hear(fd);
-		if (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
-			strcpy(last_error, m->error->text);
-			return false;
-		}
-		if (!m)
-			return false;
-	} while (m->body_case != kind);
-	if (batch)
-		*batch = *m->batch;
+	if (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+		strcpy(last_error, m->error->text);
+	return m && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
+}
+
+static bool takes_batch(struct client *c)
+{
+	const Batchd__Wire__ServerMessage *m = next_message(c);
+	if (!is_alive(m))
+		return false;
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
+	release(c, m->batch->slot, m->batch->generation);
 	return true;
 }
 
@@ -142,39 +137,34 @@ static int try_dial(void)
 /* Everything that a trainer does in its life. True: all of it succeeded. */
 static bool live(Batchd__Wire__Open *o)
 {
-	struct client c = { .fd = try_dial() };
+	struct client c = { .fd = try_dial(), .slab = -1 };
 	if (c.fd < 0)
 		return false;
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
-	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 	h.version = WIRE_VERSION;
 	h.program = (char *)"needy";
 	SEND(c.fd, HELLO, hello, &h);
 	SEND(c.fd, OPEN, open, o);
-	bool ok = hear_until(c.fd, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, NULL);
+	bool ok = is_alive(receive(c.fd, NULL)) && is_alive(await_answer(&c));
 	if (ok)
 		seek_to(&c, 0, 0);
 	for (uint64_t step = 0; ok && step < 6; step++) {
-		Batchd__Wire__Batch b;
 		if (o->own_batches)
 			push(&c, step);
-		SEND(c.fd, WAITING, waiting, &w);
-		ok = hear_until(c.fd, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH, &b);
-		if (ok)
-			release(&c, b.slot, b.generation);
+		ok = takes_batch(&c);
 	}
 	if (ok) {
 		SEND(c.fd, CLASSES, classes, &k);
-		ok = hear_until(c.fd, BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES, NULL);
+		ok = is_alive(receive(c.fd, NULL));
 	}
 	if (ok) {
 		SEND(c.fd, CLOSE, close, &bye);
-		while (hear(c.fd))
+		while (receive(c.fd, NULL))
 			;
 	}
-	close(c.fd);
+	hang_up(&c);
 	return ok;
 }
 

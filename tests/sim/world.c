@@ -536,7 +536,7 @@ void sim_check(void)
 	}
 	for (const struct session *s = sim_engine.sessions; s; s = s->next) {
 		check_session(s);
-		pages += s->ring.page ? RING_PAGE_BYTES : 0;
+		pages += s->ring_bytes.amount;
 	}
 	for (unsigned i = 0; i < n_sets; i++) {
 		check_slots(sets[i], refs[i], leases[i]);

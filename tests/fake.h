@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ring.h"
 #include "suite.h"
 #include "wire.h"
 
@@ -32,12 +33,13 @@ struct fake {
 	int slab_fd; /* read-only, sealed */
 	char *slab;  /* writable */
 	size_t slot_bytes;
+	struct ring ring;    /* of the present connection */
 	uint64_t generation; /* of the last batch sent */
 	struct wire_arena arena;
 	unsigned char bytes[WIRE_MAX_BYTES];
 	int fds[WIRE_MAX_FDS]; /* of the last message */
 	unsigned n_fds;
-	unsigned n_waits;            /* Waiting messages so far */
+	unsigned n_wakes;            /* Wakes that it has sent */
 	Batchd__Wire__Opened opened; /* its answer to Open */
 	void (*script)(struct fake *d);
 	pthread_t thread;
@@ -53,35 +55,71 @@ static struct batchd_loader *loader __attribute__((unused));
 static struct batchd_options options __attribute__((unused));
 static struct batchd_batch batch __attribute__((unused));
 
-/* The next message except Waiting, which may come at any time. */
-static inline const Batchd__Wire__ClientMessage *hear(struct fake *f)
+/* The next packet. */
+static inline const Batchd__Wire__ClientMessage *hear_packet(struct fake *f)
 {
 	const Batchd__Wire__ClientMessage *m;
+	size_t n;
+	int r;
 
+	wire_close_fds(f->fds, f->n_fds);
 	do {
-		size_t n = sizeof f->bytes;
-
-		wire_close_fds(f->fds, f->n_fds);
+		n = sizeof f->bytes;
 		f->n_fds = WIRE_MAX_FDS;
-		int r;
-
-		while ((r = wire_recv(f->peer, f->bytes, &n, f->fds, &f->n_fds, 0)) == -EINTR) {
-			n = sizeof f->bytes;
-			f->n_fds = WIRE_MAX_FDS;
-		}
-		if (r < 0)
-			return NULL;
-		ck_assert_int_eq(wire_unpack_client(&f->arena, f->bytes, n, &m, NULL), 0);
-		ck_assert(wire_client_fds_ok(m, f->n_fds));
-		f->n_waits += m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING;
-	} while (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING);
+		r = wire_recv(f->peer, f->bytes, &n, f->fds, &f->n_fds, 0);
+	} while (r == -EINTR);
+	if (r < 0)
+		f->n_fds = 0;
+	if (r < 0)
+		return NULL;
+	ck_assert_int_eq(wire_unpack_client(&f->arena, f->bytes, n, &m, NULL), 0);
+	ck_assert(wire_client_fds_ok(m, f->n_fds));
 	return m;
 }
 
+/* The next release in the ring; NULL: there is none now. */
+static inline const Batchd__Wire__ClientMessage *take_release(struct fake *f)
+{
+	const Batchd__Wire__ClientMessage *m;
+	size_t n = 0;
+	int r = f->ring.page ? ring_take(&f->ring.releases, f->bytes, &n) : -EAGAIN;
+
+	if (r == -EAGAIN)
+		return NULL;
+	ck_assert_int_eq(r, 0);
+	ck_assert_int_eq(wire_unpack_client(&f->arena, f->bytes, n, &m, NULL), 0);
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE);
+	return m;
+}
+
+/* The next release, or else the next packet that is not a Wake. */
+static inline const Batchd__Wire__ClientMessage *hear(struct fake *f)
+{
+	for (;;) {
+		const Batchd__Wire__ClientMessage *m = take_release(f);
+
+		if (!m && f->ring.page) {
+			ring_arm(&f->ring, 1);
+			m = take_release(f);
+		}
+		if (!m)
+			m = hear_packet(f);
+		if (!m || m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE)
+			return m;
+	}
+}
+
+/* Of a packet nothing is said about the releases in the ring, which have no order with it; but the last one comes after
+ * them all. */
 static inline const Batchd__Wire__ClientMessage *expect(struct fake *f, Batchd__Wire__ClientMessage__BodyCase kind)
 {
-	const Batchd__Wire__ClientMessage *m = hear(f);
+	bool in_ring =
+		kind == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE || kind == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
+	const Batchd__Wire__ClientMessage *m;
 
+	do
+		m = in_ring ? hear(f) : hear_packet(f);
+	while (m && m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE);
 	ck_assert_msg(m && m->body_case == kind, "expected message %d, got %s", kind,
 		      m ? wire_client_name(m) : "the end");
 	return m;
@@ -132,11 +170,56 @@ static inline void hear_open(struct fake *f)
 	f->rank = o->rank;
 }
 
+/* With the slab, and a new ring. */
+static inline void say_opened(struct fake *f)
+{
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	int fds[2] = { f->slab_fd, -1 }, r;
+
+	ring_unmap(&f->ring);
+	ck_assert_int_eq(ring_create(&f->ring, &fds[1]), 0);
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	m.opened = &f->opened;
+	do
+		r = wire_send(f->peer, &m.base, fds, 2, 0);
+	while (r == -EINTR);
+	ck_assert(r == 0 || r == -EPIPE || r == -ECONNRESET); /* the client may have left already */
+	close(fds[1]);
+}
+
 static inline void welcome(struct fake *f)
 {
 	greet(f);
 	hear_open(f);
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
+}
+
+/* The trainer has nothing to take and has said so: the next thing that it does is sleep. */
+static inline void await_waiting(struct fake *f)
+{
+	while (!ring_is_waited_for(&f->ring))
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+}
+
+static inline void put_batch(struct fake *f, Batchd__Wire__Batch *b)
+{
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	m.batch = b;
+	ck_assert_int_eq(ring_put(&f->ring.batches, &m.base), 0);
+}
+
+/* Puts a batch into the ring, and wakes the trainer if it sleeps. */
+static inline void send_batch(struct fake *f, Batchd__Wire__Batch *b)
+{
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+
+	put_batch(f, b);
+	if (ring_wake_client(&f->ring)) {
+		f->n_wakes++;
+		SAY(f, WAKE, &w);
+	}
 }
 
 /* The value in row `row` of a batch of `generation`. */
@@ -167,7 +250,7 @@ static inline void lend(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t 
 	b.n_rows = n_rows;
 	b.n_padding = last ? 1 : 0;
 	b.last = last;
-	SAY(f, BATCH, &b);
+	send_batch(f, &b);
 }
 
 static inline void lend_epoch(struct fake *f, uint64_t seek, uint64_t epoch)
@@ -276,6 +359,7 @@ static inline void setup(void)
 	d->opened.n_slots = d->opened.window = N_SLOTS;
 	d->opened.slot_bytes = page;
 	d->opened.indices_offset = 2048;
+	d->opened.ring = RING_LAYOUT;
 
 	batchd_options_init(&options);
 	options.reconnect_ms = 0; /* cases about reconnecting set it */
@@ -289,6 +373,7 @@ static inline void setup(void)
 
 static inline void teardown(void)
 {
+	ring_unmap(&d->ring);
 	munmap(d->slab, N_SLOTS * d->slot_bytes);
 	close(d->slab_fd);
 	close(d->listener);

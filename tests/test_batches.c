@@ -184,13 +184,13 @@ static void silent(struct fake *f)
 	await(f, 1);
 	lend(f, 1, 0, 0, 0, BATCH, false);
 	EXPECT(f, RELEASE);
-	ck_assert_uint_eq(f->n_waits, 1);
+	ck_assert_uint_eq(f->n_wakes, 1);
 }
 
 START_TEST(test_waiting_ends_with_the_timeout_or_a_signal)
 {
 	/* Nothing is ready: try_next says so at once, a time-out expires after its time, and a signal is passed on to
-	 * callers that want it. The daemon is told once that the caller waits. */
+	 * callers that want it. One Wake of the daemon ends all of this waiting. */
 	struct sigaction sa = { .sa_handler = on_alarm };
 	struct timespec before, after;
 

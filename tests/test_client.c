@@ -18,7 +18,7 @@ static void report_progress(struct fake *f)
 		p.total = 3;
 		SAY(f, PROGRESS, &p);
 	}
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
 	hear(f);
 }
 
@@ -160,7 +160,7 @@ static void lend_beyond(struct fake *f)
 	b.seek = 1;
 	b.slot = (unsigned)f->rank == 1 ? N_SLOTS : 0;
 	b.n_rows = (unsigned)f->rank == 2 ? BATCH + 1 : BATCH;
-	SAY(f, BATCH, &b);
+	send_batch(f, &b);
 	hear(f);
 }
 
@@ -256,7 +256,7 @@ static void check_fds(struct fake *f)
 			ck_assert_msg(strstr(f->dataset, target) != NULL, "%s is not in %s", target, f->dataset);
 	}
 	f->rank = (int32_t)f->n_fds;
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
 	hear(f);
 }
 

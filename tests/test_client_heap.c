@@ -70,7 +70,7 @@ static void welcome_whoever_comes(struct fake *f)
 			if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO)
 				SAY(f, WELCOME, &w);
 			else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
-				say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+				say_opened(f);
 		}
 		close(f->peer);
 	}

@@ -1,56 +1,15 @@
 /* libbatchd in several threads: a loader that is closed while another thread is in a call, calls that take turns,
  * handles that outlive their loader, and sleeps that no lost wake-up prolongs. */
 #include "fake.h"
-#include "ring.h"
 #include "suite.h"
 
 enum { ROUNDS = 100 };
 
 /* ---- helpers ---- */
 
-/* The trainer has nothing to take and has said so: the next thing that it does is sleep. */
-static void hear_waiting(struct fake *f)
+/* Without a Wake. */
+static void put_quietly(struct fake *f, uint64_t step)
 {
-	const Batchd__Wire__ClientMessage *m;
-	size_t n = sizeof f->bytes;
-	int r;
-
-	f->n_fds = WIRE_MAX_FDS;
-	do
-		r = wire_recv(f->peer, f->bytes, &n, f->fds, &f->n_fds, 0);
-	while (r == -EINTR);
-	ck_assert_int_eq(r, 0);
-	ck_assert_int_eq(wire_unpack_client(&f->arena, f->bytes, n, &m, NULL), 0);
-	ck_assert_int_eq(m->body_case, BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING);
-}
-
-static struct ring ring;
-
-/* Sends Welcome with a ring. */
-static void welcome_with_ring(struct fake *f)
-{
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-	int fds[2] = { f->slab_fd, -1 };
-
-	greet(f);
-	hear_open(f);
-	ck_assert_int_eq(ring_create(&ring, &fds[1]), 0);
-	f->opened.ring = RING_LAYOUT;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
-	m.opened = &f->opened;
-	ck_assert_int_eq(wire_send(f->peer, &m.base, fds, 2, 0), 0);
-	close(fds[1]);
-}
-
-static void await_mark(void)
-{
-	while (!ring_is_waited_for(&ring))
-		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-}
-
-static void put_batch(struct fake *f, uint64_t step)
-{
-	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 
 	b.seek = 1;
@@ -58,9 +17,7 @@ static void put_batch(struct fake *f, uint64_t step)
 	b.step = step;
 	b.slot = (uint32_t)step;
 	b.n_rows = BATCH;
-	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
-	m.batch = &b;
-	ck_assert_int_eq(ring_put(&ring.batches, &m.base), 0);
+	put_batch(f, &b);
 }
 
 static void say_stalled(struct fake *f)
@@ -96,35 +53,24 @@ static void wait_in_vain(struct fake *f)
 {
 	welcome(f);
 	EXPECT(f, SEEK);
-	hear_waiting(f);
+	await_waiting(f);
 	atomic_store(&f->step, 1);
 	EXPECT(f, CLOSE);
 	ck_assert_ptr_null(hear(f));
-}
-
-static void wait_in_vain_at_ring(struct fake *f)
-{
-	welcome_with_ring(f);
-	EXPECT(f, SEEK);
-	await_mark();
-	atomic_store(&f->step, 1);
-	EXPECT(f, CLOSE);
-	ck_assert_ptr_null(hear(f));
-	ring_unmap(&ring);
 }
 
 START_TEST(test_close_wakes_a_thread_that_waits_for_a_batch)
 {
-	/* With packets and with a ring, in every way of waiting: the thread gets CLOSED, and nothing is left behind. */
+	/* In every way of waiting: the thread gets CLOSED, and nothing is left behind. */
 	static const int timeouts[] = { BATCHD_FOREVER, BATCHD_UNTIL_SIGNAL, 60000 };
 	pthread_t waiter;
 	unsigned n_fds;
 
-	play(_i < 3 ? wait_in_vain : wait_in_vain_at_ring);
+	play(wait_in_vain);
 	n_fds = count_fds();
 	open_loader();
 	ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
-	waiter = begin_to_wait(timeouts[_i % 3]);
+	waiter = begin_to_wait(timeouts[_i]);
 	await(d, 1);
 	batchd_close(loader);
 	pthread_join(waiter, NULL);
@@ -139,7 +85,7 @@ static void keep_one_then_wait(struct fake *f)
 	welcome(f);
 	EXPECT(f, SEEK);
 	lend(f, 1, 0, 0, 0, BATCH, false);
-	hear_waiting(f);
+	await_waiting(f);
 	atomic_store(&f->step, 1);
 	EXPECT(f, CLOSE);
 	memset(f->slab, 0xee, N_SLOTS * f->slot_bytes);
@@ -176,7 +122,7 @@ static void go_away(struct fake *f)
 	EXPECT(f, SEEK);
 	close(f->listener);
 	unlink(f->path);
-	hear_waiting(f);
+	await_waiting(f);
 }
 
 static void on_event(void *arg, int event, const char *text)
@@ -213,7 +159,7 @@ static void come_back_slowly(struct fake *f)
 
 	welcome(f);
 	EXPECT(f, SEEK);
-	hear_waiting(f);
+	await_waiting(f);
 	close(f->peer);
 	greet(f);
 	EXPECT(f, OPEN);
@@ -252,7 +198,7 @@ static void say_stalled_once(struct fake *f)
 {
 	welcome(f);
 	EXPECT(f, SEEK);
-	hear_waiting(f);
+	await_waiting(f);
 	say_stalled(f);
 	EXPECT(f, CLOSE);
 	ck_assert_ptr_null(hear(f));
@@ -390,25 +336,25 @@ END_TEST
 /* Clears the mark, as a daemon does that is about to send Wake, puts a batch, and sends only a notice. */
 static void forget_wake(struct fake *f)
 {
-	welcome_with_ring(f);
+	welcome(f);
 	EXPECT(f, SEEK);
 	for (uint64_t step = 0; step < 2; step++) {
-		await_mark();
-		ck_assert(ring_wake_client(&ring));
+		await_waiting(f);
+		ck_assert(ring_wake_client(&f->ring));
 		if (step == 0)
-			put_batch(f, step);
+			put_quietly(f, step);
 		say_stalled(f);
 		if (step == 1) { /* the notice has woken it for nothing: it sets a new mark */
-			await_mark();
-			put_batch(f, step);
-			ck_assert(ring_wake_client(&ring));
+			await_waiting(f);
+			put_quietly(f, step);
+			ck_assert(ring_wake_client(&f->ring));
 			Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
 
 			SAY(f, WAKE, &w);
 		}
 	}
+	expect_releases(f, 2);
 	EXPECT(f, CLOSE);
-	ring_unmap(&ring);
 }
 
 START_TEST(test_a_notice_makes_a_sleeper_look_at_the_ring)
@@ -435,13 +381,13 @@ END_TEST
 
 static void put_without_a_word(struct fake *f)
 {
-	welcome_with_ring(f);
+	welcome(f);
 	EXPECT(f, SEEK);
-	await_mark();
-	ck_assert(ring_wake_client(&ring));
-	put_batch(f, 0);
+	await_waiting(f);
+	ck_assert(ring_wake_client(&f->ring));
+	put_quietly(f, 0);
+	EXPECT(f, RELEASE);
 	EXPECT(f, CLOSE);
-	ring_unmap(&ring);
 }
 
 START_TEST(test_a_sleeper_looks_at_the_ring_each_second)
@@ -465,7 +411,7 @@ SUITE(close)
 
 	suite_add_tcase(suite, all);
 	tcase_add_checked_fixture(all, setup, teardown);
-	tcase_add_loop_test(all, test_close_wakes_a_thread_that_waits_for_a_batch, 0, 6);
+	tcase_add_loop_test(all, test_close_wakes_a_thread_that_waits_for_a_batch, 0, 3);
 	tcase_add_test(all, test_batches_on_loan_outlive_a_close_by_another_thread);
 	tcase_add_test(all, test_close_ends_a_wait_for_a_daemon_that_went_away);
 	tcase_add_test(all, test_close_ends_an_opening_after_a_reconnect);

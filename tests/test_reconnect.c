@@ -35,7 +35,7 @@ static void come_back(struct fake *f)
 	ck_assert(o->again);
 	ck_assert_str_eq(o->job, f->job);
 	ck_assert_str_eq(o->dataset, f->dataset);
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
 }
 
 /* Connections that end while a client opens a loader: with an error, without one, before a hello. */
@@ -325,7 +325,7 @@ static void come_back_with_other_data(struct fake *f)
 	close(f->peer);
 	greet(f);
 	hear_open(f);
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
 	hear(f);
 }
 
@@ -352,7 +352,7 @@ static void come_back_as_a_producer(struct fake *f)
 	close(f->peer);
 	greet(f);
 	hear_open(f);
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
 	hear(f);
 }
 

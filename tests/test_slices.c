@@ -38,7 +38,7 @@ static void lend_group(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t s
 	b.last = left <= BATCH;
 	b.n_skipped = n_skipped;
 	b.n_replaced = 1;
-	SAY(f, BATCH, &b);
+	send_batch(f, &b);
 }
 
 /* Checks the slice of that step, `row` rows into the group's batch. */
@@ -66,7 +66,7 @@ static void whole_epoch(struct fake *f)
 	greet(f);
 	const Batchd__Wire__Open *o = EXPECT(f, OPEN)->open;
 	ck_assert(o->batch_size == BATCH && o->own_batch_size == OWN && !o->drop_last);
-	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	say_opened(f);
 	ck_assert_uint_eq(EXPECT(f, SEEK)->seek->step, 0);
 	for (unsigned i = 0; i < N_BATCHES; i++)
 		lend_group(f, 1, 0, i, i, 0);
@@ -331,7 +331,7 @@ static void lend_mark(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t st
 	b.epoch = epoch;
 	b.step = step;
 	b.last = true;
-	SAY(f, BATCH, &b);
+	send_batch(f, &b);
 }
 
 static void joins_at_ends(struct fake *f)

@@ -226,7 +226,7 @@ struct client {
 	uint64_t step;
 	Batchd__Wire__Batch held[N_HELD];
 	unsigned n_held;
-	struct ring_page *page; /* NULL: none */
+	struct ring ring;
 	uint64_t fill, n_filled;
 	uint32_t slab;
 };
@@ -248,8 +248,7 @@ static void hang_up(struct client *c)
 {
 	if (c->fd >= 0)
 		close(c->fd);
-	if (c->page)
-		munmap(c->page, RING_PAGE_BYTES);
+	ring_unmap(&c->ring);
 	*c = (struct client){ .fd = -1 };
 }
 
@@ -257,18 +256,27 @@ static void note(struct client *c, const Batchd__Wire__ServerMessage *m, const i
 {
 	c->opened = c->opened || m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
 	c->loads = c->loads || m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED;
-	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		c->held[c->n_held++ % N_HELD] = *m->batch;
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
 		c->fill = m->fill->fill;
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING) {
 		c->produces = true;
 		c->slab = m->producing->slab;
 	}
-	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED && n_fds == 2 && !c->page) {
-		void *page = mmap(NULL, RING_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED && n_fds >= 2 && !c->ring.page)
+		require(ring_map(&c->ring, fds[1]) == 0, "the daemon sent a ring that cannot be mapped");
+}
 
-		c->page = page == MAP_FAILED ? NULL : page;
+/* Takes the batches in the ring, as far as the client has not written over its words. */
+static void take_entries(struct client *c)
+{
+	unsigned char bytes[RING_MAX_MESSAGE];
+	const Batchd__Wire__ServerMessage *m;
+	size_t n;
+
+	while (c->ring.page && ring_take(&c->ring.batches, bytes, &n) == 0) {
+		if (wire_unpack_server(&arena, bytes, n, &m, NULL) == 0 &&
+		    m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+			c->held[c->n_held++ % N_HELD] = *m->batch;
 	}
 }
 
@@ -285,6 +293,7 @@ static bool take(struct client *c, int wait_ms)
 		unsigned n_fds = WIRE_MAX_FDS;
 		size_t n = sizeof(buf);
 
+		take_entries(c);
 		if (poll(&p, 1, wait_ms) != 1)
 			return true;
 		r = wire_recv(c->fd, buf, &n, fds, &n_fds, MSG_DONTWAIT);
@@ -355,7 +364,7 @@ static void fill_honest_open(struct input *in, Batchd__Wire__Open *o)
 	o->mode = b >> 2 & 1;
 	o->world_size = 1u + (b >> 3 & 1);
 	o->rank = o->mode ? -1 : b >> 4 & (o->world_size > 1);
-	o->ring = b >> 5 & 1;
+	o->ring = RING_LAYOUT;
 	o->own_batches = !o->mode && b >> 6 == 3;
 	o->batch_size = more & 1 ? 2 : 4;
 	o->n_slots = more & 2 ? 0 : 2u + (more >> 2 & 3);
@@ -475,28 +484,36 @@ static void say_indices(struct client *c, struct input *in)
 
 static void say_release(struct client *c, struct input *in)
 {
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	Batchd__Wire__Wake wake = BATCHD__WIRE__WAKE__INIT;
 	uint8_t b = byte(in);
 	const Batchd__Wire__Batch *held = &c->held[b % N_HELD];
 
 	r.slot = b & 128 ? (uint32_t)number(in) : held->slot;
 	r.generation = b & 64 ? number(in) : held->generation;
-	SAY(c, RELEASE, release, &r);
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	m.release = &r;
+	if (b & 32 || !c->ring.page || ring_put(&c->ring.releases, &m.base))
+		say(c, &m, NULL, 0);
+	else if (ring_wake_daemon_released(&c->ring))
+		SAY(c, WAKE, wake, &wake);
 }
 
 /* Writes any number to any field of the page, or the next value of a counter. */
 static void write_page(struct client *c, struct input *in)
 {
+	struct ring_page *p = c->ring.page;
 	uint8_t b = byte(in);
 
-	if (!c->page)
+	if (!p)
 		return;
-	_Atomic uint32_t *fields[] = { &c->page->batches.taken,    &c->page->releases.produced, &c->page->waiting,
-				       &c->page->batches.produced, &c->page->releases.taken,    &c->page->wake_at };
+	_Atomic uint32_t *fields[] = { &p->batches.taken,    &p->releases.produced, &p->waiting,
+				       &p->batches.produced, &p->releases.taken,    &p->wake_at };
 	_Atomic uint32_t *field = fields[b % 6];
 
 	if (b & 128)
-		c->page->release[b % RING_ENTRIES][byte(in) % RING_RELEASE_BYTES] = byte(in);
+		p->release[b % RING_ENTRIES][byte(in) % RING_RELEASE_BYTES] = byte(in);
 	else
 		atomic_store(field, b & 64 ? (uint32_t)number(in) : atomic_load(field) + 1);
 }

@@ -75,16 +75,16 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		return;
 	struct sim_socket *s = socket_of(p);
 	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
-	bool batch = m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	SIM_CHECK(m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH, "a batch is sent as a packet");
 	if (s->hung_up || s->dead || s->lost)
 		return;
-	struct sim_packet *k = push(&s->to_client, &m->base, batch ? (int64_t)m->batch->slot : -1);
+	struct sim_packet *k = push(&s->to_client, &m->base, -1);
 	if (n_fds) {
 		k->slab = sim_fd_thing(fds[0]);
 		k->slab->n_refs++;
 	}
 	bool opened = m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
-	if (opened && m->opened->ring) {
+	if (opened) {
 		k->page = sim_fd_thing(fds[1]);
 		k->page->n_refs++;
 	}

@@ -143,7 +143,7 @@ struct sim_packet {
 	struct sim_slab *slab;    /* sent with the packet; a reference */
 	struct sim_page *page;    /* sent with the packet; a reference */
 	struct sim_gpu_slab *gpu; /* sent with the packet as a descriptor, which keeps it */
-	int64_t lease;            /* the slot that it lends (Batch) or gives back (Release), or -1 */
+	int64_t lease;            /* the slot that it gives back (Release), or -1 */
 	size_t n_bytes;
 	uint8_t bytes[];
 };
@@ -275,7 +275,7 @@ struct sim_trainer {
 	Batchd__Wire__Start start; /* how it joined last */
 	bool waits_for_epoch;      /* it has asked for the next epoch, which may never begin */
 	struct sim_slab *slab;
-	struct ring ring;         /* its ring, if it asked for a ring */
+	struct ring ring;
 	bool is_stranger;         /* CUDA IPC does not reach it */
 	unsigned wanted_gpu;      /* 1, 2; 3: a GPU that does not exist; 0: it wants none */
 	struct sim_gpu_slab *gpu; /* the slab that it has open */

@@ -32,7 +32,7 @@ static bool put_release(struct sim_trainer *t, Batchd__Wire__Release *r)
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
 	m.release = r;
-	if (!t->ring.page || sim_chance(5) || ring_put(&t->ring.releases, &m.base))
+	if (sim_chance(5) || ring_put(&t->ring.releases, &m.base))
 		return false;
 	if (ring_wake_daemon_released(&t->ring))
 		say_wake(t);
@@ -120,7 +120,7 @@ static void open_session(struct sim_trainer *t)
 	o.incarnation = t->incarnation;
 	o.born_ns = t->born_ns;
 	o.again = t->again;
-	o.ring = sim_chance(60) ? RING_LAYOUT : 0;
+	o.ring = RING_LAYOUT;
 	if (t->wanted_gpu) {
 		static unsigned char uuid[GPU_UUID_BYTES];
 		sim_gpu_uuid(t->wanted_gpu - 1, uuid);
@@ -388,7 +388,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		  "trainer %u: a batch it did not ask for", NUMBER(t));
 	SIM_CHECK(t->n_held < sizeof(t->held) / sizeof(t->held[0]), "trainer %u: more leases than there can be",
 		  NUMBER(t));
-	if (t->ring.page && t->said_waiting)
+	if (t->said_waiting)
 		ring_stop_waiting(&t->ring);
 	t->said_waiting = false;
 	struct position at = { .epoch = b->epoch, .step = b->step };
@@ -447,8 +447,8 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(o->n_batches == (t->job->is_known ? sim_made_per_rank(t->job, 0) : 0),
 		  "trainer %u: Opened is wrong about the epochs", NUMBER(t));
 	SIM_CHECK(o->served == t->job->served, "trainer %u: Opened is wrong about the producer", NUMBER(t));
-	if (o->ring)
-		sim_page_map(k->page, &t->ring);
+	SIM_CHECK(o->ring == RING_LAYOUT, "trainer %u: Opened without a ring", NUMBER(t));
+	sim_page_map(k->page, &t->ring);
 	if (k->gpu) {
 		t->gpu = k->gpu;
 		k->gpu = NULL;
@@ -567,8 +567,6 @@ static bool read_one(struct sim_trainer *t)
 	SIM_CHECK(wire_unpack_server(&arena, k->bytes, k->n_bytes, &m, &why) == 0, "wire.c refuses it: %s", why);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
 		see_opened(t, m->opened, k);
-	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		see_batch(t, m->batch);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED)
 		see_joined(t, m->joined);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
@@ -634,7 +632,6 @@ void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS])
 	memset(count, 0, SIM_MAX_SLOTS * sizeof(*count));
 	if (t->ring.page)
 		count_ring(t, count);
-	count_packets(&t->socket->to_client, count);
 	count_packets(&t->socket->to_daemon, count);
 	for (unsigned i = 0; i < t->n_held; i++)
 		count[t->held[i].slot]++;
@@ -678,19 +675,14 @@ static bool release_one(struct sim_trainer *t)
 
 static bool wait_for_more(struct sim_trainer *t)
 {
-	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 	if (t->phase != SIM_STREAMING || t->said_waiting || t->socket->to_client.n)
 		return false;
 	t->said_waiting = true;
-	if (t->ring.page) {
-		ring_start_waiting(&t->ring);
-		if (ring_waiting_entries(&t->ring.batches) == 0)
-			return true;
-		t->said_waiting = !ring_stop_waiting(&t->ring);
-		return !t->said_waiting;
-	}
-	SAY(t, WAITING, waiting, &w, -1);
-	return true;
+	ring_start_waiting(&t->ring);
+	if (ring_waiting_entries(&t->ring.batches) == 0)
+		return true;
+	t->said_waiting = !ring_stop_waiting(&t->ring);
+	return !t->said_waiting;
 }
 
 static void drop_everything(struct sim_trainer *t)
@@ -735,10 +727,9 @@ static void say_more(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
 	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
-	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
 	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
-	switch (sim_below(6)) {
+	switch (sim_below(5)) {
 	case 0:
 		SAY(t, CLOSE, close, &c, -1);
 		break;
@@ -747,12 +738,9 @@ static void say_more(struct sim_trainer *t)
 		SAY(t, SEEK, seek, &s, -1);
 		break;
 	case 2:
-		SAY(t, WAITING, waiting, &w, -1);
-		break;
-	case 3:
 		SAY(t, RELEASE, release, &r, -1);
 		break;
-	case 4:
+	case 3:
 		SAY(t, CLASSES, classes, &k, -1);
 		break;
 	default:
@@ -810,8 +798,7 @@ static void misbehave(struct sim_trainer *t)
 	t->misbehaved = true;
 	sim_trace("trainer %u: misbehaves", NUMBER(t));
 	if (t->phase == SIM_OPENING) {
-		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
-		SAY(t, WAITING, waiting, &w, -1);
+		say_wake(t);
 	} else if (t->n_held && sim_chance(50)) {
 		/* A past or an impossible generation: the next one may have come by the time that the daemon reads
 		 * this. */

@@ -484,6 +484,8 @@ static void let_go(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
 	close_gpu(t);
+	if (t->error == BATCHD__WIRE__ERROR_CODE__FENCED)
+		t->n_held = t->n_hoard = 0; /* it has copied them: another trainer may get the slab */
 	SAY(t, CLOSE, close, &c, -1);
 }
 

@@ -153,7 +153,7 @@ static struct device_slab *device_find(const struct session *s, const struct slo
 /* Whether a session waits for the slab that this task opens. */
 static bool device_waits_for(const struct session *s, const struct device_task *task)
 {
-	return s->state == SESSION_OPENING && s->peer && s->device.wanted && s->device.shares & 1u << task->share &&
+	return s->state == SESSION_OPENING && s->device.wanted && s->device.shares & 1u << task->share &&
 	       !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
 	       loader_stream(task->task.job->loader, s->consumer.rank)->slots == task->slots;
 }
@@ -167,18 +167,14 @@ static void not_opened(struct session *s, enum gpu_share share, int result, cons
 	}
 	bool lost = result == GPU_E_LOST;
 	refuse(&why, lost ? CODE(GPU_LOST) : CODE(LIMIT), lost ? "" : "pin_memory", "%s", text);
-	s->engine->job_ops->ended(s, &why);
+	s->engine->job_ops->end(s, &why);
 }
 
-/* Refusing one session may end others, so the list is read from the start after each. */
 static void refuse_waiting(const struct device_task *task)
 {
-	struct job *j = task->task.job;
-	for (struct session *s = j->sessions; s;) {
-		bool waits = device_waits_for(s, task);
-		if (waits)
+	for (struct session *s = task->task.job->sessions; s; s = s->next_in_job) {
+		if (device_waits_for(s, task))
 			not_opened(s, task->share, task->result, task->why);
-		s = waits ? j->sessions : s->next_in_job;
 	}
 }
 
@@ -243,11 +239,11 @@ static bool device_begin(struct session *s, struct slots *slots)
 }
 
 /* The first slab on a GPU starts the driver and makes a context, which takes seconds. One message is enough, because
- * the client repeats it to its user. It may end the session. */
+ * the client repeats it to its user. */
 static void tell_progress(struct session *s)
 {
 	Batchd__Wire__Progress p = BATCHD__WIRE__PROGRESS__INIT;
-	if (s->device.told || !s->peer)
+	if (s->device.told)
 		return;
 	s->device.told = true;
 	p.phase = (char *)"gpu";
@@ -320,12 +316,9 @@ void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text)
 {
 	struct refusal why;
 	refuse(&why, CODE(GPU_LOST), "", "%s", text);
-	for (struct session *s = e->sessions; s;) {
+	for (struct session *s = e->sessions; s; s = s->next) {
 		bool opening = s->state == SESSION_OPENING && s->device.wanted && gpu_has_uuid(gpu, s->device.uuid);
-		bool hit =
-			s->peer && (opening || (s->consumer.device_slab && s->consumer.device_slab->slab->gpu == gpu));
-		if (hit)
-			e->job_ops->ended(s, &why);
-		s = hit ? e->sessions : s->next; /* closing a session may free others */
+		if (s->peer && (opening || (s->consumer.device_slab && s->consumer.device_slab->slab->gpu == gpu)))
+			e->job_ops->end(s, &why);
 	}
 }

@@ -21,7 +21,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open);
 bool device_fixes(const struct session *s, const struct slots *slots);
 /* Whether the session can be attached to these slots: it wants no device, cannot have it, or its device slab is open.
  * Otherwise begins to open the device slab, unless that is under way or the slots' memory is still being made, and
- * tells the trainer, which may end the session. When the device slab is open, session_advance is called for every
+ * tells the trainer. When the device slab is open, session_advance is called for every
  * session of the job. */
 bool device_ready(struct session *s, struct slots *slots);
 /* After the session has been attached: sets its consumer's device slab, if it has one. */

@@ -104,10 +104,8 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 	       (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
 	job_end_sessions(j, &why);
 	j->spec.incarnation = successor->incarnation;
-	if (keep && j->state != JOB_CLOSING)
-		return;
-	j->retired = true;
-	job_close(j);
+	if (!keep)
+		job_retire(j);
 }
 
 /* How many descriptors say by their files which data it is. Memory of which the text tells the content is the same in
@@ -141,8 +139,8 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 		fence_all(j, &r->spec, &data);
 		j = find_job(e, r->spec.uid, r->spec.job);
 	}
-	if (j && j->state == JOB_FAILED && !j->sessions) {
-		job_close(j);
+	if (j && j->state == JOB_FAILED && !j->n_sessions) {
+		job_retire(j);
 		j = find_job(e, r->spec.uid, r->spec.job);
 	}
 	if (j && r->spec.incarnation < j->spec.incarnation)
@@ -151,8 +149,8 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 	char values[SPEC_VALUES_BYTES];
 	const char *what, *field = j ? difference(j, &r->spec, &data, &what, values) : NULL;
 	/* No session uses the warm loader: a changed script simply replaces it. */
-	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
-		job_close(j);
+	if (field && !j->n_sessions && j->state == JOB_READY && !j->n_tasks) {
+		job_retire(j);
 		j = NULL;
 		field = NULL;
 	}

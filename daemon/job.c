@@ -94,11 +94,18 @@ void job_close(struct job *j)
 		j->on_closing(j);
 }
 
+void job_retire(struct job *j)
+{
+	j->retired = true;
+	if (!j->sessions)
+		job_close(j);
+}
+
 bool job_close_lingering(struct engine *e, uid_t uid, bool any_user)
 {
 	struct job *oldest = NULL;
 	for (struct job *j = e->jobs; j; j = j->next) { /* the newest first */
-		if (j->state == JOB_READY && !j->sessions && !j->n_tasks && (any_user || j->spec.uid == uid))
+		if (j->state != JOB_CLOSING && !j->sessions && !j->n_tasks && (any_user || j->spec.uid == uid))
 			oldest = j;
 	}
 	if (oldest)
@@ -115,11 +122,9 @@ static void on_linger_over(uv_timer_t *t)
 
 void job_end_sessions(struct job *j, const struct refusal *why)
 {
-	while (j->sessions) {
-		struct session *s = j->sessions;
-		j->engine->job_ops->ended(s, why);
-		if (j->sessions == s) /* its peer was closing already */
-			job_leave(s);
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		j->engine->job_ops->end(s, why);
 	}
 }
 
@@ -132,7 +137,8 @@ static void on_fail_timer(uv_timer_t *t)
 	struct refusal why;
 	refuse(&why, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, "%s", j->loader->error);
 	job_end_sessions(j, &why);
-	job_close(j); /* a job that was lingering has no other timer: this one replaced it */
+	if (!j->sessions) /* it was lingering, and this timer has replaced the other */
+		job_close(j);
 }
 
 /* The failure may be reported from deep inside a stream: the sessions are told when no stream function is on the
@@ -146,26 +152,17 @@ static void on_loader_failed(struct loader *l)
 	uv_timer_start(&j->linger, on_fail_timer, 0, 0);
 }
 
-/* A session that has had all its batches. */
-static struct session *find_ended(const struct job *j)
-{
-	struct session *s = j->sessions;
-	while (s && stream_has_more(&s->consumer))
-		s = s->next_in_job;
-	return s;
-}
-
+/* Ends the sessions that have had all their batches. */
 static void on_end_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
-	struct session *s;
 	struct refusal why;
 	refuse(&why, j->fail_code, j->fail_code == BATCHD__WIRE__ERROR_CODE__REOPEN ? NULL : "producer", "%s",
 	       j->loader->error);
-	while ((s = find_ended(j))) {
-		j->engine->job_ops->ended(s, &why);
-		if (find_ended(j) == s) /* its peer was closing already */
-			job_leave(s);
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		if (!stream_has_more(&s->consumer))
+			j->engine->job_ops->end(s, &why);
 	}
 	if (!j->sessions)
 		job_close(j);
@@ -361,7 +358,7 @@ static void opening_done(struct job_task *t)
 	struct job *j = t->job;
 	struct engine *e = j->engine;
 	/* Lingering jobs are closed to make room. */
-	if (o->refused && j->sessions && job_close_lingering(e, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
+	if (o->refused && j->n_sessions && job_close_lingering(e, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
 		opening_free_recipe(o);
 		o->refused = o->result = 0;
 		job_task_begin(t, j);
@@ -391,21 +388,10 @@ static void opening_done(struct job_task *t)
 	uv_close((uv_handle_t *)&o->progress, opening_free);
 }
 
-/* Advancing one session may end others (it fences them), perhaps the next in the list: the list is read from the start
- * after each. */
 void job_advance(struct job *j)
 {
-	struct session *s = j->sessions;
-	j->n_advances++;
-	while (s) {
-		if (s->advanced == j->n_advances) {
-			s = s->next_in_job;
-			continue;
-		}
-		s->advanced = j->n_advances;
+	for (struct session *s = j->sessions; s; s = s->next_in_job)
 		j->engine->job_ops->advance(s);
-		s = j->sessions;
-	}
 }
 
 static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)
@@ -480,27 +466,32 @@ void job_enter(struct job *j, struct session *s)
 		uv_timer_stop(&j->linger);
 }
 
+void job_note_ending(struct session *s)
+{
+	struct job *j = s->job;
+	if (!j)
+		return;
+	assert(s->state != SESSION_ENDING && j->n_sessions > 0);
+	j->n_sessions--;
+	if (s->again && s->state == SESSION_OPENING && j->loader) { /* for example, fenced before it was attached */
+		j->loader->host.n_returned++;
+		if (j->feed && j->feed->caps.n_returning)
+			j->loader->host.source->ops->moved(j->loader->host.source);
+	}
+}
+
 void job_leave(struct session *s)
 {
 	struct job *j = s->job;
 	if (!j)
 		return;
 	list_remove(&j->sessions, s, next_in_job);
-	assert(j->n_sessions > 0);
-	j->n_sessions--;
+	j->n_sessions -= s->state != SESSION_ENDING;
 	s->job = NULL;
-	if (s->again && s->state == SESSION_OPENING && j->loader) { /* for example, fenced before it was attached */
-		j->loader->host.n_returned++;
-		if (j->feed && j->feed->caps.n_returning)
-			j->loader->host.source->ops->moved(j->loader->host.source);
-	}
 	if (!j->sessions)
 		drop_if_waiting(j);
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	if (j->state == JOB_FAILED || j->state == JOB_ENDING || j->state == JOB_OPENING || j->engine->stopping ||
-	    !j->engine->config->linger_ns)
-		job_close(j);
-	else
-		uv_timer_start(&j->linger, on_linger_over, j->engine->config->linger_ns / 1000000, 0);
+	j->retired |= j->state != JOB_READY;
+	uv_timer_start(&j->linger, on_linger_over, j->retired ? 0 : j->engine->config->linger_ns / 1000000, 0);
 }

@@ -40,19 +40,18 @@ struct job {
 	struct engine *engine;
 	enum job_state state;
 	struct loader_spec spec;
-	struct data_identity data; /* its first session's */
-	uint64_t number;           /* of the daemon's jobs */
-	struct loader *loader;     /* READY, ENDING, FAILED after READY, CLOSING */
-	struct opening *opening;   /* OPENING; one of the tasks */
-	struct session *sessions;  /* attached or waiting for the loader */
-	unsigned n_sessions;
+	struct data_identity data;        /* its first session's */
+	uint64_t number;                  /* of the daemon's jobs */
+	struct loader *loader;            /* READY, ENDING, FAILED after READY, CLOSING */
+	struct opening *opening;          /* OPENING; one of the tasks */
+	struct session *sessions;         /* attached or waiting for the loader */
+	unsigned n_sessions;              /* without those that are ending */
 	unsigned n_tasks;                 /* tasks under way; see job_task */
-	bool retired;                     /* a newer incarnation has its name: no session joins it */
+	bool retired;                     /* no session joins it; it closes without sessions */
 	bool slots_pending;               /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	struct charge data_bytes;         /* memory of the data set, while the loader exists */
 	struct histogram waits;           /* of its trainers, for a batch */
-	uint64_t n_advances;              /* calls of job_advance so far */
 	uv_timer_t linger;
 	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: the error for its sessions; 0: BAD_DATA */
 	/* For a served data set; OPENING until a producer of that name connects. */
@@ -75,12 +74,12 @@ struct job_task {
 
 /* Functions of session.c for the files below it. */
 struct job_ops {
-	/* Something the session waits for may be ready: continues with opening. This session and others may end during
-	 * the call. */
+	/* Something the session waits for may be ready: continues with opening. */
 	void (*advance)(struct session *s);
-	/* The session is over: it gets the reason. A trainer that has batches, or that must open again (REOPEN), keeps
-	 * its slots until it sends Close (after it has copied them), or hangs up and exits. */
-	void (*ended)(struct session *s, const struct refusal *why);
+	/* The session is over, unless it is ending already: it gets the reason. Frees nothing; the session may leave
+	 * its job's list. A trainer that has batches, or that must open again (REOPEN), keeps its slots until it sends
+	 * Close (after it has copied them), or hangs up and exits. */
+	void (*end)(struct session *s, const struct refusal *why);
 };
 
 /* Makes a job for the request, and begins to open its data set. Takes the request's contents, the fds (those taken are
@@ -88,6 +87,9 @@ struct job_ops {
 struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,
 		     struct charge *loader, struct charge *open_fds);
 void job_enter(struct job *j, struct session *s);
+/* The session is about to be ENDING: it counts no more. */
+void job_note_ending(struct session *s);
+/* Frees nothing: a job without sessions closes from its timer. */
 void job_leave(struct session *s);
 /* Something that the job's sessions waited for is ready: each continues with opening. */
 void job_advance(struct job *j);
@@ -116,6 +118,8 @@ void job_task_drop(struct job_task *t);
 void job_task_forget(struct job_task **place);
 /* Closes a job without sessions and tasks immediately. */
 void job_close(struct job *j);
+/* No session joins the job any more; it closes as soon as it has none. */
+void job_retire(struct job *j);
 /* Closes the job that has lingered longest, of this user or, with any_user, of any user. False: there is none. */
 bool job_close_lingering(struct engine *e, uid_t uid, bool any_user);
 

@@ -172,7 +172,7 @@ static void load_on_opened(struct pool_task *t)
 	if (!l->session)
 		load_free_if_unused(l);
 	else if (l->result)
-		e->job_ops->ended(l->session, &l->why);
+		e->job_ops->end(l->session, &l->why);
 	else
 		load_send_opened(l);
 }

@@ -18,8 +18,7 @@
 
 static void producer_tell(struct producer *p, Batchd__Wire__ServerMessage *m, const int *fd)
 {
-	if (p->session->peer)
-		peer_send(p->session->peer, m, fd, fd ? 1 : 0);
+	peer_send(p->session->peer, m, fd, fd ? 1 : 0);
 }
 
 void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
@@ -232,7 +231,7 @@ static void producer_replace(struct producer *old, const struct session *by, boo
 	 * position. */
 	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER),
 		 "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid, (int)by->pid);
-	s->engine->job_ops->ended(s, &why);
+	s->engine->job_ops->end(s, &why);
 }
 
 /* Whether this producer may have the name. */
@@ -284,8 +283,7 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 		   (unsigned)s->uid, p->name);
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
 	producer_tell(p, WIRE_SERVER(PRODUCING, producing, &body), NULL);
-	if (s->producer == p) /* it may have ended during the call */
-		ops->came(p);
+	ops->came(p);
 	return 0;
 }
 

@@ -135,7 +135,7 @@ static void served_job_on_mapped(struct producer *p, uint32_t rank, struct slots
 static bool may_feed(const struct job *j, const struct producer *p)
 {
 	const struct peer *peer = p->session->peer;
-	if (strcmp(p->name, j->served) || !peer)
+	if (strcmp(p->name, j->served) || p->session->state == SESSION_ENDING)
 		return false;
 	if (p->uid == j->spec.uid)
 		return true;
@@ -234,7 +234,7 @@ static void served_job_give_up(struct session *s)
 	       "no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
 	       "longer (producer_timeout)",
 	       s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
-	s->engine->job_ops->ended(s, &why);
+	s->engine->job_ops->end(s, &why);
 }
 
 /* A free producer for the job. NULL: there is none; *busy: one that feeds another job, which has sessions. */
@@ -248,7 +248,7 @@ static struct producer *find_free(const struct job *j, const struct producer **b
 		free_from_idle(p);
 		if (!p->job)
 			found = p;
-		else if (p->job->sessions)
+		else if (p->job->n_sessions)
 			*busy = p;
 	}
 	return found;
@@ -266,12 +266,9 @@ static void on_tick(uv_timer_t *t)
 		refuse_second_job(j, busy);
 	if (p || busy)
 		return;
-	for (struct session *s = j->sessions, *next; s; s = next) {
-		next = s->next_in_job;
-		if (!s->peer)
-			continue;
+	for (struct session *s = j->sessions; s; s = s->next_in_job) {
 		if (now >= s->producer_deadline_ns)
-			served_job_give_up(s); /* the last one ends the job, too, but does not free its memory */
+			served_job_give_up(s);
 		else
 			tell_waiting(s, now);
 	}
@@ -297,7 +294,7 @@ void served_job_await(struct job *j)
 
 static bool is_waiting(const struct job *j)
 {
-	return j->state == JOB_OPENING && j->served;
+	return j->state == JOB_OPENING && j->served && j->n_sessions;
 }
 
 /* Gives the producer the job that waits for it; refuses a second such job. */
@@ -343,7 +340,7 @@ static int on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool 
 		next = feed_successor(j->feed, &j->feed->first->at);
 		feed_answered(j->feed, m->fill, &(struct feed_answer){ .outcome = FEED_TOO_LARGE });
 	}
-	if (p->job && p->job == j) /* else its last trainer has left meanwhile */
+	if (j) /* else its last trainer has left meanwhile */
 		served_job_reopen(p, &next);
 	return 0;
 }
@@ -443,7 +440,6 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 {
 	struct position at = next_of_group(s);
 	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
-	struct peer *p = s->peer;
 	if (m->start == BATCHD__WIRE__START__AT_START && at.step)
 		return refuse(
 			why, CODE(INVALID), "start",
@@ -453,11 +449,10 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 	body.seek = m->seek;
 	body.epoch = at.epoch;
 	body.step = at.step;
-	peer_send(p, WIRE_SERVER(JOINED, joined, &body), NULL, 0);
+	peer_send(s->peer, WIRE_SERVER(JOINED, joined, &body), NULL, 0);
 	s->consumer.joined = true;
-	s->consumer.reconnected = false; /* if it was here before, then without a position */
-	if (!p->closing)
-		(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
+	s->consumer.reconnected = false;               /* if it was here before, then without a position */
+	(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
 	return 0;
 }
 

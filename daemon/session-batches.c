@@ -32,7 +32,7 @@ static void note_apart(struct session *s, bool apart)
 static int session_publish(struct consumer *c, const struct slot *slot)
 {
 	struct session *s = container_of(c, struct session, consumer);
-	if (!s->peer)
+	if (s->state != SESSION_ATTACHED)
 		return -EPIPE;
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 	b.seek = c->seek;
@@ -58,9 +58,8 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 	m.batch = &b;
 	if (s->ring.page)
 		return session_ring_put(s, &m);
-	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
-	peer_send(p, &m, NULL, 0);
-	return p->failing || p->closing ? -EPIPE : 0;
+	peer_send(s->peer, &m, NULL, 0);
+	return s->state == SESSION_ATTACHED ? 0 : -EPIPE;
 }
 
 static void session_on_device_slab_failed(struct consumer *c, const char *why)

@@ -5,8 +5,7 @@
 
 void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
-	if (s->peer)
-		peer_fail(s->peer, code, field, "%s", text);
+	peer_fail(s->peer, code, field, "%s", text);
 }
 
 void session_note(struct session *s, int r, const struct refusal *why)

@@ -6,7 +6,7 @@
 
 struct session;
 
-/* Ends the connection, if there still is one, with an Error. field: NULL or "" for none. */
+/* Ends the connection with an Error; see peer_fail. field: NULL or "" for none. */
 void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
 /* For calls with an outcome: tells the client if it is a refusal. */
 void session_note(struct session *s, int r, const struct refusal *why);

@@ -1,5 +1,4 @@
-/* See session-ring.h. A broken ring is found deep inside a stream; so peer_fail_deferred leaves everything in place until the
- * next turn of the loop. */
+/* See session-ring.h. */
 #include "session-ring.h"
 
 #include <assert.h>
@@ -20,12 +19,12 @@ static struct session *session_of(struct consumer *c)
 
 static bool is_usable(const struct session *s)
 {
-	return s->ring.page && s->peer && !s->peer->failing && !s->peer->closing;
+	return s->ring.page && s->state == SESSION_ATTACHED;
 }
 
 static void break_off(struct session *s, const char *why)
 {
-	peer_fail_deferred(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the ring is broken: %s", why);
+	peer_fail(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the ring is broken: %s", why);
 }
 
 int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m)
@@ -85,13 +84,13 @@ static int collect_one(struct session *s, const char **why)
 void session_ring_collect(struct session *s)
 {
 	const char *why;
-	int r = -EAGAIN;
-	if (s->ring.page && !(s->peer && s->peer->failing)) {
-		do
-			r = collect_one(s, &why);
-		while (r == 0); /* terminates: each entry ends a lease */
-	}
-	if (r != -EAGAIN && s->peer)
+	int r;
+	if (!s->ring.page)
+		return;
+	do
+		r = collect_one(s, &why);
+	while (r == 0); /* terminates: each entry ends a lease */
+	if (r != -EAGAIN)
 		break_off(s, why);
 }
 

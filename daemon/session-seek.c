@@ -81,10 +81,8 @@ void session_on_join(struct session *s, const Batchd__Wire__Join *m)
 	j.epoch = at.epoch;
 	j.base_sample = at.base;
 	j.step = at.step;
-	struct peer *p = s->peer;
-	peer_send(p, WIRE_SERVER(JOINED, joined, &j), NULL, 0);
-	if (!p->closing)
-		group_pump(&l->group);
+	peer_send(s->peer, WIRE_SERVER(JOINED, joined, &j), NULL, 0);
+	group_pump(&l->group);
 }
 
 void session_on_indices(struct session *s, const Batchd__Wire__Indices *m)

@@ -16,7 +16,21 @@ struct job;
 struct job_task;
 struct load;
 
-enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_ORPHANED, SESSION_DRAINING };
+/*     GREETED ----> OPENING ----> ATTACHED ----> DRAINING
+ *        |             |             |              |
+ *        +-------------+-------------+--------------+----> ENDING ----> ORPHANED
+ *
+ * ENDING: its connection ends. The session gets nothing more and does not count in its job, but it stays in every list,
+ * and in its stream, until the loop's turn ends; then it is freed, or becomes ORPHANED. So a call that ends sessions
+ * frees none, and a loop over sessions needs no care. */
+enum session_state {
+	SESSION_GREETED,
+	SESSION_OPENING,
+	SESSION_ATTACHED,
+	SESSION_ORPHANED,
+	SESSION_DRAINING,
+	SESSION_ENDING
+};
 
 /* The GPU that the session wants its batches on; device.c's. Zeroed at first. */
 struct device {
@@ -73,7 +87,6 @@ struct session {
 	uint64_t number, n_released, wait_ns;
 	struct latency waits; /* of its batches, as it told when it gave them back */
 	struct stall stall;
-	uint64_t advanced;       /* number of the job's advance in which it had its turn */
 	struct charge held, fds; /* an orphan's, taken over from its connection */
 	pid_t pid;
 	uid_t uid;

@@ -42,25 +42,28 @@ enum { PRODUCER_WAIT_MS = 60000 };
 
 /* ---- states ---- */
 
-enum { SESSION_ENDED = SESSION_DRAINING + 1 };
+enum { SESSION_ENDED = SESSION_ENDING + 1 };
 
 static void session_note_move(const struct session *s, unsigned to)
 {
-	static const char *const names[] = { "greeted", "opening", "attached", "orphaned", "draining", "ended" };
+	static const char *const names[] = {
+		"greeted", "opening", "attached", "orphaned", "draining", "ending", "ended"
+	};
 	log_record(LOG_LEVEL_DEBUG, "session", "session %llu (pid %d): %s -> %s%s%s", (unsigned long long)s->number,
 		   (int)s->pid, names[s->state], names[to], s->job ? ", job " : "", s->job ? s->job->spec.job : "");
 	PROBE(session_move, s->number, s->state, to);
 }
 
 /* Moves the session to another state; no other function does. A move that is not in the table is a bug of the daemon;
- * no peer can cause it. A session may end in any state. */
+ * no peer can cause it. */
 static void session_move(struct session *s, enum session_state to)
 {
-	static const bool allowed[5][5] = {
-		[SESSION_GREETED] = { [SESSION_OPENING] = true },
-		[SESSION_OPENING] = { [SESSION_ATTACHED] = true },
-		[SESSION_ATTACHED] = { [SESSION_ORPHANED] = true, [SESSION_DRAINING] = true },
-		[SESSION_DRAINING] = { [SESSION_ORPHANED] = true },
+	static const bool allowed[6][6] = {
+		[SESSION_GREETED] = { [SESSION_OPENING] = true, [SESSION_ENDING] = true },
+		[SESSION_OPENING] = { [SESSION_ATTACHED] = true, [SESSION_ENDING] = true },
+		[SESSION_ATTACHED] = { [SESSION_DRAINING] = true, [SESSION_ENDING] = true },
+		[SESSION_DRAINING] = { [SESSION_ENDING] = true },
+		[SESSION_ENDING] = { [SESSION_ORPHANED] = true },
 	};
 	assert(allowed[s->state][to]);
 	session_note_move(s, to);
@@ -68,6 +71,12 @@ static void session_move(struct session *s, enum session_state to)
 }
 
 /* ---- ending ---- */
+
+/* Whether its process may still read batches. */
+static bool session_holds(const struct session *s)
+{
+	return s->consumer.n_leases > 0 || s->consumer.device_slab;
+}
 
 static void session_forget(struct session *s)
 {
@@ -107,7 +116,7 @@ void session_drop_orphan(struct session *s)
 {
 	if (s->state == SESSION_ORPHANED && !device_must_stay(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
 		orphan_ends(s);
-	else if (s->state == SESSION_DRAINING && s->peer && !device_must_stay(s))
+	else if (s->state == SESSION_DRAINING && !device_must_stay(s))
 		peer_close(s->peer);
 }
 
@@ -141,17 +150,25 @@ static bool become_orphan(struct session *s, struct peer *p)
 	return true;
 }
 
-/* The session gets no more batches. */
+/* Its place in its stream is free for another trainer. Frees no session, job or loader. */
+static void session_leave_stream(struct session *s)
+{
+	session_ring_collect(s); /* takes in its last releases */
+	session_ring_close(s);
+	loader_detach(&s->consumer);
+	if (!session_holds(s))
+		consumer_finish(&s->consumer);
+}
+
+/* The session gets no more batches, and is out of its job. */
 static void session_end_delivery(struct session *s)
 {
 	if (s->records)
 		trace_stop();
 	s->records = false;
-	session_ring_collect(s); /* takes in its last releases */
-	session_ring_close(s);
 	job_task_forget(&s->comparison);
 	stall_forget(s);
-	loader_detach(&s->consumer);
+	session_leave_stream(s);
 	if (s->job && s->job->loader) {
 		struct ring_taken taken = session_ring_taken(s);
 		s->job->loader->n_batches_taken += taken.n_batches;
@@ -163,19 +180,21 @@ static void session_end_delivery(struct session *s)
 static void session_dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char *text)
 {
 	peer_half_close(s->peer, code, NULL, "%s", text);
-	session_end_delivery(s);
 	session_move(s, SESSION_DRAINING);
+	session_end_delivery(s);
 }
 
 /* A trainer that has batches may give them back with Close, long before its process ends; so its messages are still
  * read. */
-static void session_on_ended(struct session *s, const struct refusal *why)
+static void session_end(struct session *s, const struct refusal *why)
 {
-	bool attached = s->peer && s->state == SESSION_ATTACHED, on_gpu = s->consumer.device_slab;
+	bool attached = s->state == SESSION_ATTACHED, on_gpu = s->consumer.device_slab;
+	if (attached && !on_gpu)
+		session_ring_collect(s); /* a ring that is broken ends it */
+	if (s->state == SESSION_ENDING)
+		return;
 	if (why->code != CODE(REOPEN) && why->code != CODE(FENCED))
 		recent_errors_note(s->engine->errors, s->uid, s->job ? s->job->spec.job : NULL, why->text);
-	if (attached && !on_gpu)
-		session_ring_collect(s);
 	if (attached && (why->code == CODE(REOPEN) || (s->consumer.n_leases && !on_gpu)))
 		session_dismiss(s, why->code, why->text);
 	else
@@ -195,24 +214,32 @@ void session_drain(struct session *s)
 	}
 }
 
+static void on_peer_ending(struct peer *p)
+{
+	struct session *s = p->session;
+	if (!s)
+		return;
+	job_task_forget(&s->slot_alloc);
+	job_note_ending(s);
+	session_move(s, SESSION_ENDING);
+}
+
 static void on_peer_closed(struct peer *p)
 {
 	struct session *s = p->session;
 	if (!s)
 		return;
-	p->session = NULL;
-	s->peer = NULL;
 	producer_on_closed(s);
 	load_on_closed(s);
-	job_task_forget(&s->slot_alloc);
-	if (s->state != SESSION_DRAINING)
-		session_end_delivery(s);
-	bool holds = s->consumer.n_leases > 0 || s->consumer.device_slab;
+	session_end_delivery(s);
+	p->session = NULL;
+	s->peer = NULL;
+	bool holds = session_holds(s);
 	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s",
 		   (unsigned long long)s->number, s->program, (int)s->pid, holds ? " while it holds batches" : "");
 	if (holds && become_orphan(s, p))
 		return;
-	loader_finish_consumer(&s->consumer);
+	consumer_finish(&s->consumer);
 	session_forget(s);
 }
 
@@ -287,15 +314,23 @@ static bool is_newer(const struct session *a, const struct session *b)
 	return a->number > b->number;
 }
 
-/* The newest trainer of a rank wins: a restarted one must not wait for its predecessor's timeout. False: another
- * trainer is newer. */
+/* Trainers that end in this turn of the loop give up their places, so that a newcomer meets none of them. */
+static void vacate(const struct job *j)
+{
+	for (struct session *s = j->sessions; s; s = s->next_in_job) {
+		if (s->state == SESSION_ENDING)
+			session_leave_stream(s);
+	}
+}
+
+/* The newest trainer of a rank wins, and has the rank's place at once: a restarted one must not wait for its
+ * predecessor's timeout. False: another trainer is newer. */
 static bool fence_rank(struct session *s, uint32_t rank)
 {
-	for (struct session *other = s->job->sessions, *next; other; other = next) {
-		next = other->next_in_job;
-		bool same = other != s && other->peer &&
-			    (other->state == SESSION_ATTACHED ? other->consumer.rank == rank
-							      : other->wanted_rank == (int32_t)rank);
+	for (struct session *other = s->job->sessions; other; other = other->next_in_job) {
+		bool same = other != s && (other->state == SESSION_ATTACHED  ? other->consumer.rank == rank
+					   : other->state == SESSION_OPENING ? other->wanted_rank == (int32_t)rank
+									     : false);
 		if (same && is_newer(other, s)) {
 			tell_fenced(s, other, rank);
 			return false;
@@ -303,6 +338,7 @@ static bool fence_rank(struct session *s, uint32_t rank)
 		if (same)
 			tell_fenced(other, s, rank);
 	}
+	vacate(s->job);
 	return true;
 }
 
@@ -345,7 +381,7 @@ static void request_slots(struct session *s)
 static void session_advance_opening(struct session *s)
 {
 	struct job *j = s->job;
-	if (s->state != SESSION_OPENING || s->slot_alloc || !s->peer || !j || j->state == JOB_OPENING)
+	if (s->state != SESSION_OPENING || s->slot_alloc || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
 		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
@@ -355,6 +391,7 @@ static void session_advance_opening(struct session *s)
 	struct loader *l = j->loader;
 	bool share = l->spec.share;
 	int32_t rank = s->wanted_rank;
+	vacate(j);
 	if (rank < 0)
 		rank = l->is_async ? group_free_place(&l->group) : share ? free_place(loader_stream(l, 0)) : 0;
 	if (rank < 0 || (l->is_async && group_is_full(&l->group))) {
@@ -497,8 +534,7 @@ static void session_on_close(struct session *s)
 {
 	struct peer *p = s->peer;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
-	if (s->state == SESSION_ATTACHED || s->state == SESSION_DRAINING)
-		loader_finish_consumer(&s->consumer);
+	loader_finish_consumer(&s->consumer);
 	peer_close(p);
 }
 
@@ -605,5 +641,7 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		session_on_classes(s, m->classes->first);
 }
 
-const struct job_ops session_job_ops = { .advance = session_advance_opening, .ended = session_on_ended };
-const struct peer_ops session_peer_ops = { .message = session_on_message, .closed = on_peer_closed };
+const struct job_ops session_job_ops = { .advance = session_advance_opening, .end = session_end };
+const struct peer_ops session_peer_ops = { .message = session_on_message,
+					   .ending = on_peer_ending,
+					   .closed = on_peer_closed };

@@ -72,19 +72,15 @@ static void tell_clients(struct shutdown *s)
 		if (j->loader)
 			loader_stop(j->loader);
 	}
-	for (struct peer *p = s->server->peers; p;) {
-		bool tell = !p->half_closed;
-		if (tell && p->session)
+	for (struct peer *p = s->server->peers; p; p = p->next) {
+		if (!p->half_closed && p->session)
 			session_drain(p->session);
-		else if (tell)
+		else if (!p->half_closed)
 			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
 				  e->socket_path);
-		p = tell ? s->server->peers : p->next; /* ending one session may end others */
 	}
-	for (struct session *x = e->sessions, *next; x; x = next) {
-		next = x->next;
+	for (struct session *x = e->sessions; x; x = x->next)
 		session_drop_orphan(x);
-	}
 }
 
 /* Freeing GPU memory that another process has open is undefined, so the rest is left to the end of this process. */
@@ -92,10 +88,8 @@ static void on_grace_over(uv_timer_t *t)
 {
 	struct shutdown *s = t->data;
 	unsigned n = 0;
-	for (struct session *x = s->engine->sessions, *next; x; x = next) {
-		next = x->next;
+	for (struct session *x = s->engine->sessions; x; x = x->next)
 		n += session_detach_gpu(x);
-	}
 	if (n)
 		log_record(LOG_LEVEL_WARNING, "gpu-left",
 			   "%u trainers still have batches on a GPU open; ending without freeing them there", n);
@@ -117,11 +111,10 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 	/* Started before anything ends: the last session, or job, may begin the next step. */
 	uv_timer_start(&s->shutdown_timer, on_grace_over, GPU_GRACE_S * 1000, 0);
 	tell_clients(s);
-	for (struct job *j = e->jobs, *next; j; j = next) {
-		next = j->next;
+	for (struct job *j = e->jobs; j; j = j->next) {
 		if (j->opening) /* an index may take minutes, and its thread is waited for */
 			atomic_store(&j->opening->stop, true);
-		job_close(j);
+		job_retire(j);
 	}
 	shutdown_go_on(s);
 }

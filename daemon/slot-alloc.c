@@ -293,7 +293,7 @@ static void on_made(struct job_task *t)
 			       a->result == -EFBIG
 				       ? ": raise ulimit -f, which holds for memory, too, where the daemon starts"
 				       : "");
-			e->job_ops->ended(s, &why);
+			e->job_ops->end(s, &why);
 		}
 	} else {
 		slot_alloc_take(a);

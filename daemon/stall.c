@@ -180,10 +180,9 @@ static void stall_send_notice(struct session *to, const struct session *s, Batch
 
 static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
 {
-	for (struct session *o = s->job->sessions, *next; o; o = next) {
-		next = o->next_in_job;
+	for (struct session *o = s->job->sessions; o; o = o->next_in_job) {
 		/* A trainer that leaves its packets unread is stuck itself, and gets no more of them. */
-		if (o != s && o->state == SESSION_ATTACHED && o->peer && !o->peer->n_out && !o->stall.is_on)
+		if (o != s && o->state == SESSION_ATTACHED && !o->peer->n_out && !o->stall.is_on)
 			stall_send_notice(o, s, kind, text, since_s);
 	}
 }
@@ -219,7 +218,7 @@ void stall_tell(struct session *newcomer)
 	uint64_t now = uv_hrtime();
 	for (const struct session *s = newcomer->job->sessions; s; s = s->next_in_job) {
 		char text[640];
-		if (s == newcomer || !s->stall.is_on || !newcomer->peer || newcomer->peer->closing)
+		if (s == newcomer || !s->stall.is_on)
 			continue;
 		stall_describe(s, now - s->stall.active_ns, text, sizeof(text));
 		stall_send_notice(newcomer, s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text,
@@ -260,7 +259,7 @@ static void stall_look(struct session *s, uint64_t now, uint64_t after_ns)
 	/* Not only a look at its ring: a caller that takes releases out must also use the freed slots, because the
 	 * trainer expects a reaction. */
 	stream_wake(&s->consumer);
-	if (!s->peer || s->peer->failing)
+	if (s->state != SESSION_ATTACHED)
 		return;
 	if (!has_batches(s) || stall_progress(s) != s->stall.progress || !s->stall.active_ns) {
 		stall_note_progress(s, now);
@@ -284,9 +283,8 @@ static void on_timer(uv_timer_t *t)
 {
 	struct engine *e = t->data;
 	uint64_t now = uv_hrtime(), after_ns = e->config->stall_after_ns;
-	for (struct session *s = e->sessions, *next; s; s = next) {
-		next = s->next;
-		if (s->state == SESSION_ATTACHED && s->job && s->peer)
+	for (struct session *s = e->sessions; s; s = s->next) {
+		if (s->state == SESSION_ATTACHED)
 			stall_look(s, now, after_ns);
 	}
 	stall_watch(e); /* a reload may have changed the interval */

@@ -221,7 +221,7 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 
 static const char *state_of(const struct job *j)
 {
-	return j->state == JOB_READY && !j->sessions ? "lingering" : job_state_name(j->state);
+	return j->state == JOB_READY && !j->n_sessions ? "lingering" : job_state_name(j->state);
 }
 
 /* Rows of one job have the same text here, so that readers can join them. For another user's job it is a number. */
@@ -614,7 +614,7 @@ char *status_json(struct engine *e, uid_t viewer)
 	for (struct session *s = e->sessions; s; s = s->next)
 		clock_status_update(s);
 	for (const struct session *s = e->sessions; s; s = s->next) {
-		if (s->state != SESSION_GREETED)
+		if (s->state != SESSION_GREETED && s->state != SESSION_ENDING)
 			json_array_append_new(sessions, session_part(s, viewer));
 	}
 	json_t *verdict = verdict_status_worst(e, is_shown, &viewer);

@@ -59,7 +59,7 @@ static struct {
 	struct server *server;
 	struct accounts accounts;
 	int listen_fd, client;
-	unsigned n_messages, n_closed;
+	unsigned n_messages, n_ending, n_closed;
 	bool echoes; /* each message makes the client's end send another one */
 	struct wire_arena arena;
 } t;
@@ -87,13 +87,19 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 	}
 }
 
+static void on_ending(struct peer *p)
+{
+	ck_assert(p->ending);
+	t.n_ending++;
+}
+
 static void on_closed(struct peer *p)
 {
 	(void)p;
 	t.n_closed++;
 }
 
-static const struct peer_ops ops = { .message = on_message, .closed = on_closed };
+static const struct peer_ops ops = { .message = on_message, .ending = on_ending, .closed = on_closed };
 
 static void set_up(void)
 {
@@ -116,8 +122,8 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-	while (t.server->peers) {
-		peer_close(t.server->peers);
+	for (struct peer *p = t.server->peers; p; p = p->next) {
+		peer_close(p);
 	}
 	server_stop(t.server);
 	ck_assert_int_eq(uv_run(&t.loop, UV_RUN_DEFAULT), 0);
@@ -280,6 +286,29 @@ START_TEST(test_a_send_that_cannot_work_ends_the_connection)
 }
 END_TEST
 
+START_TEST(test_a_connection_ends_when_no_function_is_on_the_stack)
+{
+	/* Proves that a function that ends a connection, and its callers, may go on using the peer: `ending` comes at
+	 * once, `closed` when the loop's turn ends, each of them once. The client hears the first reason only. */
+	struct peer *p = meet_and_greet();
+
+	peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the first reason");
+	peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the second reason");
+	peer_close(p);
+	ck_assert(p->ending);
+	ck_assert_uint_eq(t.n_ending, 1);
+	ck_assert_uint_eq(t.n_closed, 0);
+	ck_assert_ptr_eq(t.server->peers, p);
+	send_batch(p, 0, NULL, 0);
+	peer_wake(p);
+	ck_assert_int_eq(hear(NULL)->error->code, BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+	ck_assert_ptr_null(hear(NULL));
+	ck_assert_uint_eq(t.n_ending, 1);
+	ck_assert_uint_eq(t.n_closed, 1);
+	ck_assert_ptr_null(t.server->peers);
+}
+END_TEST
+
 START_TEST(test_a_wake_is_repeated_until_it_is_sent)
 {
 	/* Proves that a Wake whose send fails is sent later, once. */
@@ -353,10 +382,10 @@ START_TEST(test_descriptors_that_wait_to_be_read_are_charged)
 	}
 	send_batch(p, n++, fds, 3);
 	send_batch(p, n++, fds, 3);
-	ck_assert(!p->failing);
+	ck_assert(!p->ending);
 	send_batch(p, n++, fds, 3); /* the connection's own 2 and the 6 that wait are 8 */
-	ck_assert(p->failing);
-	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before + 6);
+	ck_assert(p->ending);
+	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before);
 }
 END_TEST
 
@@ -466,6 +495,7 @@ SUITE(peer)
 	tcase_add_loop_test(c, test_no_message_is_lost_for_want_of_memory, 0, N_PASSING);
 	tcase_add_loop_test(c, test_a_packed_message_is_not_lost_either, 0, N_PASSING);
 	tcase_add_loop_test(c, test_a_send_that_cannot_work_ends_the_connection, 0, 3);
+	tcase_add_test(c, test_a_connection_ends_when_no_function_is_on_the_stack);
 	tcase_add_loop_test(c, test_a_wake_is_repeated_until_it_is_sent, 0, N_PASSING);
 	tcase_add_test(c, test_a_wake_behind_a_full_socket_comes_when_it_is_read);
 	tcase_add_test(c, test_descriptors_that_wait_to_be_read_are_charged);

@@ -168,7 +168,7 @@ static bool one_event(void)
 		return daemon_hears();
 	if (what < 970)
 		return sim_timer_fires(true);
-	return sim_handle_closes() || sim_deferred_failure_comes() || sim_peer_freed();
+	return sim_handle_closes() || sim_peer_ends();
 }
 
 /* ---- quiet ends ---- */
@@ -206,7 +206,7 @@ static void settle(bool time_passes)
 		sim_check();
 		any |= sim_worker_works() || sim_task_runs();
 		any |= sim_gpu_works();
-		any |= sim_handle_closes() || sim_deferred_failure_comes() || sim_peer_freed();
+		any |= sim_handle_closes() || sim_peer_ends();
 		sim_check();
 		if (sim_has(SIM_SERVED))
 			any |= sim_timer_fires(false); /* due timers fire before everything else has come to rest */
@@ -216,9 +216,8 @@ static void settle(bool time_passes)
 
 static void wind_down(void)
 {
-	for (unsigned n = 0;
-	     sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_gpu_works() | sim_handle_closes() |
-	     sim_deferred_failure_comes() | sim_peer_freed() | sim_timer_fires(false);
+	for (unsigned n = 0; sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_gpu_works() |
+			     sim_handle_closes() | sim_peer_ends() | sim_timer_fires(false);
 	     n++) {
 		sim_check();
 		SIM_CHECK(n < 10000, "a daemon that stops does not come to rest");

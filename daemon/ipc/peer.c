@@ -55,6 +55,10 @@ static void on_handle_closed(uv_handle_t *h)
 	struct peer *p = h->data;
 	if (--p->n_handles > 0)
 		return;
+	server_remove(p->server, p);
+	p->server->ops->closed(p);
+	charge_release(&p->connection);
+	charge_release(&p->fds);
 	close(p->fd);
 	if (p->pidfd >= 0)
 		close(p->pidfd);
@@ -85,20 +89,17 @@ static void drop_waiting(struct peer *p)
 
 void peer_close(struct peer *p)
 {
-	if (p->closing)
+	if (p->ending)
 		return;
-	p->closing = true;
+	p->ending = true;
 	drop_waiting(p);
-	server_remove(p->server, p);
-	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
-	if (p->watches_exit) /* before `closed`, which may take over the descriptor */
-		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
 	if (p->session)
 		shutdown(p->fd, SHUT_RDWR); /* so that the client notices, even while a fork of the daemon holds the
 		                             * socket */
-	p->server->ops->closed(p);
-	charge_release(&p->connection);
-	charge_release(&p->fds);
+	p->server->ops->ending(p);
+	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
+	if (p->watches_exit)
+		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
@@ -140,9 +141,7 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
-	if (p->closing)
-		return;
-	if (!p->failing && !p->half_closed) {
+	if (!p->ending && !p->half_closed) {
 		va_list ap;
 		va_start(ap, fmt);
 		say_why(p, code, field, fmt, ap);
@@ -151,28 +150,9 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	peer_close(p);
 }
 
-static void on_doom(uv_timer_t *t)
-{
-	peer_close(t->data);
-}
-
-void peer_fail_deferred(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
-{
-	if (p->closing || p->failing)
-		return;
-	va_list ap;
-	va_start(ap, fmt);
-	say_why(p, code, field, fmt, ap);
-	va_end(ap);
-	p->failing = true;
-	p->events = 0;
-	uv_poll_stop(&p->poll);
-	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the timer's own use, the hello, is over */
-}
-
 void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
-	if (p->closing || p->failing || p->half_closed)
+	if (p->ending || p->half_closed)
 		return;
 	va_list ap;
 	va_start(ap, fmt);
@@ -189,37 +169,34 @@ void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *f
 static void peer_keep(struct peer *p, struct packed_message *message, const int *fds, unsigned n_fds)
 {
 	if (p->n_out == MAX_WAITING) {
-		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
-				   "the client does not read what it asked for");
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
 		return;
 	}
 	struct packet *k = message ? malloc(sizeof(*k)) : NULL;
 	if (!k) {
-		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
 		return;
 	}
 	*k = (struct packet){ .message = packed_message_ref(message) };
 	for (; k->n_fds < n_fds; k->n_fds++) {
 		if (charge_grow(&p->fds, 1)) {
 			free_packet(p, k);
-			peer_fail_deferred(
-				p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-				"this user's trainers take up too many of the daemon's descriptors, unread ones "
-				"included (limits.fds_per_user in its configuration)");
+			peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+				  "this user's trainers take up too many of the daemon's descriptors, unread ones "
+				  "included (limits.fds_per_user in its configuration)");
 			return;
 		}
 		k->fds[k->n_fds] = fcntl(fds[k->n_fds], F_DUPFD_CLOEXEC, 0);
 		if (k->fds[k->n_fds] < 0) {
 			charge_shrink(&p->fds, 1);
 			free_packet(p, k);
-			peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL,
-					   "the daemon is out of file descriptors");
+			peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL, "the daemon is out of file descriptors");
 			return;
 		}
 	}
 	if (charge_grow(&p->unread, message->n_bytes)) {
 		free_packet(p, k);
-		peer_fail_deferred(
+		peer_fail(
 			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
 			"this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
 		return;
@@ -251,15 +228,15 @@ static bool is_full(int r)
 static void cannot_send(struct peer *p, int r)
 {
 	if (r == -EMSGSIZE)
-		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
 	else if (r != -EPIPE && r != -ECONNRESET)
-		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "cannot send: %s", strerror(-r));
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "cannot send: %s", strerror(-r));
 }
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	assert(n_fds <= PACKET_FDS);
-	if (p->closing || p->failing || p->half_closed)
+	if (p->ending || p->half_closed)
 		return;
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 	if (is_full(r)) {
@@ -273,7 +250,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 
 void peer_send_packed(struct peer *p, struct packed_message *message)
 {
-	if (p->closing || p->failing || p->half_closed)
+	if (p->ending || p->half_closed)
 		return;
 	int r = p->out_first ? -EAGAIN : 0;
 	if (r == 0 && send(p->fd, message->bytes, message->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
@@ -317,7 +294,7 @@ static void send_wake(struct peer *p)
 
 void peer_wake(struct peer *p)
 {
-	if (p->closing || p->failing || p->half_closed)
+	if (p->ending || p->half_closed)
 		return;
 	p->wake_pending = true;
 	if (!p->out_first)
@@ -355,7 +332,7 @@ static void peer_flush(struct peer *p)
 			return;
 		if (r)
 			cannot_send(p, r);
-		if (p->failing)
+		if (p->ending)
 			return;
 		p->out_first = k->next;
 		p->n_out--;
@@ -363,7 +340,7 @@ static void peer_flush(struct peer *p)
 		free_packet(p, k);
 	}
 	set_events(p);
-	if (p->wake_pending && !p->failing)
+	if (p->wake_pending && !p->ending)
 		send_wake(p);
 }
 
@@ -422,13 +399,13 @@ static bool take_in(struct peer *p, int r, size_t n_bytes, int *fds, unsigned n_
 		return false;
 	}
 	peer_dispatch(p, p->server->buffer, n_bytes, fds, n_fds);
-	return !p->closing && !p->failing;
+	return !p->ending;
 }
 
 static bool receive_one(struct peer *p)
 {
 	struct server *s = p->server;
-	if (p->failing)
+	if (p->ending)
 		return false;
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds = 0;
@@ -453,7 +430,7 @@ static void receive_rest(struct peer *p)
 		n_bytes = 0;
 		while (receive_one(p))
 			;
-	} while (!p->closing && !p->failing && ioctl(p->fd, FIONREAD, &n_bytes) == 0 && n_bytes > 0);
+	} while (!p->ending && ioctl(p->fd, FIONREAD, &n_bytes) == 0 && n_bytes > 0);
 	peer_close(p);
 }
 
@@ -478,8 +455,7 @@ static void peer_receive(struct peer *p)
 		spent = uv_hrtime() - began;
 		more = more && spent < PEER_NS;
 	}
-	if (p->connection.account)
-		fair_turn_spend(&p->connection.account->fair_turn, spent);
+	fair_turn_spend(&p->connection.account->fair_turn, spent);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -493,7 +469,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	if (events & UV_WRITABLE)
 		peer_flush(p);
-	if (p->closing || p->failing || !(events & (UV_READABLE | UV_DISCONNECT)))
+	if (p->ending || !(events & (UV_READABLE | UV_DISCONNECT)))
 		return;
 	peer_receive(p);
 }
@@ -517,7 +493,7 @@ static void peer_watch(struct peer *p, int events)
 
 static void set_events(struct peer *p)
 {
-	if (!p->closing && !p->failing)
+	if (!p->ending)
 		peer_watch(p, UV_READABLE | (p->out_first || p->wake_pending ? UV_WRITABLE : 0));
 }
 

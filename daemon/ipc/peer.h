@@ -1,6 +1,9 @@
 /* A peer: one connection from a client, its credentials, and the packets that could not be sent to it yet. Knows frames
  * and fds, nothing of data sets.
  *
+ * A connection ends in two steps: any function may mark it (peer_fail, peer_close), and the loop takes it apart at the
+ * end of its turn, where it closes handles. So no caller meets a peer, or a session, that has died during a call.
+ *
  * Loop thread only. A peer frees itself after ops->closed. */
 #ifndef BATCHD_PEER_H
 #define BATCHD_PEER_H
@@ -22,8 +25,10 @@ struct peer_ops {
 	/* A checked message of a greeted client. fds: the descriptors that came with it; set those you take to -1, the
 	 * others are closed. */
 	void (*message)(struct peer *p, const Batchd__Wire__ClientMessage *msg, int *fds, unsigned n_fds);
-	/* The connection has ended, from either side, or the client's process has ended; the last call for this
-	 * peer. */
+	/* The connection ends, from either side, or the client's process has ended. Called from anywhere, also from
+	 * within peer_send: it must free nothing. */
+	void (*ending)(struct peer *p);
+	/* After `ending`, when no other function is on the stack: the last call for this peer. */
 	void (*closed)(struct peer *p);
 };
 
@@ -53,10 +58,10 @@ struct peer {
 	uint64_t turn, round; /* the loop's turn, and the round of turns, in which it was last heard; see
 	                       * util/fair-turn.h */
 	char program[WIRE_MAX_PROGRAM + 1];
-	bool greeted, closing;
+	bool greeted;
+	bool ending;                           /* nothing more is sent or heard; freed at the end of the loop's turn */
 	bool is_trainer;                       /* ops' own: other trainers may wait for its messages */
 	bool eof;                              /* its remaining messages are the last, and no client reads an answer */
-	bool failing;                          /* has been sent the error; closed in the loop's next iteration */
 	bool half_closed;                      /* has been sent the error, and is heard until it hangs up */
 	bool wake_pending;                     /* a Wake could not be sent yet */
 	struct charge connection, fds, unread; /* ops->closed may take over the first two */
@@ -81,7 +86,7 @@ int peer_identify(struct peer *p);
 bool peer_shares_mounts(const struct peer *p);
 
 /* Sends now, or as soon as the client's socket and the kernel have room for it; borrows fds, at most 3. A client that
- * leaves too much unread is closed, though not during this call, and so is a client to which sending fails. */
+ * leaves too much unread is closed, and so is a client to which sending fails. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
 /* The same for a message that many clients get. Takes a reference of its own if the packet has to wait. */
@@ -92,11 +97,6 @@ void peer_send_packed(struct peer *p, struct packed_message *message);
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Like peer_fail, but the peer and its session stay until the loop's next iteration: for callers that are still using
- * what the peer's end frees. */
-void peer_fail_deferred(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-
 /* Like peer_fail, but its messages are still read, until it hangs up or the caller closes it; nothing more is sent. */
 void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -105,7 +105,7 @@ void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *f
  * not make it look. Several pending wakes become one. */
 void peer_wake(struct peer *p);
 
-/* Closes without a message. */
+/* Closes without a message; twice does no harm. */
 void peer_close(struct peer *p);
 
 #endif

@@ -6,8 +6,6 @@ enum { MAX_WAITING = 200 };
 static const unsigned SOCKET_ROOM = 5; /* packets */
 
 static struct wire_arena arena;
-static struct peer *closed[SIM_MAX_TRAINERS * 16];
-static unsigned n_closed;
 static uint64_t n_connected;
 
 static struct sim_socket *socket_of(const struct peer *p)
@@ -71,7 +69,7 @@ void server_stop(struct server *s)
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
-	if (p->closing || p->failing || p->half_closed)
+	if (p->ending || p->half_closed)
 		return;
 	struct sim_socket *s = socket_of(p);
 	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
@@ -92,27 +90,15 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		k->gpu = sim_gpu_send(fds[n_fds - 1]);
 	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
 	if (p->n_out > MAX_WAITING)
-		peer_fail_deferred(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
-				   "the client does not read what it asked for");
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
 }
 
 void peer_close(struct peer *p)
 {
-	if (p->closing)
+	if (p->ending)
 		return;
-	p->closing = true;
-	struct server *server = p->server;
-	struct peer **at = &server->peers;
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
-	server->n_peers--;
-	socket_of(p)->peer = NULL;
-	server->ops->closed(p);
-	charge_release(&p->connection);
-	charge_release(&p->fds);
-	SIM_CHECK(n_closed < sizeof(closed) / sizeof(closed[0]), "too many peers at once");
-	closed[n_closed++] = p;
+	p->ending = true; /* sim_peer_ends takes it apart */
+	p->server->ops->ending(p);
 }
 
 static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
@@ -137,34 +123,20 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 		push(&s->to_client, &m.base, -1);
 }
 
+/* Sends the reason, unless the peer was told before. */
+static void part(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
+{
+	if (!p->ending && !p->half_closed)
+		say_why(p, code, field, fmt, ap);
+}
+
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
-	if (p->closing)
-		return;
 	va_start(ap, fmt);
-	if (!p->failing && !p->half_closed)
-		say_why(p, code, field, fmt, ap);
+	part(p, code, field, fmt, ap);
 	va_end(ap);
 	peer_close(p);
-}
-
-/* Sends the reason, unless the peer was told before. */
-static void part(struct peer *p, bool *how, Batchd__Wire__ErrorCode code, const char *field, const char *fmt,
-		 va_list ap)
-{
-	if (p->closing || p->failing || p->half_closed)
-		return;
-	say_why(p, code, field, fmt, ap);
-	*how = true;
-}
-
-void peer_fail_deferred(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	part(p, &p->failing, code, field, fmt, ap); /* sim_deferred_failure_comes closes it */
-	va_end(ap);
 }
 
 /* The peer may still send Close. */
@@ -172,8 +144,9 @@ void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *f
 {
 	va_list ap;
 	va_start(ap, fmt);
-	part(p, &p->half_closed, code, field, fmt, ap);
+	part(p, code, field, fmt, ap);
 	va_end(ap);
+	p->half_closed = true;
 }
 
 int peer_identify(struct peer *p)
@@ -191,7 +164,7 @@ bool peer_shares_mounts(const struct peer *p)
 void peer_send_packed(struct peer *p, struct packed_message *message)
 {
 	struct sim_socket *s = socket_of(p);
-	if (!p->closing && !p->failing && !p->half_closed && !s->hung_up && !s->dead && !s->lost)
+	if (!p->ending && !p->half_closed && !s->hung_up && !s->dead && !s->lost)
 		memcpy(push_room(&s->to_client, message->n_bytes, -1)->bytes, message->bytes, message->n_bytes);
 }
 
@@ -248,7 +221,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s)
 {
 	struct peer *p = s->peer;
-	struct sim_packet *k = p && !p->failing ? sim_queue_pop(&s->to_daemon) : NULL;
+	struct sim_packet *k = p && !p->ending ? sim_queue_pop(&s->to_daemon) : NULL;
 	const Batchd__Wire__ClientMessage *m;
 	const char *why = "";
 	if (!k)
@@ -279,7 +252,7 @@ bool sim_daemon_receives(struct sim_socket *s)
 
 bool sim_daemon_sees_hangup(struct sim_socket *s)
 {
-	if (!s->peer || !s->hung_up || s->to_daemon.n)
+	if (!s->peer || s->peer->ending || !s->hung_up || s->to_daemon.n)
 		return false;
 	peer_close(s->peer);
 	return true;
@@ -287,31 +260,28 @@ bool sim_daemon_sees_hangup(struct sim_socket *s)
 
 bool sim_daemon_sees_exit(struct sim_socket *s)
 {
-	if (!s->peer || !s->dead)
+	if (!s->peer || s->peer->ending || !s->dead)
 		return false;
 	while (sim_daemon_receives(s))
 		;
-	if (s->peer)
-		peer_close(s->peer);
+	peer_close(s->peer);
 	return true;
 }
 
-bool sim_deferred_failure_comes(void)
+bool sim_peer_ends(void)
 {
-	for (struct peer *p = sim_server.peers; p; p = p->next) {
-		if (p->failing) {
-			peer_close(p);
-			return true;
-		}
-	}
-	return false;
-}
-
-bool sim_peer_freed(void)
-{
-	if (!n_closed)
+	struct peer **at = &sim_server.peers;
+	while (*at && !(*at)->ending)
+		at = &(*at)->next;
+	struct peer *p = *at;
+	if (!p)
 		return false;
-	struct peer *p = closed[--n_closed];
+	*at = p->next;
+	sim_server.n_peers--;
+	socket_of(p)->peer = NULL;
+	p->server->ops->closed(p);
+	charge_release(&p->connection);
+	charge_release(&p->fds);
 	wire_close_fds(&p->fd, 1);
 	if (p->pidfd >= 0)
 		wire_close_fds(&p->pidfd, 1);

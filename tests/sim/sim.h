@@ -173,8 +173,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s);
 bool sim_daemon_sees_hangup(struct sim_socket *s);
 bool sim_daemon_sees_exit(struct sim_socket *s);
-bool sim_deferred_failure_comes(void); /* disconnects a peer that has been told the reason */
-bool sim_peer_freed(void);
+bool sim_peer_ends(void); /* a connection that has been marked is taken apart */
 
 /* ---- the daemon (world.c) ---- */
 

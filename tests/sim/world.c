@@ -512,9 +512,11 @@ void sim_check(void)
 	n_sets = 0;
 	for (const struct job *j = sim_engine.jobs; j; j = j->next) {
 		unsigned n = 0;
-		for (const struct session *s = j->sessions; s; s = s->next_in_job, n++)
+		for (const struct session *s = j->sessions; s; s = s->next_in_job) {
 			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of",
 				  (unsigned)s->number);
+			n += s->state != SESSION_ENDING;
+		}
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
 		n_pending += j->n_tasks - (j->opening != NULL); /* it is charged for no slots */
 		for (uint32_t i = 0; j->loader && i < j->loader->streams.n && j->loader->streams.list[i]->consumers;

@@ -139,14 +139,14 @@ static void producer_end_feeding(struct producer *p, Batchd__Wire__ErrorCode cod
 {
 	struct engine *e = p->session->engine;
 	list_remove(&e->producers, p, next);
-	assert(p->session->producer == p);
+	assert(p->session->producer == p && !p->gone);
+	p->gone = true;
 	producer_drop_offers(p);
-	p->session->producer = NULL;
 	producer_note_move(p, PRODUCER_GONE, NULL);
 	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
 	if (p->job)
 		p->ops->ended(p, code, text);
-	free(p);
+	p->job = NULL;
 	e->on_activity(e);
 }
 
@@ -177,9 +177,11 @@ void producer_on_closed(struct session *s)
 {
 	struct producer *p = s->producer;
 	char at[96];
-	if (p)
+	if (p && !p->gone)
 		end_with(p, CODE(PRODUCER), "producer '%s' (pid %d) was killed or crashed %s", p->name, (int)p->pid,
 			 where(p, at, sizeof(at)));
+	free(p);
+	s->producer = NULL;
 }
 
 int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why)

@@ -34,14 +34,15 @@ struct producer_ops {
 	void (*mapped)(struct producer *p, uint32_t rank, struct slots *slots, bool sealed);
 	/* The producer has answered the oldest Fill; the answer is valid in itself. 0 or REFUSED. */
 	int (*answered)(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why);
-	/* The producer has gone, for this reason; called for a producer with a job. p is freed afterwards. */
+	/* The producer has gone, for this reason; called for a producer with a job. */
 	void (*ended)(struct producer *p, Batchd__Wire__ErrorCode code, const char *text);
 };
 
 struct producer {
-	struct producer *next;   /* in the daemon's list */
+	struct producer *next;   /* in the daemon's list, until it has gone */
 	struct session *session; /* its connection */
 	struct job *job;         /* that it feeds; NULL: none. ops' own */
+	bool gone;               /* in no list any more; freed with its session */
 	const struct producer_ops *ops;
 	struct offer *offers;     /* oldest first; all of `job` */
 	uint32_t n_slabs;         /* offered so far; the number of the last */
@@ -66,9 +67,9 @@ struct producer {
 int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,
 			struct refusal *why);
 int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why);
-/* Its last message: the connection ends, too. */
+/* Its last message: the caller ends the connection. */
 int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why);
-/* Its connection has ended without ProducerEnd. */
+/* Its connection has ended: frees the producer, if there is one. */
 void producer_on_closed(struct session *s);
 
 /* ---- for the job that it feeds ---- */
@@ -86,7 +87,7 @@ bool producer_is_mapping(const struct producer *p, uint32_t rank);
 /* Withdraws the slabs that were offered and not yet mapped. */
 void producer_drop_offers(struct producer *p);
 /* A batch is larger than its slots: the next slots will be larger. 0; REFUSED: larger than a batch may be, and the
- * producer is gone. */
+ * producer has gone. */
 int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why);
 
 #endif

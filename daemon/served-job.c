@@ -300,8 +300,7 @@ static bool is_waiting(const struct job *j)
 /* Gives the producer the job that waits for it; refuses a second such job. */
 static void on_came(struct producer *p)
 {
-	for (struct job *j = p->session->engine->jobs, *next; j; j = next) {
-		next = j->next;
+	for (struct job *j = p->session->engine->jobs; j; j = j->next) {
 		if (!is_waiting(j) || !may_feed(j, p))
 			continue;
 		if (p->job)

@@ -13,8 +13,7 @@
 struct producer_ops;
 extern const struct producer_ops served_job_producer_ops;
 
-/* A session has entered a job that has no loader yet: takes a connected producer, or waits for one. The session may end
- * during the call. */
+/* A session has entered a job that has no loader yet: takes a connected producer, or waits for one. */
 void served_job_await(struct job *j);
 /* The slots are made, with an open slab: the producer maps it, then the rank's stream gets them. Takes the
  * reference. */

@@ -532,10 +532,9 @@ static void on_load(struct session *s, const Batchd__Wire__Load *m)
 
 static void session_on_close(struct session *s)
 {
-	struct peer *p = s->peer;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
 	loader_finish_consumer(&s->consumer);
-	peer_close(p);
+	peer_close(s->peer);
 }
 
 static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
@@ -556,11 +555,8 @@ static void on_filled(struct session *s, const Batchd__Wire__Filled *m)
 static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
 {
 	struct refusal why;
-	struct peer *p = s->peer;
-	int r = producer_on_end(s, m, &why);
-	session_note(s, r, &why);
-	if (r == 0)
-		peer_close(p);
+	session_note(s, producer_on_end(s, m, &why), &why);
+	peer_close(s->peer);
 }
 
 static void on_compare(struct session *s, const Batchd__Wire__Compare *m)

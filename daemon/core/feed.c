@@ -1,7 +1,6 @@
 /* See feed.h. Everything is found by looking at the streams' lists of slots, which are short; the feed's only memory of
  * its own is the list of pending fills. Streams call submit and cancel from deep inside, so these only take notes; the
- * work is done in on_kick and feed_answered, where no stream is on the stack. Both hold a reference to the loader,
- * because publishing a batch may make the last trainer leave. */
+ * work is done in on_kick and feed_answered, where no stream is on the stack. */
 #include "core/feed.h"
 
 #include <assert.h>
@@ -310,7 +309,7 @@ static void publish_complete(struct feed *f)
 	struct position floor = { 0 };
 	struct slot *slot;
 	/* Each batch may change everything. */
-	while (!f->loader->closing && find_floor(f, &floor) && (slot = find_complete(f, &floor))) {
+	while (find_floor(f, &floor) && (slot = find_complete(f, &floor))) {
 		if (!slot->last && is_rest(f, &slot->at))
 			mark_end(f, slot->stream, slot); /* made while all ranks were present */
 		loader_source_done(f->loader, slot);
@@ -530,22 +529,19 @@ static bool ask_next(struct feed *f)
 
 static void ask_all(struct feed *f)
 {
-	while (!f->stopped && !f->loader->closing && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED &&
-	       ask_next(f))
+	while (!f->stopped && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED && ask_next(f))
 		;
 }
 
 static void on_kick(uv_timer_t *timer)
 {
 	struct feed *f = timer->data;
-	loader_ref(f->loader);
 	finish_dropped(f);
 	publish_complete(f);
 	ask_all(f);
 	uint64_t now = uv_now(f->kick.loop);
 	if (f->caps.n_returning && now < f->return_until_ms && !uv_is_active((uv_handle_t *)timer))
 		uv_timer_start(timer, on_kick, f->return_until_ms - now, 0);
-	loader_unref(f->loader);
 }
 
 static void feed_kick(struct feed *f)
@@ -599,13 +595,11 @@ int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *ans
 	struct feed_fill fill = *f->first;
 	free_first(f);
 	feed_note_progress(f, &fill, answer);
-	loader_ref(f->loader);
 	feed_take(f, &fill, answer);
 	publish_complete(f);
 	if (answer->outcome == FEED_TOO_LARGE)
 		feed_stop(f);
 	ask_all(f);
-	loader_unref(f->loader);
 	return 0;
 }
 

@@ -474,11 +474,6 @@ static void let_follow(struct group *g, struct stream *s)
 void group_pump(struct group *g)
 {
 	const struct streams *all = g->streams;
-	if (g->pumping) { /* re-entered: for example, a trainer disconnected while it was told of a batch */
-		g->again = true;
-		return;
-	}
-	g->pumping = true;
 	do {
 		g->again = false;
 		if (!g->slots || all->host->stopped)
@@ -495,7 +490,6 @@ void group_pump(struct group *g)
 			let_follow(g, all->list[i]);
 		}
 	} while (g->again);
-	g->pumping = false;
 }
 
 /* ---- coming, moving, going ---- */

@@ -55,7 +55,7 @@ struct group {
 	uint32_t window, slot_quota;
 	struct stream *main; /* the cohort with most trainers; NULL: no cohort has a trainer */
 	uint64_t n_skipped, n_detached;
-	bool pumping, again;
+	bool again; /* group_pump needs another round */
 };
 
 /* A group of known size waits until it is complete; then the policy applies. size 1: trainers may come at any time.

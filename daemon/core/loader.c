@@ -86,22 +86,9 @@ void loader_set_source(struct loader *l, struct batch_source *source)
 void loader_source_done(struct loader *l, struct slot *slot)
 {
 	assert(l->host.n_in_flight > 0 && slot->source == l->host.source);
-	loader_ref(l);
 	l->host.n_in_flight--;
 	tally_add(&l->host.source->sums, SOURCE_ROWS, slot->n_rows);
 	stream_on_filled(slot->stream, slot);
-	loader_unref(l);
-}
-
-void loader_ref(struct loader *l)
-{
-	l->host.n_in_flight++;
-}
-
-void loader_unref(struct loader *l)
-{
-	assert(l->host.n_in_flight > 0);
-	l->host.n_in_flight--;
 	maybe_free(l);
 }
 
@@ -219,10 +206,8 @@ static void plan_task_done(struct pool_task *t)
 	struct plan_task *task = container_of(t, struct plan_task, task);
 	struct loader *l = task->loader;
 	plan_arrived(l, &task->spec, task->plan, &task->bytes, task->result);
-	loader_ref(l);
 	for (uint32_t i = 0; i < l->streams.n; i++)
 		stream_pump(l->streams.list[i]);
-	loader_unref(l);
 	free(task);
 	assert(l->host.n_in_flight > 0);
 	l->host.n_in_flight--;
@@ -523,12 +508,12 @@ void loader_stop(struct loader *l)
 void loader_close(struct loader *l)
 {
 	assert(!l->closing);
-	l->closing = l->host.stopped = true;
-	loader_ref(l);
+	l->host.stopped = true;
 	for (uint32_t i = 0; i < l->streams.n; i++)
 		stream_finish(l->streams.list[i]);
 	if (l->is_async)
 		group_finish(&l->group);
 	l->host.source->ops->close(l->host.source);
-	loader_unref(l);
+	l->closing = true;
+	maybe_free(l);
 }

@@ -105,9 +105,6 @@ uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes);
 void loader_set_source(struct loader *l, struct batch_source *source);
 /* For that source: a submitted slot is filled, or it is cancelled and no longer written to. */
 void loader_source_done(struct loader *l, struct slot *slot);
-/* Keeps the loader from being freed in between; loop thread. */
-void loader_ref(struct loader *l);
-void loader_unref(struct loader *l);
 void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

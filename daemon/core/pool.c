@@ -58,7 +58,7 @@ void pool_drain(struct pool *p)
 	}
 }
 
-/* Not part of pool_drain: a task's end may end the very session that the caller of pool_drain is handling. */
+/* Not part of pool_drain, whose callers only look for batches: a task's end may attach trainers and close jobs. */
 static void finish_tasks(struct pool *p)
 {
 	pthread_mutex_lock(&p->lock);

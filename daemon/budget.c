@@ -58,19 +58,17 @@ static uint64_t budget_take(uint64_t *left_bytes, uint64_t want_bytes)
 	return got;
 }
 
-/* The kernel's page cache keeps files as well as the daemon could, so by default only indexes into them are kept, which
- * are small. */
+/* The kernel's page cache keeps files, so the daemon keeps only what it has made of them. */
 static int start_cache(struct budget *b, const struct config *c)
 {
 	uint64_t left = b->bytes / 2;
 	b->index_bytes = budget_take(&left, c->cache_jpeg_bytes == CONFIG_AUTO ? left / 8 : c->cache_jpeg_bytes);
-	b->file_bytes = budget_take(&left, c->cache_files_bytes == CONFIG_AUTO ? 0 : c->cache_files_bytes);
 	b->decoded_bytes = budget_take(&left, c->cache_decoded_bytes); /* CONFIG_AUTO: all that is left */
-	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_bytes,
-							 [CACHE_CHECKPOINTS] = b->index_bytes,
-							 [CACHE_DECODED] = b->decoded_bytes },
-				       .dir = c->cache_directory,
-				       .dir_limit_bytes = c->cache_disk_bytes };
+	struct cache_config config = {
+		.budget_bytes = { [CACHE_CHECKPOINTS] = b->index_bytes, [CACHE_DECODED] = b->decoded_bytes },
+		.dir = c->cache_directory,
+		.dir_limit_bytes = c->cache_disk_bytes
+	};
 	return cache_create(&config, &b->cache);
 }
 
@@ -142,7 +140,6 @@ void budget_balance(struct budget *b)
 	uint64_t used = accounts_memory_used(&b->accounts);
 	uint64_t left = b->bytes > used ? b->bytes - used : 0;
 	cache_set_budget(b->cache, CACHE_CHECKPOINTS, budget_take(&left, b->index_bytes));
-	cache_set_budget(b->cache, CACHE_FILE, budget_take(&left, b->file_bytes));
 	cache_set_budget(b->cache, CACHE_DECODED, budget_take(&left, b->decoded_bytes));
 }
 

@@ -23,7 +23,7 @@ struct budget {
 	uint64_t bytes;          /* of which this is for batches, data and caches */
 	struct work_memory work; /* the rest: working memory */
 	uint64_t work_bytes;
-	uint64_t decoded_bytes, index_bytes, file_bytes; /* upper limit of each tier of the cache */
+	uint64_t decoded_bytes, index_bytes; /* upper limit of each tier of the cache */
 	struct cache *cache;
 	struct accounts accounts;
 };

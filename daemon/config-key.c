@@ -43,7 +43,6 @@ const struct key config_keys[] = {
 	{ KEY(pin_limit, pin_limit), KIND_SHARE, false, "80%", 0, 0 },
 	{ KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
-	{ KEY(cache.files, cache_files_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.filling, cache_filling), KIND_FILLING, false, "auto", 0, 0 },
 	{ KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0 },
 	{ KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB },

@@ -389,12 +389,31 @@ static void hint_keys(const struct field *fields, const char *where, const char 
 		used += (size_t)snprintf(hint + used, size - used, "%s %s", i ? "," : "", keys[i]);
 }
 
+/* Keys of earlier versions, and what to do without them. */
+static const struct retired_key {
+	const char *where, *key, *instead;
+} retired_keys[] = {
+	{ "cache", "files", "remove it: the kernel's page cache keeps files" },
+};
+
+static void explain_key(const struct field *fields, const char *where, const char *word, char *hint, size_t size)
+{
+	for (size_t i = 0; i < sizeof retired_keys / sizeof *retired_keys; i++) {
+		const struct retired_key *k = &retired_keys[i];
+		if (strcmp(k->where, where) == 0 && strcmp(k->key, word) == 0) {
+			snprintf(hint, size, "; %s", k->instead);
+			return;
+		}
+	}
+	hint_keys(fields, where, word, hint, size);
+}
+
 static int refuse_key(struct reader *r, const struct field *fields, const char *where)
 {
 	char hint[256];
 	int e;
 
-	hint_keys(fields, where, scalar(r), hint, sizeof hint);
+	explain_key(fields, where, scalar(r), hint, sizeof hint);
 	e = fail(r, "unknown key '%s%s%.60s'%s", where, *where ? "." : "", scalar(r), hint);
 	e = config_go_on(e, r->err);
 	return e < 0 ? e : config_strict_skip_value(r);

@@ -79,7 +79,6 @@ struct config {
 	char *metrics;                                  /* as metrics_address_parse takes it; NULL: none */
 	char *index_cache;                              /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
-	uint64_t cache_files_bytes;                     /* the same */
 	enum config_filling cache_filling;              /* always: whatever it costs waiting trainers */
 	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */
 	enum config_switch pin_memory;                  /* of batches that go to a GPU */

@@ -466,9 +466,7 @@ static json_t *memory_part(const struct engine *e)
 
 static json_t *cache_part(const struct engine *e)
 {
-	static const char *const names[CACHE_N_TIERS] = {
-		[CACHE_FILE] = "file", [CACHE_DECODED] = "decoded", [CACHE_CHECKPOINTS] = "index"
-	};
+	static const char *const names[CACHE_N_TIERS] = { [CACHE_DECODED] = "decoded", [CACHE_CHECKPOINTS] = "index" };
 	json_t *list = json_array();
 	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
 		struct cache_stats s;

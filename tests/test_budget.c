@@ -9,7 +9,7 @@
 enum { MIB = 1 << 20 };
 
 /* The division of 160 MiB, of which 40 are working memory's and half of the rest the caches'. */
-static struct budget division(const char *jpeg, const char *decoded, const char *files)
+static struct budget division(const char *jpeg, const char *decoded)
 {
 	struct config c;
 	struct config_error err;
@@ -19,48 +19,44 @@ static struct budget division(const char *jpeg, const char *decoded, const char 
 	ck_assert_int_eq(config_set(&c, "memory", "160MiB", &err), 0);
 	ck_assert_int_eq(config_set(&c, "cache.jpeg", jpeg, &err), 0);
 	ck_assert_int_eq(config_set(&c, "cache.decoded", decoded, &err), 0);
-	ck_assert_int_eq(config_set(&c, "cache.files", files, &err), 0);
 	ck_assert_int_eq(budget_init(&b, &c), 0);
 	ck_assert_uint_eq(b.total_bytes, 160 * MIB);
 	config_finish(&c);
 	return b;
 }
 
-static void expect_division(const char *jpeg, const char *decoded, const char *files, uint64_t index_bytes,
-			    uint64_t decoded_bytes, uint64_t file_bytes)
+static void expect_division(const char *jpeg, const char *decoded, uint64_t index_bytes, uint64_t decoded_bytes)
 {
-	struct budget b = division(jpeg, decoded, files);
+	struct budget b = division(jpeg, decoded);
 
 	ck_assert_uint_eq(b.index_bytes, index_bytes);
 	ck_assert_uint_eq(b.decoded_bytes, decoded_bytes);
-	ck_assert_uint_eq(b.file_bytes, file_bytes);
 	budget_finish(&b);
 }
 
 START_TEST(test_each_setting_sizes_the_tier_that_it_names)
 {
 	/* cache.jpeg is the memory of indexes, and of nothing else. */
-	expect_division("6MiB", "off", "off", 6 * MIB, 0, 0);
-	expect_division("off", "7MiB", "off", 0, 7 * MIB, 0);
-	expect_division("off", "off", "8MiB", 0, 0, 8 * MIB);
-	expect_division("6MiB", "7MiB", "8MiB", 6 * MIB, 7 * MIB, 8 * MIB);
-	expect_division("off", "off", "off", 0, 0, 0);
+	expect_division("6MiB", "off", 6 * MIB, 0);
+	expect_division("off", "7MiB", 0, 7 * MIB);
+	expect_division("6MiB", "7MiB", 6 * MIB, 7 * MIB);
+	expect_division("off", "off", 0, 0);
 }
 END_TEST
 
 START_TEST(test_tiers_share_half_of_the_budget)
 {
-	/* Without a size indexes have an eighth of the half, files nothing and decoded samples the rest; sizes that are
-	 * too large together are cut, those of indexes last. */
-	struct budget b = division("auto", "auto", "auto");
+	/* Without a size indexes have an eighth of the half, and decoded samples the rest; sizes that are too large
+	 * together are cut, those of indexes last. */
+	struct budget b = division("auto", "auto");
 	const uint64_t half = b.bytes / 2;
 
 	budget_finish(&b);
-	expect_division("auto", "auto", "auto", half / 8, half - half / 8, 0);
-	expect_division("off", "auto", "auto", 0, half, 0);
-	expect_division("6MiB", "auto", "8MiB", 6 * MIB, half - 14 * MIB, 8 * MIB);
-	expect_division("1TiB", "auto", "8MiB", half, 0, 0);
-	expect_division("6MiB", "1MiB", "1TiB", 6 * MIB, 0, half - 6 * MIB);
+	expect_division("auto", "auto", half / 8, half - half / 8);
+	expect_division("off", "auto", 0, half);
+	expect_division("6MiB", "auto", 6 * MIB, half - 6 * MIB);
+	expect_division("1TiB", "auto", half, 0);
+	expect_division("6MiB", "1TiB", 6 * MIB, half - 6 * MIB);
 }
 END_TEST
 

@@ -33,7 +33,7 @@ static void tear_down(void)
 
 static struct cache *make(uint64_t budget, const char *dir)
 {
-	struct cache_config config = { .budget_bytes = { budget, budget, budget }, .dir = dir };
+	struct cache_config config = { .budget_bytes = { budget, budget }, .dir = dir };
 	struct cache *c;
 
 	ck_assert_int_eq(cache_create(&config, &c), 0);
@@ -43,19 +43,24 @@ static struct cache *make(uint64_t budget, const char *dir)
 /* A file's bytes: all of them `index`, identity by version. */
 static struct file_bytes file_of(uint64_t index, size_t n, unsigned version)
 {
-	struct file_bytes b = {
-		.data = malloc(n + 64), .n_bytes = n, .mtime_ns = 1000 + version, .ino = index, .dev = 7
-	};
+	struct file_bytes b = { .data = malloc(n), .n_bytes = n, .mtime_ns = 1000 + version, .ino = index, .dev = 7 };
 
 	memset(b.data, (int)(index & 0xff), n);
-	memset(b.data + n, 0, 64);
 	return b;
+}
+
+/* Puts the file's bytes as the one row of an image of bytes. */
+static int put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file)
+{
+	struct image row = { file->data, file->n_bytes, (uint32_t)file->n_bytes, 1 };
+
+	return cache_put_image(s, index, file, &row, 1);
 }
 
 static int put(struct cache_space *s, uint64_t index, size_t n, unsigned version)
 {
 	struct file_bytes b = file_of(index, n, version);
-	int r = cache_put_file(s, index, &b);
+	int r = put_file(s, index, &b);
 
 	free(b.data);
 	return r;
@@ -71,12 +76,11 @@ static struct cache_stats stats_of(struct cache *c, enum cache_tier tier)
 
 START_TEST(test_what_was_put_is_found_with_its_identity)
 {
-	/* Proves files, pixels and indexes come back byte for byte, aligned, padded and with the file's identity. */
-	static uint8_t pixels[10 * 64];
+	/* Proves pixels and indexes come back byte for byte, aligned, padded and with the file's identity. */
+	static uint8_t pixels[10 * 64], zeros[64];
 	struct image image = { pixels, 64, 20, 10 };
 	struct cache *c = make(10 << 20, NULL);
-	struct cache_space *files = cache_attach(c, 1, 100, CACHE_FILE, 0),
-			   *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
+	struct cache_space *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
 			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(42, 1001, 3);
 	struct cache_hit hit;
@@ -84,30 +88,25 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	for (size_t i = 0; i < sizeof(pixels); i++) {
 		pixels[i] = (uint8_t)(i % 64 < 60 ? i : 0xee); /* 4 bytes between rows */
 	}
-	ck_assert(!cache_lookup(files, 42, &hit));
-	ck_assert_int_eq(cache_put_file(files, 42, &b), 0);
+	ck_assert(!cache_lookup(decoded, 42, &hit));
 	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image, 3), 0);
 	ck_assert_int_eq(cache_put_index(indexes, 42, &b, "states", 6), 0);
-	ck_assert_int_eq(cache_put_file(files, 42, &b), CACHE_E_PRESENT);
-	ck_assert_int_eq(cache_put_file(files, 100, &b), CACHE_E_FULL);
+	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image, 3), CACHE_E_PRESENT);
+	ck_assert_int_eq(cache_put_image(decoded, 100, &b, &image, 3), CACHE_E_FULL);
 
-	ck_assert(cache_lookup(files, 42, &hit));
-	ck_assert(hit.file.n_bytes == 1001 && hit.file.mtime_ns == 1003 && hit.file.ino == 42 && hit.file.dev == 7);
-	ck_assert_int_eq(memcmp(hit.file.data, b.data, 1001 + 64), 0);
-	ck_assert_uint_eq((uintptr_t)hit.file.data % 64, 0);
-	cache_release(&hit);
 	ck_assert(cache_lookup(decoded, 42, &hit));
-	ck_assert(hit.image.width == 20 && hit.image.height == 10 && hit.image.stride_bytes == 60 &&
-		  hit.file.n_bytes == 1001);
+	ck_assert(hit.file.n_bytes == 1001 && hit.file.mtime_ns == 1003 && hit.file.ino == 42 && hit.file.dev == 7);
+	ck_assert(hit.image.width == 20 && hit.image.height == 10 && hit.image.stride_bytes == 60);
 	for (int y = 0; y < 10; y++) {
 		ck_assert_int_eq(memcmp(hit.image.rgb + y * 60, pixels + y * 64, 60), 0);
 	}
+	ck_assert_int_eq(memcmp(hit.image.rgb + 10 * 60, zeros, 64), 0);
+	ck_assert_uint_eq((uintptr_t)hit.image.rgb % 64, 0);
 	cache_release(&hit);
 	ck_assert(cache_lookup_for(indexes, 42, &b, &hit));
 	ck_assert(hit.n_index_bytes == 6 && !memcmp(hit.index, "states", 6));
 	cache_release(&hit);
 	free(b.data);
-	cache_detach(files);
 	cache_detach(decoded);
 	cache_detach(indexes);
 	cache_destroy(c);
@@ -122,17 +121,17 @@ START_TEST(test_loaders_of_the_same_data_set_share_a_space)
 	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5),
 			   *other = cache_attach(c, 1, 100, CACHE_DECODED, 6);
 	struct cache_space *another = cache_attach(c, 2, 100, CACHE_DECODED, 5),
-			   *files = cache_attach(c, 1, 100, CACHE_FILE, 5);
+			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 5);
 
 	ck_assert_ptr_eq(a, same);
 	ck_assert_ptr_ne(a, other);
 	ck_assert_ptr_ne(a, another);
-	ck_assert_ptr_ne(a, files);
+	ck_assert_ptr_ne(a, indexes);
 	cache_detach(a);
 	cache_detach(same);
 	cache_detach(other);
 	cache_detach(another);
-	cache_detach(files);
+	cache_detach(indexes);
 	cache_destroy(c);
 }
 END_TEST
@@ -141,7 +140,7 @@ START_TEST(test_a_full_cache_keeps_what_it_has)
 {
 	/* Proves that nothing is evicted to insert, memory stays within the budget, and refusals are counted. */
 	struct cache *c = make(4 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 1000, CACHE_FILE, 0);
+	struct cache_space *s = cache_attach(c, 1, 1000, CACHE_DECODED, 0);
 	unsigned n_in = 0, n_refused = 0;
 	struct cache_stats stats;
 	struct cache_hit hit;
@@ -160,7 +159,7 @@ START_TEST(test_a_full_cache_keeps_what_it_has)
 		cache_release(&hit);
 	}
 	ck_assert(!cache_lookup(s, n_in, &hit));
-	stats = stats_of(c, CACHE_FILE);
+	stats = stats_of(c, CACHE_DECODED);
 	ck_assert_uint_le(stats.charged_bytes, 4 << 20);
 	ck_assert_uint_ge(stats.charged_bytes, stats.entry_bytes);
 	ck_assert_uint_eq(stats.n_entries, n_in);
@@ -178,7 +177,7 @@ START_TEST(test_an_unused_data_set_makes_room)
 	/* Proves that entries of an unused data set stay until another data set needs the memory, and that a held hit
 	 * survives even that. */
 	struct cache *c = make(4 << 20, NULL);
-	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_FILE, 0), *fresh;
+	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_DECODED, 0), *fresh;
 	struct cache_hit held, hit;
 	unsigned n_in = 0;
 
@@ -186,27 +185,27 @@ START_TEST(test_an_unused_data_set_makes_room)
 		put(old, i, 10000, 0);
 	}
 	cache_detach(old);
-	old = cache_attach(c, 1, 1000, CACHE_FILE, 0);
+	old = cache_attach(c, 1, 1000, CACHE_DECODED, 0);
 	ck_assert(cache_lookup(old, 5, &held)); /* still there */
 	cache_detach(old);
-	fresh = cache_attach(c, 2, 1000, CACHE_FILE, 0);
+	fresh = cache_attach(c, 2, 1000, CACHE_DECODED, 0);
 	ck_assert(cache_has_room(fresh, 10000));
 	for (uint64_t i = 0; i < 1000; i++) {
 		n_in += put(fresh, i, 10000, 0) == 0;
 	}
 	for (int i = 0; i < 10000; i++) {
-		ck_assert_uint_eq(held.file.data[i], 5);
+		ck_assert_uint_eq(held.image.rgb[i], 5);
 	}
 	cache_release(&held);
 	for (uint64_t i = 0; i < 1000; i++) {
 		n_in += put(fresh, i, 10000, 0) == 0;
 	}
 	ck_assert_uint_gt(n_in, 350);
-	old = cache_attach(c, 1, 10, CACHE_FILE, 0); /* 4 KiB of table may no longer fit */
+	old = cache_attach(c, 1, 10, CACHE_DECODED, 0); /* 4 KiB of table may no longer fit */
 	ck_assert(!cache_lookup(old, 5, &hit));
 	cache_detach(old);
 	cache_detach(fresh);
-	ck_assert_uint_le(stats_of(c, CACHE_FILE).charged_bytes, 4 << 20);
+	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, 4 << 20);
 	cache_destroy(c);
 }
 END_TEST
@@ -215,7 +214,7 @@ START_TEST(test_large_entries_leave_a_quarter)
 {
 	/* Proves that there is no ample room left while the tier still takes small entries. */
 	struct cache *c = make(8 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10000, CACHE_FILE, 0);
+	struct cache_space *s = cache_attach(c, 1, 10000, CACHE_DECODED, 0);
 	uint64_t n = 0;
 
 	ck_assert(!cache_has_ample_room(NULL, 1));
@@ -223,7 +222,7 @@ START_TEST(test_large_entries_leave_a_quarter)
 		ck_assert_int_eq(put(s, n++, 20000, 0), 0);
 	}
 	ck_assert_uint_gt(n, 200);
-	ck_assert_uint_lt(stats_of(c, CACHE_FILE).charged_bytes, 7 << 20);
+	ck_assert_uint_lt(stats_of(c, CACHE_DECODED).charged_bytes, 7 << 20);
 	for (uint64_t i = 0; i < 50; i++) {
 		ck_assert_int_eq(put(s, 5000 + i, 1000, 0), 0);
 	}
@@ -239,7 +238,7 @@ START_TEST(test_everything_charged_is_refunded)
 	struct cache *c = make(1 << 20, NULL);
 
 	for (uint64_t set = 0; set < 50; set++) {
-		struct cache_space *s = cache_attach(c, set, 10, CACHE_FILE, 0);
+		struct cache_space *s = cache_attach(c, set, 10, CACHE_DECODED, 0);
 
 		ck_assert_ptr_nonnull(s);
 		for (uint64_t i = 0; i < 10; i++) {
@@ -247,7 +246,7 @@ START_TEST(test_everything_charged_is_refunded)
 		}
 		cache_detach(s);
 	}
-	ck_assert_uint_le(stats_of(c, CACHE_FILE).charged_bytes, 1 << 20);
+	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, 1 << 20);
 	cache_destroy(c);
 }
 END_TEST
@@ -256,7 +255,7 @@ START_TEST(test_a_stale_entry_is_replaced)
 {
 	/* Proves the three ways in which an entry of another file is detected, and that its memory is used again. */
 	struct cache *c = make(1 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_DECODED, 0);
 	struct file_bytes now = file_of(3, 50000, 2);
 	struct cache_stats stats;
 	struct cache_hit hit;
@@ -269,7 +268,7 @@ START_TEST(test_a_stale_entry_is_replaced)
 	ck_assert(!cache_lookup(s, 3, &hit));
 	ck_assert_int_eq(put(s, 3, 50000, 1), 0);
 	ck_assert(!cache_lookup_for(s, 3, &now, &hit)); /* as when the caller has the file */
-	ck_assert_int_eq(cache_put_file(s, 3, &now), 0);
+	ck_assert_int_eq(put_file(s, 3, &now), 0);
 	ck_assert(cache_lookup_for(s, 3, &now, &hit));
 	cache_release(&hit);
 	cache_space_get_stats(s, &stats);
@@ -319,17 +318,17 @@ START_TEST(test_a_tier_that_is_off_finds_nothing)
 	/* Proves that without a budget, or with a budget too small for the table, there is no space, and that all
 	 * functions accept that. */
 	struct cache *c = make(0, NULL), *small = make(4096, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_DECODED, 0);
 	struct file_bytes b = file_of(1, 10, 0);
 	struct cache_stats stats;
 	struct cache_hit hit;
 
 	ck_assert_ptr_null(s);
-	ck_assert_ptr_null(cache_attach(small, 1, 1000, CACHE_FILE, 0));
-	ck_assert_uint_eq(stats_of(small, CACHE_FILE).charged_bytes, 0);
+	ck_assert_ptr_null(cache_attach(small, 1, 1000, CACHE_DECODED, 0));
+	ck_assert_uint_eq(stats_of(small, CACHE_DECODED).charged_bytes, 0);
 	ck_assert(!cache_lookup(s, 1, &hit));
 	ck_assert(!cache_has_room(s, 1));
-	ck_assert_int_eq(cache_put_file(s, 1, &b), CACHE_E_FULL);
+	ck_assert_int_eq(put_file(s, 1, &b), CACHE_E_FULL);
 	cache_space_get_stats(s, &stats);
 	ck_assert_uint_eq(stats.misses, 0);
 	cache_detach(s);
@@ -585,7 +584,7 @@ static void *use_everything(void *arg)
 
 	for (int round = 0; round < 20; round++) {
 		uint64_t set = (uint64_t)rand_r(&seed) % 3;
-		struct cache_space *s = cache_attach(c, set, 100, CACHE_FILE, 0),
+		struct cache_space *s = cache_attach(c, set, 100, CACHE_DECODED, 0),
 				   *x = cache_attach(c, set, 100, CACHE_CHECKPOINTS, 0);
 
 		for (int turn = 0; turn < 200; turn++) {
@@ -595,8 +594,8 @@ static void *use_everything(void *arg)
 			struct cache_hit hit;
 
 			if (cache_lookup(s, i, &hit)) {
-				for (size_t k = 0; k < hit.file.n_bytes; k += 97) {
-					if (hit.file.data[k] != i || hit.file.ino != i) {
+				for (size_t k = 0; k < hit.image.width; k += 97) {
+					if (hit.image.rgb[k] != i || hit.file.ino != i) {
 						return "another sample's bytes";
 					}
 				}
@@ -606,7 +605,7 @@ static void *use_everything(void *arg)
 					cache_release(&hit);
 				}
 			} else if (cache_has_room(s, b.n_bytes)) {
-				cache_put_file(s, i, &b);
+				put_file(s, i, &b);
 			}
 			cache_put_index(x, i, &b, b.data, 100);
 			if (cache_lookup_for(x, i, &b, &hit)) {
@@ -639,7 +638,7 @@ START_TEST(test_threads_share_the_cache)
 		pthread_join(t[i], &what);
 		ck_assert_msg(!what, "%s", (char *)what);
 	}
-	ck_assert_uint_le(stats_of(c, CACHE_FILE).charged_bytes, 700 << 10);
+	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, 700 << 10);
 	cache_destroy(c);
 }
 END_TEST

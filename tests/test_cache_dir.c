@@ -134,7 +134,7 @@ static unsigned n_files(void)
 
 static struct cache *make(uint64_t budget)
 {
-	struct cache_config config = { .budget_bytes = { budget, budget, budget }, .dir = folder };
+	struct cache_config config = { .budget_bytes = { budget, budget }, .dir = folder };
 	struct cache *c;
 
 	ck_assert_int_eq(cache_create(&config, &c), 0);
@@ -284,7 +284,7 @@ START_TEST(test_a_slow_load_holds_no_trainer_up)
 	disk_set(true);
 	ck_assert_int_eq(pthread_create(&thread, NULL, attach_slowly, NULL), 0);
 	disk_await_reader();
-	other = cache_attach(shared, 9, 1000, CACHE_FILE, 0);
+	other = cache_attach(shared, 9, 1000, CACHE_DECODED, 0);
 	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
 	ck_assert_ptr_nonnull(other);
 	ck_assert_ptr_nonnull(same);

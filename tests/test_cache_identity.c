@@ -166,7 +166,7 @@ END_TEST
 START_TEST(test_an_index_of_another_device_is_a_miss)
 {
 	/* Proves that two files with the same inode, time and size on two devices are two files. */
-	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20, 1 << 20 } };
+	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20 } };
 	struct file_bytes here = { .n_bytes = 5, .mtime_ns = 6, .ino = 7, .dev = 8 }, there = here;
 	struct cache_space *s;
 	struct cache_hit hit;
@@ -187,7 +187,7 @@ END_TEST
 START_TEST(test_another_change_time_is_another_file)
 {
 	/* Proves that a file whose mtime was restored, as tar and cp -p do, is a miss in every tier. */
-	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20, 1 << 20 } };
+	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20 } };
 	uint8_t bytes[5 + 64] = { 0 };
 	struct file_bytes old = { bytes, .n_bytes = 5, .mtime_ns = 6, .ctime_ns = 7, .ino = 8, .dev = 9 }, new = old;
 	struct cache *c;
@@ -199,9 +199,8 @@ START_TEST(test_another_change_time_is_another_file)
 		struct image image = { bytes, 3, 1, 1 };
 		struct cache_hit hit;
 
-		ck_assert_int_eq(tier == CACHE_FILE      ? cache_put_file(s, 3, &old)
-				 : tier == CACHE_DECODED ? cache_put_image(s, 3, &old, &image, 3)
-							 : cache_put_index(s, 3, &old, "states", 6),
+		ck_assert_int_eq(tier == CACHE_DECODED ? cache_put_image(s, 3, &old, &image, 3)
+						       : cache_put_index(s, 3, &old, "states", 6),
 				 0);
 		ck_assert(cache_lookup_for(s, 3, &old, &hit));
 		ck_assert_uint_eq(hit.file.ctime_ns, 7);
@@ -234,7 +233,7 @@ START_TEST(test_users_share_no_cache_unless_they_are_trusted)
 {
 	/* Proves that cached data of a user's files is found again by that user and by no other, whatever path the
 	 * other names; all trusted users share, as the trainers of a configured data set do. */
-	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20, 1 << 20 } };
+	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20 } };
 	struct data_access a = { .uid = 1234, .gids = { getgid() }, .n_gids = 1 }, b = a, root = f.trusted;
 	char pets[96];
 
@@ -248,9 +247,7 @@ START_TEST(test_users_share_no_cache_unless_they_are_trusted)
 		      of_root = attach(&root, "/data/pets", pets);
 
 	ck_assert_ptr_eq(of_a.indexes, again.indexes);
-	ck_assert_ptr_eq(of_a.files, again.files);
 	ck_assert_ptr_ne(of_a.indexes, of_b.indexes);
-	ck_assert_ptr_ne(of_a.files, of_b.files);
 	ck_assert_ptr_ne(of_a.indexes, of_us.indexes);
 	ck_assert_ptr_eq(of_us.indexes, of_root.indexes);
 	ck_assert_uint_eq(dataset_id(of_a.dataset), dataset_id(of_b.dataset));
@@ -267,7 +264,7 @@ START_TEST(test_folders_that_are_called_the_same_share_no_cache)
 {
 	/* Proves that two folders of one user with equal names below one claimed path (two containers' /data) are two
 	 * data sets to the cache. */
-	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20, 1 << 20 } };
+	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20 } };
 	struct data_access a = { .uid = 1234 };
 
 	make_dir("one", 0755);

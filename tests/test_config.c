@@ -121,7 +121,6 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_double_eq(c.pin_limit, 0.8);
 	ck_assert_uint_eq(c.cache_jpeg_bytes, CONFIG_AUTO);
 	ck_assert_uint_eq(c.cache_decoded_bytes, CONFIG_AUTO);
-	ck_assert_uint_eq(c.cache_files_bytes, CONFIG_AUTO);
 	ck_assert_ptr_null(c.cache_directory);
 	ck_assert_uint_eq(c.limits.sessions, 256);
 	ck_assert_uint_eq(c.limits.sessions_per_user, 64);
@@ -151,7 +150,7 @@ START_TEST(test_every_key_reaches_its_member)
 		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
 		"idle_exit: 9min\ngpu_idle_exit: 19min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\nmetrics: 127.0.0.1:24\n"
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
-		"cache: {jpeg: 10MiB, decoded: off, files: 23MiB, filling: always, directory: /var/c}\n"
+		"cache: {jpeg: 10MiB, decoded: off, filling: always, directory: /var/c}\n"
 		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
 		"  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  image_time: 3s\n  file_bytes: 20KiB\n",
 		&c);
@@ -175,7 +174,6 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_double_eq(c.pin_limit, 0.22);
 	ck_assert_uint_eq(c.cache_jpeg_bytes, 10 << 20);
 	ck_assert_uint_eq(c.cache_decoded_bytes, 0);
-	ck_assert_uint_eq(c.cache_files_bytes, 23 << 20);
 	ck_assert_str_eq(c.cache_directory, "/var/c");
 	ck_assert_uint_eq(c.limits.sessions, 11);
 	ck_assert_uint_eq(c.limits.sessions_per_user, 12);
@@ -245,7 +243,9 @@ START_TEST(test_unknown_keys_are_named_with_the_one_that_was_meant)
 	expect_refused("socket: /x\n\nwokers: 4\n", ":3: unknown key 'wokers'; did you mean 'workers'?");
 	expect_refused("cache:\n  jpge: off\n", ":2: unknown key 'cache.jpge'; did you mean 'jpeg'?");
 	expect_refused("cache: {ram: 1}\n",
-		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, files, filling, directory, disk");
+		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, filling, directory, disk");
+	expect_refused("cache:\n  files: 1GiB\n",
+		       ":2: unknown key 'cache.files'; remove it: the kernel's page cache keeps files");
 	expect_refused("datasets:\n  - name: a\n    sauce: b\n",
 		       ":3: unknown key 'datasets[0].sauce'; did you mean 'source'?");
 	expect_refused("pipelines:\n  - name: a\n    ops: [ToTensor]\n",
@@ -340,7 +340,6 @@ static const struct border {
 	{ "pin_limit", "0", "-1", "1", "1.01" },
 	{ "cache.jpeg", "1MiB", "1048575", "64TiB", "65TiB" },
 	{ "cache.decoded", "1MiB", "0", "64TiB", "65TiB" },
-	{ "cache.files", "1MiB", "0", "64TiB", "65TiB" },
 	{ "limits.sessions", "1", "0", "65536", "65537" },
 	{ "limits.sessions_per_user", "1", "0", "65536", "65537" },
 	{ "limits.pending", "1", "0", "4096", "4097" },

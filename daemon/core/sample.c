@@ -50,7 +50,6 @@ struct sample_worker {
 
 void recipe_finish(struct recipe *r)
 {
-	cache_detach(r->files);
 	cache_detach(r->indexes);
 	cache_detach(r->decoded);
 	dataset_unref(r->dataset);
@@ -109,7 +108,6 @@ static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_
 		return false;
 	}
 	*current = hit.file;
-	current->data = NULL;
 	cache_release(&hit);
 	return true;
 }
@@ -234,8 +232,7 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 		in->result = fetch_picture(r, index, in);
 		return;
 	}
-	in->checked = !in->must_read &&
-		      (is_cached(r, r->decoded, index, &in->current) || is_cached(r, r->files, index, &in->current));
+	in->checked = !in->must_read && is_cached(r, r->decoded, index, &in->current);
 	in->must_read = in->later = false;
 	in->result = in->checked ? 0 : read_ahead(r, index, in);
 }
@@ -496,12 +493,6 @@ static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *
 		found = sample_look_up(r, r->decoded, index, in, may_wait, &hit);
 		if (found > 0)
 			return make_from_pixels(r, w, key, &hit, rows, err);
-		found = found < 0 ? found : sample_look_up(r, r->files, index, in, may_wait, &hit);
-	}
-	if (found > 0) {
-		int result = make_from_bytes(r, w, key, &hit.file, rows, err);
-		cache_release(&hit);
-		return result;
 	}
 	if (in && in->checked) /* the entry has been evicted meanwhile */
 		in->must_read = true;
@@ -510,10 +501,7 @@ static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *
 	int result = in ? 0 : read_here(r, w, index, may_wait, err);
 	if (result)
 		return result;
-	const struct file_bytes *file = in ? &in->bytes : &w->file;
-	if (r->files)
-		cache_put_file(r->files, index, file);
-	return make_from_bytes(r, w, key, file, rows, err);
+	return make_from_bytes(r, w, key, in ? &in->bytes : &w->file, rows, err);
 }
 
 /* Whether to try once more, with the room of buffers that earlier samples have left: they must not decide. kept: there
@@ -691,7 +679,6 @@ int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget
 	}
 	if (decoded)
 		r->decoded = cache_attach(cache, id, n, CACHE_DECODED, prefix_id(r));
-	r->files = cache_attach(cache, id, n, CACHE_FILE, 0);
 	r->indexes = cache_attach(cache, id, n, CACHE_CHECKPOINTS, 0);
 	return 0;
 }

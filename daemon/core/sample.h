@@ -23,7 +23,7 @@ struct recipe {
 	uint64_t value_bytes; /* a value of a ragged field that is longer makes its sample bad; 0: no limit */
 	struct pixels pixels; /* of the rows of arrays that go through the pipeline */
 	/* Shared by loaders of the same data set; each may be NULL. */
-	struct cache_space *files, *indexes, *decoded;
+	struct cache_space *indexes, *decoded;
 };
 
 /* Attaches the caches that an image recipe can use. If the decoded tier may choose (choose_decoded), it is used only

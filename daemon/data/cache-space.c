@@ -82,9 +82,7 @@ static void fill_hit(struct entry *e, struct cache_hit *hit)
 					     .ino = e->ino,
 					     .dev = e->dev },
 				   .entry = e };
-	if (e->space->tier == CACHE_FILE) {
-		hit->file.data = e->data;
-	} else if (e->space->tier == CACHE_DECODED) {
+	if (e->space->tier == CACHE_DECODED) {
 		hit->image = (struct image){ e->data, e->n_bytes / e->height, e->width, e->height };
 	} else {
 		hit->index = e->data;
@@ -270,19 +268,6 @@ static int begin_put(struct cache_space *s, uint64_t index, const struct file_by
 		atomic_fetch_add(&s->refused, 1);
 		return CACHE_E_FULL;
 	}
-	return 0;
-}
-
-int cache_put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file)
-{
-	struct entry *e;
-	int r = begin_put(s, index, file, file->n_bytes, &e);
-
-	if (r)
-		return r;
-	if (file->n_bytes)
-		memcpy(e->data, file->data, file->n_bytes);
-	cache_space_insert(s, index, e);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* Samples that were read or decoded once and may be used again: by other loaders, other trainers, later epochs.
  *
- * Tiers, each with its budget: the bytes of files, pixels after a pipeline's deterministic prefix, and indexes into
- * files (opaque here), which decoders make and extend. A space is one tier of one data set (and prefix), shared by all
+ * Tiers, each with its budget: pixels after a pipeline's deterministic prefix, and indexes into files (opaque
+ * here), which decoders make and extend. A space is one tier of one data set (and prefix), shared by all
  * loaders that use the same.
  *
  * Entries are added while the budget lasts, and stay. An insert evicts nothing: with shuffled epochs every sample is
@@ -19,7 +19,7 @@
 #include "data/dataset.h"
 #include "image/image.h"
 
-enum cache_tier { CACHE_FILE, CACHE_DECODED, CACHE_CHECKPOINTS, CACHE_N_TIERS };
+enum cache_tier { CACHE_DECODED, CACHE_CHECKPOINTS, CACHE_N_TIERS };
 
 struct cache;
 struct cache_space;
@@ -37,7 +37,7 @@ void cache_destroy(struct cache *c);
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes);
 
 /* The space of n samples of a data set (dataset_cache_id), made if necessary. prefix: a hash of the deterministic
- * prefix for CACHE_DECODED, 0 for the other tiers. For CACHE_CHECKPOINTS with a directory, the first caller reads the
+ * prefix for CACHE_DECODED, 0 for CACHE_CHECKPOINTS. For CACHE_CHECKPOINTS with a directory, the first caller reads the
  * kept indexes, so call it where waiting is allowed; other callers meanwhile see the indexes read so far. NULL: the
  * tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function below
  * accepts NULL as a space that is always empty. */
@@ -47,8 +47,7 @@ void cache_detach(struct cache_space *s);
 
 /* An entry that was found, on loan until cache_release. */
 struct cache_hit {
-	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ctime_ns, ino, dev.
-	                         * CACHE_FILE: data too, followed by 64 zero bytes; the holder must not change or free it */
+	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ctime_ns, ino, dev */
 	struct image image;     /* CACHE_DECODED: rows without gaps, then 64 readable bytes; read-only */
 	const void *index;      /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;
@@ -68,7 +67,6 @@ void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit);
 /* Copies an entry into the cache. `file`: what it was made from. An entry made from the same file stays unchanged,
  * except that an index is replaced (it has grown); an entry made from another file is replaced. 0, or an outcome. */
 enum { CACHE_E_PRESENT = 1, CACHE_E_FULL = 2 };
-int cache_put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file);
 int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image,
 		    size_t pixel_bytes);
 int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,

@@ -20,7 +20,6 @@ HANG_S = 120
 CACHES = {
     "read": "{decoded: off, jpeg: off}",
     "decoded": "{decoded: 500MiB, jpeg: off, filling: always}",
-    "file": "{decoded: off, jpeg: off, files: 100MiB}",
 }
 
 

@@ -14,7 +14,7 @@ def status(batchctl):
 
 
 @pytest.mark.parametrize(
-    "cache", ["{decoded: auto, jpeg: auto}", "{decoded: 1GiB, jpeg: 1GiB, files: 1GiB}", "{decoded: off, jpeg: off}"]
+    "cache", ["{decoded: auto, jpeg: auto}", "{decoded: 1GiB, jpeg: 1GiB}", "{decoded: off, jpeg: off}"]
 )
 def test_resident_memory_stays_within_the_budget(make_daemon, batchctl, photos, cache):
     # 400 photographs are about 200 MiB of pixels: more than the caches may have. Two jobs with windows of their own.
@@ -95,7 +95,6 @@ def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, b
     for config, tier in (
         ("cache: {decoded: 500MiB, jpeg: off, filling: always}\n", "decoded"),
         ("cache: {decoded: off, jpeg: auto}\n", "index"),
-        ("cache: {decoded: off, jpeg: off, files: 100MiB}\n", "file"),
     ):
         assert epochs(config, tier) == plain
         assert cached(tier)["hits"] >= 96 and cached(tier)["entries"] == 96
@@ -110,7 +109,7 @@ def test_a_changed_file_is_never_served_from_a_cache(make_daemon, batchctl, samp
     files = sorted(folder.glob("*/*"))
     for config in (
         "cache: {decoded: 500MiB, jpeg: off, filling: always}\n",
-        "cache: {decoded: off, jpeg: off, files: 100MiB}\n",
+        "cache: {decoded: off, jpeg: auto}\n",
     ):
         make_daemon(config=config)
         loader = batchd.DataLoader(

@@ -69,9 +69,8 @@ def copytree(new, data):
 
 WAYS = {"tar": unpack(), "tar-in-place": unpack("--overwrite"), "cp": cp, "copytree": copytree}
 TIERS = {
-    "decoded": "cache: {decoded: 64MiB, files: off}\n",
-    "files": "cache: {decoded: off, files: 64MiB}\n",
-    "index": "cache: {decoded: off, files: off}\n",
+    "decoded": "cache: {decoded: 64MiB}\n",
+    "index": "cache: {decoded: off}\n",
 }
 
 

@@ -64,8 +64,7 @@ int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f)
 
 static bool is_about_others(const Batchd__Wire__ServerMessage *m)
 {
-	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE &&
-	       m->notice->kind != BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
+	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
 }
 
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f)

@@ -103,8 +103,6 @@ struct link {
 	uint64_t row_bytes, label_bytes; /* of the first dense field, which lies at 0, and of the labels; 0: there is
 	                                  * none */
 	uint64_t content_id, pipeline_id;
-	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
-	size_t n_fingerprint_bytes; /* 0: there is none */
 	char left_out[WIRE_MAX_REASON + 1];
 	struct batchd_info info;
 	struct finish *finish; /* of each view: the CPU makes numbers of the pixels; NULL: the daemon or the GPU does */

@@ -262,9 +262,6 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	i->n_fields = m->served ? 0 : k->fields.n;
 	k->content_id = i->content_id = m->content_id;
 	k->pipeline_id = m->pipeline_id;
-	k->n_fingerprint_bytes = m->fingerprint.len;
-	if (m->fingerprint.len) /* wire.c has checked that they fit */
-		memcpy(k->fingerprint, m->fingerprint.data, m->fingerprint.len);
 	k->n_slots = m->n_slots;
 	k->indices_offset = (size_t)m->indices_offset;
 	i->stored_dtype = i->dtype;

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "difference.h"
 #include "links.h"
 #include "open.h"
 #include "position.h"
@@ -109,9 +108,8 @@ static bool switch_link(struct batchd_loader *l, struct link *fresh)
 static int check_same(const struct batchd_loader *l, struct link *fresh, struct fault *f)
 {
 	const struct link *old = l->link;
-	struct token t = { .n_samples = old->info.n_samples, .n_fingerprint_bytes = old->n_fingerprint_bytes };
-	struct fault unheard = { 0 };
-	char change[2048];
+	struct token t = { .n_samples = old->info.n_samples };
+	char change[1024];
 
 	if (fresh->info.dataset_id == old->info.dataset_id && fresh->info.loader_id == old->info.loader_id &&
 	    fresh->info.served == old->info.served)
@@ -120,14 +118,11 @@ static int check_same(const struct batchd_loader *l, struct link *fresh, struct 
 		return fault_set(f, BATCHD_E_INVALID,
 				 "batchd came back, but %s is no longer the same: it is delivered in another way",
 				 l->options.dataset);
-	memcpy(t.fingerprint, old->fingerprint, old->n_fingerprint_bytes);
 	snprintf(t.source, sizeof t.source, "%s", l->options.dataset);
-	if (difference_ask(fresh, &t, change, sizeof change, &unheard) < 0)
-		snprintf(change, sizeof change, "its samples are others");
-	if (!*change)
-		difference_guess(fresh, l->options.dataset, &t, change, sizeof change);
-	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset,
-			 change);
+	token_explain(&t, l->options.dataset, fresh->info.n_samples, change, sizeof change);
+	return fault_set(f, BATCHD_E_INVALID,
+			 "batchd came back, but %s is no longer the same: %s. Put the files back, or make a new loader",
+			 l->options.dataset, change);
 }
 
 /* Called while another connection is opened: whether to give up. */

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "difference.h"
 #include "loader.h"
 #include "position.h"
 #include "reconnect.h"
@@ -28,8 +27,6 @@ static void resume_describe(const struct batchd_loader *l, struct token *t)
 		.epoch_rows = l->epoch_rows,
 	};
 	snprintf(t->source, sizeof t->source, "%s", l->options.dataset);
-	memcpy(t->fingerprint, l->link->fingerprint, l->link->n_fingerprint_bytes);
-	t->n_fingerprint_bytes = l->link->n_fingerprint_bytes;
 }
 
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size)
@@ -76,30 +73,17 @@ static int resume_refuse(struct batchd_loader *l, const char *what, uint64_t the
 	return BATCHD_E_INVALID;
 }
 
-struct difference_call {
-	const struct token *token;
-	char text[2048];
-};
-
-static int attempt_ask(struct batchd_loader *l, void *arg, int left_ms)
-{
-	struct difference_call *c = arg;
-
-	(void)left_ms;
-	return difference_ask(l->link, c->token, c->text, sizeof c->text, &l->fault);
-}
-
+/* The daemon keeps no list of the files that there were, but find(1) can tell which are newer than a checkpoint. */
 static int refuse_data(struct batchd_loader *l, const struct token *t)
 {
-	struct difference_call call = { .token = t };
-	int r = with_link_now(l, attempt_ask, &call);
+	const char *dataset = l->options.dataset;
+	char change[1024];
 
-	if (r < 0)
-		return r;
-	if (!*call.text)
-		difference_guess(l->link, l->options.dataset, t, call.text, sizeof call.text);
-	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset,
-		  call.text);
+	token_explain(t, dataset, l->link->info.n_samples, change, sizeof change);
+	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s%s", dataset, change,
+		  strchr(dataset, '/')
+			  ? ". `find . -cnewer CHECKPOINT` in its folder lists the files and folders that have changed"
+			  : "");
 	return BATCHD_E_INVALID;
 }
 

@@ -1,6 +1,6 @@
 /* The text of a token: "batchd-token-2 name=value ... sum=...", values without spaces. Numbers are hexadecimal or plain
- * decimal; the fingerprint is base64. The sum at the end covers everything before it, so that a token that was edited
- * or cut can be told from one of another loader. */
+ * decimal. The sum at the end covers everything before it, so that a token that was edited or cut can be told from one of
+ * another loader. Names that are not known here do not count. */
 #include "token.h"
 
 #include <ctype.h>
@@ -13,8 +13,6 @@
 #include "batchd.h"
 
 #define MAGIC "batchd-token-2"
-
-static const char digits64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /* FNV-1a with a final mix. */
 static uint64_t hash_bytes(const char *text, size_t n)
@@ -63,17 +61,6 @@ static void put_text(struct writer *w, const char *text)
 		token_put(w, isalnum(*p) || strchr("/._-:,", *p) ? "%c" : "%%%02x", *p);
 }
 
-static void put_base64(struct writer *w, const uint8_t *bytes, size_t n)
-{
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
-			     (i + 2 < n ? bytes[i + 2] : 0);
-
-		for (unsigned k = 0; k < 4 && i + k <= n; k++)
-			token_put(w, "%c", digits64[v >> (18 - 6 * k) & 63]);
-	}
-}
-
 int token_write(const struct token *t, char *buf, size_t size)
 {
 	struct writer w = { .buf = buf, .size = size };
@@ -88,8 +75,6 @@ int token_write(const struct token *t, char *buf, size_t size)
 		  t->epoch, t->base, t->next, t->last, t->n_given, t->order);
 	token_put(&w, " source=");
 	put_text(&w, t->source);
-	token_put(&w, " fingerprint=");
-	put_base64(&w, t->fingerprint, t->n_fingerprint_bytes);
 	if (w.used < w.size)
 		token_put(&w, " sum=%016" PRIx64, hash_bytes(buf, w.used));
 	return w.used < size ? 0 : BATCHD_E_INVALID;
@@ -155,33 +140,6 @@ static bool get_text(const char *text, const char *name, char *out, size_t size)
 	return p == end;
 }
 
-static bool get_base64(const char *text, const char *name, uint8_t *out, size_t size, size_t *n_out)
-{
-	size_t n;
-	const char *p = find(text, name, &n);
-	uint32_t v = 0;
-	unsigned n_bits = 0;
-
-	*n_out = 0;
-	if (!p)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		const char *digit = strchr(digits64, p[i]);
-
-		if (!digit)
-			return false;
-		v = v << 6 | (uint32_t)(digit - digits64);
-		n_bits += 6;
-		if (n_bits < 8)
-			continue;
-		n_bits -= 8;
-		if (*n_out == size)
-			return false;
-		out[(*n_out)++] = (uint8_t)(v >> n_bits);
-	}
-	return *n_out == 0 || *n_out == size;
-}
-
 static bool sum_is_right(const char *text)
 {
 	const char *end = strstr(text, " sum=");
@@ -201,8 +159,7 @@ static bool read_fields(const char *text, struct token *t)
 	       get_number(text, "epoch", 10, &t->epoch) && get_number(text, "base", 10, &t->base) &&
 	       get_number(text, "next", 10, &t->next) && get_flag(text, "last", &t->last) &&
 	       get_number(text, "given", 10, &t->n_given) && get_number(text, "order", 16, &t->order) &&
-	       get_text(text, "source", t->source, sizeof t->source) &&
-	       get_base64(text, "fingerprint", t->fingerprint, sizeof t->fingerprint, &t->n_fingerprint_bytes);
+	       get_text(text, "source", t->source, sizeof t->source);
 }
 
 /* Sums of products of its fields must not wrap when the loader continues from it. */
@@ -230,4 +187,15 @@ int token_read(const char *text, struct token *t, struct fault *f)
 	if (!sum_is_right(text) || !read_fields(text, t) || !is_possible(t))
 		return fault_set(f, BATCHD_E_INVALID, "the token is damaged: it was cut short or changed");
 	return 0;
+}
+
+void token_explain(const struct token *t, const char *dataset, uint64_t n_samples, char *text, size_t size)
+{
+	if (strncmp(t->source, dataset, sizeof t->source - 1) != 0)
+		snprintf(text, size, "%s with %" PRIu64 " samples then, %s with %" PRIu64 " now", t->source,
+			 t->n_samples, dataset, n_samples);
+	else if (t->n_samples != n_samples)
+		snprintf(text, size, "%" PRIu64 " samples then, %" PRIu64 " now", t->n_samples, n_samples);
+	else
+		snprintf(text, size, "as many samples, but other ones");
 }

@@ -21,14 +21,15 @@ struct token {
 	bool last;                       /* there is no such step: the epoch is over */
 	uint64_t n_given, order;         /* batches given out so far; own_batches: hash of those of this epoch */
 	char source[TOKEN_SOURCE_BYTES]; /* for messages; cut short */
-	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
-	size_t n_fingerprint_bytes; /* 0: none */
 };
 
 /* 0, or BATCHD_E_INVALID: size is too small. */
 int token_write(const struct token *t, char *buf, size_t size);
 /* 0, or BATCHD_E_INVALID with f: no token, damaged, or of another version. */
 int token_read(const char *text, struct token *t, struct fault *f);
+
+/* Says how the data set's number of samples, or its name, differs from the token's. */
+void token_explain(const struct token *t, const char *dataset, uint64_t n_samples, char *text, size_t size);
 
 /* Adds a batch of indices to the hash of those before it. */
 uint64_t token_order(uint64_t order, const uint64_t *indices, uint32_t n);

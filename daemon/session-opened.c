@@ -81,7 +81,6 @@ void session_send_opened(struct session *s, int ring)
 	o.loader_id = l->id;
 	o.content_id = dataset_content_id(l->recipe.dataset);
 	o.pipeline_id = l->pipeline_id;
-	o.fingerprint.data = (uint8_t *)dataset_fingerprint(l->recipe.dataset, &o.fingerprint.len);
 	o.n_samples = dataset_n(l->recipe.dataset);
 	o.n_left_out = dataset_n_left_out(l->recipe.dataset);
 	o.left_out = (char *)dataset_left_out(l->recipe.dataset);

@@ -72,7 +72,6 @@ struct session {
 	                                * reconnects */
 	bool again;                    /* it reconnects after it lost a connection */
 	struct job_task *slot_alloc;   /* its slots are being made */
-	struct job_task *comparison;   /* its Compare is being answered */
 	struct device device;
 	bool records; /* it has begun a recording (util/trace.h) */
 	bool wants_ring, had_ring;

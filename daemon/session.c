@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "compare.h"
 #include "core/device-slab.h"
 #include "core/leases.h"
 #include "device.h"
@@ -82,7 +81,7 @@ static void session_forget(struct session *s)
 {
 	struct engine *e = s->engine;
 	list_remove(&e->sessions, s, next);
-	assert(!s->job && !s->producer && !s->load && !s->peer && !s->slot_alloc && !s->comparison && !s->ring.page);
+	assert(!s->job && !s->producer && !s->load && !s->peer && !s->slot_alloc && !s->ring.page);
 	session_note_move(s, SESSION_ENDED);
 	free(s);
 	e->on_activity(e);
@@ -166,7 +165,6 @@ static void session_end_delivery(struct session *s)
 	if (s->records)
 		trace_stop();
 	s->records = false;
-	job_task_forget(&s->comparison);
 	stall_forget(s);
 	session_leave_stream(s);
 	if (s->job && s->job->loader) {
@@ -559,12 +557,6 @@ static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *
 	peer_close(s->peer);
 }
 
-static void on_compare(struct session *s, const Batchd__Wire__Compare *m)
-{
-	struct refusal why;
-	session_note(s, session_compare(s, m, &why), &why);
-}
-
 static struct session *create_session(struct engine *e, struct peer *p)
 {
 	struct session *s = calloc(1, sizeof(*s));
@@ -631,9 +623,7 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE) {
 		slot_alloc_on_taken(s);
 		stream_wake(&s->consumer);
-	} else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
-		on_compare(s, m->compare);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
+	} else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
 		session_on_classes(s, m->classes->first);
 }
 

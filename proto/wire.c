@@ -293,10 +293,6 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return check_open(a, m->open);
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
 		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE:
-		return m->compare->fingerprint.len == 0 || m->compare->fingerprint.len == WIRE_FINGERPRINT_BYTES
-			       ? NULL
-			       : "Compare.fingerprint does not have 1444 bytes";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
 		return name_ok(a, m->seek->no_device, WIRE_MAX_REASON)
 			       ? NULL
@@ -393,8 +389,6 @@ static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__
 		return "Opened has an unknown layout";
 	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		return "Opened has an unknown kind of slab";
-	if (m->fingerprint.len != 0 && m->fingerprint.len != WIRE_FINGERPRINT_BYTES)
-		return "Opened.fingerprint does not have 1444 bytes";
 	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
 		return "Opened has an unknown policy";
 	return check_opened_device(a, m);
@@ -568,7 +562,6 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE] = "Trace",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN] = "LoadOpen",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD] = "Load",

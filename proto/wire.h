@@ -42,11 +42,10 @@ enum {
 	WIRE_MAX_DIMS = 8,
 	WIRE_MAX_FIELDS = 64, /* of a sample */
 	WIRE_MAX_FIELD_NAME = 63,
-	WIRE_MAX_CHANNELS = 3,         /* of mean and std */
-	WIRE_MAX_STATUS = 61440,       /* bytes of JSON in one packet */
-	WIRE_MAX_LOADS = 64,           /* slots for single images */
-	WIRE_MAX_STATES = 16,          /* of a trainer's clock */
-	WIRE_FINGERPRINT_BYTES = 1444, /* of a data set (daemon/data/fingerprint.h) */
+	WIRE_MAX_CHANNELS = 3,   /* of mean and std */
+	WIRE_MAX_STATUS = 61440, /* bytes of JSON in one packet */
+	WIRE_MAX_LOADS = 64,     /* slots for single images */
+	WIRE_MAX_STATES = 16,    /* of a trainer's clock */
 
 	/* Sizes that CUDA defines. */
 	WIRE_UUID_BYTES = 16,

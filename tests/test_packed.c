@@ -472,15 +472,10 @@ START_TEST(test_another_users_kept_index_is_not_believed)
 }
 END_TEST
 
-START_TEST(test_identity_says_what_changed)
+START_TEST(test_identity_is_the_content)
 {
-	/* Proves that a copy elsewhere has the same content, that caches of another index are others, and that the
-	 * difference is named by shard and sample. */
+	/* Proves that a copy elsewhere has the same content, and that another index has another content and caches. */
 	struct dataset *here, *there, *after;
-	uint8_t print[4096];
-	const uint8_t *now;
-	char text[400];
-	size_t n;
 
 	make_dir("x", 0755);
 	make_dir("y", 0755);
@@ -490,14 +485,10 @@ START_TEST(test_identity_says_what_changed)
 	there = open_trusted("tar", in_root("y"));
 	ck_assert_uint_eq(dataset_content_id(here), dataset_content_id(there));
 	ck_assert_uint_ne(dataset_cache_id(here), dataset_cache_id(there));
-	now = dataset_fingerprint(here, &n);
-	memcpy(print, now, n);
 	put_shard("x/a.tar", 3, "first", 0644);
 	after = open_trusted("tar", in_root("x"));
 	ck_assert_uint_ne(dataset_content_id(here), dataset_content_id(after));
 	ck_assert_uint_ne(dataset_cache_id(here), dataset_cache_id(after));
-	dataset_compare(after, print, n, 2, text, sizeof(text));
-	ck_assert_str_eq(text, "1 file more than before (3 instead of 2): 1 new, the first a.tar: 2.jpg");
 	dataset_unref(here);
 	dataset_unref(there);
 	dataset_unref(after);
@@ -655,7 +646,7 @@ SUITE(packed)
 	tcase_add_test(t, test_kept_values_have_the_kinds_of_their_columns);
 	tcase_add_test(t, test_a_damaged_kept_index_is_made_anew);
 	tcase_add_test(t, test_another_users_kept_index_is_not_believed);
-	tcase_add_test(t, test_identity_says_what_changed);
+	tcase_add_test(t, test_identity_is_the_content);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
 	tcase_add_test(t, test_a_kept_index_is_read_into_memory_that_was_granted);
 	tcase_add_test(t, test_the_memory_of_a_description_is_asked_for);

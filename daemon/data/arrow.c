@@ -20,7 +20,6 @@
 #include "data/arrow-table.h"
 #include "data/dataset-impl.h"
 #include "data/file.h"
-#include "data/fingerprint.h"
 #include "data/name.h"
 #include "data/shards.h"
 #include "data/tree.h"
@@ -48,7 +47,6 @@ struct arrow {
 	int images;     /* the folder of pictures in files of their own; UNSET: none */
 	unsigned images_traits;
 	char images_path[ARROW_PATH_BYTES];
-	uint8_t fingerprint[FINGERPRINT_BYTES];
 };
 
 static uint64_t row_of(const struct arrow *a, uint64_t index)
@@ -236,43 +234,6 @@ static const char *arrow_class_name(const struct dataset *ds, uint32_t i)
 	return a->index.class_text.bytes + a->index.classes[i];
 }
 
-/* -1: no field is an integer called label. */
-static int64_t arrow_label(const struct arrow *a, uint64_t index)
-{
-	const struct field *f = &a->base.fields[a->base.label];
-	struct field_value v;
-
-	if (!a->base.label || f->kind != FIELD_DENSE || f->dtype != DTYPE_INT64 || f->n_dims)
-		return -1;
-	arrow_value(&a->base, index, (unsigned)a->base.label, &v);
-	return *(const int64_t *)v.bytes;
-}
-
-static struct fingerprint_sample arrow_print(const void *arg, uint64_t i)
-{
-	const struct arrow *a = arg;
-	uint64_t row = row_of(a, i);
-	int64_t label = arrow_label(a, i);
-	char name[ARROW_PATH_BYTES];
-
-	arrow_name(&a->base, i, name, sizeof(name));
-	return (struct fingerprint_sample){ XXH3_64bits_withSeed(name, strlen(name), a->index.n_bytes[row]),
-					    (uint32_t)XXH3_64bits(&label, sizeof(label)) };
-}
-
-static void arrow_sample_name(const void *arg, uint64_t i, char *buf, size_t size)
-{
-	arrow_name(arg, i, buf, size);
-}
-
-static void arrow_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
-			  char *text, size_t size)
-{
-	struct fingerprint_samples all = { ds->n, ds, arrow_print, arrow_sample_name };
-
-	fingerprint_compare_samples(&all, fingerprint, n_bytes, old_n, text, size);
-}
-
 static void arrow_destroy(struct dataset *ds)
 {
 	struct arrow *a = (struct arrow *)ds;
@@ -293,7 +254,6 @@ static const struct dataset_ops image_ops = { .destroy = arrow_destroy,
 					      .read = arrow_read,
 					      .is_current = arrow_is_current,
 					      .value = arrow_value,
-					      .compare = arrow_compare,
 					      .name = arrow_name,
 					      .class_name = arrow_class_name };
 static const struct dataset_ops value_ops = { .destroy = arrow_destroy,
@@ -550,7 +510,6 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 {
 	struct dataset *ds = &a->base;
 	uint64_t n_rows_bytes = a->rows ? o->n_rows * sizeof(*a->rows) : 0;
-	struct fingerprint_samples all;
 
 	ds->n = a->rows ? o->n_rows : a->index.n_rows;
 	ds->is_image = a->index.choices.image >= 0;
@@ -566,12 +525,8 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 	ds->id = XXH3_64bits_withSeed(rest, strlen(rest), ds->content_id);
 	a->shards.names.meter = NULL; /* of the opening */
 	a->index.meter = NULL;
-	if (ds->is_image) {
+	if (ds->is_image)
 		ds->cache_id = arrow_cache_id(a);
-		all = (struct fingerprint_samples){ ds->n, ds, arrow_print, arrow_sample_name };
-		fingerprint_make_samples(&all, a->fingerprint);
-		ds->fingerprint = a->fingerprint;
-	}
 }
 
 /* A folder that HuggingFace's save_to_disk has made: Arrow files that it caches lie beside the data. Clients name

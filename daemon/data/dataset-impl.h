@@ -18,9 +18,6 @@ struct dataset_ops {
 	int (*is_current)(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
 	/* Images: fields 1 and up; arrays: ragged fields. */
 	void (*value)(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out);
-	/* Only with a fingerprint. */
-	void (*compare)(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
-			char *text, size_t size);
 	/* With n_shards. */
 	uint64_t (*shard_end)(const struct dataset *ds, uint32_t i);
 	/* For both. */
@@ -36,14 +33,13 @@ struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;
 	uint64_t id, content_id, n;
-	uint64_t n_left_out;        /* see dataset_n_left_out */
-	char left_out[400];         /* see dataset_left_out */
-	char no_label[520];         /* see dataset_no_label */
-	char list_folder[256];      /* of a list: where its relative paths begin; else "" */
-	uint64_t cache_id;          /* images */
-	uint64_t memory_bytes;      /* names and labels, without mapped files */
-	uint64_t server;            /* see dataset_server; a device number, or 1 for a data set without one */
-	const uint8_t *fingerprint; /* FINGERPRINT_BYTES, owned by the kind; NULL: none */
+	uint64_t n_left_out;   /* see dataset_n_left_out */
+	char left_out[400];    /* see dataset_left_out */
+	char no_label[520];    /* see dataset_no_label */
+	char list_folder[256]; /* of a list: where its relative paths begin; else "" */
+	uint64_t cache_id;     /* images */
+	uint64_t memory_bytes; /* names and labels, without mapped files */
+	uint64_t server;       /* see dataset_server; a device number, or 1 for a data set without one */
 	uint32_t n_classes;
 	uint32_t n_shards;                 /* 0: it is one piece */
 	const struct dataset_blend *blend; /* owned by the kind; NULL: a sample comes once an epoch */

@@ -11,7 +11,6 @@
 
 #include "data/file-patterns.h"
 #include "data/file.h"
-#include "data/fingerprint.h"
 #include "sources.h"
 
 enum { MAX_SPEC_BYTES = 8256 };
@@ -118,22 +117,6 @@ uint64_t dataset_cache_id(const struct dataset *ds)
 uint64_t dataset_content_id(const struct dataset *ds)
 {
 	return ds->content_id;
-}
-
-const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes)
-{
-	*n_bytes = ds->fingerprint ? FINGERPRINT_BYTES : 0;
-	return ds->fingerprint;
-}
-
-void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
-		     size_t size)
-{
-	if (ds->fingerprint)
-		ds->ops->compare(ds, fingerprint, n_bytes, old_n, text, size);
-	else
-		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n,
-			 (unsigned long long)old_n);
 }
 
 uint64_t dataset_n_left_out(const struct dataset *ds)

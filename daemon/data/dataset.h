@@ -62,12 +62,6 @@ uint64_t dataset_id(const struct dataset *ds); /* identity of the samples: a has
 uint64_t dataset_cache_id(const struct dataset *ds);
 /* Independent of the location: a hash of names, labels and classes; or of shape, type, size and some of the bytes. */
 uint64_t dataset_content_id(const struct dataset *ds);
-/* Images: lets another state be compared with this one; *n_bytes is 0 when there is none. Valid as long as the data
- * set. */
-const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes);
-/* Describes the differences from the state that had this fingerprint and old_n samples. Not for the loop thread. */
-void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
-		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
 /* Groups of files in shards that are no samples: they lack a field that the others have, or have it in another form. */
 uint64_t dataset_n_left_out(const struct dataset *ds);

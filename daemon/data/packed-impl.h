@@ -3,7 +3,6 @@
 #define BATCHD_PACKED_IMPL_H
 
 #include "data/class-folders.h"
-#include "data/fingerprint.h"
 #include "data/member-spec.h"
 #include "data/packed.h"
 #include "data/shards.h"
@@ -15,7 +14,6 @@ struct packed {
 	int label;                    /* its column; -1: none */
 	unsigned first;               /* the field that is column 0: 1 behind an image, else 0 */
 	struct class_folders folders; /* of an archive without a list of fields */
-	uint8_t fingerprint[FINGERPRINT_BYTES];
 };
 
 struct packed_opening {

@@ -81,36 +81,6 @@ static void packed_name(const struct dataset *ds, uint64_t index, char *buf, siz
 	extents_name(&((const struct packed *)ds)->index, index, buf, size);
 }
 
-/* What a fingerprint sees: the shard's name, the sample's, the number of its bytes, its label. */
-static struct fingerprint_sample sample_print(const void *arg, uint64_t i)
-{
-	const struct packed *p = arg;
-	const char *shard = extents_shard_name(&p->index, p->index.shard[i]), *name = p->index.text + p->index.name[i];
-	uint64_t hash = XXH3_64bits(shard, strlen(shard));
-	int64_t label = packed_label_of(p, i);
-
-	hash = XXH3_64bits_withSeed(name, strlen(name), hash + extents_content_bytes(&p->index, i));
-	return (struct fingerprint_sample){ hash, (uint32_t)XXH3_64bits(&label, sizeof(label)) };
-}
-
-static void sample_name(const void *arg, uint64_t i, char *buf, size_t size)
-{
-	extents_name(&((const struct packed *)arg)->index, i, buf, size);
-}
-
-struct fingerprint_samples packed_samples(const struct packed *p)
-{
-	return (struct fingerprint_samples){ p->index.n, p, sample_print, sample_name };
-}
-
-static void packed_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
-			   char *text, size_t size)
-{
-	struct fingerprint_samples s = packed_samples((const struct packed *)ds);
-
-	fingerprint_compare_samples(&s, fingerprint, n_bytes, old_n, text, size);
-}
-
 static void packed_destroy(struct dataset *ds)
 {
 	struct packed *p = (struct packed *)ds;
@@ -139,7 +109,6 @@ const struct dataset_ops packed_ops = {
 	.read = packed_read,
 	.is_current = packed_is_current,
 	.value = packed_value,
-	.compare = packed_compare,
 	.name = packed_name,
 	.class_name = packed_class_name,
 	.shard_end = packed_shard_end,

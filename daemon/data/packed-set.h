@@ -6,7 +6,4 @@
 
 extern const struct dataset_ops packed_ops;
 
-/* What its fingerprint is made of. */
-struct fingerprint_samples packed_samples(const struct packed *p);
-
 #endif

@@ -173,8 +173,6 @@ static void tell_no_label(const struct packed_opening *o)
 
 static void packed_describe(struct packed *p, const struct packed_opening *o)
 {
-	struct fingerprint_samples samples = packed_samples(p);
-
 	p->shards.names.meter = NULL; /* of the opening */
 	p->base.n = p->index.n;
 	p->base.n_shards = p->index.n_shards;
@@ -186,8 +184,6 @@ static void packed_describe(struct packed *p, const struct packed_opening *o)
 	p->base.id = extents_hash(&p->index, XXH3_64bits(o->rest, strlen(o->rest)));
 	p->base.content_id = extents_hash(&p->index, 0);
 	p->base.cache_id = cache_id_of(p, o->source->access);
-	fingerprint_make_samples(&samples, p->fingerprint);
-	p->base.fingerprint = p->fingerprint;
 }
 
 /* Below the folder that the data set names. */

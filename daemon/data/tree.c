@@ -18,14 +18,12 @@
 
 #include "data/column-fields.h"
 #include "data/file.h"
-#include "data/fingerprint.h"
 
 struct tree {
 	struct dataset base;
 	struct data_access access;
 	int root_fd; /* owned */
 	struct manifest index;
-	uint8_t fingerprint[FINGERPRINT_BYTES];
 	unsigned root_traits; /* of root_fd */
 	unsigned any_mount;   /* DIR_ANY_MOUNT: mount points are crossed, also those that appear later */
 	char *values;         /* the columns' block; NULL: none */
@@ -242,14 +240,7 @@ static void tree_destroy(struct dataset *ds)
 	free(t);
 }
 
-static void tree_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
-			 char *text, size_t size)
-{
-	fingerprint_compare(&((const struct tree *)ds)->index, fingerprint, n_bytes, old_n, text, size);
-}
-
 static const struct dataset_ops tree_ops = {
-	.compare = tree_compare,
 	.destroy = tree_destroy,
 	.read = tree_read,
 	.is_current = tree_is_current,
@@ -346,8 +337,6 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.id = manifest_hash(index, XXH3_64bits(path, strlen(path)));
 	t->base.content_id = manifest_hash(index, 0);
 	t->base.cache_id = make_cache_id(t->base.id, root_fd, source->access);
-	fingerprint_make(index, t->fingerprint);
-	t->base.fingerprint = t->fingerprint;
 	t->access = *source->access;
 	t->root_fd = root_fd;
 	find_server(t, crosses);

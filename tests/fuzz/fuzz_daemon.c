@@ -587,10 +587,8 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	Batchd__Wire__ProducerEnd end = BATCHD__WIRE__PRODUCER_END__INIT;
 	Batchd__Wire__ClassesRequest classes = BATCHD__WIRE__CLASSES_REQUEST__INIT;
 	Batchd__Wire__Waiting waiting = BATCHD__WIRE__WAITING__INIT;
-	Batchd__Wire__Compare compare = BATCHD__WIRE__COMPARE__INIT;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
 	Batchd__Wire__Wake wake = BATCHD__WIRE__WAKE__INIT;
-	static uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 
 	switch (what) {
 	case 0:
@@ -602,12 +600,6 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 		break;
 	case 2:
 		SAY(c, WAITING, waiting, &waiting);
-		break;
-	case 3:
-		compare.fingerprint.data = fingerprint;
-		compare.fingerprint.len = sizeof(fingerprint);
-		compare.n_samples = number(in);
-		SAY(c, COMPARE, compare, &compare);
 		break;
 	case 4:
 		end.text = (char *)"over";

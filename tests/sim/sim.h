@@ -48,7 +48,7 @@ enum sim_feature {
 	SIM_SERVED = 4,        /* some jobs' batches are made by producers */
 	SIM_GPUS = 8,          /* some trainers want their batches on a GPU */
 	SIM_STALLS = 16,       /* the daemon looks for stalled trainers; /proc knows none of these processes */
-	SIM_ASKS = 32,         /* Compare, and trainers with batch sizes of their own */
+	SIM_ASKS = 32,         /* trainers with batch sizes of their own */
 	SIM_LENGTHS = 64,      /* with SIM_SERVED: some producers say how long their epochs are */
 	SIM_UNCOUNTED = 128,   /* with SIM_SERVED: some producers do not say how many batches an epoch had */
 	SIM_APART = 256,       /* with SIM_SERVED: more of them, and jobs whose ranks come, leave and seek
@@ -266,7 +266,6 @@ struct sim_trainer {
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
 	bool greedy, lies;          /* lies: its ring does not say what it has */
-	bool comparing;             /* Compare was sent and the answer is still to come */
 	bool again, began, gave_up; /* it has reconnected; knows its position; wants no more */
 	uint64_t born_ns, incarnation;
 	struct sim_old old;

@@ -190,7 +190,7 @@ void sim_trainer_returns(struct sim_trainer *t)
 	t->n_held = t->n_hoard = 0;
 	t->batches = t->releases = (struct sim_lane){ 0 };
 	t->error = BATCHD__WIRE__ERROR_CODE__OK;
-	t->said_waiting = t->comparing = false;
+	t->said_waiting = false;
 	t->again = true;
 	t->began = t->began && t->expect.epoch != UINT64_MAX;
 	open_session(t);
@@ -521,10 +521,8 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 
 static void see_notice(struct sim_trainer *t, const Batchd__Wire__Notice *n)
 {
-	bool answer = n->kind == BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
-	SIM_CHECK(answer ? t->comparing : sim_has(SIM_STALLS) && (n->rank < t->job->world_size || t->job->share),
+	SIM_CHECK(sim_has(SIM_STALLS) && (n->rank < t->job->world_size || t->job->share),
 		  "trainer %u: a notice that makes no sense: %s", NUMBER(t), n->text);
-	t->comparing &= !answer;
 }
 
 /* A sleeping trainer does not look at the ring until a Wake arrives, so a missing wake-up shows in the end. */
@@ -863,12 +861,7 @@ static void ask(struct sim_trainer *t)
 {
 	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
 	Batchd__Wire__ClassesRequest c = BATCHD__WIRE__CLASSES_REQUEST__INIT;
-	if (sim_has(SIM_ASKS) && t->phase >= SIM_ATTACHED && !t->comparing && sim_chance(30)) {
-		Batchd__Wire__Compare compare = BATCHD__WIRE__COMPARE__INIT;
-		compare.n_samples = sim_below(30);
-		t->comparing = true;
-		SAY(t, COMPARE, compare, &compare, -1);
-	} else if (sim_chance(5) && t->socket->to_client.n < 3)
+	if (sim_chance(5) && t->socket->to_client.n < 3)
 		SAY(t, STATUS, status, &s, -1);
 	else if (t->phase >= SIM_ATTACHED)
 		SAY(t, CLASSES, classes, &c, -1);

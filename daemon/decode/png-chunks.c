@@ -1,8 +1,9 @@
 /* One pass over a PNG's chunks, before libpng sees the file.
  *
- * A file is accepted exactly when Pillow accepts it. Pillow is stricter than libpng in some places (text chunks that
- * unpack to more than 1 MiB, short ancillary chunks, animation frames out of order) and more tolerant in others
- * (checksums of pixel data, order of chunks). libpng then gets only the compressed rows, under a header made here.
+ * Of what bears on the pixels, a file is accepted exactly when Pillow accepts it. Pillow is stricter than libpng in some
+ * places (animation frames out of order) and more tolerant in others (checksums of pixel data, order of chunks). libpng
+ * then gets only the compressed rows, under a header made here. Texts, profiles and measures are skipped, also those for
+ * which Pillow refuses a file.
  *
  * Before the pixel data every checksum counts. After it none does, and the pass ends at the first invalid chunk. */
 #include "decode/png-chunks.h"
@@ -211,11 +212,6 @@ static int png_chunks_read_frame(struct walk *w, const struct chunk *c)
 	return 0;
 }
 
-static int at_least(struct walk *w, const struct chunk *c, size_t n)
-{
-	return c->n < n ? png_chunks_damaged(w, c) : 0;
-}
-
 static int read_chunk(struct walk *w, const struct chunk *c)
 {
 	switch (c->name) {
@@ -225,20 +221,13 @@ static int read_chunk(struct walk *w, const struct chunk *c)
 		return read_palette(w, c);
 	case PNG_NAME('t', 'R', 'N', 'S'):
 		return read_transparency(w, c);
-	case PNG_NAME('g', 'A', 'M', 'A'):
-		return at_least(w, c, 4);
-	case PNG_NAME('c', 'H', 'R', 'M'):
-		return at_least(w, c, 32);
-	case PNG_NAME('s', 'R', 'G', 'B'):
-		return at_least(w, c, 1);
-	case PNG_NAME('p', 'H', 'Y', 's'):
-		return at_least(w, c, 9);
 	case PNG_NAME('a', 'c', 'T', 'L'):
 		return read_animation(w, c);
 	case PNG_NAME('f', 'c', 'T', 'L'):
 		return png_chunks_read_frame(w, c);
 	default:
-		return png_texts_read(&w->texts, c->name, c->data, c->n);
+		png_texts_note(&w->texts, c->name, c->data, c->n);
+		return 0;
 	}
 }
 
@@ -351,7 +340,6 @@ int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, s
 	};
 
 	*layout = (struct png_layout){ 0 };
-	png_texts_init(&w.texts, arena, err);
 	int r = walk_to_data(&w);
 	if (!r)
 		r = settle_frame(&w);
@@ -363,8 +351,5 @@ int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, s
 	r = walk_data(&w);
 	if (!r)
 		r = walk_to_end(&w, animated);
-	if (r)
-		return r;
-	layout->orientation = png_texts_orientation(&w.texts);
-	return 0;
+	return r ? r : png_texts_orientation(&w.texts, arena, &layout->orientation);
 }

@@ -24,7 +24,7 @@ struct png_layout {
 	bool deep;               /* grey of 16 bits is wanted as uint16 */
 };
 
-/* Returns 0, IMAGE_E_CORRUPT, IMAGE_E_FORMAT, IMAGE_E_LIMIT or -ENOMEM. Takes working memory from `arena`. */
+/* Returns 0, IMAGE_E_CORRUPT, IMAGE_E_FORMAT or -ENOMEM. Takes working memory from `arena`. */
 int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout,
 		    struct image_error *err);
 

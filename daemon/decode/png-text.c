@@ -1,26 +1,82 @@
-/* A PNG's texts and colour profile: read for the picture's orientation, and for reasons why Pillow would refuse the
- * file.
- *
- * Pillow unpacks them all when it opens a file, and refuses a text that unpacks to more than 1 MiB, or a sum of more
- * than 64 MiB. So every text is unpacked here too, into one buffer, and examined there. The limit on the sum also
- * covers colour profiles, which Pillow does not count: without it a file could use a worker for minutes. */
+/* Chunks are only noted as they come, and the last of each kind is read in the end: so a file of many packed texts
+ * costs no time. Text of more than 1 MiB has no orientation. */
 #include "decode/png-text.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
+
+#include <zlib.h>
 
 #include "decode/exif.h"
 
-enum {
-	TEXT_MAX = 1 << 20,        /* one text or colour profile, unpacked */
-	TEXT_TOTAL_MAX = 64 << 20, /* all of them */
-};
+enum { TEXT_MAX = 1 << 20 };
 
-static int bad_method(struct png_texts *t)
+/* ---- chunks ---- */
+
+static bool key_is(const uint8_t *key, size_t n_key, const char *name)
 {
-	return image_fail(t->err, IMAGE_E_CORRUPT, "damaged PNG: a text or profile is packed in an unknown way");
+	return n_key == strlen(name) && memcmp(key, name, n_key) == 0;
 }
+
+static void note(struct png_texts *t, const uint8_t *key, size_t n_key, struct png_text value)
+{
+	if (key_is(key, n_key, "Raw profile type exif"))
+		t->profile = value;
+	else if (key_is(key, n_key, "XML:com.adobe.xmp"))
+		t->xmp = value;
+	else if (key_is(key, n_key, "exif") && !value.packed)
+		t->exif = value;
+}
+
+/* Length up to the next zero byte, or n if there is none. */
+static size_t field_length(const uint8_t *s, size_t n)
+{
+	const uint8_t *zero = n ? memchr(s, 0, n) : NULL;
+
+	return zero ? (size_t)(zero - s) : n;
+}
+
+static void note_text(struct png_texts *t, const uint8_t *data, size_t n, bool packed)
+{
+	size_t n_key = field_length(data, n), at = n_key < n ? n_key + 1 : n;
+
+	if (packed && (at == n || data[at++] != 0)) /* method */
+		return;
+	note(t, data, n_key, (struct png_text){ data + at, n - at, packed });
+}
+
+/* Keyword, flag, method, language, translated keyword, text. */
+static void note_international_text(struct png_texts *t, const uint8_t *data, size_t n)
+{
+	size_t n_key = field_length(data, n), at = n_key + 1;
+
+	if (at > n || n - at < 2)
+		return;
+	bool packed = data[at] != 0;
+	if (packed && data[at + 1] != 0)
+		return;
+	at += 2;
+	for (int i = 0; i < 2; i++) {
+		size_t n_field = field_length(data + at, n - at);
+
+		if (n_field == n - at)
+			return;
+		at += n_field + 1;
+	}
+	note(t, data, n_key, (struct png_text){ data + at, n - at, packed });
+}
+
+void png_texts_note(struct png_texts *t, uint32_t name, const uint8_t *data, size_t n)
+{
+	if (name == PNG_NAME('e', 'X', 'I', 'f'))
+		t->exif = (struct png_text){ data, n, false };
+	else if (name == PNG_NAME('t', 'E', 'X', 't') || name == PNG_NAME('z', 'T', 'X', 't'))
+		note_text(t, data, n, name == PNG_NAME('z', 'T', 'X', 't'));
+	else if (name == PNG_NAME('i', 'T', 'X', 't'))
+		note_international_text(t, data, n);
+}
+
+/* ---- orientation ---- */
 
 static voidpf png_text_zlib_take(voidpf arena, uInt n, uInt size)
 {
@@ -33,36 +89,24 @@ static void png_text_zlib_give(voidpf arena, voidpf p)
 	(void)p;
 }
 
-static bool ready_to_unpack(struct png_texts *t)
+/* Unpacks the value into the arena. Damaged data and too much text count as no text. 0 or -ENOMEM. */
+static int png_text_unpack(struct png_text *v, struct arena *arena)
 {
-	if (t->unpacked)
-		return inflateReset(&t->z) == Z_OK;
-	t->z = (z_stream){ .zalloc = png_text_zlib_take, .zfree = png_text_zlib_give, .opaque = t->arena };
-	t->unpacked = arena_take(t->arena, TEXT_MAX);
-	return t->unpacked && inflateInit(&t->z) == Z_OK;
-}
+	z_stream z = { .zalloc = png_text_zlib_take, .zfree = png_text_zlib_give, .opaque = arena };
+	uint8_t *out = arena_take(arena, TEXT_MAX);
 
-/* Unpacks into t->unpacked. Damaged data count as no text. */
-static int png_text_unpack(struct png_texts *t, const uint8_t *packed, size_t n_packed, size_t *n_text)
-{
-	if (!ready_to_unpack(t))
+	if (!out || inflateInit(&z) != Z_OK)
 		return -ENOMEM;
-	t->z.next_in = (z_const Bytef *)packed;
-	t->z.avail_in = (uInt)n_packed; /* a chunk is below 4 GiB */
-	t->z.next_out = t->unpacked;
-	t->z.avail_out = TEXT_MAX;
-	int r = n_packed > 0 ? inflate(&t->z, Z_SYNC_FLUSH) : Z_OK;
-	size_t n = TEXT_MAX - t->z.avail_out;
+	z.next_in = (z_const Bytef *)v->bytes;
+	z.avail_in = (uInt)v->n; /* a chunk is below 4 GiB */
+	z.next_out = out;
+	z.avail_out = TEXT_MAX;
+	int r = inflate(&z, Z_SYNC_FLUSH);
+	bool usable = r == Z_STREAM_END || (r == Z_OK && (z.avail_out > 0 || z.avail_in == 0)) || r == Z_BUF_ERROR;
 
-	if (r == Z_MEM_ERROR)
-		return -ENOMEM;
-	if (r == Z_OK && t->z.avail_out == 0 && t->z.avail_in > 0)
-		return image_fail(t->err, IMAGE_E_LIMIT, "PNG with a text or profile of more than 1 MiB when unpacked");
-	t->n_unpacked_total += n;
-	if (t->n_unpacked_total > TEXT_TOTAL_MAX)
-		return image_fail(t->err, IMAGE_E_LIMIT, "PNG with more than 64 MiB of texts when unpacked");
-	*n_text = r == Z_OK || r == Z_STREAM_END || r == Z_BUF_ERROR ? n : 0;
-	return 0;
+	inflateEnd(&z);
+	*v = (struct png_text){ out, usable ? TEXT_MAX - z.avail_out : 0, false };
+	return r == Z_MEM_ERROR ? -ENOMEM : 0;
 }
 
 static int hex_digit(uint8_t c)
@@ -73,8 +117,9 @@ static int hex_digit(uint8_t c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ImageMagick's format for EXIF in a text: a blank line, a name, a length, then hexadecimal lines. */
-static int raw_profile_orientation(struct png_texts *t, const uint8_t *text, size_t n)
+/* ImageMagick's format for EXIF in a text: a blank line, a name, a length, then hexadecimal lines. 0: it has none, or
+ * is damaged. */
+static int profile_orientation(const uint8_t *text, size_t n, struct arena *arena, int *orientation)
 {
 	const uint8_t *end = text + n;
 
@@ -85,10 +130,10 @@ static int raw_profile_orientation(struct png_texts *t, const uint8_t *text, siz
 		text++;
 	}
 
-	uint8_t *exif = arena_take(t->arena, (size_t)(end - text) / 2 + 1);
+	uint8_t *exif = arena_take(arena, (size_t)(end - text) / 2 + 1);
 	size_t n_exif = 0;
 	if (!exif)
-		return 0;
+		return -ENOMEM;
 	while (text < end) {
 		if (*text == '\n' || *text == ' ') {
 			text++;
@@ -101,127 +146,25 @@ static int raw_profile_orientation(struct png_texts *t, const uint8_t *text, siz
 		exif[n_exif++] = (uint8_t)(high << 4 | low);
 		text += 2;
 	}
-	return exif_orientation(exif, n_exif);
-}
-
-static bool key_is(const uint8_t *key, size_t n_key, const char *name)
-{
-	return n_key == strlen(name) && memcmp(key, name, n_key) == 0;
-}
-
-static int note_text(struct png_texts *t, const uint8_t *key, size_t n_key, const uint8_t *text, size_t n_text)
-{
-	if (n_key == 0)
-		return 0;
-	if (key_is(key, n_key, "Raw profile type exif"))
-		t->profile_orientation = raw_profile_orientation(t, text, n_text);
-	else if (key_is(key, n_key, "XML:com.adobe.xmp"))
-		t->xmp = xmp_orientation(text, n_text);
-	t->n_total += n_text;
-	if (t->n_total > TEXT_TOTAL_MAX)
-		return image_fail(t->err, IMAGE_E_LIMIT, "PNG with more than 64 MiB of texts");
+	*orientation = exif_orientation(exif, n_exif);
 	return 0;
 }
 
-/* Length up to the next zero byte, or n if there is none. */
-static size_t field_length(const uint8_t *s, size_t n)
+int png_texts_orientation(const struct png_texts *t, struct arena *arena, int *orientation)
 {
-	const uint8_t *zero = n ? memchr(s, 0, n) : NULL;
+	struct png_text profile = t->profile, xmp = t->xmp;
+	int r = 0, found = 0;
 
-	return zero ? (size_t)(zero - s) : n;
-}
-
-static int png_text_read_text(struct png_texts *t, const uint8_t *data, size_t n)
-{
-	size_t n_key = field_length(data, n), start = n_key < n ? n_key + 1 : n;
-
-	if (key_is(data, n_key, "exif")) {
-		t->exif = data + start;
-		t->n_exif = n - start;
+	if (t->exif.bytes) {
+		found = exif_orientation(t->exif.bytes, t->exif.n);
+	} else if (profile.bytes) {
+		r = profile.packed ? png_text_unpack(&profile, arena) : 0;
+		r = r ? r : profile_orientation(profile.bytes, profile.n, arena, &found);
 	}
-	return note_text(t, data, n_key, data + start, n - start);
-}
-
-static int read_packed_text(struct png_texts *t, const uint8_t *data, size_t n)
-{
-	size_t n_key = field_length(data, n), start = n_key < n ? n_key + 1 : n, n_text;
-
-	if (start < n && data[start++] != 0) /* compression method */
-		return bad_method(t);
-	int r = png_text_unpack(t, data + start, n - start, &n_text);
-
-	return r ? r : note_text(t, data, n_key, t->unpacked, n_text);
-}
-
-/* Keyword, flag, method, language, translated keyword, text. Malformed texts are ignored. */
-static int read_international_text(struct png_texts *t, const uint8_t *data, size_t n)
-{
-	size_t n_key = field_length(data, n), n_text = n, at = n_key + 1;
-
-	if (at > n || n - at < 2)
-		return 0;
-	bool packed = data[at] != 0, unknown = packed && data[at + 1] != 0;
-	at += 2;
-	for (int i = 0; i < 2; i++) {
-		size_t n_field = field_length(data + at, n - at);
-
-		if (n_field == n - at)
-			return 0;
-		at += n_field + 1;
+	if (!r && !found && xmp.bytes) {
+		r = xmp.packed ? png_text_unpack(&xmp, arena) : 0;
+		found = r ? 0 : xmp_orientation(xmp.bytes, xmp.n);
 	}
-	if (unknown)
-		return 0;
-	if (!packed)
-		return note_text(t, data, n_key, data + at, n - at);
-	int r = png_text_unpack(t, data + at, n - at, &n_text);
-
-	return r ? r : note_text(t, data, n_key, t->unpacked, n_text);
-}
-
-static int read_profile(struct png_texts *t, const uint8_t *data, size_t n)
-{
-	const uint8_t *zero = n ? memchr(data, 0, n) : NULL;
-	size_t method = zero ? (size_t)(zero - data) + 1 : 0, ignored;
-
-	if (method >= n || data[method] != 0)
-		return bad_method(t);
-	return png_text_unpack(t, data + method + 1, n - method - 1, &ignored);
-}
-
-void png_texts_init(struct png_texts *t, struct arena *arena, struct image_error *err)
-{
-	*t = (struct png_texts){ .arena = arena, .err = err, .profile_orientation = -1 };
-}
-
-int png_texts_read(struct png_texts *t, uint32_t name, const uint8_t *data, size_t n)
-{
-	switch (name) {
-	case PNG_NAME('i', 'C', 'C', 'P'):
-		return read_profile(t, data, n);
-	case PNG_NAME('t', 'E', 'X', 't'):
-		return png_text_read_text(t, data, n);
-	case PNG_NAME('z', 'T', 'X', 't'):
-		return read_packed_text(t, data, n);
-	case PNG_NAME('i', 'T', 'X', 't'):
-		return read_international_text(t, data, n);
-	case PNG_NAME('e', 'X', 'I', 'f'):
-		t->exif = data;
-		t->n_exif = n;
-		return 0;
-	default:
-		return 0;
-	}
-}
-
-int png_texts_orientation(const struct png_texts *t)
-{
-	int o = 0;
-
-	if (t->exif)
-		o = exif_orientation(t->exif, t->n_exif);
-	else if (t->profile_orientation > 0)
-		o = t->profile_orientation;
-	if (o == 0)
-		o = t->xmp;
-	return o ? o : 1;
+	*orientation = found ? found : 1;
+	return r;
 }

@@ -1,33 +1,34 @@
-/* A PNG's texts, colour profile and EXIF: the orientation of the picture, and whether they make the file invalid. */
+/* The orientation of a PNG's picture: by EXIF, by the text that ImageMagick writes for it, or by XMP. Other texts are
+ * not read. */
 #ifndef BATCHD_PNG_TEXT_H
 #define BATCHD_PNG_TEXT_H
 
-#include <zlib.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "decode/arena.h"
-#include "image/image.h"
 
 /* A chunk's four letters as the number in the file. */
 #define PNG_NAME(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (uint32_t)(d))
 
-/* Collected over all chunks of one file. */
-struct png_texts {
-	struct arena *arena; /* borrowed, and so is err */
-	struct image_error *err;
-	uint8_t *unpacked; /* memory for one text; in the arena, from the first use on */
-	z_stream z;        /* initialized together with `unpacked` */
-	size_t n_total, n_unpacked_total;
-	const uint8_t *exif; /* in the file */
-	size_t n_exif;
-	int profile_orientation; /* of ImageMagick's "Raw profile type exif"; -1: none */
-	int xmp;                 /* orientation by XMP; 0: none */
+/* A value of a text chunk, in the file. */
+struct png_text {
+	const uint8_t *bytes; /* NULL: there is none */
+	size_t n;
+	bool packed; /* with zlib */
 };
 
-void png_texts_init(struct png_texts *t, struct arena *arena, struct image_error *err);
-/* Reads one whole chunk of any name; other chunks than texts are ignored. Returns 0, IMAGE_E_CORRUPT, IMAGE_E_LIMIT or
- * -ENOMEM. */
-int png_texts_read(struct png_texts *t, uint32_t name, const uint8_t *data, size_t n);
-/* The orientation by the chunks read so far: 1..8. */
-int png_texts_orientation(const struct png_texts *t);
+/* The last of each kind in the chunks of one file, which have to stay in memory. Zeroed at first. */
+struct png_texts {
+	struct png_text exif;
+	struct png_text profile; /* "Raw profile type exif" */
+	struct png_text xmp;
+};
+
+/* Notes one whole chunk of any name; what is no such text does not count, nor does a malformed one. */
+void png_texts_note(struct png_texts *t, uint32_t name, const uint8_t *data, size_t n);
+/* 1..8. 0, or -ENOMEM: a packed text takes working memory from `arena`. */
+int png_texts_orientation(const struct png_texts *t, struct arena *arena, int *orientation);
 
 #endif

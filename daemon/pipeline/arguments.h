@@ -31,14 +31,12 @@ struct op_fill {
 };
 
 struct arguments;
-struct timm_surroundings;
 
 /* Reads the ops inside containers, for all of a pipeline. */
 struct list_reader {
 	int (*read)(struct list_reader *r, struct arguments *a, unsigned i, struct op *op);
-	unsigned n_nested, depth, n_texts;
-	const struct timm_surroundings *around; /* of timm's texts */
-	bool numbers;                           /* images of one number for each pixel, of files or arrays */
+	unsigned n_nested, depth;
+	bool numbers; /* images of one number for each pixel, of files or arrays */
 	struct draft draft;
 };
 

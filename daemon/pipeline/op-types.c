@@ -62,12 +62,28 @@ static const struct op_type *nearest(const char *name, unsigned *least)
 	return best;
 }
 
+bool op_is_timms_text(const char *name)
+{
+	static const char *const kinds[] = { "rand", "augmix", "v0", "v0r", "original", "originalr", "3a" };
+	size_t n = strcspn(name, "-");
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (strlen(kinds[i]) == n && strncmp(kinds[i], name, n) == 0)
+			return true;
+	return false;
+}
+
 int op_type_unknown(const char *position, const char *name, struct pipeline_error *err)
 {
 	unsigned d;
 	const struct op_type *best = nearest(name, &d);
 
-	if (best && d <= strlen(best->name) / 5 + 1) /* a typing error; a larger distance means another op */
+	if (op_is_timms_text(name))
+		snprintf(err->text, sizeof(err->text),
+			 "op %s '%.60s' is a text of timm's, which batchd's Python package reads: write the ops that "
+			 "python3 -m batchd.ops '[..., \"%.60s\", ...]' prints for the whole list",
+			 position, name, name);
+	else if (best && d <= strlen(best->name) / 5 + 1) /* a typing error; a larger distance means another op */
 		snprintf(err->text, sizeof(err->text), "op %s '%.60s' is not known; did you mean '%s'?", position, name,
 			 best->name);
 	else

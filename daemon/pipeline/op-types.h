@@ -88,7 +88,9 @@ static inline size_t row_place(const struct convert *f, uint32_t channel, size_t
 
 /* NULL if there is none. */
 const struct op_type *op_type_find(const char *name);
-/* Reports that there is no op of this name, and suggests one. Returns -EINVAL. */
+/* Whether a name is a text of timm's for a policy ("rand-m9-inc1"), which only the Python package reads. */
+bool op_is_timms_text(const char *name);
+/* Reports that there is no op of this name, and suggests one, or says who reads it. Returns -EINVAL. */
 int op_type_unknown(const char *position, const char *name, struct pipeline_error *err);
 
 /* The families, each ended by an entry without a name. */

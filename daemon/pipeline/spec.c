@@ -11,7 +11,6 @@
 
 #include "pipeline/op-list.h"
 #include "pipeline/op-types.h"
-#include "pipeline/timm-text.h"
 
 static const char train224[] = "[[\"RandomResizedCrop\",224],\"RandomHorizontalFlip\",\"ToTensor\","
 			       "[\"Normalize\",[0.485,0.456,0.406],[0.229,0.224,0.225]]]";
@@ -24,26 +23,6 @@ static const char *name_of(json_t *entry)
 }
 
 /* Fills op, which is 0 but for its position and place. */
-static int read_op(struct list_reader *r, json_t *entry, struct op *op, struct pipeline_error *err);
-
-static int read_timm_text(struct list_reader *r, const char *text, struct op *op, struct pipeline_error *err)
-{
-	json_t *entry = NULL;
-	int rc;
-
-	if (r->n_texts++ == SPEC_MAX_TEXTS) { /* each is as much as hundreds of its bytes in words */
-		snprintf(err->text, sizeof(err->text),
-			 "op %s: '%.60s' is one text of timm's too many: a pipeline may have %d", op->position, text,
-			 SPEC_MAX_TEXTS);
-		return -EINVAL;
-	}
-	rc = timm_text_op(op->position, text, r->around, &entry, err);
-	if (rc == 0)
-		rc = read_op(r, entry, op, err);
-	json_decref(entry);
-	return rc;
-}
-
 static int read_op(struct list_reader *r, json_t *entry, struct op *op, struct pipeline_error *err)
 {
 	const char *name = name_of(entry);
@@ -55,8 +34,6 @@ static int read_op(struct list_reader *r, json_t *entry, struct op *op, struct p
 			 op->position);
 		return -EINVAL;
 	}
-	if (timm_is_text(name) && json_array_size(entry) <= 1)
-		return read_timm_text(r, name, op, err);
 	op->type = op_type_find(name);
 	if (!op->type)
 		return op_type_unknown(op->position, name, err);
@@ -290,10 +267,8 @@ static int spec_flatten(json_t *list, json_t *flat, unsigned depth)
 
 static int read_flat(struct spec *s, json_t *flat, const struct image_form *source, struct pipeline_error *err)
 {
-	struct timm_surroundings around;
-	struct list_reader r = { .read = read_nested, .around = &around, .numbers = source->pixel != PIXEL_RGB };
+	struct list_reader r = { .read = read_nested, .numbers = source->pixel != PIXEL_RGB };
 
-	timm_look_around(flat, &around);
 	if (json_array_size(flat) == 0 || json_array_size(flat) > SPEC_MAX_OPS) {
 		snprintf(err->text, sizeof(err->text),
 			 "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
@@ -324,13 +299,8 @@ static int parse_json(const char *text, json_t **list, struct pipeline_error *er
 			 SPEC_MAX_TEXT_BYTES);
 		return -EINVAL;
 	}
-	if (timm_is_text(text)) {
-		snprintf(err->text, sizeof(err->text),
-			 "'%.60s' is one op of a pipeline: put it into a list, such as [[\"RandomResizedCrop\",224],"
-			 "\"%.60s\",\"ToTensor\"]",
-			 text, text);
-		return -EINVAL;
-	}
+	if (op_is_timms_text(text))
+		return op_type_unknown("1", text, err);
 	if (text[strspn(text, " \t\r\n")] != '[') {
 		snprintf(err->text, sizeof(err->text),
 			 "pipeline '%.40s' is not known: it is \"train224\", \"val224\" or a JSON array of ops", text);

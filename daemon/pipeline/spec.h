@@ -10,7 +10,6 @@ enum {
 	SPEC_MAX_OPS = 64,     /* of a pipeline, and of each list inside a container */
 	SPEC_MAX_NESTED = 512, /* ops inside containers, all together */
 	SPEC_MAX_DEPTH = 8,    /* containers inside each other */
-	SPEC_MAX_TEXTS = 8,    /* timm's texts for policies */
 	SPEC_MAX_EDGE = 8192,  /* the largest size that an op may name, in pixels */
 	SPEC_MAX_TEXT_BYTES = 16 * 1024,
 	SPEC_MAX_ARGS = 12,

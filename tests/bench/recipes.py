@@ -101,7 +101,7 @@ def spent(command):
 def ours(build, name, files):
     from batchd import _transform
 
-    text = json.dumps(VIEWS[name]) if name in VIEWS else _transform.text(RECIPES[name])
+    text = _transform.text(json.dumps(VIEWS[name]) if name in VIEWS else RECIPES[name])
     render = [build / "tests" / "tools" / "render", text, "float32", "NCHW", "0", "0", "0"]
     return (spent([*render, *files, *files * REPEATS]) - spent([*render, *files])) / (len(files) * REPEATS)
 

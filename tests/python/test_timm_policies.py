@@ -97,8 +97,7 @@ def canonical(build, samples, tmp_path):
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("interpolation", ["bicubic", "random"])
 def test_texts_mean_what_timm_makes_of_them(daemon, samples, canonical, text, interpolation):
-    """The same op from the text in a list of words as from timm's own object, in batchctl and for the daemon, which takes
-    the text itself."""
+    """The same op from the text in a list of words as from timm's own object."""
     crop = ["RandomResizedCrop", {"size": SIZE[1], "interpolation": interpolation}]
     mean = ["Normalize", [0.1, 0.2, 0.3], [1, 1, 1]]
     ours = canonical([crop, text, "ToTensor", mean])[1]
@@ -128,17 +127,6 @@ def test_policies_that_move_no_pixels_take_any_filter(daemon, samples, text):
 def test_texts_that_timm_refuses_are_refused_by_name(daemon, samples, text):
     with pytest.raises(ValueError, match=f"op 2.*{text}"):
         batchd.DataLoader(f"imagefolder:{samples}", 4, transform=[["CenterCrop", 8], text])
-
-
-def test_a_text_in_the_daemons_configuration(make_daemon, samples):
-    """A named pipeline with timm's text gives the bytes of the same list in a program."""
-    words = [["CenterCrop", 32], "rand-m9-mstd0.5-inc1", "ToTensor"]
-    make_daemon(config=f"pipelines: [{{ name: strong, transform: '{json.dumps(words)}' }}]\n")
-    rows = []
-    for transform in ("strong", words):
-        with batchd.DataLoader(f"imagefolder:{samples}", 8, transform=transform, arrays="numpy") as loader:
-            rows.append(next(iter(loader))[0].copy())
-    assert np.array_equal(*rows)
 
 
 def test_create_transform_as_a_whole(daemon, samples):

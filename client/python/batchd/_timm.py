@@ -1,5 +1,4 @@
-"""timm's transforms as ops: its objects, read attribute by attribute. The texts that its options take
-("rand-m9-mstd0.5-inc1") are the daemon's to read."""
+"""timm's transforms as ops: its objects, read attribute by attribute. _timm_text.py reads the texts that its options take."""
 
 import copy
 import math

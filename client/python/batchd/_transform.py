@@ -7,7 +7,7 @@ import inspect
 import json
 import numbers
 
-from . import _instead, _timm, _upstream
+from . import _instead, _timm, _timm_text, _upstream
 
 # The daemon's data is pixels until ToTensor.
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity", "ToPILImage")
@@ -38,13 +38,15 @@ _OUTLET = "do it in the training loop, or share a DataLoader of yours by batchd.
 
 def text(transform):
     """The option's value for the C library."""
-    if transform is None or isinstance(transform, str):
-        return transform
-    return json.dumps(ops(transform) or ["Identity"], default=_plain)
+    if transform is None:
+        return None
+    if isinstance(transform, str):
+        return _timm_text.in_json(transform)
+    return json.dumps(_timm_text.expand(ops(transform)) or ["Identity"], default=_plain)
 
 
 def ops(transform):
-    """The ops of a pipeline that is no name."""
+    """The ops of a pipeline that is no name; timm's texts, which depend on the ops around them, as they are."""
     _follow_antialias(transform, False)
     return _sequence(transform if isinstance(transform, (list, tuple)) else [transform])
 

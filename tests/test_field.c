@@ -120,7 +120,7 @@ START_TEST(test_fields_are_gathered_that_are_wanted)
 {
 	/* Proves that each dense field depends on seed, index and field only, whatever else is gathered with it, and
 	 * that further fields leave the first two as they were. */
-	struct dataset *ds = open_trusted("random", SEVERAL "field=caption:text:40");
+	struct dataset *ds = open_trusted("random", SEVERAL "field=b:bool:2");
 	struct dataset *plain = open_trusted("random", "length=1000,shape=3x5x7,dtype=uint8,classes=10,seed=1");
 	static uint8_t data[2][3][105];
 	uint64_t indices[] = { 7, 7, 999 };
@@ -132,7 +132,6 @@ START_TEST(test_fields_are_gathered_that_are_wanted)
 	ck_assert_int_eq(dataset_field(ds, 2)->dtype, DTYPE_FLOAT32);
 	ck_assert_uint_eq(dataset_field(ds, 2)->shape[0], 4);
 	ck_assert_uint_eq(dataset_field(ds, 3)->n_dims, 0);
-	ck_assert(dataset_field(ds, 4)->kind == FIELD_RAGGED && dataset_field(ds, 4)->text);
 	ck_assert_int_eq(dataset_gather(ds, indices, 3, ROWS(data[0], labels[0], x[0], n, NULL), &f.err), 0);
 	ck_assert_int_eq(dataset_gather(ds, indices, 3, ROWS(NULL, NULL, x[1], NULL, NULL), &f.err), 0);
 	ck_assert_int_eq(dataset_gather(plain, indices, 3, ROWS(data[1], labels[1]), &f.err), 0);
@@ -149,62 +148,13 @@ START_TEST(test_fields_are_gathered_that_are_wanted)
 }
 END_TEST
 
-static bool is_utf8(const uint8_t *s, size_t n)
-{
-	for (size_t i = 0; i < n;) {
-		size_t more = s[i] < 0x80 ? 0 : s[i] >> 5 == 6 ? 1 : s[i] >> 4 == 14 ? 2 : s[i] >> 3 == 30 ? 3 : n;
-
-		for (size_t k = 1; k <= more; k++) {
-			if (i + k >= n || s[i + k] >> 6 != 2) {
-				return false;
-			}
-		}
-		i += 1 + more;
-	}
-	return true;
-}
-
-START_TEST(test_ragged_values_stay_within_their_bound)
-{
-	/* Proves that lengths of texts and of ragged numbers vary from 0 to the longest, that texts are UTF-8, and that
-	 * a value is the same each time. */
-	struct dataset *ds = open_trusted("random", SEVERAL "field=caption:text:40,field=boxes:float32:*6x4");
-	size_t most[2] = { 0 }, least[2] = { 1000, 1000 };
-
-	ck_assert_uint_eq(dataset_field(ds, 5)->longest, 6);
-	ck_assert_uint_eq(dataset_field(ds, 5)->shape[0], 4);
-	for (uint64_t i = 0; i < 1000; i++) {
-		struct field_value text, boxes, again;
-
-		dataset_value(ds, i, 4, &text);
-		dataset_value(ds, i, 5, &boxes);
-		dataset_value(ds, i, 4, &again);
-		ck_assert(is_utf8(text.bytes, text.n_bytes));
-		ck_assert(again.bytes == text.bytes && again.n_bytes == text.n_bytes);
-		ck_assert_uint_eq(boxes.n_bytes % 16, 0);
-		for (size_t k = 0; k < boxes.n_bytes / 4; k++) {
-			ck_assert(((const float *)boxes.bytes)[k] >= 0 && ((const float *)boxes.bytes)[k] < 1);
-		}
-		for (int k = 0; k < 2; k++) {
-			size_t n = k ? boxes.n_bytes : text.n_bytes;
-
-			most[k] = n > most[k] ? n : most[k];
-			least[k] = n < least[k] ? n : least[k];
-		}
-	}
-	ck_assert(most[0] == 40 && most[1] == 6 * 16);
-	ck_assert(least[0] == 0 && least[1] == 0);
-	dataset_unref(ds);
-}
-END_TEST
-
 START_TEST(test_fields_that_make_no_sense_are_refused)
 {
 	/* Proves that each mistake in a field of random: is answered with its place in the text. */
-	static const char *const bad[] = { "field=x",           "field=x:float7",    "field=x:text",
-					   "field=x:text:2x3",  "field=x:int32:0",   "field=x:int32:*",
-					   "field=x:int32:*2x", "field=label:int32", "field=data:int32",
-					   "field=:int32",      "field=x:bytes:y",   "field=x:text:2000000000" };
+	static const char *const bad[] = { "field=x",           "field=x:float7",    "field=x:text:40",
+					   "field=x:int32:*20", "field=x:bytes:33",  "field=x:int32:0",
+					   "field=x:int32:2x",  "field=label:int32", "field=data:int32",
+					   "field=:int32" };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		char spec[100];
@@ -229,7 +179,6 @@ SUITE(field)
 	tcase_add_test(tc, test_a_data_set_has_at_most_64_different_fields);
 	tcase_add_test(tc, test_pictures_have_an_image_and_a_label);
 	tcase_add_test(tc, test_fields_are_gathered_that_are_wanted);
-	tcase_add_test(tc, test_ragged_values_stay_within_their_bound);
 	tcase_add_test(tc, test_fields_that_make_no_sense_are_refused);
 	suite_add_tcase(s, tc);
 	return s;

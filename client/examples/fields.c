@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 	int r;
 
 	batchd_options_init(&o);
-	o.dataset = argc > 1 ? argv[1] : "random:length=8,shape=2x3,dtype=uint8,field=caption:text:20";
+	o.dataset = argc > 1 ? argv[1] : "random:length=8,shape=2x3,dtype=uint8,field=x:float32:4";
 	o.transform = argc > 2 ? argv[2] : NULL;
 	o.batch_size = 4;
 	if (batchd_open(&o, &loader, err, sizeof err) < 0)

@@ -2,8 +2,7 @@
  *
  * The content of a sample is a function of seed and index alone. Eight xorshift generators in the compiler's vectors
  * make it side by side, so that it costs about as much as writing it. Floats are uniform in [0, 1), integers over their
- * whole range, bool 0 or 1. Values of ragged fields are pieces of a pool, at a place and of a length that depend on
- * seed, field and index. Texts are valid UTF-8: the pool is made of units of 4 bytes. */
+ * whole range, bool 0 or 1. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 #define RANDOM_MAX_ROW_BYTES (1ull << 30)
 
 enum { RANDOM_MAX_CLASSES = 1000000, BLOCK_BYTES = 64, CLASS_NAME_BYTES = 8 };
-enum { DATA = 0, LABEL = 1, TEXT_UNIT = 4, POOL_SPARE_VALUES = 4096 };
+enum { DATA = 0, LABEL = 1 };
 
 typedef uint64_t v8u64 __attribute__((vector_size(BLOCK_BYTES)));
 typedef uint32_t v16u32 __attribute__((vector_size(BLOCK_BYTES)));
@@ -22,19 +21,12 @@ typedef uint16_t v32u16 __attribute__((vector_size(BLOCK_BYTES)));
 typedef float v16f __attribute__((vector_size(BLOCK_BYTES)));
 typedef double v8f __attribute__((vector_size(BLOCK_BYTES)));
 
-/* Beside the data set's struct field of the same number. */
-struct random_field {
-	enum dtype dtype;
-	size_t item_bytes;   /* as field_item_bytes */
-	unsigned char *pool; /* ragged: longest + POOL_SPARE_VALUES values */
-};
-
 struct random_set {
 	struct dataset base;
 	uint64_t seed;
-	struct random_field field[DATASET_MAX_FIELDS];
-	char *class_names;     /* n_classes times CLASS_NAME_BYTES; NULL without classes */
-	uint16_t halves[2048]; /* k / 2048 as float16 */
+	size_t item_bytes[DATASET_MAX_FIELDS]; /* of each field, as field_item_bytes */
+	char *class_names;                     /* n_classes times CLASS_NAME_BYTES; NULL without classes */
+	uint16_t halves[2048];                 /* k / 2048 as float16 */
 };
 
 /* splitmix64's finalizer: a good hash of a counter. */
@@ -138,25 +130,11 @@ static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, 
 	(void)err;
 	for (size_t i = 0; labels && i < n; i++)
 		labels[i] = data_random_label_of(s, indices[i]);
-	for (unsigned k = 0; k < ds->n_fields; k++) {
-		const struct random_field *f = &s->field[k];
-
+	for (unsigned k = 0; k < ds->n_fields; k++)
 		for (size_t i = 0; k != LABEL && rows[k] && i < n; i++)
-			data_random_make_row(s, f->dtype, data_random_key_of(s, k, indices[i]),
-					     (unsigned char *)rows[k] + i * f->item_bytes, f->item_bytes);
-	}
+			data_random_make_row(s, ds->fields[k].dtype, data_random_key_of(s, k, indices[i]),
+					     (unsigned char *)rows[k] + i * s->item_bytes[k], s->item_bytes[k]);
 	return 0;
-}
-
-static void random_value(const struct dataset *ds, uint64_t index, unsigned field, struct field_value *out)
-{
-	const struct random_set *s = (const struct random_set *)ds;
-	const struct random_field *f = &s->field[field];
-	uint64_t key = data_random_key_of(s, field, index), longest = ds->fields[field].longest;
-	size_t unit = ds->fields[field].text ? TEXT_UNIT : 1;
-
-	out->n_bytes = data_random_mix(key + 1) % (longest / unit + 1) * unit * f->item_bytes;
-	out->bytes = f->pool + data_random_mix(key) % (POOL_SPARE_VALUES / unit) * unit * f->item_bytes;
 }
 
 static void random_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
@@ -174,8 +152,6 @@ static void random_destroy(struct dataset *ds)
 {
 	struct random_set *s = (struct random_set *)ds;
 
-	for (unsigned k = 0; k < DATASET_MAX_FIELDS; k++)
-		free(s->field[k].pool);
 	free(s->class_names);
 	free(s);
 }
@@ -183,7 +159,6 @@ static void random_destroy(struct dataset *ds)
 static const struct dataset_ops random_ops = {
 	.destroy = random_destroy,
 	.gather = random_gather,
-	.value = random_value,
 	.name = random_name,
 	.class_name = random_class,
 };
@@ -280,22 +255,11 @@ static int data_random_set_dtype(struct random_set *s, const struct option *o)
 		       : bad_option(o, "uint8, float16, float32, int32, int64, float64, int16 or bool");
 }
 
-/* "*20" or "*20x4": up to 20 values, of one number or of 4 numbers each. */
-static bool parse_ragged(const char *text, struct field *f)
-{
-	size_t n = strcspn(text, "x");
-
-	f->kind = FIELD_RAGGED;
-	return data_random_parse_number(text, n, 0, RANDOM_MAX_ROW_BYTES, &f->longest) &&
-	       (!text[n] || parse_shape(text + n + 1, f));
-}
-
-/* "NAME:TYPE" or "NAME:TYPE:SHAPE", with the types "text" and "bytes" besides. */
+/* "NAME:TYPE" or "NAME:TYPE:SHAPE". */
 static int data_random_add_field(struct random_set *s, const struct option *o)
 {
 	char text[128], *type, *shape = NULL;
 	struct field *f;
-	bool ok;
 
 	snprintf(text, sizeof(text), "%s", o->value);
 	type = strchr(text, ':');
@@ -308,17 +272,9 @@ static int data_random_add_field(struct random_set *s, const struct option *o)
 	f = dataset_add_field(&s->base, text, DTYPE_UINT8, o->err);
 	if (!f)
 		return -EINVAL;
-	f->text = type && !strcmp(type, "text");
-	f->bytes = type && !strcmp(type, "bytes");
-	if (f->text || f->bytes)
-		ok = shape && parse_ragged(shape, f) && !f->n_dims;
-	else
-		ok = type && parse_dtype(type, f) &&
-		     (!shape || (*shape == '*' ? parse_ragged(shape + 1, f) : parse_shape(shape, f)));
-	return ok ? 0
-		  : bad_option(
-			    o,
-			    "NAME:TYPE[:SHAPE], NAME:TYPE:*LONGEST[xSHAPE], NAME:text:LONGEST or NAME:bytes:LONGEST");
+	if (type && parse_dtype(type, f) && (!shape || parse_shape(shape, f)))
+		return 0;
+	return bad_option(o, "NAME:TYPE[:SHAPE], numbers of one shape; texts, bytes and lists come from files");
 }
 
 static const struct {
@@ -381,54 +337,14 @@ static int parse_options(struct random_set *s, const char *rest, struct dataset_
 	return 0;
 }
 
-/* Characters of 1, 2 and 4 bytes. */
-static void make_texts(unsigned char *pool, size_t n_units, uint64_t key)
-{
-	static const char units[][TEXT_UNIT + 1] = { "word", "and ", "of a", "\xc3\xa9t ", "\xf0\x9f\x90\xa6", "x, y" };
-
-	for (size_t i = 0; i < n_units; i++)
-		memcpy(pool + i * TEXT_UNIT, units[data_random_mix(key + i) % 6], TEXT_UNIT);
-}
-
-static int make_pool(struct random_set *s, unsigned k, struct meter *meter, struct dataset_error *err)
-{
-	const struct field *f = &s->base.fields[k];
-	struct random_field *own = &s->field[k];
-	size_t bytes = (f->longest + POOL_SPARE_VALUES) * own->item_bytes;
-	int r = meter_take(meter, bytes);
-
-	s->base.memory_bytes += bytes;
-	own->pool = r ? NULL : malloc(bytes);
-	if (!own->pool)
-		return dataset_fail_errno(err, r ? -r : ENOMEM, "random: field");
-	if (f->text)
-		make_texts(own->pool, bytes / TEXT_UNIT, data_random_mix(s->seed + k));
-	else
-		data_random_make_row(s, f->dtype, data_random_mix(s->seed + k), own->pool, bytes);
-	return 0;
-}
-
-static int make_fields(struct random_set *s, struct meter *meter, struct dataset_error *err)
+static int size_fields(struct random_set *s, struct dataset_error *err)
 {
 	for (unsigned k = 0; k < s->base.n_fields; k++) {
 		struct field *f = &s->base.fields[k];
-		struct random_field *own = &s->field[k];
-		size_t row_bytes;
-		int r = field_item_bytes(f, &own->item_bytes);
 
-		if (r ||
-		    __builtin_mul_overflow(own->item_bytes, f->kind == FIELD_RAGGED ? f->longest : 1, &row_bytes) ||
-		    row_bytes > RANDOM_MAX_ROW_BYTES)
+		if (field_item_bytes(f, &s->item_bytes[k]) || s->item_bytes[k] > RANDOM_MAX_ROW_BYTES)
 			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
 					    "random: shape: a sample's %s is larger than 1 GiB", f->name);
-		own->dtype = f->dtype;
-		if (f->kind == FIELD_RAGGED) {
-			r = make_pool(s, k, meter, err);
-			for (unsigned i = 0; i < FIELD_SUMS; i++)
-				f->sum_longest[i] = UINT64_MAX; /* any row may have the longest value */
-		}
-		if (r < 0)
-			return r;
 	}
 	return 0;
 }
@@ -467,7 +383,7 @@ static int random_init(struct random_set *s, const char *rest, struct meter *met
 
 	r = r < 0 ? r : name_classes(s, meter, err);
 	make_halves(s->halves);
-	r = r < 0 ? r : make_fields(s, meter, err);
+	r = r < 0 ? r : size_fields(s, err);
 	if (r < 0)
 		return r;
 	s->base.label_is_index = !s->base.n_classes;

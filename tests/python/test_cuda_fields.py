@@ -4,10 +4,11 @@ memory."""
 import pytest
 
 pytest.importorskip("torch")
+import field_data  # noqa: E402
 from test_cuda_loader import run  # noqa: E402, F401
 
 CHECK = """
-    spec = "random:length=64,shape=2x3,dtype=uint8,classes=5,field=x:float32:4,field=text:text:30,field=id:int32,field=boxes:float32:*5x4"
+    spec = SPEC
     warnings.simplefilter("ignore")
 
     def rows(device, **options):
@@ -25,21 +26,22 @@ CHECK = """
         on_gpu, is_torchs = rows("cuda", **options)
         assert len(on_gpu) == len(of_cpu) == 7
         # The fake driver's own tensors are on its GPU; real torch's are in host memory.
-        assert not any(is_torchs[k] for k in ("data", "label", "x", "id")), is_torchs
+        assert not any(is_torchs[k] for k in ("data", "label", "id")), is_torchs
         for (got, n), (expected, m) in zip(on_gpu, of_cpu):
             assert (n == m).all() and list(got) == list(expected)
-            assert got["text"] == expected["text"]
+            assert got["caption"] == expected["caption"] and got["raw"] == expected["raw"]
             assert all(real.equal(a, b) for a, b in zip(got["boxes"], expected["boxes"], strict=True))
-            for k in ("data", "label", "x", "id"):
+            for k in ("data", "label", "id"):
                 assert real.equal(got[k], expected[k]), k
 """
 
 
 @pytest.mark.parametrize("personality", [None, "no-ipc"])
-def test_arrays_are_on_the_gpu_and_texts_beside_them(run, personality):  # noqa: F811
+def test_arrays_are_on_the_gpu_and_texts_beside_them(run, tmp_path, personality):  # noqa: F811
     """Proves every field of every batch, the short last one too, with the daemon's memory mapped and copied, as finished
     tensors and raw."""
-    run(CHECK.replace("OPTIONS", "(dict(), dict(raw=True))"), personality)
+    spec, _ = field_data.several(tmp_path / "a.arrow", 64)
+    run(CHECK.replace("OPTIONS", "(dict(), dict(raw=True))").replace("SPEC", repr(spec)), personality)
 
 
 def test_images_and_their_labels_by_name(run):  # noqa: F811
@@ -97,26 +99,27 @@ def test_views_are_finished_one_by_one(run):  # noqa: F811
 
 
 @pytest.mark.parametrize("personality", [None, "no-ipc"])
-def test_next_into_by_name(run, personality):  # noqa: F811
+def test_next_into_by_name(run, tmp_path, personality):  # noqa: F811
     """Proves that dense fields are written into tensors on the GPU and ragged ones into host memory, the short last batch
     too, that no slot is held, and that a ragged field's target on the GPU is refused."""
+    spec, _ = field_data.several(tmp_path / "a.arrow", 64)
     run(
+        f"    spec = {spec!r}"
         """
-    spec = "random:length=64,shape=2x3,dtype=uint8,classes=5,field=x:float32:4,field=text:text:30,field=boxes:float32:*5x4"
     warnings.simplefilter("ignore")
     of_cpu = batchd.DataLoader(spec, batch_size=10, shuffle=True, job="cpu")
     loader = batchd.DataLoader(spec, batch_size=10, shuffle=True, device="cuda", n_slots=4)
     f = loader.fields["boxes"]
     boxes = batchd.Ragged(real.empty(f.most_values, 4), real.empty(11, dtype=real.int64))
-    data = gpu_torch.empty((10, 2, 3), dtype=real.uint8)
-    x = gpu_torch.empty((10, 4), dtype=real.float32)
+    data = gpu_torch.empty((10, 2, 3), dtype=real.float32)
+    ids = gpu_torch.empty((10,), dtype=real.int64)
     labels = gpu_torch.empty((10,), dtype=real.int64)
     texts = []
-    batch = {"x": x, "data": data, "label": labels, "text": texts, "boxes": boxes}
+    batch = {"id": ids, "data": data, "label": labels, "caption": texts, "boxes": boxes}
     for expected in of_cpu:
         n = loader.next_into(batch)
-        assert n == len(expected["text"]) and texts == expected["text"]
-        for name in ("x", "data", "label"):
+        assert n == len(expected["caption"]) and texts == expected["caption"]
+        for name in ("id", "data", "label"):
             assert real.equal(batch[name].cpu()[:n], expected[name]), name
         for i, rows in enumerate(expected["boxes"]):
             assert real.equal(boxes.values[boxes.offsets[i] : boxes.offsets[i + 1]], rows)
@@ -127,7 +130,7 @@ def test_next_into_by_name(run, personality):  # noqa: F811
     except ValueError as e:
         assert "ragged fields come in host memory" in str(e), e
     loader.close()
-    data = x = labels = batch = None
+    data = ids = labels = batch = None
     """,
         personality,
     )

@@ -3,46 +3,25 @@
 import gc
 import io
 import json
-import os
-import pathlib
-import subprocess
 import tarfile
 import warnings
 
 import pytest
 
 import batchd
+import field_data
+from field_data import N
 
 numpy = pytest.importorskip("numpy")
 
-REPO = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build"))
-TOOL = BUILD / "tests" / "tools" / "dataset"
-
-N = 203
-SPEC = (
-    f"random:length={N},shape=2x3,dtype=float32,classes=7,seed=5,field=caption:text:40,field=id:int32,"
-    "field=raw:bytes:33,field=boxes:float32:*6x4"
-)
+SPEC = None  # of the data set that truth has made
 
 
-@pytest.fixture(scope="module")
-def truth():
-    """{field: a row for each sample}, from the data set itself, without a loader."""
-    out = subprocess.run([TOOL, "--rows", SPEC], check=True, stdout=subprocess.PIPE).stdout
-    data, rest = out[: N * 24], out[N * 24 :]
-    labels, ids = rest[: N * 8], rest[N * 8 :]
-    rows = {
-        "data": numpy.frombuffer(data, "float32").reshape(N, 2, 3),
-        "label": numpy.frombuffer(labels, "int64"),
-        "id": numpy.frombuffer(ids, "int32"),
-    }
-    for name in ("caption", "raw", "boxes"):
-        lines = subprocess.run([TOOL, "--values", SPEC, name], check=True, stdout=subprocess.PIPE).stdout
-        rows[name] = [bytes.fromhex(line.decode()) for line in lines.split(b"\n")[:-1]]
-        assert len(rows[name]) == N
-    rows["caption"] = [text.decode() for text in rows["caption"]]
-    rows["boxes"] = [numpy.frombuffer(b, "float32").reshape(-1, 4) for b in rows["boxes"]]
+@pytest.fixture(scope="module", autouse=True)
+def truth(tmp_path_factory):
+    """{field: a row for each sample}"""
+    global SPEC
+    SPEC, rows = field_data.several(tmp_path_factory.mktemp("fields") / "several.arrow")
     return rows
 
 
@@ -94,16 +73,16 @@ def test_fields_come_in_the_order_and_under_the_names_asked_for(daemon, truth):
     same_job.close()
 
 
-def test_images_and_labels_stay_a_tuple(daemon, truth):
+def test_images_and_labels_stay_a_tuple(daemon):
     """Proves that a loop over two ordinary fields sees what it saw before there were others, and can ask for one."""
-    spec = SPEC[: SPEC.index(",field")]
+    spec = f"random:length={N},shape=2x3,classes=7"
     loader = batchd.DataLoader(spec, batch_size=16)
     data, labels = next(iter(loader))
-    check({"data": data, "label": labels}, loader.last_batch.indices, truth)
+    assert tuple(data.shape) == (16, 2, 3)
     loader.close()
     loader = batchd.DataLoader(spec, batch_size=16, fields=("label",))
-    (labels,) = next(iter(loader))
-    check({"label": labels}, loader.last_batch.indices, truth)
+    (alone,) = next(iter(loader))
+    assert alone.tolist() == labels.tolist()
     loader.close()
 
 
@@ -125,10 +104,10 @@ def test_packed_fields_are_two_arrays(daemon, truth):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_no_slot_is_held_by_lists(daemon, packed):
+def test_no_slot_is_held_by_lists(daemon, tmp_path, packed):
     """Proves that batches kept as lists and small arrays cost no slot, and that large packed values hold theirs, and are
     copies where all slots are held."""
-    spec = "random:length=4000,shape=1,field=text:text:400"
+    spec = field_data.write(tmp_path / "a.arrow", {"text": field_data.texts(4000, 400), "label": range(4000)})
     loader = batchd.DataLoader(spec, batch_size=100, n_slots=4, fields=("text", "label"), packed=packed)
     kept = []
     if packed:
@@ -284,43 +263,49 @@ def test_a_job_has_one_set_of_fields(daemon):
     loader.close()
 
 
-def test_values_beyond_the_limit_are_bad_data(make_daemon):
+def test_values_beyond_the_limit_are_bad_data(make_daemon, tmp_path):
     """Proves that a sample whose text is longer than limits.value_bytes is replaced, never cut, and that too many such
     samples fail with the field and the limit by name."""
     make_daemon(config="limits:\n  value_bytes: 1KiB\n")
-    spec = "random:length=5000,shape=1,field=caption:text:1028"
-    every = batchd.DataLoader(spec, batch_size=100, fields=("data",))
-    assert sum(len(data) for (data,) in every) == 5000
+    lengths = [1025 if i % 300 == 7 else 1024 - i % 9 for i in range(5000)]
+    columns = {"label": range(5000), "caption": ["x" * n for n in lengths]}
+    spec = field_data.write(tmp_path / "few.arrow", columns)
+    long = sum(n > 1024 for n in lengths)
+    assert 1 <= long < 50
+    every = batchd.DataLoader(spec, batch_size=100, fields=("label",))
+    assert sum(len(labels) for (labels,) in every) == 5000
     every.close()
     loader = batchd.DataLoader(spec, batch_size=100, fields=("caption", "label"))
-    replaced, lengths = 0, []
+    replaced, seen = 0, []
     with pytest.warns(RuntimeWarning, match="other samples stand for"):
         for captions, labels in loader:
             replaced += loader.last_batch.n_replaced
-            lengths += [len(text.encode()) for text in captions]
+            seen += [len(text) for text in captions]
             assert labels.tolist() == loader.last_batch.indices.tolist()
-    assert len(lengths) == 5000 and max(lengths) == 1024 and 5 <= replaced <= 40
+            assert [lengths[i] for i in labels] == [len(text) for text in captions]
+    assert len(seen) == 5000 and max(seen) == 1024 and replaced == long
     loader.close()
-    loader = batchd.DataLoader("random:length=5000,shape=1,field=caption:text:4000", batch_size=100)
+    spec = field_data.write(tmp_path / "many.arrow", {**columns, "caption": field_data.texts(5000, 4000)})
+    loader = batchd.DataLoader(spec, batch_size=100)
     with pytest.raises(batchd.BadDataError, match=r"its caption has \d+ bytes, and limits.value_bytes .* is 1024"):
         for _ in loader:
             pass
     loader.close()
 
 
-def test_a_field_that_makes_batches_too_large_is_named(make_daemon):
+def test_a_field_that_makes_batches_too_large_is_named(make_daemon, tmp_path):
     """Proves that room for long values is charged like all of a batch, and that both refusals name the field and the
     limit; without the field the same data set opens."""
-    spec = "random:length=5000,shape=1,field=caption:text:1000000"
-    make_daemon(config="limits:\n  batch_bytes: 100MiB\n")
+    spec = field_data.write(tmp_path / "a.arrow", {"label": range(300), "caption": ["x" * 100_000] * 300})
+    make_daemon(config="limits:\n  batch_bytes: 20MiB\n")
     with pytest.raises(
         batchd.LimitError, match="limits.batch_bytes(.|\n)*field 'caption': leave it out of fields, or lower"
     ):
-        batchd.DataLoader(spec, batch_size=200)
-    batchd.DataLoader(spec, batch_size=200, fields=("data", "label")).close()
-    make_daemon("--memory", "300MiB")
-    with pytest.raises(batchd.LimitError, match="no memory for this trainer's batches(.|\n)*field 'caption'"):
         batchd.DataLoader(spec, batch_size=250)
+    batchd.DataLoader(spec, batch_size=250, fields=("label",)).close()
+    make_daemon("--memory", "90MiB")
+    with pytest.raises(batchd.LimitError, match="no memory for this trainer's batches(.|\n)*field 'caption'"):
+        batchd.DataLoader(spec, batch_size=300)
 
 
 # ---- shards of pictures with captions ----

@@ -4,14 +4,19 @@ import numpy
 import pytest
 
 import batchd
+import field_data
+from field_data import N
 
 torch = pytest.importorskip("torch")
 
-N, ROWS = 203, 16
-SPEC = (
-    f"random:length={N},shape=2x3,dtype=float32,classes=7,seed=5,field=caption:text:40,field=id:int32,"
-    "field=raw:bytes:33,field=boxes:float32:*6x4"
-)
+ROWS = 16
+SPEC = None  # of the data set that several has made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def several(tmp_path_factory):
+    global SPEC
+    SPEC, _ = field_data.several(tmp_path_factory.mktemp("fields") / "several.arrow")
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +31,8 @@ def pictures(tmp_path_factory):
     return folder
 
 
-def load(spec=SPEC, **options):
-    return batchd.DataLoader(spec, **{"batch_size": ROWS, "shuffle": True, "seed": 3, **options})
+def load(spec=None, **options):
+    return batchd.DataLoader(spec or SPEC, **{"batch_size": ROWS, "shuffle": True, "seed": 3, **options})
 
 
 def room(loader, name, kind=torch.empty):

@@ -10,7 +10,6 @@ import pytest
 
 import batchd
 from batchd import _transform, _views
-from conftest import BUILD
 from test_daemon_cli import batchd as run_daemon
 
 
@@ -86,7 +85,10 @@ def test_splits_take_what_is_around_from_the_whole_pipeline():
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("rand-m9-foo", "op 2: timm's text 'rand-m9-foo': 'foo' is not known; 'rand' takes m, n, p, mstd, mmax, inc and t"),
+        (
+            "rand-m9-foo",
+            "op 2: timm's text 'rand-m9-foo': 'foo' is not known; 'rand' takes m, n, p, mstd, mmax, inc and t",
+        ),
         ("rand-m9.5", "'m9.5' wants a whole number"),
         ("rand-m9-mstd", "'mstd' wants a number"),
         ("rand-mstd0.5.5", "'mstd0.5.5' wants a number"),
@@ -130,6 +132,10 @@ def test_the_configuration_takes_the_printed_ops(make_daemon, samples, tmp_path)
 
 
 def test_ops_that_cannot_be_printed_are_an_error():
-    for arguments, says in ((["rand-m9"], "put it into a list"), ([], "python3 -m batchd.ops"), (['["rand-x"]'], "'x' is not")):
+    for arguments, says in (
+        (["rand-m9"], "put it into a list"),
+        ([], "python3 -m batchd.ops"),
+        (['["rand-x"]'], "'x' is not"),
+    ):
         done = subprocess.run([sys.executable, "-m", "batchd.ops", *arguments], capture_output=True, text=True)
         assert done.returncode == 1 and says in done.stderr and not done.stdout

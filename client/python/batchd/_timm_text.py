@@ -106,7 +106,9 @@ def _expand_views(found):
         return expand(found)
     if not isinstance(found, dict):
         return found
-    return {key: list(map(_expand_views, value)) if key == "views" else _expand_views(value) for key, value in found.items()}
+    return {
+        key: list(map(_expand_views, value)) if key == "views" else _expand_views(value) for key, value in found.items()
+    }
 
 
 def _expand(ops, around, parent):
@@ -197,9 +199,7 @@ def _sections(text, position):
     def wrong(section, why):
         names = [*keys][:-1]
         takes = ", ".join(names) + " and " * bool(names) + [*keys][-1]
-        return ValueError(
-            f"transform: op {position}: timm's text {text!r}: {section!r} {why}; {kind!r} takes {takes}"
-        )
+        return ValueError(f"transform: op {position}: timm's text {text!r}: {section!r} {why}; {kind!r} takes {takes}")
 
     for section in sections:
         if "t" in keys and section.startswith("t"):

@@ -197,9 +197,7 @@ static int check_opened(struct link *k, const Batchd__Wire__Opened *m, uint32_t 
 	const char *what = NULL;
 	bool no_memory = false;
 
-	if (m->slab_kind != BATCHD__WIRE__SLAB_KIND__MEMFD)
-		what = "a kind of memory that this library cannot map";
-	else if (m->n_slots < 1 || m->n_slots > MAX_SLOTS || m->window < 1 || m->window > m->n_slots)
+	if (m->n_slots < 1 || m->n_slots > MAX_SLOTS || m->window < 1 || m->window > m->n_slots)
 		what = "an impossible number of slots";
 	else if (!open_fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) ||
 		 !open_fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)

@@ -90,7 +90,6 @@ void session_send_opened(struct session *s, int ring)
 	o.policy = l->spec.share ? (Batchd__Wire__Policy)(l->spec.policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	struct field_messages fields;
 	fill_fields(l, &fields, &o);
-	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
 	o.window = l->is_async ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */

@@ -387,8 +387,6 @@ static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__
 	}
 	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
 		return "Opened has an unknown layout";
-	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
-		return "Opened has an unknown kind of slab";
 	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
 		return "Opened has an unknown policy";
 	return check_opened_device(a, m);

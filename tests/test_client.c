@@ -119,7 +119,7 @@ static void spoil(int i)
 		d->shape[0] = d->shape[1] = UINT32_MAX;
 		break;
 	case 8:
-		d->opened.slab_kind = BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
+		d->opened.indices_offset -= 4;
 		break;
 	case 9:
 		d->opened.world_size = 0;

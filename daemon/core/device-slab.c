@@ -20,42 +20,6 @@ struct device_slab *device_slab_find(const struct slots *s, const unsigned char 
 	return NULL;
 }
 
-/* ---- calls from slots ---- */
-
-static void on_begin(struct slots *s, const struct slot *slot)
-{
-	for (unsigned i = 0; i < s->n_device_slabs; i++) {
-		assert(s->device_slabs[i]->copy[slot->number].state != COPY_RUNNING);
-		s->device_slabs[i]->copy[slot->number].state = COPY_NONE;
-	}
-}
-
-static void on_slab_closed(void *arg, bool lost)
-{
-	struct slots *s = arg;
-	assert(s->n_device_slabs > 0);
-	s->device_slabs_lost |= lost;
-	if (--s->n_device_slabs > 0)
-		return;
-	s->device_slabs_finished(s, s->device_slabs_lost);
-}
-
-static void device_slab_on_close(struct slots *s, void (*finished)(struct slots *s, bool lost))
-{
-	unsigned n = s->n_device_slabs;
-	s->device_slabs_finished = finished;
-	for (unsigned i = 0; i < n; i++) {
-		struct gpu_slab *slab = s->device_slabs[i]->slab;
-		slab->left = s->device_slabs[i]->left;
-		charge_release(&s->device_slabs[i]->fd);
-		free(s->device_slabs[i]->copy);
-		free(s->device_slabs[i]);
-		gpu_slab_close(slab, on_slab_closed, s);
-	}
-}
-
-static const struct slots_hooks hooks = { .begin = on_begin, .close = device_slab_on_close };
-
 /* ---- opening ---- */
 
 static void remove_device_slab(struct device_slab *m)
@@ -128,7 +92,6 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 					  .on_open = on_slab_open,
 					  .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
-	s->hooks = &hooks;
 	s->device_slabs[s->n_device_slabs++] = m;
 	int r = gpu_slab_open(g, &params, why);
 	if (r) {

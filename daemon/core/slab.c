@@ -69,7 +69,7 @@ static int reopen_readonly(int fd)
 /* Sealed against everything except writable mappings. */
 static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
 {
-	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1, .writable_fd = -1 };
+	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t bytes = (size_bytes + page - 1) / page * page;
 	if (bytes < size_bytes || bytes == 0)

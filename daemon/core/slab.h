@@ -1,6 +1,6 @@
 /* A slab: a block of memory that trainers map once, divided into slots of one batch each.
  *
- * Kind memfd: sealed shared memory. Trainers get a read-only descriptor of a memfd that can neither shrink nor be
+ * It is sealed shared memory. Trainers get a read-only descriptor of a memfd that can neither shrink nor be
  * mapped writable again, not even by the daemon; the daemon's mapping stays the only writable one, except in a slab
  * that a producer has mapped before slab_seal. Memory on GPUs mirrors a slab: see core/device-slab.h. Any thread may
  * create a slab (it blocks while pages are made); afterwards it belongs to the loop thread. */
@@ -11,10 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum slab_kind { SLAB_MEMFD = 0 }; /* numbers as in proto/batchd.proto */
-
 struct slab {
-	enum slab_kind kind;
 	uint8_t *base; /* bytes, mapped shared and writable in the daemon */
 	size_t bytes;
 	int fd;          /* read-only; sent to trainers */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/slot-copies.h"
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/trace.h"
@@ -140,15 +141,27 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 	free(s);
 }
 
+static void on_copies_closed(void *arg, bool lost)
+{
+	struct slots *s = arg;
+	assert(s->n_device_slabs > 0);
+	s->device_slabs_lost |= lost;
+	if (--s->n_device_slabs == 0)
+		slots_destroy(s, s->device_slabs_lost);
+}
+
 void slots_unref(struct slots *s)
 {
 	assert(!s || s->n_refs > 0);
 	if (!s || --s->n_refs > 0)
 		return;
-	if (s->n_device_slabs)
-		s->hooks->close(s, slots_destroy);
-	else
+	unsigned n = s->n_device_slabs;
+	if (!n) {
 		slots_destroy(s, false);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++)
+		slot_copies_close(s->device_slabs[i], on_copies_closed, s);
 }
 
 uint8_t *slot_data(const struct slot *s)
@@ -185,8 +198,8 @@ void slot_begin(struct slot *s, struct stream *stream)
 	s->stream = stream;
 	s->pending = 0;
 	assert(s->n_leases == 0 && s->n_copying == 0 && !s->holders && !s->linked);
-	if (s->slots->n_device_slabs)
-		s->slots->hooks->begin(s->slots, s);
+	for (unsigned i = 0; i < s->slots->n_device_slabs; i++)
+		slot_copies_begin(s->slots->device_slabs[i], s->number);
 	atomic_store_explicit(&s->n_replaced, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->failed, false, memory_order_relaxed);
 	slots_ref(s->slots);

@@ -32,14 +32,6 @@ struct slots;
 
 enum { SLOTS_MAX_MIRRORS = 16 };
 
-/* Calls from slots to their device slabs (core/device-slab.h). */
-struct slots_hooks {
-	/* A new batch begins in the slot: copies of the previous batch are no longer valid. */
-	void (*begin)(struct slots *s, const struct slot *slot);
-	/* The slots are no longer in use: closes all device_slabs, then calls finished(s, lost), see gpu_slab_close. */
-	void (*close)(struct slots *s, void (*finished)(struct slots *s, bool lost));
-};
-
 /* Where a batch is in a stream. Ordered by epoch, then base, then step. */
 struct position {
 	uint64_t epoch, base, step;
@@ -109,15 +101,13 @@ struct slots {
 	bool fixed;          /* of a share group: no slots are added, because a GPU reads them */
 	uint32_t n_holders;  /* consumers that may hold leases: attached ones, and detached ones that may still read */
 	unsigned n_refs;
-	struct stream *stream;           /* a stream that makes batches in them (any one, if there are several); NULL:
+	struct stream *stream;   /* a stream that makes batches in them (any one, if there are several); NULL:
 	                                  * none does any more */
-	struct charge bytes, fd;         /* to the user whose trainer they were made for */
-	uint32_t slab_number;            /* the number by which a producer knows it; 0: the pool fills it */
-	const struct slots_hooks *hooks; /* while n_device_slabs */
+	struct charge bytes, fd; /* to the user whose trainer they were made for */
+	uint32_t slab_number;    /* the number by which a producer knows it; 0: the pool fills it */
 	struct device_slab *device_slabs[SLOTS_MAX_MIRRORS];
 	unsigned n_device_slabs; /* at the end: those not closed yet */
-	bool device_slabs_lost;
-	void (*device_slabs_finished)(struct slots *s, bool lost);
+	bool device_slabs_lost;  /* see gpu_slab_close */
 };
 
 /* Has memory for the first n_made slots. Any thread (it blocks while memory is made). The caller has the first

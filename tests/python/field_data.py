@@ -43,6 +43,8 @@ def several(path, n=N):
         "caption": truth["caption"],
         "id": truth["id"],
         "raw": pyarrow.array(truth["raw"], pyarrow.binary()),
-        "boxes": pyarrow.array([b.tolist() for b in truth["boxes"]], pyarrow.list_(pyarrow.list_(pyarrow.float32(), 4))),
+        "boxes": pyarrow.array(
+            [b.tolist() for b in truth["boxes"]], pyarrow.list_(pyarrow.list_(pyarrow.float32(), 4))
+        ),
     }
     return write(path, columns) + "#" + ",".join(f"{name}={name}" for name in truth), truth

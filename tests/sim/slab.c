@@ -29,9 +29,7 @@ static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 	daemon_bytes += present_bytes;
 	n_in_daemon++;
 	n_slabs++;
-	*s = (struct slab){
-		.kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x), .writable_fd = -1
-	};
+	*s = (struct slab){ .base = x->base, .bytes = bytes, .fd = sim_fd_open(x), .writable_fd = -1 };
 	return 0;
 }
 

@@ -5,9 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
-
-#include "data/name.h"
 
 enum {
 	MAX_LABEL_BYTES = 255,
@@ -72,7 +69,7 @@ static int check_kind(struct list_labels *l, const char *text, char *why, size_t
 		snprintf(why, size, "a label of more than %d bytes", n > 1 ? MAX_NUMBERS_BYTES : MAX_LABEL_BYTES);
 		return -EINVAL;
 	}
-	if (!l->n_names) {
+	if (!l->names.n) {
 		l->width = n;
 		l->all_whole = n == 1;
 		l->all_special = l->wanted != LIST_CLASS;
@@ -102,95 +99,38 @@ static int check_kind(struct list_labels *l, const char *text, char *why, size_t
 	return 0;
 }
 
-/* ---- names ---- */
-
-static size_t label_place(const struct list_labels *l, const char *name)
-{
-	size_t at = XXH3_64bits(name, strlen(name)) & (l->n_table - 1);
-
-	while (l->table[at] && strcmp(l->names.bytes + l->name_at[l->table[at] - 1], name) != 0)
-		at = (at + 1) & (l->n_table - 1);
-	return at;
-}
-
-static int grow_labels(struct list_labels *l)
-{
-	size_t n = l->n_table ? l->n_table * 2 : 256;
-	int r = meter_take(l->meter, n * sizeof(*l->table));
-	uint32_t *larger = r ? NULL : calloc(n, sizeof(*larger));
-
-	if (!larger)
-		return r ? r : -ENOMEM;
-	meter_give(l->meter, l->n_table * sizeof(*l->table));
-	free(l->table);
-	l->table = larger;
-	l->n_table = n;
-	for (size_t i = 0; i < l->n_names; i++)
-		larger[label_place(l, l->names.bytes + l->name_at[i])] = (uint32_t)i + 1;
-	return 0;
-}
-
-static int add_label(struct list_labels *l, const char *name, size_t at)
-{
-	int r = l->n_names < UINT32_MAX - 1
-			? block_grow(l->meter, &l->name_at, &l->names_capacity, l->n_names + 1, sizeof(*l->name_at))
-			: -EFBIG;
-
-	l->names.meter = l->meter;
-	r = r ? r : text_add(&l->names, name, strlen(name), &l->name_at[l->n_names]);
-	if (r == 0)
-		l->table[at] = (uint32_t)++l->n_names;
-	return r;
-}
-
 int list_labels_take(struct list_labels *l, const char *name, int64_t *label, char *why, size_t size)
 {
-	size_t at;
-	int r = l->n_names * 2 >= l->n_table ? grow_labels(l) : 0;
+	uint32_t number;
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!*name) {
 		snprintf(why, size, "no label");
 		return -EINVAL;
 	}
-	at = label_place(l, name);
-	if (!l->table[at]) {
+	r = name_set_find(&l->names, name, &number);
+	if (!r && number == UINT32_MAX) {
 		r = check_kind(l, name, why, size);
-		r = r < 0 ? r : add_label(l, name, at);
-		if (r < 0)
-			return r;
+		r = r < 0 ? r : name_set_add(&l->names, name, &number);
 	}
-	*label = (int64_t)l->table[at] - 1;
-	return 0;
+	if (!r)
+		*label = number;
+	return r;
 }
 
 /* ---- the end ---- */
 
-static _Thread_local const struct list_labels *sorting;
-
-static int label_by_name(const void *a, const void *b)
-{
-	const struct list_labels *l = sorting;
-
-	return name_compare(l->names.bytes + l->name_at[*(const uint32_t *)a],
-			    l->names.bytes + l->name_at[*(const uint32_t *)b]);
-}
-
 /* class_of: the class of each name. */
 static int sort_labels(const struct list_labels *l, struct manifest_builder *b, int64_t *class_of)
 {
-	uint32_t *order = calloc(l->n_names, sizeof(*order));
+	uint32_t *order = calloc(l->names.n, sizeof(*order));
 	int r = order ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; !r && i < l->n_names; i++)
-		order[i] = i;
-	sorting = l;
 	if (!r)
-		qsort(order, l->n_names, sizeof(*order), label_by_name);
-	for (uint32_t i = 0; !r && i < l->n_names; i++) {
+		name_set_sort(&l->names, order);
+	for (uint32_t i = 0; !r && i < l->names.n; i++) {
 		class_of[order[i]] = i;
-		r = manifest_add_class(b, l->names.bytes + l->name_at[order[i]]);
+		r = manifest_add_class(b, name_set_get(&l->names, order[i]));
 	}
 	free(order);
 	return r;
@@ -198,11 +138,11 @@ static int sort_labels(const struct list_labels *l, struct manifest_builder *b, 
 
 static int end_whole(const struct list_labels *l, struct manifest_builder *b)
 {
-	int64_t *value_of = calloc(l->n_names, sizeof(*value_of));
+	int64_t *value_of = calloc(l->names.n, sizeof(*value_of));
 	int r = value_of ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !r && l->all_whole && i < l->n_names; i++)
-		(void)list_whole(l->names.bytes + l->name_at[i], &value_of[i]);
+	for (uint32_t i = 0; !r && l->all_whole && i < l->names.n; i++)
+		(void)list_whole(name_set_get(&l->names, i), &value_of[i]);
 	r = r || l->all_whole ? r : sort_labels(l, b, value_of);
 	for (size_t i = 0; !r && i < b->n_files; i++)
 		b->labels[i] = value_of[b->labels[i]];
@@ -218,7 +158,7 @@ static int end_floats(const struct list_labels *l, struct manifest_builder *b, s
 	if (!values)
 		return r ? r : -ENOMEM;
 	for (size_t i = 0; !r && i < b->n_files; i++) {
-		(void)list_floats(l->names.bytes + l->name_at[b->labels[i]], values, l->width);
+		(void)list_floats(name_set_get(&l->names, (uint32_t)b->labels[i]), values, l->width);
 		r = columns_put(columns, columns->n - 1, values, l->width * sizeof(*values));
 		b->labels[i] = (int64_t)i;
 	}
@@ -229,7 +169,7 @@ static int end_floats(const struct list_labels *l, struct manifest_builder *b, s
 int list_labels_end(struct list_labels *l, struct manifest_builder *b, struct columns_builder *columns, char *why,
 		    size_t size)
 {
-	if (!l->n_names)
+	if (!l->names.n)
 		return 0;
 	if (l->all_special) {
 		snprintf(why, size,
@@ -241,9 +181,5 @@ int list_labels_end(struct list_labels *l, struct manifest_builder *b, struct co
 
 void list_labels_finish(struct list_labels *l)
 {
-	meter_give(l->meter,
-		   l->names.capacity + l->names_capacity * sizeof(*l->name_at) + l->n_table * sizeof(*l->table));
-	free(l->names.bytes);
-	free(l->name_at);
-	free(l->table);
+	name_set_finish(&l->names);
 }

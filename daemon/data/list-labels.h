@@ -6,17 +6,13 @@
 #include "data/columns.h"
 #include "data/list-number.h"
 #include "data/manifest.h"
+#include "data/name-set.h"
 
-/* Starts zeroed, except for meter and wanted. */
+/* Starts zeroed, except for names.meter and wanted. */
 struct list_labels {
-	struct meter *meter;   /* borrowed; NULL: nothing is counted */
 	enum list_kind wanted; /* LIST_ANY: what the cells say */
-	struct text names;     /* of classes, and numbers as they are written */
-	uint64_t *name_at;     /* of each, in the order of their appearance */
-	size_t n_names, names_capacity;
-	uint32_t *table; /* open addressing over names; name + 1 */
-	size_t n_table;
-	size_t width; /* numbers in a cell; 0: they are names */
+	struct name_set names; /* of classes, and numbers as they are written */
+	size_t width;          /* numbers in a cell; 0: they are names */
 	bool all_whole;
 	bool all_special; /* all names are "nan" or "inf" */
 };

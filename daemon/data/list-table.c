@@ -395,7 +395,7 @@ int list_table_take(struct list_table *t, const char *line, size_t n, const char
 	unsigned n_cells;
 	int r;
 
-	t->line.meter = t->labels.meter = t->columns.meter;
+	t->line.meter = t->labels.names.meter = t->columns.meter;
 	r = n ? list_table_split(t, line, n, &n_cells) : 1;
 	if (r)
 		return r;

@@ -52,7 +52,7 @@ static const char *class_of(const struct walk *w, uint64_t i, size_t *n)
 	return below;
 }
 
-static bool is_class(const struct class_folders *c, uint64_t name, const char *class, size_t n)
+static bool is_class(const struct classes *c, uint64_t name, const char *class, size_t n)
 {
 	const char *known = c->text.bytes + name;
 
@@ -61,13 +61,13 @@ static bool is_class(const struct class_folders *c, uint64_t name, const char *c
 
 static int by_name(const void *a, const void *b, void *arg)
 {
-	const struct class_folders *c = arg;
+	const struct classes *c = arg;
 
 	return strcmp(c->text.bytes + *(const uint64_t *)a, c->text.bytes + *(const uint64_t *)b);
 }
 
 /* Each class once for each time that it begins; then sorted, each once. */
-static int collect(struct class_folders *c, const struct walk *w, struct meter *meter)
+static int collect(struct classes *c, const struct walk *w, struct meter *meter)
 {
 	size_t n_all = 0;
 	int r = 0;
@@ -86,20 +86,20 @@ static int collect(struct class_folders *c, const struct walk *w, struct meter *
 		return r;
 	qsort_r(c->names, c->n, sizeof(*c->names), by_name, c);
 	for (size_t i = 1; i < c->n; i++) {
-		if (strcmp(class_folders_name(c, i), class_folders_name(c, n_all)))
+		if (strcmp(classes_name(c, i), classes_name(c, n_all)))
 			c->names[++n_all] = c->names[i];
 	}
 	c->n = n_all + 1;
 	return c->n > UINT32_MAX ? -EFBIG : 0;
 }
 
-static uint32_t find_class(const struct class_folders *c, const char *class, size_t n)
+static uint32_t find_class(const struct classes *c, const char *class, size_t n)
 {
 	size_t low = 0, high = c->n;
 
 	while (high - low > 1) {
 		size_t middle = low + (high - low) / 2;
-		const char *known = class_folders_name(c, middle);
+		const char *known = classes_name(c, middle);
 		int order = strncmp(known, class, n);
 
 		if (order > 0 || (order == 0 && known[n]))
@@ -110,7 +110,7 @@ static uint32_t find_class(const struct class_folders *c, const char *class, siz
 	return (uint32_t)low;
 }
 
-static int put_labels(struct class_folders *c, const struct walk *w, struct meter *meter, uint64_t *odd)
+static int put_labels(struct classes *c, const struct walk *w, struct meter *meter, uint64_t *odd)
 {
 	int r = meter_take(meter, w->n * sizeof(*c->labels));
 
@@ -133,30 +133,17 @@ static int put_labels(struct class_folders *c, const struct walk *w, struct mete
 }
 
 int class_folders_make(class_folders_path_fn *path, const void *arg, uint64_t n, struct meter *meter,
-		       struct class_folders *out, uint64_t *odd)
+		       struct classes *out, uint64_t *odd)
 {
 	struct walk w = { .path = path, .arg = arg, .n = n };
 	int r;
 
-	*out = (struct class_folders){ .text = { .meter = meter } };
+	*out = (struct classes){ .text = { .meter = meter } };
 	find_root(&w);
 	r = collect(out, &w, meter);
-	if (r || (out->n == 1 && !*class_folders_name(out, 0))) {
+	if (r || (out->n == 1 && !*classes_name(out, 0))) {
 		out->n = 0;
 		return r;
 	}
 	return put_labels(out, &w, meter, odd);
-}
-
-uint64_t class_folders_memory_bytes(const struct class_folders *c)
-{
-	return c->n_samples * sizeof(*c->labels) + c->capacity * sizeof(*c->names) + c->text.capacity;
-}
-
-void class_folders_finish(struct class_folders *c)
-{
-	free(c->labels);
-	free(c->names);
-	free(c->text.bytes);
-	*c = (struct class_folders){ 0 };
 }

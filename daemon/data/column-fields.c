@@ -22,6 +22,7 @@ static void column_fields_measure(const struct columns *columns, unsigned k, str
 static const enum dtype dtypes[] = {
 	[COLUMN_INT64] = DTYPE_INT64, [COLUMN_FLOAT32] = DTYPE_FLOAT32, [COLUMN_BYTES] = DTYPE_UINT8,
 	[COLUMN_TEXT] = DTYPE_UINT8,  [COLUMN_UINT64] = DTYPE_UINT64,   [COLUMN_FLOAT64] = DTYPE_FLOAT64,
+	[COLUMN_CLASS] = DTYPE_INT64,
 };
 
 int column_fields_add(struct dataset *ds, const struct columns *columns, struct dataset_error *err)

@@ -18,7 +18,7 @@ struct place {
 
 static bool has_ends(uint32_t kind)
 {
-	return kind == COLUMN_BYTES || kind == COLUMN_TEXT;
+	return kind == COLUMN_BYTES || kind == COLUMN_TEXT || kind == COLUMN_CLASS;
 }
 
 static size_t row_bytes(uint32_t kind, uint32_t width)
@@ -216,7 +216,7 @@ static int parse_column(const char *part, size_t n_bytes, uint64_t n_rows, const
 {
 	uint64_t n_ends_bytes = n_rows * sizeof(uint64_t);
 
-	if (!memchr(p->name, '\0', sizeof(p->name)) || p->kind > COLUMN_FLOAT64 || !p->width ||
+	if (!memchr(p->name, '\0', sizeof(p->name)) || p->kind > COLUMN_CLASS || !p->width ||
 	    p->width > COLUMN_MAX_WIDTH || !is_inside(p->values_at, p->n_bytes, n_bytes))
 		return -EINVAL;
 	*out = (struct column){ .kind = p->kind, .width = p->width, .values = part + p->values_at };

@@ -19,13 +19,14 @@ enum column_kind {
 	COLUMN_TEXT,    /* the same, valid UTF-8 */
 	COLUMN_UINT64,  /* one a row, as are the next */
 	COLUMN_FLOAT64,
+	COLUMN_CLASS, /* the name of a class, text; of the column "label" only */
 };
 
 struct column {
 	char name[COLUMN_NAME_BYTES]; /* ends with a zero byte */
 	uint32_t kind, width;
 	const char *values;
-	const uint64_t *ends; /* of each row in values: COLUMN_BYTES and COLUMN_TEXT */
+	const uint64_t *ends; /* of each row in values: COLUMN_BYTES, COLUMN_TEXT and COLUMN_CLASS */
 };
 
 struct columns {

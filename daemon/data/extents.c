@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #define EXTENTS_MAGIC 0x544e545848435442ull /* "BTCHXTNT" in memory on a little-endian machine */
-#define EXTENTS_VERSION 5u
+#define EXTENTS_VERSION 6u
 #define EXTENTS_MAX (1ull << 40) /* of counts, so that sums of sizes do not overflow */
 
 struct header {

@@ -150,18 +150,36 @@ static struct mds_column *find_column(struct mds *s, const char *extensions)
 	return NULL;
 }
 
-/* By the names that tables have for it first. A text is none: it has no number. */
-static const struct mds_column *find_label(struct mds *s)
+static bool is_number(const struct mds_column *c)
+{
+	return mds_is_whole(c->encoding) || mds_is_real(c->encoding);
+}
+
+static bool is_text(const struct mds_column *c)
+{
+	return is_one_of(c->encoding, "str");
+}
+
+/* By the names that tables have for it first. */
+static const struct mds_column *find_label_that(struct mds *s, bool (*fits)(const struct mds_column *c))
 {
 	static const char *const names[] = { "label", "class", "target", "cls", "y" };
 
 	for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
 		const struct mds_column *c = find_column(s, names[k]);
 
-		if (c && (mds_is_whole(c->encoding) || mds_is_real(c->encoding)))
+		if (c && fits(c))
 			return c;
 	}
 	return NULL;
+}
+
+/* A number, else the name of a class. */
+static const struct mds_column *find_label(struct mds *s)
+{
+	const struct mds_column *number = find_label_that(s, is_number);
+
+	return number ? number : find_label_that(s, is_text);
 }
 
 /* For the message about samples without a label. */
@@ -194,11 +212,16 @@ static enum column_kind mds_kind_of(const struct mds_column *c)
 	return is_one_of(c->encoding, "str;json;str_decimal") ? COLUMN_TEXT : COLUMN_BYTES;
 }
 
-/* As in tables, a label may be a real number. */
+/* As in tables, a label may be a real number, or the name of a class. */
+static enum column_kind label_kind_of(const struct mds_column *c)
+{
+	return c && is_text(c) ? COLUMN_CLASS : mds_kind_of(c);
+}
+
 static int set_label_kind(struct mds *s, const struct mds_column *label)
 {
 	struct member_fields *f = s->m->fields;
-	enum column_kind kind = label && mds_is_real(label->encoding) ? mds_kind_of(label) : COLUMN_INT64;
+	enum column_kind kind = label && !mds_is_whole(label->encoding) ? label_kind_of(label) : COLUMN_INT64;
 
 	if (!label || !f->n_values)
 		return 0;
@@ -258,7 +281,7 @@ static int set_kinds(struct mds *s)
 		return refuse_unread(s, image);
 	for (unsigned k = 0; f->is_listed && k < f->n_values; k++) {
 		const struct mds_column *c = find_column(s, f->values[k].extensions);
-		enum column_kind kind = mds_kind_of(c);
+		enum column_kind kind = strcmp(f->values[k].name, "label") ? mds_kind_of(c) : label_kind_of(c);
 
 		if (f->values[k].key[0])
 			continue; /* the JSON's values decide */

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <xxhash.h>
 
+#include "data/class-column.h"
 #include "data/file.h"
 #include "data/json-field.h"
 #include "data/name.h"
@@ -156,6 +157,8 @@ static const char *wrong_with(const struct member_value *v, enum column_kind kin
 											       : NULL;
 	case COLUMN_TEXT:
 		return name_is_utf8(value, n) ? NULL : "not UTF-8";
+	case COLUMN_CLASS:
+		return class_column_wrong(value, n);
 	default:
 		return NULL;
 	}
@@ -177,10 +180,11 @@ static bool members_is_complete(const struct members *m, char *why, size_t size)
 		value = m->values.bytes + m->value_at[k]; /* has bytes now: a value has one at least */
 		wrong = wrong_with(v, m->value_kind[k], value, m->n_value[k]);
 		if (wrong) {
-			int n = v->kind == COLUMN_TEXT ? 0 : m->n_value[k] < 40 ? (int)m->n_value[k] : 40;
+			bool shows = v->kind != COLUMN_TEXT && v->kind != COLUMN_CLASS;
+			int n = !shows ? 0 : m->n_value[k] < 40 ? (int)m->n_value[k] : 40;
+
 			snprintf(why, size, "%.40s (%.40s%s%.40s) is %s%.*s%s%s", v->name, v->extensions,
-				 v->key[0] ? ":" : "", v->key, v->kind == COLUMN_TEXT ? "" : "'", n, value,
-				 v->kind == COLUMN_TEXT ? "" : "', ", wrong);
+				 v->key[0] ? ":" : "", v->key, shows ? "'" : "", n, value, shows ? "', " : "", wrong);
 			return false;
 		}
 	}

@@ -2,7 +2,7 @@
 #ifndef BATCHD_PACKED_IMPL_H
 #define BATCHD_PACKED_IMPL_H
 
-#include "data/class-folders.h"
+#include "data/classes.h"
 #include "data/member-spec.h"
 #include "data/packed.h"
 #include "data/shards.h"
@@ -11,9 +11,9 @@ struct packed {
 	struct dataset base;
 	struct shards shards;
 	struct extents index;
-	int label;                    /* its column; -1: none */
-	unsigned first;               /* the field that is column 0: 1 behind an image, else 0 */
-	struct class_folders folders; /* of an archive without a list of fields */
+	int label;              /* its column; -1: none */
+	unsigned first;         /* the field that is column 0: 1 behind an image, else 0 */
+	struct classes classes; /* of a column of names, or an archive's folders where no fields are listed */
 };
 
 struct packed_opening {

@@ -42,8 +42,8 @@ static int64_t packed_label_of(const struct packed *p, uint64_t index)
 	size_t n;
 	int64_t label;
 
-	if (p->folders.labels)
-		return p->folders.labels[index];
+	if (p->classes.labels)
+		return p->classes.labels[index];
 	if (p->label < 0 || p->index.columns.list[p->label].kind != COLUMN_INT64)
 		return 0;
 	memcpy(&label, columns_value(&p->index.columns, (unsigned)p->label, index, &n), sizeof(label));
@@ -54,10 +54,12 @@ static void packed_value(const struct dataset *ds, uint64_t index, unsigned fiel
 {
 	const struct packed *p = (const struct packed *)ds;
 
-	if (field - p->first >= p->index.columns.n)
+	unsigned k = field - p->first;
+
+	if (k >= p->index.columns.n || p->index.columns.list[k].kind == COLUMN_CLASS)
 		field_value_set_scalar(out, packed_label_of(p, index));
 	else
-		out->bytes = columns_value(&p->index.columns, field - p->first, index, &out->n_bytes);
+		out->bytes = columns_value(&p->index.columns, k, index, &out->n_bytes);
 }
 
 /* Samples without an image: all that they have is in memory. */
@@ -87,13 +89,13 @@ static void packed_destroy(struct dataset *ds)
 
 	shards_finish(&p->shards);
 	extents_finish(&p->index);
-	class_folders_finish(&p->folders);
+	classes_finish(&p->classes);
 	free(p);
 }
 
 static const char *packed_class_name(const struct dataset *ds, uint32_t i)
 {
-	return class_folders_name(&((const struct packed *)ds)->folders, i);
+	return classes_name(&((const struct packed *)ds)->classes, i);
 }
 
 static uint64_t packed_shard_end(const struct dataset *ds, uint32_t i)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/class-column.h"
+#include "data/class-folders.h"
 #include "data/column-fields.h"
 #include "data/packed-index.h"
 #include "data/name.h"
@@ -120,7 +122,7 @@ static uint64_t cache_id_of(const struct packed *p, const struct data_access *ac
 	return XXH3_64bits(&key, sizeof(key));
 }
 
-/* The image, one field a column, and the class of the folder. */
+/* The image, one field a column, and the class of the folder, where the classes are no column's. */
 static int add_fields(struct packed *p, const struct packed_opening *o)
 {
 	int r = 0;
@@ -130,7 +132,7 @@ static int add_fields(struct packed *p, const struct packed_opening *o)
 	if (p->base.is_image && !dataset_add_field(&p->base, o->fields.image_name, DTYPE_UINT8, o->err))
 		r = -EINVAL;
 	r = r ? r : column_fields_add(&p->base, &p->index.columns, o->err);
-	if (!r && p->folders.labels)
+	if (!r && p->classes.labels && p->label < 0)
 		r = dataset_add_field(&p->base, "label", DTYPE_INT64, o->err) ? 0 : -EINVAL;
 	return r;
 }
@@ -176,10 +178,10 @@ static void packed_describe(struct packed *p, const struct packed_opening *o)
 	p->shards.names.meter = NULL; /* of the opening */
 	p->base.n = p->index.n;
 	p->base.n_shards = p->index.n_shards;
-	p->base.memory_bytes = sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards) +
-			       class_folders_memory_bytes(&p->folders);
-	p->base.n_classes = p->folders.labels ? (uint32_t)p->folders.n : 0;
-	p->folders.text.meter = NULL;
+	p->base.memory_bytes =
+		sizeof(*p) + p->index.block_bytes + shards_memory_bytes(&p->shards) + classes_memory_bytes(&p->classes);
+	p->base.n_classes = p->classes.labels ? (uint32_t)p->classes.n : 0;
+	p->classes.text.meter = NULL;
 	p->base.server = p->shards.server;
 	p->base.id = extents_hash(&p->index, XXH3_64bits(o->rest, strlen(o->rest)));
 	p->base.content_id = extents_hash(&p->index, 0);
@@ -195,15 +197,27 @@ static const char *sample_path(const void *arg, uint64_t i)
 	return ix->text + ix->name[i] + strlen(o->fields.folder);
 }
 
+/* A column of classes is called label. */
+static bool is_class_column(const struct packed *p)
+{
+	return p->label >= 0 && p->index.columns.list[p->label].kind == COLUMN_CLASS;
+}
+
 static int find_classes(struct packed_opening *o)
 {
-	struct extents *ix = &o->packed->index;
+	struct packed *p = o->packed;
+	struct extents *ix = &p->index;
 	uint64_t odd;
 	int r;
 
+	p->label = columns_find(&ix->columns, "label");
+	if (is_class_column(p)) {
+		r = class_column_make(&ix->columns, (unsigned)p->label, o->source->meter, &p->classes);
+		return r ? packed_no_room(o, r) : 0;
+	}
 	if (!o->format->is_archive || o->field_list)
 		return 0;
-	r = class_folders_make(sample_path, o, ix->n, o->source->meter, &o->packed->folders, &odd);
+	r = class_folders_make(sample_path, o, ix->n, o->source->meter, &p->classes, &odd);
 	if (r == -EINVAL) {
 		char name[300];
 
@@ -290,10 +304,7 @@ int packed_open(const struct packed_format *format, const struct dataset_source 
 	o.packed->base.ops = &packed_ops;
 	atomic_init(&o.packed->base.refs, 1);
 	r = packed_open_all(&o);
-	if (!r) {
-		o.packed->label = columns_find(&o.packed->index.columns, "label");
-		r = add_fields(o.packed, &o);
-	}
+	r = r ? r : add_fields(o.packed, &o);
 	if (r < 0) {
 		dataset_destroy(&o.packed->base);
 		return r;

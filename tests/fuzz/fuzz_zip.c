@@ -41,7 +41,7 @@ static const char *path_of(const void *arg, uint64_t i)
 
 static void check(const struct extents *ix, const uint8_t *data, size_t size)
 {
-	struct class_folders folders;
+	struct classes folders;
 	uint64_t odd = 0;
 	int r = class_folders_make(path_of, ix, ix->n, NULL, &folders, &odd);
 
@@ -55,7 +55,7 @@ static void check(const struct extents *ix, const uint8_t *data, size_t size)
 	if (r && odd >= ix->n) {
 		abort();
 	}
-	class_folders_finish(&folders);
+	classes_finish(&folders);
 }
 
 static void scan(const uint8_t *data, size_t size, bool is_listed)

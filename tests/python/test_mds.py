@@ -347,7 +347,7 @@ def picture():
 
 
 def test_a_label_goes_by_the_names_and_kinds_of_tables(daemon, tmp_path):
-    """Proves whole and real labels, and that a text is none."""
+    """Proves whole and real labels."""
     import batchd
 
     for name, encoding, size, packed, kind in (
@@ -361,9 +361,63 @@ def test_a_label_goes_by_the_names_and_kinds_of_tables(daemon, tmp_path):
         with batchd.DataLoader(f"mds:{path}", 2, transform="val224", arrays="numpy") as loader:
             _, labels = next(iter(loader))
         assert labels.dtype == kind and labels.tolist() == [7.5 if "float" in kind else 7] * 2
-    shard(tmp_path / "s.mds", {"photo": ("jpeg", None), "label": ("str", None)}, [[b"x", b"dog"]])
-    with pytest.raises(batchd.InvalidError, match=r"no label: each sample has photo \(jpeg\), label \(str\)"):
-        batchd.DataLoader(f"mds:{tmp_path}/s.mds", 1)
+
+
+def test_a_text_label_is_a_class(daemon, tmp_path):
+    """Proves that names become the classes that tables make of them, over shards, from the kept index too; streaming's reader
+    gives the names."""
+    import batchd
+
+    words = ["dog", "cat", "éland", "dog", "Cat", "cat"]
+    for i, part in enumerate((words[:4], words[4:])):
+        columns = {"photo": ("jpeg", None), "label": ("str", None), "n": ("int", 8)}
+        shard(tmp_path / f"shard.{i}.mds", columns, [[picture(), w.encode(), bytes(8)] for w in part])
+    names = sorted(set(words))
+    for options in ({}, {}, {"fields": {"image": "photo", "label": "label"}}):
+        with batchd.DataLoader(f"mds:{tmp_path}", 6, transform="val224", arrays="numpy", **options) as loader:
+            batch = next(iter(loader))
+            labels = batch["label"] if "fields" in options else batch[1]
+            assert loader.dataset.classes == names and loader.dataset.class_to_idx["éland"] == 3
+        assert labels.dtype == "int64" and [names[i] for i in labels] == words
+    with batchd.DataLoader(f"mds:{tmp_path}", 6, fields={"name": "label"}) as loader:
+        assert next(iter(loader))["name"] == words
+    reader = upstream("streaming.base.format.mds.reader").MDSReader
+    config = shard(tmp_path / "one.mds", {"label": ("str", None)}, [[w.encode()] for w in words])
+    config = {**config, "raw_data": {"basename": "one.mds", "bytes": 0, "hashes": {}}, "samples": 6, "zip_data": None}
+    theirs = reader.from_json(str(tmp_path), None, config)
+    assert [theirs.get_item(i)["label"] for i in range(6)] == words
+
+
+def test_a_number_is_the_label_before_a_text(daemon, tmp_path):
+    """Proves the order of kinds, whatever the names."""
+    import batchd
+
+    columns = {"photo": ("jpeg", None), "label": ("str", None), "class": ("int", 8)}
+    shard(tmp_path / "a.mds", columns, [[picture(), b"dog", struct.pack("<q", 7)]])
+    with batchd.DataLoader(f"mds:{tmp_path}/a.mds", 1, transform="val224", arrays="numpy") as loader:
+        assert next(iter(loader))[1].tolist() == [7] and loader.dataset.classes == []
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (b"", "empty"),
+        (b"a\0b", "zero byte"),
+        (b"\xff", "not UTF-8"),
+        (b"x" * 256, "255 bytes at most"),
+    ],
+)
+def test_a_text_that_names_no_class_is_bad_data(make_daemon, tmp_path, value, words):
+    """Proves both sides: 255 bytes are a name."""
+    import batchd
+
+    make_daemon(config="bad_data: 50%\n")
+    columns = {"photo": ("jpeg", None), "label": ("str", None)}
+    shard(tmp_path / "a.mds", columns, [[picture(), v] for v in (b"y" * 255, value, b"b")])
+    with pytest.warns(RuntimeWarning, match=f"1 of 3 samples are left out.*label .*{words}"):
+        loader = batchd.DataLoader(f"mds:{tmp_path}/a.mds", 2, transform="val224", arrays="numpy")
+    with loader:
+        assert next(iter(loader))[1].tolist() == [1, 0] and loader.dataset.classes == ["b", "y" * 255]
 
 
 @pytest.mark.parametrize("encoding", ["pil", "jpeg_array", "list[png]", "list[jpeg]"])

@@ -185,7 +185,7 @@ struct batchd_options {
 	uint32_t group_batch_size;
 	enum batchd_policy policy;    /* share: the same for all of the group */
 	int stall_error;              /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
-	uint32_t producer_timeout_ms; /* "serve:NAME": how long to wait for its producer; 0: a minute */
+	uint32_t producer_timeout_ms; /* "serve:NAME": how long to wait for its producer; 0: a minute; for others 0 */
 	/* A producer serves its own machine. For a served data set the trainer is node_rank of node_world_size, the
 	 * job's trainers on this machine, instead of rank of world_size. 0: world_size. */
 	uint32_t node_rank, node_world_size;

@@ -296,6 +296,10 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");
+	if (!m->served && o->producer_timeout_ms)
+		return fault_set(f, BATCHD_E_INVALID,
+				 "producer_timeout does nothing for this data set: it is the wait for the producer of "
+				 "\"serve:NAME\": leave it out");
 	fill_info(l, k, m, m->served ? m->n_rows : o->batch_size);
 	k->lease = calloc(k->n_slots, sizeof *k->lease);
 	k->backlog = calloc(k->n_slots, sizeof *k->backlog);

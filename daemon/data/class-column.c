@@ -9,9 +9,9 @@
 
 const char *class_column_wrong(const char *value, size_t n)
 {
-	return !n				 ? "empty"
-	       : n > CLASS_NAME_BYTES	 ? "longer than a class's name, which has 255 bytes at most"
-	       : memchr(value, '\0', n)	 ? "no text: it has a zero byte"
+	return !n                        ? "empty"
+	       : n > CLASS_NAME_BYTES    ? "longer than a class's name, which has 255 bytes at most"
+	       : memchr(value, '\0', n)  ? "no text: it has a zero byte"
 	       : !name_is_utf8(value, n) ? "not UTF-8"
 					 : NULL;
 }

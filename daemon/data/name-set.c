@@ -72,8 +72,7 @@ void name_set_sort(const struct name_set *s, uint32_t *order)
 
 void name_set_finish(struct name_set *s)
 {
-	meter_give(s->meter,
-		   s->text.capacity + s->capacity * sizeof(*s->at) + s->n_table * sizeof(*s->table));
+	meter_give(s->meter, s->text.capacity + s->capacity * sizeof(*s->at) + s->n_table * sizeof(*s->table));
 	free(s->text.bytes);
 	free(s->at);
 	free(s->table);

@@ -897,7 +897,6 @@ def test_options_may_have_the_types_that_scripts_have(daemon):
         reconnect=float("inf"),
         device=None,
         shuffle=numpy.bool_(True),
-        producer_timeout=float("inf"),
     )
     assert len(indices_of(loader)) == 13
     assert len(indices_of(make(timeout=float("inf"), device="cpu:0"))) == 13 and make(timeout=None).timeout == 0

@@ -66,7 +66,7 @@ def test_columns_without_pictures_take_no_dtype(daemon):
     """Those of HuggingFace's tables, where the package's own numbers are expected."""
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"x": [0.5, 1.5], "text": ["a", "b"]})
-    with pytest.raises(TypeError, match="dtype='float16' does nothing for the data set"):
+    with pytest.raises(TypeError, match="dtype='float16' does nothing for a datasets.Dataset"):
         batchd.DataLoader(data, 2, dtype="float16")
     data = data.cast_column("x", datasets.Value("float32"))
     with pytest.raises(TypeError, match="dtype='float32' does nothing"):

@@ -349,6 +349,8 @@ def hand_over(value, owner, fields, image_mode=None):
     named, fields = _choose(value, fields)
     _check_modes(value, named, image_mode)
     _column_list(named)
+    kinds = {type(value.features[column]).__name__ for column in named.values()}
+    owner._has_pictures = "Image" in kinds or "image" in named  # bytes of that name are one
     try:
         text = _in_files(value, owner, named)
     except _NotInFiles:

@@ -43,7 +43,7 @@ class Opening:
         self._started = None
         self._mixing_told = True  # what the C loader was told of mixup_enabled
         self._joined = None  # the same where the share group chose it
-        self._learn()
+        self._closed_by(self._learn)
         self._agree()
         self._tell()
         self._tell_left_out()
@@ -145,7 +145,7 @@ class Opening:
         name = self._spec.partition(":")[2].partition(",")[0]
         if not earlier or serve is None or not all(other._is_left() for other in earlier):
             return False
-        if not serve.wait_for_newest(name, self._options.producer_timeout_ms / 1000):
+        if not serve.wait_for_newest(name, (self._options.producer_timeout_ms or 60000) / 1000):
             return False
         for other in earlier:
             other.close()

@@ -20,7 +20,7 @@ class Options:
         o.node_rank, o.node_world_size = node_ranks(1 if told else world_size)
         o.dataset = _check.text("dataset", self._spec)
         text, self._form = _views.read(asked.transform)
-        default = _uses.default_transform(self._spec)
+        default = _uses.default_transform(self._spec) if self._has_pictures else None
         text = _draft.into(_image_mode.into(text, asked.image_mode, default), asked.decode, default)
         o.transform = _check.text("transform", text)
         o.mix = _check.text("mix", asked.mix)
@@ -48,7 +48,8 @@ class Options:
         )
         o.repeats = _check.repeats(asked.repeats)
         o.epoch_rows = 0 if asked.epoch_rows is None else _check.number("epoch_rows", asked.epoch_rows, 1, 2**63 - 1)
-        o.producer_timeout_ms = _check.milliseconds("producer_timeout", asked.producer_timeout, 1)
+        if asked.producer_timeout is not None:
+            o.producer_timeout_ms = _check.milliseconds("producer_timeout", asked.producer_timeout, 1)
         if self._wish.wanted is not None:
             names = [_check.text("fields", name) for name in self._wish.wanted]
             o.fields, o.n_fields = (ctypes.c_char_p * len(names))(*names), len(names)

@@ -324,6 +324,8 @@ def _is_rows(target, value):
 
 def check_options(given):
     """Refuses options that only the producer can decide; given: {name: whether the caller gave it}."""
+    if given["packed"]:
+        raise ValueError("packed is the producer's business: let it make batchd.Ragged, and leave it out here")
     for name, is_given in given.items():
         if is_given:
             raise ValueError(

@@ -23,6 +23,8 @@ _TABLE = {
     ),
     "decode": (("files",), "it is how JPEGs are decoded, and there are none: leave it out"),
     "apply_exif": (("files",), "it turns pictures by a tag of their files, and there are none: leave it out"),
+    # For data of any kind that has a ragged field.
+    "packed": ((), "it is for ragged fields (texts, lists of any length), and there are none: leave it out"),
 }
 
 
@@ -42,9 +44,27 @@ def _kind(spec, info):
 
 
 def _is_so(option, value, known):
-    """Whether the data is stored in just the way that the option asks for."""
+    """Whether the data is stored in just the way that the option asks for, or has what it is for."""
     fields = [field for name, field in known.items() if name != "label"] or list(known.values())
+    if option == "packed":
+        return any(field.ragged for field in fields)
     return option == "dtype" and all(field.dtype == value and not field.text for field in fields)
+
+
+def _shown(spec):
+    """The data set as the caller has given it."""
+    if spec.startswith("memory:"):
+        return "arrays in memory"
+    return "a datasets.Dataset" if spec.startswith("arrow:table=") else f"the data set {spec.partition('#')[0]!r}"
+
+
+def check_raw(dtype, layout):
+    """raw=True has one dtype and one layout."""
+    for option, value, has in (("dtype", dtype, "uint8"), ("layout", layout, "NHWC")):
+        if value is not None and str(value).upper() != has.upper():
+            raise ValueError(
+                f"raw=True gives the GPU's memory as it is, {has}, and {option} asks for {value}: leave one of them out"
+            )
 
 
 def check(spec, info, known, given):
@@ -53,4 +73,4 @@ def check(spec, info, known, given):
     for option, value in given.items():
         kinds, instead = _TABLE[option]
         if value is not None and kind not in kinds and not _is_so(option, value, known):
-            raise TypeError(f"{option}={value!r} does nothing for the data set {spec.partition('#')[0]!r}: {instead}")
+            raise TypeError(f"{option}={value!r} does nothing for {_shown(spec)}: {instead}")

@@ -23,6 +23,7 @@ from . import (
     _lib,
     _memory,
     _mix,
+    _served,
     _shards,
     _specs,
     _timing,
@@ -161,7 +162,7 @@ class DataLoader(Options, Opening, Position, Delivery):
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
     apply_exif    turn images upright by their EXIF orientation; None: those of HuggingFace's data sets alone, as its
                   package does
-    producer_timeout  seconds to wait for the producer of a served data set ("serve:NAME")
+    producer_timeout  seconds to wait for the producer of a served data set ("serve:NAME"; None: 60)
     fields        names of the data set's fields: ("image", "text") makes batches tuples in that order, {"pixel_values":
                   "image", ...} dictionaries. Fields that are not named cost nothing: without the image nothing is
                   decoded. The same for all of a job. None: (images, labels), or a dictionary of all fields where the
@@ -230,7 +231,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         join=None,
         group_batch_size=None,
         on_stall="warn",
-        producer_timeout=60,
+        producer_timeout=None,
         fields=None,
         packed=False,
         collate_fn=None,
@@ -267,8 +268,11 @@ class DataLoader(Options, Opening, Position, Delivery):
             "seed": seed != 0,
             "num_workers": num_workers,
             "fields": fields is not None,
+            "packed": bool(packed),
         }
         name = None if dtype is None else _check.dtype_name(dtype)
+        if raw:
+            _uses.check_raw(name, layout)
         beside_raw = job is not None  # it is uint8 and NHWC, and all trainers of its job have to say so
         used = {
             "dtype": None if raw or (beside_raw and name == "uint8") else name,
@@ -276,6 +280,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             "image_mode": image_mode,
             "decode": None if decode == "full" else decode,
             "apply_exif": apply_exif or None,
+            "packed": True if packed is True else None,
         }
         dtype, layout = "float32" if dtype is None else dtype, "NCHW" if layout is None else layout
         collate_fn = _check.collate(collate_fn)
@@ -303,6 +308,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
+        self._has_pictures = True  # as far as the name of a data set tells
         in_memory, fields, classes = _hf.hand_over(dataset, self, fields, image_mode)
         if in_memory is None:
             in_memory, fields = _memory.hand_over(dataset, self, fields)
@@ -312,6 +318,8 @@ class DataLoader(Options, Opening, Position, Delivery):
         else:
             self._spec, fields = _blend.complete(dataset, length, seed, shuffle, fields)
         fields = _specs.fields(_blend.first(self._spec)) if fields is None else fields
+        if self._spec.startswith("serve:"):  # others that are served show it when they are open
+            _served.check_options(self._for_producer)
         self._wish = _fields.Wish(fields, packed)
         self._fix(batch_sampler=batch_sampler, drop_last=bool(drop_last), num_workers=num_workers or 0)
         self.timeout = timeout

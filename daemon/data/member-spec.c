@@ -48,6 +48,31 @@ static int bad_list(const char *list, const char *why, struct dataset_error *err
 	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.200s': %s", list, why);
 }
 
+static const struct {
+	const char *name;
+	enum column_kind kind;
+} kinds[] = {
+	{ "int", COLUMN_INT64 },
+	{ "float", COLUMN_FLOAT32 },
+	{ "text", COLUMN_TEXT },
+	{ "class", COLUMN_CLASS },
+};
+
+/* "caption:text". A key that ends so itself is written with its kind behind it. */
+static void take_kind(struct member_value *v)
+{
+	char *colon = strrchr(v->key, ':');
+
+	for (size_t i = 0; colon && colon > v->key && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (!strcmp(colon + 1, kinds[i].name)) {
+			*colon = '\0';
+			v->kind = kinds[i].kind;
+			v->is_told = v->has_kind = true;
+			return;
+		}
+	}
+}
+
 /* "json:caption" */
 static void take_key(struct member_value *v)
 {
@@ -56,6 +81,7 @@ static void take_key(struct member_value *v)
 	if (colon && colon[1]) {
 		snprintf(v->key, sizeof(v->key), "%s", colon + 1);
 		*colon = '\0';
+		take_kind(v);
 	}
 }
 
@@ -84,7 +110,9 @@ static int take_item(const char *list, const char *item, size_t n, struct member
 		if (!strcmp(out->values[k].name, v->name))
 			return bad_list(list, "a name that is there twice", err);
 	}
-	v->kind = kind_of(v->extensions);
+	if (v->kind == COLUMN_CLASS && v->is_told && strcmp(v->name, "label"))
+		return bad_list(list, "class is a kind of the label only", err);
+	v->kind = v->is_told ? v->kind : kind_of(v->extensions);
 	out->n_values++;
 	return 0;
 }

@@ -137,17 +137,41 @@ int member_fields_columns(struct member_fields *fields, struct columns_builder *
 	return r;
 }
 
+static bool is_name(enum column_kind kind)
+{
+	return kind == COLUMN_TEXT || kind == COLUMN_CLASS;
+}
+
+/* A key's value of another kind than the others; NULL: it is of the same. JSON says what is text, so "5" is no number. */
+static const char *wrong_kind(const struct member_value *v, enum column_kind kind)
+{
+	if (!v->key[0] || is_name(v->kind) == is_name(kind))
+		return NULL;
+	return is_name(kind) ? v->is_told ? "text, and a number is asked for" : "text, and the first is a number"
+	       : v->is_told  ? "a number, and text is asked for"
+			     : "a number, and the first is text";
+}
+
+/* Whether real numbers may make a key's whole ones real. */
+static bool may_turn_real(const struct member_value *v)
+{
+	return v->key[0] && !v->is_told;
+}
+
 /* What is wrong with a value; NULL: nothing. kind: of a key's value by itself. */
 static const char *wrong_with(const struct member_value *v, enum column_kind kind, const char *value, size_t n)
 {
+	const char *wrong = wrong_kind(v, kind);
 	int64_t whole;
 	double real;
 
+	if (wrong)
+		return wrong;
 	switch (v->kind) {
 	case COLUMN_INT64:
 		/* A key's whole numbers become real ones with the first real one. */
 		return parse_int(value, n, &whole)                  ? NULL
-		       : v->key[0] && kind == COLUMN_FLOAT32        ? NULL
+		       : may_turn_real(v) && kind == COLUMN_FLOAT32 ? NULL
 		       : value[strspn(value, "+-0123456789")] || !n ? "no whole number"
 								    : "too large for int64";
 	case COLUMN_FLOAT32:
@@ -180,7 +204,7 @@ static bool members_is_complete(const struct members *m, char *why, size_t size)
 		value = m->values.bytes + m->value_at[k]; /* has bytes now: a value has one at least */
 		wrong = wrong_with(v, m->value_kind[k], value, m->n_value[k]);
 		if (wrong) {
-			bool shows = v->kind != COLUMN_TEXT && v->kind != COLUMN_CLASS;
+			bool shows = v->key[0] || !is_name(v->kind);
 			int n = !shows ? 0 : m->n_value[k] < 40 ? (int)m->n_value[k] : 40;
 
 			snprintf(why, size, "%.40s (%.40s%s%.40s) is %s%.*s%s%s", v->name, v->extensions,
@@ -220,9 +244,10 @@ static int put_value(struct members *m, unsigned k)
 	double real = 0;
 	uint64_t natural;
 
-	if (v->key[0] && v->kind == COLUMN_INT64 && m->value_kind[k] == COLUMN_FLOAT32)
+	if (may_turn_real(v) && v->kind == COLUMN_INT64 && m->value_kind[k] == COLUMN_FLOAT32)
 		make_real(m, k);
-	m->builder->has_turned_real |= v->key[0] && v->kind == COLUMN_FLOAT32 && m->value_kind[k] == COLUMN_INT64;
+	m->builder->has_turned_real |=
+		may_turn_real(v) && v->kind == COLUMN_FLOAT32 && m->value_kind[k] == COLUMN_INT64;
 	switch (v->kind) {
 	case COLUMN_FLOAT32:
 		(void)parse_real(value, &real);

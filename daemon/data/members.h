@@ -27,7 +27,8 @@ struct member_fields {
 		char extensions[COLUMN_NAME_BYTES];
 		char key[COLUMN_NAME_BYTES]; /* of the member's JSON object; "": the member itself */
 		enum column_kind kind;       /* reals: of a key, and of MDS */
-		bool has_kind;               /* of a key: the first value has decided */
+		bool has_kind;               /* of a key: the first value has decided, or the caller */
+		bool is_told;                /* of a key: by the caller, so whole numbers stay whole */
 		bool optional;               /* absent from the data set if its samples lack it */
 	} values[COLUMNS_MAX];
 	/* The optional value that the first sample lacks ("": none), and whether a later member would be one: then the index

@@ -31,7 +31,8 @@ bool packed_kept_path(const struct packed_opening *o, char *path, size_t size)
 	for (unsigned k = 0; k < o->fields.n_values; k++) {
 		const struct member_value *v = &o->fields.values[k];
 
-		key.fields = XXH3_64bits_withSeed(v->name, strlen(v->name), key.fields + v->kind);
+		key.fields =
+			XXH3_64bits_withSeed(v->name, strlen(v->name), key.fields + v->kind + (v->is_told ? 16 : 0));
 		key.fields = XXH3_64bits_withSeed(v->extensions, strlen(v->extensions), key.fields);
 		key.fields = XXH3_64bits_withSeed(v->key, strlen(v->key), key.fields);
 	}

@@ -85,7 +85,9 @@ def as_arrow(folder):
 
 
 def columns_of_hf():
-    return pytest.importorskip("datasets").Dataset.from_dict({"x": [float(i) for i in range(N)], "text": list("abcdefgh")})
+    return pytest.importorskip("datasets").Dataset.from_dict(
+        {"x": [float(i) for i in range(N)], "text": list("abcdefgh")}
+    )
 
 
 def as_npy(folder):

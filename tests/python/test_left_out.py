@@ -86,7 +86,7 @@ def wrong(kind):
         ("null", "its json score is null"),
         ("missing", "its json has no score"),
         ("no JSON", "its json is no JSON: "),
-        ("text", "score (json:score) is 'high', no number"),
+        ("text", "score (json:score) is 'high', text, and the first is a number"),
         ("too large", "too large for float32"),
         ("behind", "its json is no JSON: "),
     ],
@@ -107,6 +107,44 @@ def test_a_sample_that_is_left_out_is_named(make_daemon, batchctl, tmp_path, kin
     with pytest.raises(batchd.BadDataError, match="1 of 201 samples are left out.*bad_data") as said:
         read(spec, "score", fields=fields)
     assert reason in str(said.value)
+
+
+@pytest.mark.parametrize(
+    "values, kind, good, reason",
+    [
+        ([5, "6", 7], "", [5, 7], "is '6', text, and the first is a number"),
+        (["a", 5, "b"], "", ["a", "b"], "is '5', a number, and the first is text"),
+        (["a", True, "b"], "", ["a", "b"], "a number, and the first is text"),
+        (["n/a", 2, 2.5], ":float", [2.0, 2.5], "is 'n/a', text, and a number is asked for"),
+        ([1, 2.5, 3], ":int", [1, 3], "is '2.5', no whole number"),
+        ([5, "a", "b"], ":text", ["a", "b"], "is '5', a number, and text is asked for"),
+    ],
+)
+def test_a_value_of_another_kind_is_no_value(make_daemon, tmp_path, values, kind, good, reason):
+    """Proves that text and numbers of a JSON are not converted, and that a kind decides in place of the first value."""
+    make_daemon(config="bad_data: 50%\n")
+    spec = scores(tmp_path / "s.tar", values)
+    for _ in range(2):  # the second time from the kept index
+        got, told = read(spec, "score", fields={"image": "jpg", "score": f"json:score{kind}"})
+        assert list(got) == good and len(told) == 1 and "1 of 3 samples are left out" in told[0] and reason in told[0]
+        assert isinstance(got, list) or str(got.dtype) == ("torch.float32" if kind == ":float" else "torch.int64")
+
+
+def test_another_kind_reads_the_shard_anew(daemon, tmp_path):
+    """Proves that an index that is kept for one kind is not taken for another."""
+    spec, names = scores(tmp_path / "s.tar", [3, 1, 2]), scores(tmp_path / "n.tar", ["dog", "cat", "dog"])
+    for kind, dtype in (("", "int64"), (":float", "float32"), (":int", "int64"), ("", "int64")):
+        got, _ = read(spec, "score", fields={"image": "jpg", "score": f"json:score{kind}"})
+        assert str(got.dtype) == f"torch.{dtype}" and got.tolist() == [3, 1, 2]
+    with pytest.raises(batchd.Error, match="'3', a number, and text is asked for"):
+        read(spec, "score", fields={"image": "jpg", "score": "json:score:text"})
+    got, _ = read(names, "label", fields={"image": "jpg", "label": "json:score"})
+    assert got == ["dog", "cat", "dog"]
+    fields = {"image": "jpg", "label": "json:score:class"}
+    with batchd.DataLoader(names, 3, fields=fields, **PLAIN) as loader:
+        assert next(iter(loader))["label"].tolist() == [1, 0, 1] and loader.dataset.classes == ["cat", "dog"]
+    with pytest.raises(batchd.Error, match="class is a kind of the label only"):
+        read(names, "name", fields={"image": "jpg", "name": "json:score:class"})
 
 
 def test_a_json_with_the_mark_of_utf8_is_read(daemon, tmp_path):

@@ -17,12 +17,13 @@
 #include "data/list-table.h"
 #include "data/member-spec.h"
 #include "data/tree.h"
+#include "util/log.h"
 
 #define LIST_MAX_BYTES (8ull << 30)
 
 enum { MAX_PATH_BYTES = 4095, MAX_NAME_BYTES = 255 };
-/* A list is read piece by piece, so that its length costs no memory. */
-enum { PIECE_BYTES = 256 << 10, MAX_LINE_BYTES = 64 << 10 };
+/* A list is read piece by piece, so that its length costs no memory. A line of a table may have a long text. */
+enum { MAX_LINE_BYTES = 64 << 10, MAX_ROW_BYTES = 1 << 20, PIECE_BYTES = MAX_ROW_BYTES + (256 << 10) };
 
 struct parse {
 	const char *name;
@@ -34,6 +35,7 @@ struct parse {
 	size_t n_table;             /* power of two */
 	uint32_t last_dir;          /* of the previous line: lists have runs */
 	struct list_table *columns; /* NULL: a list of paths and labels alone */
+	bool is_in_long;            /* the bytes that come are of a line that is left out */
 };
 
 static int bad_line(const struct parse *p, enum dataset_code code, int error, const char *what)
@@ -254,6 +256,39 @@ static int begin_list(struct parse *p)
 	return find_dir(p, ".", 1, &root);
 }
 
+static size_t most_bytes(const struct parse *p)
+{
+	return p->columns ? MAX_ROW_BYTES : MAX_LINE_BYTES;
+}
+
+/* A row that is too long is one bad sample. Anything else of that length, and all zero bytes, are no list. */
+static int take_long(struct parse *p, const char *bytes, size_t n)
+{
+	if (!p->columns)
+		return bad_line(p, DATASET_E_INVALID, -EINVAL,
+				"a line of more than 64 KiB: expected text, one \"path<TAB>label\" a line");
+	if (!p->columns->has_header)
+		return bad_line(p, DATASET_E_INVALID, -EINVAL,
+				"a line of more than 1 MiB, which is the most that a table's may have: expected a "
+				"header, as .csv and .tsv have one");
+	if (memchr(bytes, '\0', n))
+		return bad_line(p, DATASET_E_INVALID, -EINVAL, "a zero byte: expected text");
+	if (!p->is_in_long && !p->columns->n_left_out++)
+		p->columns->first_left_out = p->line;
+	return 0;
+}
+
+static int take_line(struct parse *p, const char *line, size_t n)
+{
+	if (n > most_bytes(p) || p->is_in_long) {
+		int r = take_long(p, line, n);
+
+		p->is_in_long = false;
+		return r;
+	}
+	return (p->columns ? parse_row : parse_line)(p, line, n);
+}
+
 /* Parses the lines in these bytes; with `last` also a final line without newline. *n_done: number of bytes parsed. */
 static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, size_t *n_done)
 {
@@ -266,7 +301,7 @@ static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, 
 		if (!stop && !last)
 			break;
 		stop = stop ? stop : end;
-		r = (p->columns ? parse_row : parse_line)(p, line, (size_t)(stop - line));
+		r = take_line(p, line, (size_t)(stop - line));
 		line = stop < end ? stop + 1 : end;
 		p->line++;
 	}
@@ -277,7 +312,8 @@ static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, 
 static int end_list(struct parse *p, int r, struct manifest *out)
 {
 	if (!r && !p->builder.n_files)
-		r = dataset_fail(p->err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", p->name);
+		r = dataset_fail(p->err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file%s", p->name,
+				 p->columns && p->columns->n_left_out ? " in a line of at most 1 MiB" : "");
 	if (!r && p->columns) {
 		r = list_table_end(p->columns);
 		if (r == -EINVAL)
@@ -334,13 +370,12 @@ static int parse_file(struct parse *p, int fd, char *piece)
 			return bad_line(p, DATASET_E_LIMIT, -EFBIG, "the list is longer than 8 GiB");
 		r = parse_lines(p, piece, n, !more, &n_done);
 		n -= n_done;
-		if (!r && n > MAX_LINE_BYTES)
-			return bad_line(
-				p, DATASET_E_INVALID, -EINVAL,
-				p->columns ? "a line of more than 64 KiB, which is the most that a table's may have"
-					   : "a line of more than 64 KiB: expected text, one "
-					     "\"path<TAB>label\" a line");
 		memmove(piece, piece + n_done, n);
+		if (!r && (n > most_bytes(p) || (p->is_in_long && n))) {
+			r = take_long(p, piece, n);
+			p->is_in_long = true;
+			n = 0;
+		}
 	}
 	return r;
 }
@@ -430,6 +465,18 @@ static int filelist_open_folder(const struct dataset_source *source, const char 
 	return tree_open_root(source, 1, folder, err);
 }
 
+static void tell_left_out(struct dataset *ds, const char *path, const struct list_table *t)
+{
+	ds->n_left_out = t->n_left_out;
+	snprintf(
+		ds->left_out, sizeof(ds->left_out),
+		"%llu of %llu samples are left out; the first, %.200s:%llu: a line of more than 1 MiB, which is the most that "
+		"a table's may have",
+		(unsigned long long)ds->n_left_out, (unsigned long long)(ds->n_left_out + ds->n), path,
+		(unsigned long long)t->first_left_out);
+	log_record(LOG_LEVEL_WARNING, "samples-left-out", "%s", ds->left_out);
+}
+
 static int open_tree(const struct dataset_source *source, const char *path, struct list_table *columns,
 		     struct dataset **out, struct dataset_error *err)
 {
@@ -456,6 +503,8 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 					 : (int)(slash - path),
 			 slash ? path : ".");
 	}
+	if (!r && columns && columns->n_left_out)
+		tell_left_out(*out, path, columns);
 	if (!r && columns) {
 		r = tree_add_columns(*out, &columns->columns, list_table_has_labels(columns), err);
 		if (!r && !columns->fields && !(*out)->label)

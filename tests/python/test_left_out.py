@@ -169,3 +169,36 @@ def test_a_value_that_is_too_long_is_one_bad_sample(make_daemon, tmp_path):
             (texts,) = next(iter(loader))
     assert [len(t) for t in texts] == [1 << 20] * 2
     assert "the first, t.tar: 2, its txt has 1048577 bytes; a value may have 1 MiB" in str(told[0].message)
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last", "no newline"])
+def test_a_row_that_is_too_long_is_one_bad_sample(make_daemon, batchctl, tmp_path, where):
+    """Proves that it is left out and named with its line, wherever it is among the pieces in which a table is read, and that
+    long rows below the limit are read."""
+    make_daemon(config="bad_data: 50%\n")
+    texts = ["a", "b" * 900_000, "c", "d" * 300_000]
+    at = {"first": 0, "middle": 2}.get(where, 4)
+    rows = [*texts[:at], "x" * 3_000_000, *texts[at:]]
+    lines = "\n".join(["path,text", *(f"{i}.jpg,{text}" for i, text in enumerate(rows))])
+    for i in range(5):
+        (tmp_path / f"{i}.jpg").write_bytes(jpg(i))
+    (tmp_path / "l.csv").write_text(lines + ("" if where == "no newline" else "\n"))
+    spec = f"files:{tmp_path}/l.csv#text=text"
+    got, told = read(spec, "text", fields={"image": "image", "text": "text"})
+    assert got == texts and len(told) == 1
+    assert f"1 of 5 samples are left out; the first, {tmp_path}/l.csv:{at + 2}: a line of more than 1 MiB" in told[0]
+    verified = batchctl("verify", spec)
+    assert verified.returncode == 1 and f"l.csv:{at + 2}: a line of more than 1 MiB" in verified.stdout
+
+
+def test_more_rows_that_are_too_long_than_bad_data_allows_are_an_error(daemon, tmp_path):
+    """Proves it of one of two, of a table that has no others, and of a header."""
+    long = "x" * (1 << 20)
+    for text, words in (
+        (f"path,text\na.jpg,{long}\nb.jpg,b\n", r"1 of 2 samples are left out; the first, .*l.csv:2"),
+        (f"path,text\na.jpg,{long}\n", "names no file in a line of at most 1 MiB"),
+        (f"path,{long}\na.jpg,b\n", "l.csv:1: a line of more than 1 MiB.* expected a header"),
+    ):
+        (tmp_path / "l.csv").write_text(text)
+        with pytest.raises(batchd.Error, match=words):
+            batchd.DataLoader(f"files:{tmp_path}/l.csv#text=text", 2, fields=("text",))

@@ -75,8 +75,9 @@ int open_check(const struct batchd_options *o, struct fault *f)
 	if (o->world_size < 1)
 		return fault_set(f, BATCHD_E_INVALID, "world_size must be at least 1");
 	if (o->rank >= 0 && (uint32_t)o->rank >= o->world_size)
-		return fault_set(f, BATCHD_E_INVALID, "rank must be below world_size: %d of %u", o->rank,
-				 o->world_size);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "rank must be below world_size: rank %d of a world_size of %u (ranks count from 0)",
+				 o->rank, o->world_size);
 	if (o->rank < 0 && o->mode == BATCHD_SHARD && o->world_size > 1)
 		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?",
 				 o->world_size);

@@ -4,6 +4,7 @@
 #include "source.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -17,6 +18,7 @@
 #include "batchd.h"
 #include "braces.h"
 #include "sources.h"
+#include "words.h"
 
 /* The deepest folder of an absolute path that can be looked at, in place. Returns whether only the last name is below
  * it. */
@@ -38,6 +40,40 @@ static bool cut_to_existing(char *path)
 	}
 }
 
+/* The entry of a folder whose name is nearest to what path ends in, of those one with as many letters; "": none is near. */
+static void find_near(const char *folder, const char *path, char out[NAME_MAX + 1])
+{
+	enum { MOST_ENTRIES = 10000 };
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	size_t best = 2 * word_most_wrong(name) + 2;
+	DIR *d = opendir(folder);
+	const struct dirent *e;
+
+	*out = '\0';
+	for (int i = 0; d && i < MOST_ENTRIES && (e = readdir(d)); i++) {
+		size_t distance = e->d_name[0] == '.' ? SIZE_MAX : word_distance(name, e->d_name);
+		size_t weight = distance == SIZE_MAX ? best : 2 * distance + (strlen(name) != strlen(e->d_name));
+
+		if (weight < best) {
+			best = weight;
+			snprintf(out, NAME_MAX + 1, "%s", e->d_name);
+		}
+	}
+	if (d)
+		closedir(d);
+}
+
+static int refuse_missing(const char *path, const char *folder, int code, struct fault *f)
+{
+	char near[NAME_MAX + 1];
+
+	find_near(folder, path, near);
+	if (*near)
+		return fault_set(f, code, "%s: %s; did you mean %s%s%s?", path, strerror(ENOENT), folder,
+				 folder[1] ? "/" : "", near);
+	return fault_set(f, code, "%s: %s; %s has no such entry", path, strerror(ENOENT), folder);
+}
+
 /* A typing error, or a file system that is not mounted, is often further up than the last name. */
 static int refuse_absolute(const char *path, int code, int error, struct fault *f)
 {
@@ -47,11 +83,45 @@ static int refuse_absolute(const char *path, int code, int error, struct fault *
 	if (snprintf(above, sizeof above, "%s", path) >= (int)sizeof above)
 		return fault_set(f, code, "%s: %s", path, strerror(error));
 	is_parent = cut_to_existing(above);
+	if (error == ENOENT && is_parent)
+		return refuse_missing(path, above, code, f);
 	if (error == EACCES)
 		return fault_set(f, code, "%s: %s; this user may not enter %s", path, strerror(error), above);
-	if (error != ENOENT || is_parent)
+	if (error != ENOENT)
 		return fault_set(f, code, "%s: %s", path, strerror(error));
 	return fault_set(f, code, "%s: %s; of this path only %s exists here", path, strerror(error), above);
+}
+
+static int refuse_relative(const char *path, int code, int error, struct fault *f)
+{
+	char dir[PATH_MAX], above[PATH_MAX], near[NAME_MAX + 1] = "";
+
+	if (!getcwd(dir, sizeof dir))
+		return fault_set(f, code, "%s: %s", path, strerror(error));
+	if (error == ENOENT && snprintf(above, sizeof above, "%s/%s", dir, path) < (int)sizeof above &&
+	    cut_to_existing(above))
+		find_near(above, path, near);
+	return fault_set(f, code, "%s: %s (looked for it in %s)%s%s%s", path, strerror(error), dir,
+			 *near ? "; did you mean " : "", near, *near ? "?" : "");
+}
+
+/* "s3://bucket/train" */
+static bool is_address(const char *path)
+{
+	size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
+
+	return n && strncmp(path + n, "://", 3) == 0;
+}
+
+static int refuse_address(const char *path, struct fault *f)
+{
+	if (strncmp(path, "file://", 7) == 0)
+		return fault_set(f, BATCHD_E_INVALID, "%s: a path is written without file://: %s", path, path + 7);
+	return fault_set(
+		f, BATCHD_E_INVALID,
+		"%s: nothing is read from a network or an object storage: copy it to this machine, or mount it, "
+		"and name its path",
+		path);
 }
 
 /* Absolute and without symbolic links, so that all ranks send the same. "~/" is expanded, as no shell does it after a
@@ -62,6 +132,8 @@ static int source_resolve(const char *path, char out[PATH_MAX], struct fault *f)
 	const char *home = getenv("HOME");
 	int code;
 
+	if (is_address(path))
+		return refuse_address(path, f);
 	if (path[0] == '~' && path[1] == '/' && home) {
 		if (snprintf(home_path, sizeof home_path, "%s%s", home, path + 1) >= (int)sizeof home_path)
 			return fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", path);
@@ -76,8 +148,7 @@ static int source_resolve(const char *path, char out[PATH_MAX], struct fault *f)
 		return fault_set(f, code, "an empty path: %s", strerror(errno));
 	if (path[0] == '/')
 		return refuse_absolute(path, code, errno, f);
-	return fault_set(f, code, "%s: %s (looked for it in %s)", path, strerror(errno),
-			 getcwd(out, PATH_MAX) ? out : "the current directory");
+	return refuse_relative(path, code, errno, f);
 }
 
 static int add_fd(struct source *s, const char *path, bool directory, struct fault *f)
@@ -97,7 +168,15 @@ static int add_fd(struct source *s, const char *path, bool directory, struct fau
 	if (fd < 0)
 		return fault_set(f, BATCHD_E_NOT_FOUND, "%s: %s", path, strerror(errno));
 	s->fds[s->n_fds++] = fd;
-	if (!directory && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+	if (directory)
+		return 0;
+	if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"%s: a folder, and a file is read here: name a file in it, or the folder with its kind, "
+			"imagefolder:%s or tar:%s",
+			path, path, path);
+	if (!S_ISREG(st.st_mode))
 		return fault_set(f, BATCHD_E_INVALID, "%s: not a regular file", path);
 	return 0;
 }
@@ -476,8 +555,8 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 				 WIRE_MAX_FDS);
 	if (strncmp(pattern, "pipe:", 5) == 0)
 		return fault_set(f, BATCHD_E_INVALID, "%s: no command is run: name files", pattern);
-	if (strstr(pattern, "://"))
-		return fault_set(f, BATCHD_E_INVALID, "%s: nothing is read from a network: name files", pattern);
+	if (is_address(pattern))
+		return refuse_address(pattern, f);
 	if ((*pattern == '$' || strstr(pattern, "/$")) && access(pattern, F_OK) < 0)
 		return fault_set(f, BATCHD_E_NOT_FOUND,
 				 "%s: variables are not expanded here: let the shell do it, or os.path.expandvars",
@@ -651,17 +730,29 @@ static int open_arrow(struct source *s, const char *text, struct fault *f)
 #define OTHER_FORMATS \
 	"batches of any other format are made in Python: batchd.serve(dataset, name=\"NAME\"), and \"serve:NAME\" here"
 
+static int refuse_parquet(const char *path, struct fault *f)
+{
+	return fault_set(
+		f, BATCHD_E_INVALID,
+		"dataset '%s': Parquet is not read: in Python hand over datasets.Dataset.from_parquet(...), which makes "
+		"Arrow files of it",
+		path);
+}
+
 /* Explains a path without its kind, as far as the kind can be guessed. */
 static int refuse_path(const char *path, struct fault *f)
 {
-	const char *kind = kind_by_ending(path);
+	const char *kind = kind_by_ending(path), *dot = strrchr(path, '.');
+	char resolved[PATH_MAX];
 	struct stat st;
+	int r = source_resolve(path, resolved, f);
 
-	if (stat(path, &st) < 0)
-		return fault_set(
-			f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND,
-			"dataset '%s': %s; name a directory as imagefolder:DIR, a list as files:LIST, an array as npy:FILE",
-			path, strerror(errno));
+	if (r < 0)
+		return r;
+	if (dot && strcmp(dot, ".parquet") == 0)
+		return refuse_parquet(path, f);
+	if (stat(resolved, &st) < 0)
+		return fault_set(f, BATCHD_E_NOT_FOUND, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		kind = "imagefolder";
 	if (kind)
@@ -693,6 +784,12 @@ static const char *kind_meant(const char *name, size_t n)
 		if (strstr(kind, letters) || strstr(letters, kind))
 			return kind;
 	}
+	for (unsigned k = 0; k < SOURCE_N_KINDS && n_letters > 5; k++) {
+		const char *kind = source_kind_name((enum source_kind)k);
+
+		if (word_distance(letters, kind) <= 2)
+			return kind;
+	}
 	return NULL;
 }
 
@@ -701,6 +798,8 @@ static int refuse_kind(const char *name, size_t n, struct fault *f)
 	const char *meant = kind_meant(name, n);
 	int shown = n < 64 ? (int)n : 64;
 
+	if (n == 7 && strncmp(name, "parquet", n) == 0)
+		return refuse_parquet(name + n + 1, f);
 	if (meant)
 		return fault_set(f, BATCHD_E_INVALID, "dataset '%.128s': batchd reads no '%.*s:'; did you mean '%s:'?",
 				 name, shown, name, meant);
@@ -715,6 +814,8 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 	const char *colon = strchr(name, ':');
 	struct stat st;
 
+	if (is_address(name))
+		return refuse_address(name, f);
 	if (!colon && (strchr(name, '/') || stat(name, &st) == 0))
 		return refuse_path(name, f);
 	if (colon && strncmp(name, "random:", 7) != 0 && strncmp(name, "serve:", 6) != 0)

@@ -16,6 +16,7 @@
 
 #include "config-key.h"
 #include "util/parse.h"
+#include "words.h"
 
 enum {
 	MAX_JSON_DEPTH = 16,

@@ -6,6 +6,7 @@
 
 #include "batchd.h"
 #include "ctl.h"
+#include "words.h"
 
 struct subcommand {
 	const char *name;
@@ -37,39 +38,13 @@ static const struct subcommand *find(const char *name)
 	return NULL;
 }
 
-/* How many letters have to be changed, added or left out (Levenshtein). */
-static unsigned batchctl_distance(const char *a, const char *b)
-{
-	unsigned row[32];
-	size_t n = strlen(b) < 31 ? strlen(b) : 31;
-
-	for (unsigned j = 0; j <= n; j++)
-		row[j] = j;
-	for (unsigned i = 0; a[i]; i++) {
-		unsigned diagonal = row[0];
-
-		row[0] = i + 1;
-		for (unsigned j = 0; j < n; j++) {
-			unsigned above = row[j + 1], best = diagonal + (a[i] != b[j]);
-
-			if (above + 1 < best)
-				best = above + 1;
-			if (row[j] + 1 < best)
-				best = row[j] + 1;
-			diagonal = above;
-			row[j + 1] = best;
-		}
-	}
-	return row[n];
-}
-
 static int batchctl_refuse(const char *name)
 {
 	const char *meant = NULL;
-	unsigned nearest = 3; /* a larger distance means another word */
+	size_t nearest = 3; /* a larger distance means another word */
 
 	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
-		unsigned d = subcommands[i].summary ? batchctl_distance(name, subcommands[i].name) : nearest;
+		size_t d = subcommands[i].summary ? word_distance(name, subcommands[i].name) : nearest;
 
 		if (subcommands[i].summary && strlen(name) > 2 && !strncmp(name, subcommands[i].name, strlen(name)))
 			d = 0; /* a prefix */

@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/plan.h"
 
 const char *group_policy_name(enum group_policy p)
 {
@@ -62,9 +65,24 @@ static const char *say_texts(const char *name, const char *a, const char *b, cha
 	return name;
 }
 
+/* As a user writes it: "False", "True", "window:1000". */
+static const char *say_shuffle(uint32_t shuffle, char text[32])
+{
+	bool is_resampled = shuffle >= PLAN_RESAMPLED;
+
+	if (shuffle < 2)
+		snprintf(text, 32, "%s", shuffle ? "True" : "False");
+	else
+		snprintf(text, 32, "%s:%" PRIu32, is_resampled ? "resampled" : "window",
+			 is_resampled ? shuffle - PLAN_RESAMPLED : shuffle);
+	return text;
+}
+
 const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b,
 				   char values[SPEC_VALUES_BYTES])
 {
+	static const char *const layouts[] = { "NCHW", "NHWC", "AS_STORED" };
+	char shuffle_a[32], shuffle_b[32];
 	static const char *const switches[] = { "False", "True" }, *const modes[] = { "shard", "share" };
 
 	values[0] = '\0';
@@ -80,9 +98,10 @@ const char *loader_spec_difference(const struct loader_spec *a, const struct loa
 		const char *text_a, *text_b; /* NULL: numbers; "": not to be told */
 	} fields[] = {
 		{ "dtype", a->dtype, b->dtype, dtype_name(a->dtype), dtype_name(b->dtype) },
-		{ "layout", a->layout, b->layout, "", "" },
+		{ "layout", a->layout, b->layout, layouts[a->layout], layouts[b->layout] },
 		{ "batch_size", a->batch_size, b->batch_size, NULL, NULL },
-		{ "shuffle", a->shuffle, b->shuffle, "", "" },
+		{ "shuffle", a->shuffle, b->shuffle, say_shuffle(a->shuffle, shuffle_a),
+		  say_shuffle(b->shuffle, shuffle_b) },
 		{ "seed", a->seed, b->seed, NULL, NULL },
 		{ "drop_last", a->drop_last, b->drop_last, switches[a->drop_last], switches[b->drop_last] },
 		{ "repeats", a->repeats, b->repeats, NULL, NULL },
@@ -94,7 +113,7 @@ const char *loader_spec_difference(const struct loader_spec *a, const struct loa
 		{ "apply_exif", a->leave_exif, b->leave_exif, "", "" },
 		{ "batch_sampler", a->own_batches, b->own_batches, "", "" },
 		{ "n_slots", a->n_slots, b->n_slots, NULL, NULL },
-		{ "policy", a->policy, b->policy, "", "" },
+		{ "policy", a->policy, b->policy, group_policy_name(a->policy), group_policy_name(b->policy) },
 	};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		if (fields[i].a == fields[i].b)

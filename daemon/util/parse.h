@@ -13,7 +13,4 @@ int share_parse(const char *text, double *out);
 /* Permission bits in octal, "0660" or "660". 0, -EINVAL, -ERANGE. */
 int mode_parse(const char *text, mode_t *out);
 
-/* The candidate that `word` was most likely meant to be, or NULL when none is close. Candidates end with NULL. */
-const char *word_nearest(const char *word, const char *const *candidates);
-
 #endif

@@ -61,7 +61,7 @@ def test_what_cannot_be_told_is_refused_by_name(daemon, tmp_path):
     (tmp_path / "empty").mkdir()
     for path, error, words in (
         (tmp_path / "nothing", batchd.NotFoundError, "nothing.*No such file"),
-        (pathlib.Path("nothing"), batchd.NotFoundError, "'./nothing'.*No such file"),
+        (pathlib.Path("nothing"), batchd.NotFoundError, r"\./nothing: No such file"),
         (tmp_path / "x.dat", batchd.InvalidError, "is a file without its kind"),
         (tmp_path / "empty", batchd.Error, "any class folder in .*empty"),
     ):

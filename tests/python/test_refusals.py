@@ -33,6 +33,12 @@ def test_a_batch_that_does_not_fit_says_which_would(make_daemon):
         ({"batch_size": 4}, {"batch_size": 8}, "another batch_size .it has 4, and this one asks for 8."),
         ({"seed": 1}, {"seed": 2}, "another seed .it has 1, and this one asks for 2."),
         ({"drop_last": True}, {"drop_last": False}, "another drop_last .it has True, and this one asks for False."),
+        ({"shuffle": True}, {"shuffle": False}, "another shuffle .it has True, and this one asks for False."),
+        (
+            {"shuffle": "window:500"},
+            {"shuffle": "resampled:7"},
+            "another shuffle .it has window:500, and this one asks for resampled:7.",
+        ),
         (
             {
                 "dataset": "random:length=1000,shape=3x40x40,dtype=uint8",

@@ -143,7 +143,9 @@ def number(what, value, least=0, most=2**64 - 1):
         n = int(value)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{what} must be a whole number, not {value!r}") from None
-    if n != value or not least <= n <= most:
+    if n != value or n < least:
+        raise ValueError(f"{what} must be a whole number from {least} on, not {value!r}")
+    if n > most:
         raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r}")
     return n
 

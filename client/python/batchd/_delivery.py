@@ -261,8 +261,8 @@ class Delivery:
         find = f"`batchctl verify {shlex.quote(self._spec)}` names all such files: mend or remove them"
         find = "Mend or remove them" if handed_over or not n_files else find
         warn(
-            f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} "
-            f"(last_batch.n_replaced){some}. {find}; the daemon's configuration says how many it bears (bad_data)"
+            f"{what} be decoded so far, and others take {'their' if n > 1 else 'its'} place (last_batch.n_replaced){some}. "
+            f"{find}; bad_data in the daemon's configuration says how many are allowed"
         )
 
     def _look(self, s):

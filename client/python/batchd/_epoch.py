@@ -189,7 +189,9 @@ class Epoch:
             return batch
         try:
             return loader._collate(batch)
-        except Exception:  # as with torch's loader the next batch follows
+        except Exception as e:  # as with torch's loader the next batch follows
+            if hasattr(e, "add_note"):
+                e.add_note("collate_fn gets a whole batch here, in the form of one without it, and no list of samples")
             before.clear()
             if loader._hand_over:
                 loader._hand_over.pop()()

@@ -52,8 +52,8 @@ class Opening:
         """Warns, on one rank, of samples that are none."""
         if self._info.n_left_out and self._options.rank <= 0:
             warn(
-                f"{self._info.left_out.decode('utf-8', 'replace')}. Mend them, or name other fields; the daemon's "
-                "configuration says how many it bears (bad_data)"
+                f"{self._info.left_out.decode('utf-8', 'replace')}. Mend them, or name other fields; bad_data in the "
+                "daemon's configuration says how many are allowed"
             )
 
     def _explained(self, failure):

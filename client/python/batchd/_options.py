@@ -24,6 +24,8 @@ class Options:
         text = _draft.into(_image_mode.into(text, asked.image_mode, default), asked.decode, default)
         o.transform = _check.text("transform", text)
         o.mix = _check.text("mix", asked.mix)
+        if asked.job == "":
+            raise ValueError("job is empty: name it, or leave it out (None) for a name of its own")
         o.job = _check.text("job", asked.job if asked.job is None else str(asked.job))
         o.socket = _check.text("socket", asked.socket)
         o.dtype = _check.choice("dtype", _check.dtype_name(asked.dtype), _lib.DTYPES)

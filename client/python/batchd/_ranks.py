@@ -44,6 +44,13 @@ def ranks(rank, world_size, mode):
             known = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         if known is None and mode == "shard":
             known = _by_launcher()
+        if known is None and world_size is None and rank:
+            raise ValueError(f"rank={rank!r} without world_size, and no launcher's variables tell it: give world_size")
+        if known is None and rank is None and world_size is not None and world_size > 1 and mode == "shard":
+            raise ValueError(
+                f"world_size={world_size!r} without rank, and neither torch.distributed nor a launcher's variables (RANK) tell "
+                "which of them this process is: give rank"
+            )
         known = known or (0, 1)
         if known[1] == 1 and mode == "share":
             known = -1, 1  # trials are launched one by one, each as the only rank of its own run

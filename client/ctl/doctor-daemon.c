@@ -216,6 +216,21 @@ static struct side side_here(const struct doctor *d)
 	return s;
 }
 
+static bool are_alike(const struct side *a, const struct side *b)
+{
+	return a->uid == b->uid && !memcmp(a->namespaces, b->namespaces, sizeof a->namespaces) &&
+	       !strcmp(a->driver, b->driver);
+}
+
+/* Numbers of namespaces tell nothing where they are the same. */
+static void say_same(struct doctor *d, const struct side *s)
+{
+	doctor_say(
+		d, FINDING_OK, "sides", NULL,
+		"the daemon and this command have the same user (%u), the same PID, network and IPC namespaces, and %s%s",
+		s->uid, *s->driver ? "CUDA driver " : "no CUDA driver in use", s->driver);
+}
+
 static void say_side(struct doctor *d, const char *which, const struct side *s)
 {
 	doctor_say(d, FINDING_OK, "sides", NULL, "%s: user %u, PID namespace %llu, network %llu, IPC %llu, %s%s", which,
@@ -277,6 +292,10 @@ void doctor_sides(struct doctor *d)
 		return;
 	theirs = side_of_daemon(daemon);
 	json_decref(daemon);
+	if (are_alike(&theirs, &ours)) {
+		say_same(d, &ours);
+		return;
+	}
 	say_side(d, "the daemon", &theirs);
 	say_side(d, "here", &ours);
 	doctor_daemon_compare(d, &theirs, &ours);

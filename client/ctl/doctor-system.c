@@ -76,9 +76,10 @@ static void check_huge_pages(struct doctor *d)
 		return;
 	chosen++;
 	line[strcspn(line, "]")] = '\0';
-	doctor_say(d, FINDING_OK, "huge pages", NULL, "of shared memory: %s%s", chosen,
-		   strcmp(chosen, "never") == 0 ? " (with advise batches get some; batchd.yaml(5) says what to compare)"
-						: "");
+	doctor_say(d, FINDING_OK, "huge pages", NULL, "the kernel's setting for shared memory is '%s'%s", chosen,
+		   strcmp(chosen, "never") == 0
+			   ? ": batches get none, which is right for most; batchd.yaml(5) says how to try 'advise'"
+			   : "");
 }
 
 /* ---- device nodes ---- */

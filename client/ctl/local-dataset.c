@@ -53,7 +53,8 @@ static int check_path(const char *command, const char *text)
 		return CTL_OK;
 	if (stat(text, &st) != 0)
 		ctl_complain(command,
-			     "'%s': %s; name a directory of class folders, or imagefolder:DIR, files:LIST, npy:FILE",
+			     "'%s': %s; name a directory of class folders, or " SOURCE_FILE_KINDS_TEXT
+			     "as in batchctl(1)",
 			     text, strerror(errno));
 	else if (!S_ISDIR(st.st_mode))
 		ctl_complain(

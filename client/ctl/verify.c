@@ -288,12 +288,13 @@ int verify_main(int argc, char **argv)
 	if (!command_parse(&cmd, specs, argc, argv, &v.path, &code))
 		return code;
 	if (!strncmp(v.path, "random:", 7)) {
-		ctl_complain("verify", "'%s' has no files; name an imagefolder:, files: or npy: data set", v.path);
+		ctl_complain("verify", "'%s' has no files that could be bad: it makes its numbers by itself", v.path);
 		return CTL_USAGE;
 	}
 	if (!strncmp(v.path, "tokens:", 7) && strstr(v.path, ",windows=random")) {
 		ctl_complain("verify",
-			     "'%s' draws windows without end; leave windows=random out to read each file once", v.path);
+			     "'%s' draws its windows at random; leave windows=random out to read each file once",
+			     v.path);
 		return CTL_USAGE;
 	}
 	code = local_open("verify", v.path, progress_style_for(v.json, v.quiet), &v.ds);

@@ -129,3 +129,18 @@ def test_no_command_is_advised_for_data_in_memory(daemon):
         with batchd.DataLoader(data, 1, transform="val224") as loader:
             next(iter(loader))
     assert "batchctl verify" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    "dataset, code, words",
+    [
+        ("nothing-of-this-name", 4, "name a directory of class folders, or imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS"),
+        ("random:length=5,shape=3", 2, "has no files that could be bad"),
+        ("tokens:t.bin,length=4,windows=random,samples=5", 2, "draws its windows at random; leave windows=random out"),
+        ("serve:speech", 2, "is made by a producer and has no files to read"),
+    ],
+)
+def test_what_cannot_be_verified_is_told_why(batchctl, dataset, code, words):
+    """Random windows have an end where samples= says it, and thirteen kinds have files."""
+    done = batchctl("verify", dataset)
+    assert done.returncode == code and words in done.stderr

@@ -18,7 +18,9 @@ def refusal(dataset, *arguments, **options):
 
 
 @pytest.mark.parametrize("kind", ["", "imagefolder:", "files:", "tar:", "mds:", "npy:"])
-@pytest.mark.parametrize("address", ["s3://bucket/a", "http://x.org/a", "https://x.org/a-{0..9}", "gs://b/a", "hf://datasets/a"])
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/a", "http://x.org/a", "https://x.org/a-{0..9}", "gs://b/a", "hf://datasets/a"]
+)
 def test_an_address_of_a_network_is_no_path(kind, address):
     """Before a daemon is asked; a file's own address is one."""
     text = str(refusal(kind + address, 4))
@@ -101,7 +103,11 @@ def test_pictures_behind_labels_are_told_to_come_first(daemon):
 def test_a_function_for_samples_is_told_that_it_gets_a_batch(daemon):
     """torch's collate_fn gets a list of samples: what such a function raises here says why."""
     torch = pytest.importorskip("torch")
-    with batchd.DataLoader((PIXELS, LABELS), 2, collate_fn=lambda samples: torch.stack([s[0] for s in samples])) as loader:
+    with batchd.DataLoader(
+        (PIXELS, LABELS), 2, collate_fn=lambda samples: torch.stack([s[0] for s in samples])
+    ) as loader:
         with pytest.raises(RuntimeError) as raised:
             next(iter(loader))
-    assert raised.value.__notes__ == ["collate_fn gets a whole batch here, in the form of one without it, and no list of samples"]
+    assert raised.value.__notes__ == [
+        "collate_fn gets a whole batch here, in the form of one without it, and no list of samples"
+    ]

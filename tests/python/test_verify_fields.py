@@ -134,7 +134,11 @@ def test_no_command_is_advised_for_data_in_memory(daemon):
 @pytest.mark.parametrize(
     "dataset, code, words",
     [
-        ("nothing-of-this-name", 4, "name a directory of class folders, or imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS"),
+        (
+            "nothing-of-this-name",
+            4,
+            "name a directory of class folders, or imagefolder:DIR, files:LIST, tar:SHARDS, mds:SHARDS",
+        ),
         ("random:length=5,shape=3", 2, "has no files that could be bad"),
         ("tokens:t.bin,length=4,windows=random,samples=5", 2, "draws its windows at random; leave windows=random out"),
         ("serve:speech", 2, "is made by a producer and has no files to read"),

@@ -352,6 +352,9 @@ gpu-carry: ## Everything that a run on another machine's GPU needs, in .gpu/ (bu
 ##@ Install
 
 SERVICES := $(addprefix $(BUILD)/,$(wildcard systemd/*.service))
+# Pages that lead to what is not installed. Their links to manual pages become names, those to other files say where these are.
+PAGES := $(addprefix $(BUILD)/doc/,README.md client/python/README.md)
+RECIPES = $(sort $(shell find $(addprefix systemd/,containers kubernetes monitoring ray skypilot slurm) -type f))
 # What is installed: mode:source:destination. install and uninstall both read this list.
 man = $(foreach page,$(1),644:$(page):$(mandir)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page)))
 into = $(foreach file,$(2),644:$(file):$(1)/$(notdir $(file)))
@@ -366,10 +369,10 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE)) \
+	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf) LICENSE) \
+	$(foreach page,$(PAGES),644:$(page):$(docdir)/$(page:$(BUILD)/doc/%=%)) \
+	$(foreach file,systemd/README.md $(RECIPES),$(if $(filter %.sh,$(file)),755,644):$(file):$(docdir)/$(file)) \
 	$(call into,$(docdir)/client/examples,$(wildcard client/examples/*.c client/examples/*.py)) \
-	$(call into,$(docdir)/monitoring,$(wildcard systemd/monitoring/*)) \
-	$(foreach guide,client/python systemd,644:$(guide)/README.md:$(docdir)/$(guide)/README.md) \
 	$(call into,$(docdir)/client/python/pictures,$(wildcard client/python/pictures/*))
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
@@ -384,14 +387,14 @@ endef
 SOLINKS = $(foreach so,$(SO) $(INLINE_SO),$(DESTDIR)$(libdir)/$(so).$(SOVERSION) $(DESTDIR)$(libdir)/$(so))
 
 .PHONY: install uninstall
-install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, bindir, libdir, mandir, unitdir ... as GNU has them
+install: all $(BUILD)/batchd.pc $(SERVICES) $(PAGES) ## Into PREFIX=/usr/local; DESTDIR, bindir, libdir, mandir, unitdir ... as GNU has them
 	$(call each,put)
 	$(foreach so,$(SO) $(INLINE_SO),ln -sf $(so).$(VERSION) $(DESTDIR)$(libdir)/$(so).$(SOVERSION) && ln -sf $(so).$(VERSION) $(DESTDIR)$(libdir)/$(so);)
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
-	rmdir $(addprefix $(DESTDIR)$(docdir),/monitoring /client/examples /client/python/pictures /client/python /client /systemd /) 2>/dev/null || true
+	find $(DESTDIR)$(docdir) -depth -type d -empty -delete 2>/dev/null || true
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 # Files that name places; made anew each time, as the places may be others.
 .PHONY: places
@@ -400,6 +403,9 @@ $(BUILD)/batchd.pc: client/batchd.pc.in places
 $(BUILD)/systemd/%: systemd/% places
 	@mkdir -p $(@D)
 	sed 's|/usr/bin/batch|$(bindir)/batch|' $< >$@
+$(BUILD)/doc/%.md: %.md Makefile
+	@mkdir -p $(@D)
+	sed 's,\[\([^]]*\)\]([^)]*/man/[^)]*),\1,g; s,\[\([^]]*\)\](\(\(tests\|daemon\|proto\|\.github\)/[^)]*\)),\1 (`\2` in the source),g' $< >$@
 
 ##@ Package
 

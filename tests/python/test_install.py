@@ -4,6 +4,7 @@ removes it again."""
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,9 @@ def test_everything_lands_below_destdir_and_prefix(installed):
         "share/doc/batchd/client/examples/train_graph.py",
         "share/doc/batchd/client/python/README.md",
         "share/doc/batchd/systemd/README.md",
+        "share/doc/batchd/systemd/containers/Dockerfile",
+        "share/doc/batchd/systemd/kubernetes/chart/Chart.yaml",
+        "share/doc/batchd/systemd/slurm/prolog.sh",
     }
     assert expected <= {f.removeprefix("opt/batchd/") for f in files}, expected - {
         f.removeprefix("opt/batchd/") for f in files
@@ -81,6 +85,20 @@ def test_unit_starts_the_installed_daemon(installed):
     unit = (installed / "opt/batchd/lib/systemd/system/batchd.service").read_text()
     starts = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
     assert starts and all(line.startswith("ExecStart=/opt/batchd/bin/batchd") for line in starts), starts
+
+
+def test_links_of_installed_pages_lead_to_installed_files(installed):
+    # Proves that a page names a file of the source only as such, and has its pictures beside it.
+    documents = installed / "opt/batchd/share/doc/batchd"
+    dead, n = [], 0
+    for page in documents.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            n += 1
+            if "://" not in target and not (page.parent / target).exists():
+                dead.append(f"{page.relative_to(documents)}: {target}")
+    text = (documents / "README.md").read_text()
+    assert n > 10 and not dead and "manual pages: batchctl, libbatchd" in text, dead
+    assert "how it works inside (`daemon/ARCHITECTURE.md` in the source)" in text
 
 
 def test_soname_links_lead_to_the_library(installed):

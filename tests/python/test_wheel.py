@@ -133,6 +133,13 @@ def test_it_lists_all_that_was_linked_with_its_licence(unpacked):
     assert "Apache License" in (info / "licenses" / "LICENSE").read_text()
 
 
+def test_its_long_description_has_no_link_that_leads_nowhere(unpacked):
+    """A package index shows the guide alone: without the files beside which it lies in the tree."""
+    (info,) = unpacked.glob("*.dist-info")
+    text = (info / "METADATA").read_text()
+    assert not re.findall(r"\]\((?!#|\w+://).*?\)", text) and "](#install)" in text
+
+
 # ---- an environment ----
 
 
@@ -346,6 +353,18 @@ def test_commands_and_doctor_are_those_of_the_wheel(place, runtime):
     assert json.loads(doctor.stdout), doctor
 
 
+def test_man_shows_the_pages_of_the_wheel(place):
+    """Those of the environment whose programs are in $PATH."""
+    pages = [place.folder / "share/man" / name for name in ("man1/batchctl.1", "man8/batchd.8", "man5/batchd.yaml.5")]
+    assert [page.read_text().count(".Sh NAME") for page in pages] == [1, 1, 1]
+    if not shutil.which("man"):
+        pytest.skip("man is not installed")
+    environment = {"PATH": f"{place.folder}/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
+    for page in pages:
+        shown = subprocess.run(["man", "-w", page.stem], env=environment, capture_output=True, text=True)
+        assert shown.stdout.strip() == str(page), shown
+
+
 def test_it_serves_metrics_without_a_library_of_the_machine(place, runtime):
     """libmicrohttpd is in the daemon; of what the machine has, the daemon loads the C library only."""
     daemon, page = place.site / "batchd" / "_bin" / "batchd", runtime / "metrics"
@@ -375,7 +394,8 @@ def test_uninstalling_leaves_nothing(wheel, runtime, tmp_path):
     expect_first_batch(env, runtime)
     env.stop_daemon(runtime)
     env.pip("uninstall", "-y", "batchd")
-    assert env.files() == env.before
+    folders = {"share", "share/man", *(f"share/man/man{section}" for section in (1, 5, 8))}  # pip leaves them, empty
+    assert env.files() - folders == env.before - folders
 
 
 def test_the_wheel_for_aarch64_makes_the_same_pixels(unpacked, tmp_path):

@@ -38,6 +38,7 @@ PROGRAMS = {
     "libbatchd.so.0": "_lib/libbatchd.so.0",
     "libbatchd-inline.so.0": "_lib/libbatchd-inline.so.0",
 }
+MANUAL = ("client/man/batchctl.1", "daemon/man/batchd.8", "daemon/man/batchd.yaml.5")
 COMMAND = """#!python
 # {name}, which this environment's package carries. The package itself is not imported: this needs neither numpy nor time.
 import importlib.util, os, sys
@@ -57,12 +58,18 @@ def project(key):
     return re.search(rf'^{key} = .*?"(.+?)"', (MODULE / "pyproject.toml").read_text(), re.M)[1]
 
 
+def guide():
+    """The guide without its pictures and its links to other files: where it is shown, these are not."""
+    text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\n+", "", (MODULE / "README.md").read_text(), flags=re.M)
+    return re.sub(r"\[([^\]]*)\]\((?!#|\w+://)[^)]*\)", r"\1", text)
+
+
 def metadata(licences=(), expression="Apache-2.0"):
     lines = ["Metadata-Version: 2.4", "Name: batchd", f"Version: {version()}", f"Summary: {project('description')}"]
     lines += [f"License-Expression: {expression}"] + [f"License-File: {name}" for name in licences]
     lines += [f"Requires-Python: {project('requires-python')}", f"Requires-Dist: {project('dependencies')}"]
     lines += ["Classifier: Operating System :: POSIX :: Linux", "Classifier: Programming Language :: Python :: 3"]
-    lines += ["Description-Content-Type: text/markdown", "", (MODULE / "README.md").read_text()]
+    lines += ["Description-Content-Type: text/markdown", "", guide()]
     return "\n".join(lines)
 
 
@@ -127,6 +134,9 @@ def pack(folder, build, tag, libraries=()):
         for name, target in PROGRAMS.items():
             strip(os.path.join(build, name), os.path.join(place, name))
             wheel.add(f"batchd/{target}", pathlib.Path(place, name).read_bytes(), 0o755)
+    for name in MANUAL:  # man looks for them beside the folders of $PATH
+        path = ROOT / name
+        wheel.add(f"batchd-{version()}.data/data/share/man/man{path.suffix[1:]}/{path.name}", path.read_bytes())
     licences = {"LICENSE": (ROOT / "LICENSE").read_text()}
     licences.update((f"linked/{library.name}.txt", library.licence_text()) for library in libraries)
     for name, text in licences.items():

@@ -9,6 +9,7 @@ import warnings
 import numpy
 import pytest
 from PIL import Image
+from vision import import_torchvision
 
 import batchd
 
@@ -228,6 +229,7 @@ class RepeatAugSampler:
 def timms(n, world, rank):
     """timm's own class where timm is installed, otherwise the copy here."""
     try:
+        import_torchvision()
         kind = importlib.import_module("timm.data.distributed_sampler").RepeatAugSampler
     except ImportError:
         return RepeatAugSampler(n, world, rank)

@@ -11,8 +11,8 @@
  *
  * Awkward corners:
  *
- * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used
- *   again, never freed.
+ * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab and the
+ *   states of its slots are used again, never freed.
  * - The program may install a handler later (Python's faulthandler is the usual one). slab_guard, called at the
  *   start of each epoch, installs this handler on top again and remembers both. In between, faulthandler prints its
  *   report, restores this handler and raises the signal again: si_code says that it was sent, the address is lost.
@@ -36,6 +36,7 @@
 #include "process.h"
 
 enum { SLOT_FREE, SLOT_LENT, SLOT_WRITTEN };
+enum { LEAST_STATES = 64, MOST_SLOTS = 1 << 16 };
 
 struct slab {
 	struct slab *next;    /* in `slabs`; set once */
@@ -46,7 +47,8 @@ struct slab {
 	bool writable; /* from the start: every slot on loan counts as written */
 	bool used;     /* under process_lock: a loader uses it */
 	atomic_uint n_lent;
-	atomic_uchar *state; /* of each slot; the handler turns LENT into WRITTEN */
+	uint32_t n_states;    /* room in `state`; set once */
+	atomic_uchar state[]; /* of each slot; the handler turns LENT into WRITTEN */
 };
 
 /* ---- the handler; all state that it may read at any moment is atomic or written before it becomes visible ---- */
@@ -68,9 +70,10 @@ static struct slab *find_lent(const void *address, uint32_t *slot)
 
 		if (!base || (const char *)address < base || (const char *)address >= base + s->bytes)
 			continue;
-		/* The place of a free slot may be another slab's by now: slab_detach gives it back. */
+		/* The place of a free slot may be another slab's by now: slab_detach gives it back. A slab that is
+		 * destroyed and used again just now may have slots of another size. */
 		*slot = (uint32_t)((size_t)((const char *)address - base) / s->slot_bytes);
-		if (atomic_load(&s->state[*slot]) != SLOT_FREE)
+		if (*slot < s->n_states && atomic_load(&s->state[*slot]) != SLOT_FREE)
 			return s;
 	}
 	return NULL;
@@ -174,17 +177,22 @@ void slab_guard(const struct slab *s)
 
 /* ---- mapping ---- */
 
-/* An unused struct slab, from the list or new at its head. NULL when memory is short. */
-static struct slab *client_slab_claim(void)
+/* An unused struct slab with room for so many slots, from the list or new at its head. NULL when memory is short. New
+ * ones have a power of two of states, so that a process that opens loaders of many sizes has few. */
+static struct slab *client_slab_claim(uint32_t n_slots)
 {
+	uint32_t n_states = LEAST_STATES;
 	struct slab *s;
 
+	while (n_states < n_slots)
+		n_states *= 2;
 	process_lock();
-	for (s = atomic_load(&slabs); s && s->used; s = s->next)
+	for (s = atomic_load(&slabs); s && (s->used || s->n_states < n_slots); s = s->next)
 		;
 	if (!s) {
-		s = calloc(1, sizeof *s);
+		s = calloc(1, sizeof *s + n_states * sizeof *s->state);
 		if (s) {
+			s->n_states = n_states;
 			s->next = atomic_load(&slabs);
 			atomic_store(&slabs, s);
 		}
@@ -226,7 +234,7 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	void *base;
 	int r;
 
-	if (!n_slots || !slot_bytes || slot_bytes % page ||
+	if (!n_slots || n_slots > MOST_SLOTS || !slot_bytes || slot_bytes % page ||
 	    __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) || n_bytes > PTRDIFF_MAX)
 		return fault_set(f, BATCHD_E_PROTOCOL,
 				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages", n_slots,
@@ -234,15 +242,11 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	r = check_fd(fd, n_bytes, f);
 	if (r < 0)
 		return r;
-	s = client_slab_claim();
+	s = client_slab_claim(n_slots);
 	if (!s)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	s->state = calloc(n_slots, sizeof *s->state);
 	base = mmap(NULL, n_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-	if (!s->state || base == MAP_FAILED) {
-		if (base != MAP_FAILED)
-			munmap(base, n_bytes);
-		free(s->state);
+	if (base == MAP_FAILED) {
 		client_slab_unclaim(s);
 		return fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", n_bytes, strerror(errno));
 	}
@@ -318,7 +322,5 @@ void slab_destroy(struct slab *s)
 	if (!s)
 		return;
 	atomic_store(&s->base, NULL);
-	free(s->state);
-	s->state = NULL;
 	client_slab_unclaim(s);
 }

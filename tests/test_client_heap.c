@@ -1,6 +1,7 @@
 /* libbatchd and the heap: behaviour when allocations fail, and that taking batches does not allocate. Allocations of
  * one thread are counted and made to fail; the sanitizers have their own allocators, so under them nothing is
  * tested. */
+#include "../client/slab.h"
 #include "fake.h"
 #include "own-heap.h"
 #include "suite.h"
@@ -133,6 +134,29 @@ START_TEST(test_a_batch_allocates_nothing)
 }
 END_TEST
 
+static unsigned map_and_destroy(uint32_t n_slots)
+{
+	struct slab *s;
+	struct fault f;
+
+	reset_count();
+	ck_assert_int_eq(slab_map(d->slab_fd, n_slots, d->slot_bytes, false, &s, &f), 0);
+	unsigned n = count();
+	ck_assert(slab_detach(s)); /* unmaps what is not on loan */
+	slab_destroy(s);
+	return n;
+}
+
+START_TEST(test_what_a_fault_looks_at_is_never_freed)
+{
+	/* A fault elsewhere may look through a slab while that is destroyed. So its slots' states stay, and the next slab
+	 * has them. */
+	map_and_destroy(1);
+	for (uint32_t i = 0; i < 10; i++)
+		ck_assert_uint_eq(map_and_destroy(1 + i % N_SLOTS), 0);
+}
+END_TEST
+
 SUITE(client_heap)
 {
 	Suite *suite = suite_create("client-heap");
@@ -144,5 +168,6 @@ SUITE(client_heap)
 	tcase_add_test(all, test_any_allocation_may_fail_while_opening);
 #endif
 	tcase_add_test(all, test_a_batch_allocates_nothing);
+	tcase_add_test(all, test_what_a_fault_looks_at_is_never_freed);
 	return suite;
 }

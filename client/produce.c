@@ -13,6 +13,7 @@
  * for the batches before that one, which were made but could not go out before their round was whole: they are still in
  * the slots where they were made, and are copied from there. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,14 @@ static void unmap_replaced(struct batchd_producer *p)
 	}
 }
 
+/* Memory that the daemon could make shorter would end this process. */
+static bool produce_is_sealed(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && seals & F_SEAL_SHRINK;
+}
+
 static int produce_map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int fd)
 {
 	struct made_slab *s = calloc(1, sizeof *s);
@@ -149,6 +158,11 @@ static int produce_map(struct batchd_producer *p, const Batchd__Wire__Producing 
 		free(s);
 		return fault_set(&p->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s offers slots that are too small or too many", p->connection.address);
+	}
+	if (!produce_is_sealed(fd)) {
+		free(s);
+		return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s offers memory that it could take away",
+				 p->connection.address);
 	}
 	*s = (struct made_slab){ .number = m->slab,
 				 .rank = m->rank,

@@ -53,21 +53,27 @@ static void make_all(uint64_t n, bool count)
 
 /* ---- the daemon ---- */
 
-static void receive_producer(struct fake *f)
+static void offer_slab(struct fake *f, int seals)
 {
 	Batchd__Wire__Producing p = BATCHD__WIRE__PRODUCING__INIT;
 
 	greet(f);
 	EXPECT(f, PRODUCE);
 	SAY(f, PRODUCING, &p);
-	slab_memory = memfd_create("slab", MFD_CLOEXEC);
+	slab_memory = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	ck_assert_int_eq(ftruncate(slab_memory, (off_t)(2 * d->slot_bytes)), 0);
+	ck_assert_int_eq(fcntl(slab_memory, F_ADD_SEALS, seals), 0);
 	memory = mmap(NULL, 2 * d->slot_bytes, PROT_READ, MAP_SHARED, slab_memory, 0);
 	p.slab = 1;
 	p.n_slots = 2;
 	p.slot_bytes = p.room_bytes = d->slot_bytes;
 	p.world_size = 2;
 	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING, &p, slab_memory);
+}
+
+static void receive_producer(struct fake *f)
+{
+	offer_slab(f, F_SEAL_SHRINK | F_SEAL_GROW);
 	ck_assert_uint_eq(EXPECT(f, FILLED)->filled->slab, 1);
 }
 
@@ -211,6 +217,26 @@ START_TEST(test_more_batches_than_were_asked_for_are_no_end)
 }
 END_TEST
 
+static void offer_what_may_shrink(struct fake *f)
+{
+	offer_slab(f, F_SEAL_GROW);
+	hear(f);
+}
+
+START_TEST(test_memory_that_may_shrink_is_refused)
+{
+	/* A daemon that made it shorter would end the producer with SIGBUS. */
+	struct batchd_fill fill;
+
+	play(offer_what_may_shrink);
+	open_producer();
+	ck_assert_int_eq(batchd_produce_next(producer, &fill, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+	ck_assert_ptr_nonnull(strstr(batchd_produce_error(producer), "offers memory that it could take away"));
+	batchd_produce_close(producer, NULL);
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
 static void teardown_all(void)
 {
 	munmap(memory, 2 * d->slot_bytes);
@@ -227,6 +253,7 @@ SUITE(produce)
 	tcase_add_test(t, test_opening_outlives_a_restart);
 	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);
 	tcase_add_test(t, test_more_batches_than_were_asked_for_are_no_end);
+	tcase_add_test(t, test_memory_that_may_shrink_is_refused);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -8,8 +8,8 @@
 #include <xxhash.h>
 
 enum { MOST_CLASSES = 1 << 20, CLASS_NAME_BYTES = 255 };
-/* Of memory for a byte of JSON at most, which a value in a list takes with its comma. */
-enum { JSON_BYTES = 40 };
+/* Of memory for a byte of JSON at most, which an empty object in a list takes with its comma. */
+enum { JSON_BYTES = 80 };
 
 /* A file that is being added. */
 struct adding {

@@ -110,6 +110,21 @@ def test_a_list_that_does_not_fit_is_refused_while_it_is_read(small, tmp_path):
     until("nothing is charged any more", lambda: batchd.status()["memory"]["data_bytes"] == 0)
 
 
+def test_features_of_arrow_are_charged_as_much_as_they_may_take(small, tmp_path):
+    # An empty object takes 80 bytes for each byte of its text.
+    pyarrow = pytest.importorskip("pyarrow")
+    for n_mib, fits in ((0.5, True), (0.9, False)):
+        features = '{"info": [' + "{}," * int(n_mib * MIB / 3) + "{}]}"
+        schema = pyarrow.schema([("x", pyarrow.int64())], metadata={"huggingface": features})
+        with pyarrow.OSFile(str(tmp_path / "x.arrow"), "wb") as f, pyarrow.ipc.new_stream(f, schema) as out:
+            out.write_table(pyarrow.table({"x": [1, 2]}, schema=schema))
+        if fits:
+            with load(f"arrow:{tmp_path}/x.arrow", batch_size=2) as loader:
+                assert next(iter(loader))["x"].tolist() == [1, 2]
+        else:
+            assert "more names and labels" in refused(f"arrow:{tmp_path}/x.arrow")
+
+
 def test_names_are_charged_as_long_as_their_loader_is_there(small, tmp_path, batchctl):
     # 100,000 of them: a few MiB. Those of a lingering loader make room for another's.
     (tmp_path / "list").write_text("".join(f"a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(100000)))

@@ -144,6 +144,30 @@ START_TEST(test_a_peer_reads_what_it_may)
 }
 END_TEST
 
+START_TEST(test_a_configured_file_names_pictures_of_its_folder_only)
+{
+	/* The file's writer need not be the operator, whose source says with images= where pictures lie: without it they
+	 * are refused, and no path leads out of it. */
+	struct dataset *ds = NULL;
+	char names[600];
+
+	put_files();
+	put("se", "secret");
+	replace_paths("/p/4.jpg", ".//4.jpg");
+	replace_paths("/p/6.jpg", "..////se");
+	put_bytes("d/a.arrow", bytes, n_bytes, 0644);
+	snprintf(names, sizeof(names), "%s#image=i", in_root("d/a.arrow"));
+	ck_assert_int_eq(open_as(&f.trusted, "arrow", names, NULL, NULL, 0, &ds), -EACCES);
+	ck_assert_ptr_nonnull(strstr(f.err.text, "name their folder: arrow:images=DIR"));
+	snprintf(names, sizeof(names), "images=%s,%s#image=i", in_root("p"), in_root("d/a.arrow"));
+	ds = open_trusted("arrow", names);
+	assert_reads(ds, 4, "p/4.jpg");
+	assert_unreadable(ds, 6, -EACCES);
+	assert_unreadable(ds, 8, -EACCES);
+	dataset_unref(ds);
+}
+END_TEST
+
 START_TEST(test_rows_choose_and_order_the_samples)
 {
 	/* A row twice, another order; values and pictures follow, names tell the file's row, and ids differ. */
@@ -211,9 +235,11 @@ START_TEST(test_a_file_that_changes_is_named)
 	/* Written in place or cut short while it is open: no bytes. Replaced by rename: read to the end as it was. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
+	char names[600];
 
 	put_files();
-	ds = open_trusted("arrow", in_root("d/a.arrow#image=i"));
+	snprintf(names, sizeof(names), "images=/,%s#image=i", in_root("d/a.arrow"));
+	ds = open_trusted("arrow", names);
 	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), 0);
 	put_bytes("d/b.arrow", bytes, n_bytes / 2, 0644);
 	ck_assert_int_eq(rename(in_root("d/b.arrow"), in_root("d/a.arrow")), 0);
@@ -223,7 +249,7 @@ START_TEST(test_a_file_that_changes_is_named)
 	dataset_unref(ds);
 
 	put_bytes("d/a.arrow", bytes, n_bytes, 0644);
-	ds = open_trusted("arrow", in_root("d/a.arrow#image=i"));
+	ds = open_trusted("arrow", names);
 	ck_assert_int_eq(truncate(in_root("d/a.arrow"), 600), 0);
 	ck_assert_int_eq(dataset_is_current(ds, 1, READ_WAIT, &b), 0);
 	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), -ESTALE);
@@ -270,6 +296,7 @@ SUITE(arrow_set)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_pictures_are_read_in_place_or_below_their_folder);
 	tcase_add_test(tc, test_a_peer_reads_what_it_may);
+	tcase_add_test(tc, test_a_configured_file_names_pictures_of_its_folder_only);
 	tcase_add_test(tc, test_rows_choose_and_order_the_samples);
 	tcase_add_test(tc, test_rows_that_are_not_there_are_refused);
 	tcase_add_test(tc, test_a_file_that_changes_is_named);

@@ -81,8 +81,8 @@ static bool goes_up(const char *path)
 	return false;
 }
 
-/* The path below the folder of pictures; NULL: it leads elsewhere. A peer that is not trusted may not leave the
- * folder. */
+/* The path below the folder of pictures; NULL: it leads elsewhere. A file's writer does not choose what the daemon reads,
+ * also where the operator has named that file: the operator names the folder. */
 static const char *path_below(const struct arrow *a, const char *path)
 {
 	size_t n = strlen(a->images_path);
@@ -93,7 +93,7 @@ static const char *path_below(const struct arrow *a, const char *path)
 		path += n;
 	}
 	path += strspn(path, "/");
-	return *path && (a->shards.access.trusted || !goes_up(path)) ? path : NULL;
+	return *path && !goes_up(path) ? path : NULL;
 }
 
 static int picture_fail(const char *path, int error, struct dataset_error *err)
@@ -347,10 +347,10 @@ static int arrow_take_descriptors(struct opening *o)
 			o->err, DATASET_E_INVALID, -EINVAL,
 			"arrow: %u descriptors: expected one for each pattern, for images=, for rows= and for table=",
 			n);
-	if (images || source->access->trusted) {
-		snprintf(a->images_path, sizeof(a->images_path), "%s", images ? images : "/");
+	if (images) {
+		snprintf(a->images_path, sizeof(a->images_path), "%s", images);
 		o->folders.fds = n ? source->fds + n - extra : NULL;
-		o->folders.n_fds = images && n ? 1 : 0;
+		o->folders.n_fds = n ? 1 : 0;
 		a->images = tree_open_root(&o->folders, 0, a->images_path, o->err);
 		if (a->images < 0)
 			return a->images;

@@ -390,6 +390,7 @@ int daemon_run(const struct daemon_params *params)
 	if (!d)
 		return EXIT_FAILURE;
 	d->params = params;
+	d->errors.accounts = &d->engine.budget.accounts;
 	d->engine = (struct engine){ .config = params->config,
 				     .reports = &d->reports,
 				     .errors = &d->errors,

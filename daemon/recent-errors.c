@@ -5,21 +5,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/list.h"
+
+/* Drops those of users that have gone, but for the newest. */
+static void drop_gone(struct recent_errors *errors)
+{
+	unsigned n_gone = 0;
+
+	for (struct recent_user **at = &errors->users; *at;) {
+		struct recent_user *u = *at;
+
+		n_gone += !account_used(errors->accounts, u->uid, ACCOUNT_SESSIONS);
+		if (n_gone <= RECENT_ERRORS_GONE) {
+			at = &u->next;
+			continue;
+		}
+		n_gone--;
+		*at = u->next;
+		free(u);
+	}
+}
+
+/* At the head of the list from now on. NULL when memory is short. */
 static struct recent_user *find_user(struct recent_errors *errors, uid_t uid)
 {
-	struct recent_user **place = errors->user;
+	struct recent_user *u = errors->users;
 
-	for (struct recent_user **u = errors->user; u < errors->user + RECENT_ERRORS_USERS; u++) {
-		if (*u && (*u)->uid == uid)
-			return *u;
-		if (*place && (!*u || (*u)->noted < (*place)->noted))
-			place = u;
+	while (u && u->uid != uid)
+		u = u->next;
+	if (u) {
+		list_remove(&errors->users, u, next);
+		list_push(&errors->users, u, next);
+		return u;
 	}
-	free(*place);
-	*place = calloc(1, sizeof **place);
-	if (*place)
-		(*place)->uid = uid;
-	return *place;
+	u = calloc(1, sizeof *u);
+	if (u) {
+		u->uid = uid;
+		list_push(&errors->users, u, next);
+		drop_gone(errors);
+	}
+	return u;
 }
 
 /* The one that is like e, else the oldest. */
@@ -44,7 +69,6 @@ void recent_errors_note(struct recent_errors *errors, uid_t uid, const char *job
 
 	if (!u)
 		return;
-	u->noted = ++errors->n_noted;
 	snprintf(e.job, sizeof e.job, "%s", job ? job : "");
 	snprintf(e.text, sizeof e.text, "%s", text);
 	place = find_place(u, &e);
@@ -54,9 +78,12 @@ void recent_errors_note(struct recent_errors *errors, uid_t uid, const char *job
 
 void recent_errors_finish(struct recent_errors *errors)
 {
-	for (unsigned i = 0; i < RECENT_ERRORS_USERS; i++)
-		free(errors->user[i]);
-	*errors = (struct recent_errors){ .n_noted = 0 };
+	while (errors->users) {
+		struct recent_user *u = errors->users;
+
+		errors->users = u->next;
+		free(u);
+	}
 }
 
 /* ---- JSON ---- */
@@ -100,11 +127,8 @@ json_t *recent_errors_json(const struct recent_errors *errors, uid_t viewer)
 {
 	json_t *list = json_array();
 
-	for (unsigned i = 0; errors && i < RECENT_ERRORS_USERS; i++) {
-		const struct recent_user *u = errors->user[i];
-
-		if (u && viewer != (uid_t)-1 && (viewer == 0 || viewer == u->uid))
+	for (const struct recent_user *u = errors ? errors->users : NULL; u; u = u->next)
+		if (viewer != (uid_t)-1 && (viewer == 0 || viewer == u->uid))
 			add_user(list, u);
-	}
 	return list;
 }

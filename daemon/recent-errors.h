@@ -1,8 +1,8 @@
 /* The last errors that the daemon has told each user's clients: refusals, ends of jobs, trainers that stall. For the
  * status and the live page, which show them to that user; they outlive the job that they are about.
  *
- * Bounded: the newest 40 of a user, for the 16 users that had one last. An error that repeats is counted. Loop thread
- * only. */
+ * Bounded: the newest 40 of a user, for each user that has a session and the 16 others that had one last: users that
+ * come and go push out no user that stays. An error that repeats is counted. Loop thread only. */
 #ifndef BATCHD_RECENT_ERRORS_H
 #define BATCHD_RECENT_ERRORS_H
 
@@ -12,7 +12,9 @@
 
 #include <jansson.h>
 
-enum { RECENT_ERRORS_EACH = 40, RECENT_ERRORS_USERS = 16 };
+#include "util/account.h"
+
+enum { RECENT_ERRORS_EACH = 40, RECENT_ERRORS_GONE = 16 };
 
 struct recent_error {
 	time_t at;      /* of the last time */
@@ -22,15 +24,15 @@ struct recent_error {
 };
 
 struct recent_user {
+	struct recent_user *next; /* its newest error is older */
 	uid_t uid;
-	uint64_t noted; /* when, counted in errors */
 	struct recent_error error[RECENT_ERRORS_EACH];
 };
 
-/* Zeroed: none. */
+/* Zeroed but for `accounts`: none. */
 struct recent_errors {
-	struct recent_user *user[RECENT_ERRORS_USERS]; /* made with a user's first error */
-	uint64_t n_noted;
+	const struct accounts *accounts; /* say which users have a session */
+	struct recent_user *users;
 };
 
 /* errors: NULL is allowed. job may be NULL. Without memory the error is not kept. */

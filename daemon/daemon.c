@@ -120,6 +120,13 @@ static void learn_nodes(struct engine *e)
 	e->nodes = nodes;
 }
 
+static void on_slab_released(void *arg)
+{
+	struct engine *e = arg;
+	budget_balance(&e->budget);
+	e->on_ended(e);
+}
+
 static int start_pool(struct engine *e)
 {
 	bool fixed = e->config->workers != 0;
@@ -140,9 +147,11 @@ static int start_pool(struct engine *e)
 		.arg = e,
 	};
 	int r = pool_create(&e->loop, &params, &e->pool);
-	if (r == 0)
-		tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
-	return r;
+	if (r)
+		return r;
+	e->releases = (struct slab_releases){ .pool = e->pool, .done = on_slab_released, .arg = e };
+	tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
+	return 0;
 }
 
 /* ---- the end ---- */
@@ -307,7 +316,7 @@ static void on_audit(uv_check_t *check)
 {
 	struct daemon *d = check->data;
 	const struct engine *e = &d->engine;
-	if (!e->sessions && !e->jobs && !e->n_loads && !d->server.peers &&
+	if (!e->sessions && !e->jobs && !e->n_loads && !e->releases.n && !d->server.peers &&
 	    !accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES))
 		daemon_audit(d);
 }

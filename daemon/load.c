@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/image-jobs.h"
+#include "core/slab-release.h"
 #include "job.h"
 #include "pipeline/views.h"
 #include "session-state.h"
@@ -51,11 +52,9 @@ static void load_free(struct load *l)
 {
 	struct engine *e = l->engine;
 	image_jobs_finish(&l->jobs);
-	slab_finish(&l->slab);
 	recipe_finish(&l->recipe);
 	closing_add(l->uid, &l->jobs.fd, 1);
-	charge_release(&l->bytes);
-	charge_release(&l->fds);
+	slab_release(&e->releases, &l->slab, &l->bytes, &l->fds);
 	budget_balance(&e->budget);
 	free(l->transform);
 	free(l);

@@ -296,7 +296,7 @@ START_TEST(test_one_users_tasks_leave_threads_for_another)
 	setup_with(&f, 2, IO_THREADS);
 	for (int i = 0; i < TASKS; i++)
 		begin_task(&f, &his[i], BOB, opening, &f.gate);
-	wait_for_rows(&f, opening ? IO_THREADS / 4 : 2);
+	wait_for_rows(&f, opening ? IO_THREADS / 4 : 1);
 	begin_task(&f, &hers, ALICE, false, NULL);
 	begin_task(&f, &opens, ALICE, true, NULL);
 	wait_for_task(&f, &hers);
@@ -305,7 +305,7 @@ START_TEST(test_one_users_tasks_leave_threads_for_another)
 	if (opening)
 		ck_assert_int_eq(atomic_load(&f.n_waiting), IO_THREADS / 4);
 	else
-		ck_assert_int_lt(atomic_load(&f.n_waiting), IO_THREADS - 1);
+		ck_assert_int_eq(atomic_load(&f.n_waiting), 1); /* of two workers */
 	uv_sem_post(&f.gate);
 	for (int i = 0; i < TASKS; i++)
 		wait_for_task(&f, &his[i]);
@@ -333,6 +333,33 @@ START_TEST(test_tasks_of_two_users_run_in_turn)
 		wait_for_task(&f, &hers[i]);
 	wait_for_task(&f, &first);
 	ck_assert_mem_eq(f.log, "bbababbb", 8);
+	teardown(&f);
+}
+END_TEST
+
+static void use_processor(struct pool_task *task)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	for (time_t end = t.tv_sec * 1000 + t.tv_nsec / 1000000 + 20; t.tv_sec * 1000 + t.tv_nsec / 1000000 < end;)
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	run_task(task);
+}
+
+START_TEST(test_what_tasks_take_is_paid_with_workers_time)
+{
+	struct fixture f;
+	struct waiting_task t;
+	setup_with(&f, 1, 2);
+	begin_task(&f, &t, BOB, false, &f.gate);
+	uv_sem_post(&f.gate);
+	wait_for_task(&f, &t);
+	uint64_t before = f.bob.owner->part.served_ns;
+	t = (struct waiting_task){ .task = { .run = use_processor, .done = task_done, .owner = BOB }, .f = &f };
+	pool_run_task(f.pool, &t.task);
+	wait_for_task(&f, &t);
+	ck_assert_uint_ge(f.bob.owner->part.served_ns - before, 10000000);
+	ck_assert_uint_eq(f.alice.owner->part.served_ns, 0);
 	teardown(&f);
 }
 END_TEST
@@ -366,6 +393,7 @@ SUITE(pool_users)
 	tcase_add_test(t, test_a_queue_is_in_the_pools_list_only_while_it_has_work);
 	tcase_add_loop_test(t, test_one_users_tasks_leave_threads_for_another, 0, 2);
 	tcase_add_test(t, test_tasks_of_two_users_run_in_turn);
+	tcase_add_test(t, test_what_tasks_take_is_paid_with_workers_time);
 	tcase_add_test(t, test_a_task_that_waits_can_be_dropped);
 	suite_add_tcase(s, t);
 	return s;

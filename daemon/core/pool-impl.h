@@ -51,7 +51,7 @@ struct pool {
 	pthread_cond_t relief; /* for the other relief threads */
 	pthread_cond_t began;  /* for pool_create: a worker has begun */
 	struct pool_thread *workers, *io_threads; /* workers: max_workers of them, then as many relief threads */
-	struct pool_owner *owners;                /* the loop thread's */
+	struct pool_owner *owners;                /* changed by the loop thread alone, under the lock */
 
 	/* all below: under the lock */
 	struct pool_queue *queues; /* those that may have rows to take */

@@ -2,7 +2,8 @@
  *
  * A data set that is opened may be on a disk or a server that never answers, and a user may open many: so all openings
  * together have half of the I/O threads, one user has a quarter, and no more than are left of that half. Other tasks end
- * by themselves; a user has no more threads for them than are left free, or one. Among the tasks that may run, those of
+ * by themselves but take processors from the workers: a user has a quarter as many threads for them as there are workers,
+ * and no more than are left free, or one. Among the tasks that may run, those of
  * the user with the fewest running ones go first, then in rounds: one of each user's in each. */
 #include "core/pool-tasks.h"
 
@@ -32,7 +33,7 @@ static bool may_run(const struct pool *p, const struct pool_task *t, unsigned *o
 	count_running(p, t, own, &all);
 	if (t->opens)
 		return all < half && *own < half - all && *own < at_least_one(n / 4);
-	return *own == 0 || *own + p->n_io_busy + 1 < n;
+	return *own == 0 || (*own < p->params.max_workers / 4 && *own + p->n_io_busy + 1 < n);
 }
 
 void pool_add_task(struct pool *p, struct pool_task *t)

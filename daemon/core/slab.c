@@ -21,7 +21,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { ALIGN = 256 }; /* of the parts of a slot */
+enum {
+	ALIGN = 256, /* of the parts of a slot */
+	POPULATE_BYTES = 4 << 20,
+};
 
 static int open_memfd(void)
 {
@@ -31,16 +34,20 @@ static int open_memfd(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Makes the pages now, so that no worker pays for a fault on a slot's first use. 0 or negative errno. */
+/* Makes the pages now, so that no worker pays for a fault on a slot's first use. In steps: each holds the lock on the
+ * process's mappings, which other threads wait for. 0 or negative errno. */
 static int core_slab_populate(uint8_t *base, size_t bytes)
 {
 	(void)madvise(base, bytes, MADV_HUGEPAGE);
-	if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	if (errno != EINVAL)
-		return -errno;
-	for (size_t i = 0; i < bytes; i += 4096) /* Linux before 5.14 */
-		((volatile uint8_t *)base)[i] = 0;
+	for (size_t at = 0, step; at < bytes; at += step) {
+		step = bytes - at < POPULATE_BYTES ? bytes - at : POPULATE_BYTES;
+		if (madvise(base + at, step, MADV_POPULATE_WRITE) == 0)
+			continue;
+		if (errno != EINVAL)
+			return -errno;
+		for (size_t i = 0; i < step; i += 4096) /* Linux before 5.14 */
+			((volatile uint8_t *)base)[at + i] = 0;
+	}
 	return 0;
 }
 

@@ -7,30 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "data/file.h"
+#include "data/kept-fds.h"
 #include "util/closing.h"
 #include "util/size.h"
 
-enum { TRAIT_BITS = 3, MAX_KEPT = 4096, PAD_BYTES = 64 };
-
-/* Descriptors kept by all packed data sets; the limit of open files is per process, and so is this count. */
-static atomic_int n_kept;
-
-static bool take_kept(void)
-{
-	struct rlimit limit;
-	int most = MAX_KEPT;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_KEPT)
-		most = (int)(limit.rlim_cur / 4);
-	if (atomic_fetch_add(&n_kept, 1) < most)
-		return true;
-	atomic_fetch_sub(&n_kept, 1);
-	return false;
-}
+enum { TRAIT_BITS = 3, PAD_BYTES = 64 };
 
 static int shards_pack(int fd, unsigned traits)
 {
@@ -73,7 +57,7 @@ void shards_finish(struct shards *s)
 			close(fd);
 		else
 			closing_add(s->access.uid, &fd, 1);
-		atomic_fetch_sub(&n_kept, 1);
+		kept_fds_give(s->access.uid);
 	}
 	for (size_t i = 0; s->contents && i < s->names.n; i++) {
 		if (!s->contents[i].is_lent)
@@ -226,11 +210,11 @@ static int shards_keep(struct shards *s, uint32_t i, int fd, unsigned traits, bo
 {
 	int none = 0;
 
-	*is_kept = take_kept();
+	*is_kept = kept_fds_take(s->access.uid);
 	if (!*is_kept || atomic_compare_exchange_strong(&s->fds[i], &none, shards_pack(fd, traits)))
 		return fd;
 	close(fd);
-	atomic_fetch_sub(&n_kept, 1);
+	kept_fds_give(s->access.uid);
 	return shards_unpack(none, &traits);
 }
 

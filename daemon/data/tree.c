@@ -1,8 +1,8 @@
 /* Reads the files of an index, with few and short path walks.
  *
  * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. A folder is checked
- * when it is opened, and later swaps of names do not change its descriptor. The number of kept descriptors of all data
- * sets together is limited. Beyond that, files are opened by their whole path; no other folder is closed, because with
+ * when it is opened, and later swaps of names do not change its descriptor. The number of kept descriptors is limited
+ * (kept-fds.h). Beyond that, files are opened by their whole path; no other folder is closed, because with
  * shuffled access it is as likely to be needed next. A folder that was replaced meanwhile is noticed when a file is
  * missing in the old one. */
 #include "data/tree.h"
@@ -12,12 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "data/column-fields.h"
 #include "data/file.h"
+#include "data/kept-fds.h"
 
 struct tree {
 	struct dataset base;
@@ -31,23 +31,6 @@ struct tree {
 	unsigned n_own;      /* fields before the columns: image and, unless a column has this name, label */
 	atomic_int *dir_fds; /* of each folder: pack_dir, or 0 while there is none. Set once */
 };
-
-/* Folder descriptors kept by all trees; the limit of open files is per process, and so is this count. */
-static atomic_int n_dir_fds;
-enum { MAX_DIR_FDS = 4096 };
-
-static bool take_dir_fd(void)
-{
-	struct rlimit limit;
-	int most = MAX_DIR_FDS;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_DIR_FDS)
-		most = (int)(limit.rlim_cur / 4);
-	if (atomic_fetch_add(&n_dir_fds, 1) < most)
-		return true;
-	atomic_fetch_sub(&n_dir_fds, 1);
-	return false;
-}
 
 enum { TRAIT_BITS = 3 };
 
@@ -86,16 +69,16 @@ static int kept_dir(struct tree *t, uint32_t dir, enum read_how how, unsigned *t
 		return unpack_dir(kept, traits);
 	if (how == READ_NOWAIT && !(t->root_traits & DIR_LOCAL))
 		return -EAGAIN;
-	if (!take_dir_fd())
+	if (!kept_fds_take(t->access.uid))
 		return -EMFILE;
 	fd = open_dir(t, dir, how, traits);
 	if (fd < 0) {
-		atomic_fetch_sub(&n_dir_fds, 1);
+		kept_fds_give(t->access.uid);
 		return fd;
 	}
 	if (!atomic_compare_exchange_strong(&t->dir_fds[dir], &none, pack_dir(fd, *traits))) {
 		close(fd);
-		atomic_fetch_sub(&n_dir_fds, 1);
+		kept_fds_give(t->access.uid);
 		return unpack_dir(none, traits);
 	}
 	return fd;
@@ -230,7 +213,7 @@ static void tree_destroy(struct dataset *ds)
 			unsigned traits;
 
 			close(unpack_dir(kept, &traits));
-			atomic_fetch_sub(&n_dir_fds, 1);
+			kept_fds_give(t->access.uid);
 		}
 	}
 	free(t->dir_fds);

@@ -7,9 +7,11 @@ import pathlib
 import struct
 import sys
 import threading
+import time
 import traceback
 
 from attacks import ALICE, ATTACKS, BOB, DARK, become, need_root, until
+from wire import Client, HungUp
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "client" / "python"))
 
@@ -109,6 +111,63 @@ def compare(field, bobs):
         trainers.end()
 
 
+def hang_ups_are_one_users(field):
+    """01, 3: clients of single images that get 64 MiB each, hang up and come again: memory that is made and freed. Alice
+    keeps half of the rows that she makes alone; as bob's own processes take their part of the processors, 0.4 will do."""
+    need_root()
+    d = field.daemon(CONFIG)
+    folder = field.images("pictures", {f"cat/{i:04}.jpg": DARK for i in range(2000)})
+    trainers = Trainers(d, folder)
+    attackers = []
+
+    def come_and_go():
+        become(BOB)
+        while True:
+            try:
+                c = Client(d.socket, 60)
+                fd = os.memfd_create("pictures", os.MFD_ALLOW_SEALING)
+                c.send("load_open", [fd], transform='[["Resize",[2360,2360]],"ToTensor"]', dtype=2)
+                os.close(fd)
+                c.expect("load_opened")
+                for sent in c.fds:
+                    os.close(sent)
+                c.close()
+            except (OSError, HungUp):
+                time.sleep(0.01)
+
+    def rate(seconds=3):
+        before, began = trainers.batches(alice), time.monotonic()
+        time.sleep(seconds)
+        return (trainers.batches(alice) - before) / (time.monotonic() - began)
+
+    try:
+        alice = trainers.start(ALICE, [("alices", 0, 1)])
+        if not until(lambda: trainers.all_begun(alice)):
+            return "alice has not begun"
+        alone = [rate()]
+        for _ in range(16):
+            attackers.append(os.fork())
+            if attackers[-1] == 0:
+                try:
+                    come_and_go()
+                finally:
+                    os._exit(1)
+        time.sleep(1)
+        beside = rate()
+        for pid in attackers:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        attackers.clear()
+        alone.append(rate())
+        part = beside / min(alone)
+        return None if part > 0.4 else f"alice makes {part:.2f} of what she makes alone"
+    finally:
+        for pid in attackers:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        trainers.end()
+
+
 def one_rank_has_its_half(field):
     """Two users with a rank each."""
     return compare(field, [("bobs", 0, 1)])
@@ -135,6 +194,7 @@ def many_jobs_are_one_users(field):
 
 
 ATTACKS += [
+    hang_ups_are_one_users,
     one_rank_has_its_half,
     ranks_are_one_users,
     many_ranks_are_one_users,

@@ -72,5 +72,7 @@ def test_what_a_producer_makes_is_measured(daemon, batchctl):
 def test_no_kind_of_the_manual_page_is_left_out():
     """A kind that is added there is one that bench has to be tried with."""
     page = (REPO / "client" / "man" / "batchctl.1").read_text()
-    kinds = set(re.findall(r"^\.Li ([a-z]+):", page[page.index("\nA\n.Ar DATASET") : page.index("Results go to")], re.M))
+    kinds = set(
+        re.findall(r"^\.Li ([a-z]+):", page[page.index("\nA\n.Ar DATASET") : page.index("Results go to")], re.M)
+    )
     assert kinds - {"serve"} == {name for name in KINDS if name.isalpha() and name != "directory"}

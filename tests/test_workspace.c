@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "core/sample.h"
+#include "data/sample-cache.h"
 #include "decode/decode.h"
 #include "jpegs.h"
 #include "datasets.h" /* after those: its fixture is called f */
@@ -279,6 +280,29 @@ static int make_one(const struct recipe *r, struct sample_worker *w, uint64_t in
 	return sample_make(r, w, (struct sample_key){ 1, 0, index }, NULL, true, (void *[]){ row }, err);
 }
 
+START_TEST(test_an_opening_decodes_no_image)
+{
+	/* How large the decoded pixels are follows from the headers, so no image has to be decoded for it, which here would
+	 * take longer than an image may. */
+	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20 } };
+	struct cache *cache;
+	struct decode_limits limits = decode_limits_default;
+	struct recipe r;
+	limits.max_ns = 1;
+	ck_assert_int_eq(cache_create(&config, &cache), 0);
+	put_jpeg("a.jpg", 320, false);
+	r = make_recipe("a.jpg 0\n", "[[\"Resize\",[8,8]]]");
+	ck_assert_int_eq(recipe_attach(&r, cache, 1 << 20, true, &limits), 0);
+	ck_assert_ptr_nonnull(r.decoded);
+	recipe_finish(&r);
+	r = make_recipe("a.jpg 0\n", "[[\"RandomResizedCrop\",8]]"); /* the whole image is kept: 300 KiB */
+	ck_assert_int_eq(recipe_attach(&r, cache, 200 << 10, true, &limits), 0);
+	ck_assert_ptr_null(r.decoded);
+	recipe_finish(&r);
+	cache_destroy(cache);
+}
+END_TEST
+
 START_TEST(test_an_image_that_needs_too_much_is_bad_data_whatever_came_before)
 {
 	/* Proves that a picture that fits alone is made in memory that earlier ones left, that a picture beyond the
@@ -398,6 +422,7 @@ SUITE(workspace)
 	tcase_add_test(t, test_users_have_the_reserve_in_turn);
 	tcase_add_test(t, test_a_row_that_fits_does_not_wait_behind_one_that_does_not);
 	tcase_add_test(t, test_small_rows_of_one_user_do_not_wait_for_large_ones_of_another);
+	tcase_add_test(t, test_an_opening_decodes_no_image);
 	tcase_add_test(t, test_an_image_that_needs_too_much_is_bad_data_whatever_came_before);
 	tcase_add_test(t, test_what_ops_need_is_given_back_after_the_sample);
 	tcase_add_test(t, test_a_file_too_large_to_read_ahead_is_read_by_the_worker);

@@ -21,7 +21,7 @@
 
 enum {
 	OPS_TIME = 2,               /* times that of decoding: what a transform may take */
-	PROBES = 8,                 /* samples that are decoded to guess how large all of them are */
+	PROBES = 8,                 /* samples that are looked at to guess how large all of them are */
 	KEEP_INPUT_BYTES = 1 << 20, /* of a file read ahead */
 	NO_ROOM_PAUSE_MS = 10,
 	TIMED_ROWS = 4, /* one row in so many is timed */
@@ -630,29 +630,25 @@ static uint64_t prefix_id(const struct recipe *r)
 	return XXH3_64bits_withSeed(text, strlen(text), r->apply_exif);
 }
 
+/* From the header alone: an opening decodes nothing, and its thread waits for no memory. */
 static uint64_t sample_probe(const struct recipe *r, struct sample_worker *w, uint64_t index)
 {
 	struct dataset_error why;
 	struct image_error image_why;
 	struct image_info info;
-	struct image prefix;
 	uint64_t bytes = 0;
 	workspace_enter(&w->ahead, r->uid);
-	int result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
-	workspace_leave(&w->ahead);
-	workspace_enter(&w->space, r->uid);
-	if (result == 0 &&
+	if (dataset_read(r->dataset, index, READ_WAIT, &w->file, &why) == 0 &&
 	    pipeline_open(r->pipeline, w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) ==
-		    0 &&
-	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why) == 0)
-		bytes = (uint64_t)prefix.width * prefix.height * decoded_bytes(r);
+		    0)
+		bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
 	decoder_close(w->decoder);
 	sample_trim(w);
-	workspace_leave(&w->space);
+	workspace_leave(&w->ahead);
 	return bytes;
 }
 
-/* For all samples, estimated from a few evenly spread ones; 0 when none of these can be decoded. */
+/* For all samples, estimated from a few evenly spread ones; 0 when none of these is an image. */
 static uint64_t guess_decoded_bytes(const struct recipe *r, struct sample_worker *w)
 {
 	uint64_t n = dataset_n(r->dataset), sum = 0, n_good = 0;

@@ -1,10 +1,10 @@
-/* Taking batches: those that came early first, then through the ring (proto/ring.h), or without a ring as packets.
+/* Taking batches: those that came early first, then those in the ring (proto/ring.h).
  *
  * While there are batches in the ring no system call is made: the daemon gets a Wake only if it sleeps and has asked
- * for it in the page. The page also says when a notice about other trainers lies on the socket. When the ring is empty the trainer sets its mark in the page, checks the ring once more, and
- * sleeps on the socket, where all other messages arrive: an Error, and the end of the connection. So the trainer
- * notices that a daemon has gone after the batches it left in the ring, which are whole, and before it waits for
- * anything.
+ * for it in the page. The page also says when a notice about other trainers lies on the socket. When the ring is empty
+ * the trainer sets its mark in the page, checks the ring once more, and sleeps on the socket, where all other messages
+ * arrive: an Error, and the end of the connection. So the trainer notices that a daemon has gone after the batches it
+ * left in the ring, which are whole, and before it waits for anything.
  *
  * A Wake may be missing: the daemon clears the mark before it sends one, and a socket that is full of notices has no
  * room for it. So after every sleep, whether a notice or a second without any packet ended it, the trainer checks the
@@ -17,8 +17,6 @@
 #include "clock.h"
 
 enum { LOOK_NS = 1000000000 }; /* also the socket's receive time-out */
-
-/* ---- through the ring ---- */
 
 static int handover_nonsense(struct link *k, const char *what, struct fault *f)
 {
@@ -60,7 +58,7 @@ static int recv_wake(struct link *k, int flags, struct fault *f)
 	int r = link_recv(k, flags, &m, f);
 
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where only a Wake or a Notice may come",
 				 k->connection.address, wire_server_name(m));
 	if (r == 0 || r == BATCHD_AGAIN)
 		link_heard_wake(k);
@@ -157,81 +155,9 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
 	}
 }
 
-/* ---- as packets ---- */
-
-/* The daemon does not announce batches while this trainer has others to take; it does so at a release, which saves a
- * wake-up. So it must be told when none is left. Once is enough until the next batch comes. */
-static int say_waiting(struct link *k, struct fault *f)
-{
-	Batchd__Wire__Waiting body = BATCHD__WIRE__WAITING__INIT;
-
-	if (k->said_waiting)
-		return 0;
-	k->said_waiting = true;
-	return link_send(k, WIRE_CLIENT(WAITING, waiting, &body), f);
-}
-
-/* A message within timeout_ms. When one is there already, the first receive is the only system call. */
-static int recv_within(struct link *k, int timeout_ms, const Batchd__Wire__ServerMessage **m, struct fault *f)
-{
-	uint64_t deadline;
-	int r = link_recv(k, MSG_DONTWAIT, m, f);
-
-	if (r != BATCHD_AGAIN)
-		return r;
-	r = say_waiting(k, f);
-	if (r < 0 || timeout_ms == 0)
-		return r < 0 ? r : BATCHD_AGAIN;
-	if (timeout_ms < 0) {
-		do
-			r = link_recv(k, 0, m, f);
-		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
-		return r;
-	}
-	deadline = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
-	do {
-		struct pollfd p = { .fd = k->connection.socket, .events = POLLIN };
-		uint64_t now = clock_now_ns();
-
-		if (now >= deadline)
-			return BATCHD_AGAIN;
-		poll(&p, 1, (int)((deadline - now + 999999) / 1000000));
-		r = link_recv(k, MSG_DONTWAIT, m, f);
-	} while (r == BATCHD_AGAIN);
-	return r;
-}
-
-static int take_packet(struct link *k, const Batchd__Wire__ServerMessage *m, struct ready *out, struct fault *f)
-{
-	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
-				 k->connection.address, wire_server_name(m));
-	*out = link_ready_from(m->batch);
-	k->said_waiting = false;
-	return 0;
-}
-
-/* ---- either way ---- */
-
 int handover_take(struct link *k, int timeout_ms, struct ready *out, struct fault *f)
 {
-	const Batchd__Wire__ServerMessage *m;
-	int r;
-
-	if (link_take_early(k, out))
-		return 0;
-	if (k->ring.page)
-		return take_from_ring(k, timeout_ms, out, f);
-	r = recv_within(k, timeout_ms, &m, f);
-	return r == 0 ? take_packet(k, m, out, f) : r;
-}
-
-static int poll_socket(struct link *k, struct ready *out, struct fault *f)
-{
-	const Batchd__Wire__ServerMessage *m;
-	int r = link_recv(k, MSG_DONTWAIT, &m, f);
-
-	return r == 0 ? take_packet(k, m, out, f) : r;
+	return link_take_early(k, out) ? 0 : take_from_ring(k, timeout_ms, out, f);
 }
 
 const struct ready *handover_peek(struct link *k, struct fault *f)
@@ -239,7 +165,7 @@ const struct ready *handover_peek(struct link *k, struct fault *f)
 	struct ready ready;
 
 	if (!k->n_backlog) {
-		if (f->code || (k->ring.page ? poll_ring(k, &ready, f) : poll_socket(k, &ready, f)) != 0)
+		if (f->code || poll_ring(k, &ready, f) != 0)
 			return NULL;
 		if (link_keep(k, &ready, f) < 0)
 			return NULL;

@@ -87,30 +87,23 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 
 void link_note_state(struct link *k, enum ring_state state, uint64_t now_ns)
 {
-	if (k->ring.page && (state != RING_IDLE || ring_clock_state(&k->ring) != RING_IDLE))
+	if (state != RING_IDLE || ring_clock_state(&k->ring) != RING_IDLE)
 		ring_clock_move(&k->ring, state, now_ns);
 }
 
 void link_heard_wake(struct link *k)
 {
-	if (k->ring.page)
-		k->said_waiting = ring_is_waited_for(&k->ring); /* an old Wake does not answer a new question */
+	k->said_waiting = ring_is_waited_for(&k->ring); /* an old Wake does not answer a new question */
 }
 
-/* Handles messages that may come before an answer. BATCHD_AGAIN: it was such a message, and is handled; 0: it was not;
- * or a code. */
-static int take_aside(struct link *k, const Batchd__Wire__ServerMessage *m, struct fault *f)
+/* Handles a Wake, which may come at any time. False: it is another message. */
+static bool take_wake(struct link *k, const Batchd__Wire__ServerMessage *m)
 {
-	struct ready ready;
+	bool is = m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE;
 
-	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE) {
+	if (is)
 		link_heard_wake(k);
-		return BATCHD_AGAIN;
-	}
-	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return 0;
-	ready = link_ready_from(m->batch);
-	return link_keep(k, &ready, f) < 0 ? f->code : BATCHD_AGAIN;
+	return is;
 }
 
 int link_listen(struct link *k, int flags, struct fault *f)
@@ -118,13 +111,10 @@ int link_listen(struct link *k, int flags, struct fault *f)
 	const Batchd__Wire__ServerMessage *m;
 	int r = link_recv(k, flags, &m, f);
 
-	if (r != 0)
+	if (r != 0 || take_wake(k, m))
 		return r;
-	r = take_aside(k, m, f);
-	return r == BATCHD_AGAIN ? 0
-	       : r == 0          ? fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where nothing was asked",
-					     k->connection.address, wire_server_name(m))
-				 : r;
+	return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where nothing was asked", k->connection.address,
+			 wire_server_name(m));
 }
 
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
@@ -135,11 +125,9 @@ int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *
 
 	if (r < 0)
 		return r;
-	do {
+	do
 		r = link_recv(k, 0, answer, f);
-		if (r == 0)
-			r = take_aside(k, *answer, f);
-	} while (r == BATCHD_AGAIN);
+	while (r == BATCHD_AGAIN || (r == 0 && take_wake(k, *answer)));
 	if (r == 0 && (*answer)->body_case != expected)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers %s with %s", k->connection.address, what,
 				 wire_server_name(*answer));
@@ -184,7 +172,6 @@ int link_keep(struct link *k, const struct ready *b, struct fault *f)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots",
 				 k->connection.address);
 	k->backlog[(k->first_backlog + k->n_backlog++) % k->n_slots] = *b;
-	k->said_waiting = false;
 	return 0;
 }
 
@@ -227,8 +214,8 @@ int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t 
 	body.wait_ns = wait_ns;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
 	m.release = &body;
-	/* A packet is always an alternative: releases have no order. */
-	if (!k->ring.page || ring_put(&k->ring.releases, &m.base) < 0)
+	/* Where the ring is full a packet does: releases have no order. */
+	if (ring_put(&k->ring.releases, &m.base) < 0)
 		return connection_send(&k->connection, &m, NULL, 0);
 	return ring_wake_daemon_released(&k->ring) ? link_wake(k) : 0;
 }

@@ -111,13 +111,11 @@ struct link {
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 
 	/* the loader's thread */
-	bool continues;    /* the daemon continues with the next epoch by itself */
-	bool said_waiting; /* told the daemon so since the last batch came */
-	bool stale_wake;   /* a Wake is in the socket, or will be, that no call waits for any more */
-	/* The ring. Without one, batches and releases travel as packets. Batches: the loader's thread; releases: under
-	 * the lock. */
-	struct ring ring;
-	struct ready *backlog; /* ring of n_slots: batches that came while a call waited for another message */
+	bool continues;        /* the daemon continues with the next epoch by itself */
+	bool said_waiting;     /* told the daemon so since the last batch came */
+	bool stale_wake;       /* a Wake is in the socket, or will be, that no call waits for any more */
+	struct ring ring;      /* batches: the loader's thread; releases: under the lock */
+	struct ready *backlog; /* ring of n_slots: batches that were taken before their turn */
 	uint32_t n_backlog, first_backlog;
 
 	/* under the lock */
@@ -145,12 +143,12 @@ int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f);
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f);
 /* Receives one message that nothing waits for, and handles it. 0; BATCHD_AGAIN as connection_recv; or a code with f. */
 int link_listen(struct link *k, int flags, struct fault *f);
-/* Sends a request and waits for the message that answers it; batches that come first are kept. what: "a join", for the
+/* Sends a request and waits for the message that answers it. what: "a join", for the
  * text of an error. answer is valid until the next message. 0 or a code with f. */
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
 	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
 	      struct fault *f);
-/* What the trainer does from now_ns on, for the daemon's statistics; only where there is a ring. */
+/* What the trainer does from now_ns on, for the daemon's statistics. */
 void link_note_state(struct link *k, enum ring_state state, uint64_t now_ns);
 /* Notes that a Wake was received, in any call. */
 void link_heard_wake(struct link *k);
@@ -180,7 +178,7 @@ bool link_release(struct link *k, uint32_t slot, uint64_t generation);
 void link_let_go(struct link *k, uint32_t slot);
 /* Ends the lease on a slot that is on loan and tells the daemon, if the daemon is still there. */
 void link_end_lease(struct link *k, uint32_t slot);
-/* Tells the daemon that a slot is free, through the ring if there is one. 0 or a negative errno. */
+/* Tells the daemon that a slot is free. 0 or a negative errno. */
 int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t wait_ns);
 /* Replaces the batches on loan by copies of this process's own, so that the daemon need not keep the slots. False:
  * memory was short, and some slots still are the daemon's. Only the first call has an effect. */

@@ -285,15 +285,14 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 
 	if (r < 0)
 		return r;
-	r = !m->ring ? 0 : m->ring == RING_LAYOUT ? ring_map(&k->ring, fds[1]) : -EPROTO;
+	r = m->ring == RING_LAYOUT ? ring_map(&k->ring, fds[1]) : -EPROTO;
 	if (r == -EPROTO)
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers a ring that cannot be used",
 				 k->connection.address);
 	if (r < 0)
 		return fault_set(f, BATCHD_E_NOMEM, "cannot map the ring of batchd at %s: %s", k->connection.address,
 				 strerror(-r));
-	if (k->ring.page)
-		ring_clock_move(&k->ring, RING_IDLE, clock_now_ns());
+	ring_clock_move(&k->ring, RING_IDLE, clock_now_ns());
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");
@@ -308,7 +307,7 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
 	if (r == 0 && k->gpu)
-		r = delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);
+		r = delivery_attach(k, m, fds[0], fds[2], f);
 	return r < 0 || !l->mix ? r : mixing_attach(l, k, m, f);
 }
 

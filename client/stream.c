@@ -263,8 +263,7 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s lends an impossible slot or number of rows",
 				 l->link->connection.address);
-	if (l->link->ring.page)
-		ring_count_batch(&l->link->ring, ready.n_rows);
+	ring_count_batch(&l->link->ring, ready.n_rows);
 	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
 	if (slices_per_batch(l) > 1) {
 		slices_begin(l, &ready);

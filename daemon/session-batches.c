@@ -56,10 +56,7 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
-	if (s->ring.page)
-		return session_ring_put(s, &m);
-	peer_send(s->peer, &m, NULL, 0);
-	return s->state == SESSION_ATTACHED ? 0 : -EPIPE;
+	return session_ring_put(s, &m);
 }
 
 static void session_on_device_slab_failed(struct consumer *c, const char *why)
@@ -70,9 +67,7 @@ static void session_on_device_slab_failed(struct consumer *c, const char *why)
 	session_fail(s, CODE(GPU_LOST), "", text);
 }
 
-const struct consumer_ops session_packet_ops = { .publish = session_publish,
-						 .device_slab_failed = session_on_device_slab_failed };
-const struct consumer_ops session_ring_ops = { .publish = session_publish,
-					       .device_slab_failed = session_on_device_slab_failed,
-					       .look = session_ring_look,
-					       .arm = session_ring_arm };
+const struct consumer_ops session_consumer_ops = { .publish = session_publish,
+						   .device_slab_failed = session_on_device_slab_failed,
+						   .look = session_ring_look,
+						   .arm = session_ring_arm };

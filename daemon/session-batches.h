@@ -1,9 +1,9 @@
-/* How a session's trainer hears of its batches: by messages, or in its ring. Loop thread only. */
+/* How a session's trainer hears of its batches. Loop thread only. */
 #ifndef BATCHD_SESSION_BATCHES_H
 #define BATCHD_SESSION_BATCHES_H
 
 #include "session-state.h"
 
-extern const struct consumer_ops session_packet_ops, session_ring_ops;
+extern const struct consumer_ops session_consumer_ops;
 
 #endif

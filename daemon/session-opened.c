@@ -10,8 +10,7 @@
 #include "job.h"
 #include "pipeline/views.h"
 #include "served-job.h"
-#include "session-batches.h"
-#include "session-ring.h"
+#include "session-state.h"
 #include "sources.h"
 #include "util/log.h"
 
@@ -98,13 +97,9 @@ void session_send_opened(struct session *s, int ring)
 	if (s->job->served)
 		served_job_describe(s->job, &o);
 	device_describe(s, &o);
-	int fds[WIRE_OPENED_FDS] = { slots->slab.fd };
-	unsigned n_fds = 1;
-	if (s->ring.page) {
-		s->consumer.ops = &session_ring_ops;
-		o.ring = RING_LAYOUT;
-		fds[n_fds++] = ring;
-	}
+	o.ring = RING_LAYOUT;
+	int fds[WIRE_OPENED_FDS] = { slots->slab.fd, ring };
+	unsigned n_fds = 2;
 	if (device_fd(s) >= 0)
 		fds[n_fds++] = device_fd(s);
 	peer_send(s->peer, WIRE_SERVER(OPENED, opened, &o), fds, n_fds);

@@ -167,20 +167,17 @@ int session_ring_open(struct session *s, int *fd, struct refusal *why)
 
 struct ring_taken session_ring_taken(const struct session *s)
 {
-	struct ring_taken most = { s->consumer.n_published, s->consumer.n_rows_published };
+	const struct consumer *c = &s->consumer;
 	if (!s->ring.page)
-		return s->had_ring ? s->taken : most;
+		return s->taken;
 	struct ring_taken said = ring_read_taken(&s->ring);
-	return (struct ring_taken){ said.n_batches < most.n_batches ? said.n_batches : most.n_batches,
-				    said.n_rows < most.n_rows ? said.n_rows : most.n_rows };
+	return (struct ring_taken){ said.n_batches < c->n_published ? said.n_batches : c->n_published,
+				    said.n_rows < c->n_rows_published ? said.n_rows : c->n_rows_published };
 }
 
 void session_ring_close(struct session *s)
 {
-	if (s->ring.page) {
-		s->taken = session_ring_taken(s);
-		s->had_ring = true;
-	}
+	s->taken = session_ring_taken(s);
 	charge_release(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

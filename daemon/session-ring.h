@@ -1,4 +1,4 @@
-/* A session's ring: its batches and releases without packets. See proto/ring.h for the page, proto/README.md for the
+/* A session's ring: its batches and releases. See proto/ring.h for the page, proto/README.md for the
  * rules.
  *
  * The trainer can write any value to it, so every value is checked; a ring that breaks the rules costs the session its
@@ -22,8 +22,7 @@ int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m);
 /* Takes in the trainer's releases. */
 void session_ring_collect(struct session *s);
 
-/* What its trainer has been given, as the trainer says: at most what was published. Without a ring all that was published
- * counts. */
+/* What its trainer has been given, as the trainer says: at most what was published. */
 struct ring_taken session_ring_taken(const struct session *s);
 
 /* Takes in how the trainer says that it has spent its time. */
@@ -32,7 +31,7 @@ void session_ring_read_clock(struct session *s, uint64_t now_ns);
 /* Notes the trainer's statistics from a Release, received as a packet or through the ring. */
 void control_note_release(struct session *s, const Batchd__Wire__Release *r);
 
-/* consumer_ops of a session with a ring. */
+/* For consumer_ops. */
 void session_ring_look(struct consumer *c);
 bool session_ring_arm(struct consumer *c, uint32_t wake_at);
 

@@ -73,9 +73,8 @@ struct session {
 	bool again;                    /* it reconnects after it lost a connection */
 	struct job_task *slot_alloc;   /* its slots are being made */
 	struct device device;
-	bool records; /* it has begun a recording (util/trace.h) */
-	bool wants_ring, had_ring;
-	struct ring ring; /* NULL page: its batches are sent as packets */
+	bool records;     /* it has begun a recording (util/trace.h) */
+	struct ring ring; /* NULL page: not attached yet, or no more */
 	struct charge ring_bytes;
 	struct ring_taken taken;   /* session_ring_taken, when the ring was closed */
 	struct load *load;         /* for a client that loads single images; then it stays GREETED, too */

@@ -245,23 +245,17 @@ static void on_peer_closed(struct peer *p)
 
 static void session_advance_opening(struct session *s);
 
-static void close_fd(int fd)
-{
-	if (fd >= 0)
-		close(fd);
-}
-
 static void session_attach(struct session *s, uint32_t rank)
 {
 	struct refusal why;
-	int ring = -1;
-	if (s->wants_ring && session_ring_open(s, &ring, &why)) {
+	int ring;
+	if (session_ring_open(s, &ring, &why)) {
 		session_note(s, REFUSED, &why);
 		return;
 	}
 	int r = loader_attach(s->job->loader, &s->consumer, rank);
 	if (r) {
-		close_fd(ring);
+		close(ring);
 		session_fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
 		return;
 	}
@@ -272,7 +266,7 @@ static void session_attach(struct session *s, uint32_t rank)
 		stall_watch(s->engine);
 	device_attach(s);
 	session_send_opened(s, ring);
-	close_fd(ring);
+	close(ring);
 	stall_tell(s);
 }
 
@@ -406,7 +400,7 @@ static void session_advance_opening(struct session *s)
 	if (!fence_rank(s, (uint32_t)rank))
 		return;
 	struct refusal why;
-	if (s->wants_ring && !s->ring_bytes.account && session_ring_charge(s, &why)) {
+	if (!s->ring_bytes.account && session_ring_charge(s, &why)) {
 		session_note(s, REFUSED, &why);
 		return;
 	}
@@ -457,6 +451,12 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, from a producer, or behind LoadOpen");
 		return;
 	}
+	if (open->ring < RING_LAYOUT) {
+		session_fail(
+			s, CODE(INVALID), "ring",
+			"this client asks for no ring, but batches come through nothing else: write ring = 1 in Open");
+		return;
+	}
 	if (!session_identify(s))
 		return;
 	struct requester who = { .uid = s->uid,
@@ -480,7 +480,6 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	s->wanted_rank = r.rank;
 	s->own_batch_size = open->own_batch_size;
 	device_wish(s, open);
-	s->wants_ring = open->ring >= RING_LAYOUT;
 	s->born_ns = open->born_ns;
 	s->again = open->again;
 	s->producer_wait_ns = (open->producer_wait_ms ? open->producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
@@ -564,7 +563,7 @@ static struct session *create_session(struct engine *e, struct peer *p)
 		return NULL;
 	s->engine = e;
 	s->peer = p;
-	s->consumer.ops = &session_packet_ops;
+	s->consumer.ops = &session_consumer_ops;
 	s->number = p->number;
 	s->pid = p->pid;
 	s->uid = p->uid;
@@ -618,8 +617,6 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		session_on_indices(s, m->indices);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
 		on_release(s, m->release);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING)
-		stream_wait(&s->consumer);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE) {
 		slot_alloc_on_taken(s);
 		stream_wake(&s->consumer);

@@ -68,8 +68,7 @@ static struct process_state look_at(pid_t pid)
 
 /* ---- which trainers make progress ---- */
 
-/* Batches taken out of the ring or, without a ring, sent, and batches given back. Any change means that the trainer
- * makes progress. */
+/* Batches taken out of the ring, and batches given back. Any change means that the trainer makes progress. */
 static uint64_t stall_progress(const struct session *s)
 {
 	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek;

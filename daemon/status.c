@@ -161,8 +161,8 @@ static json_t *ranks_of(uint64_t bits)
 
 /* ---- batches that trainers have taken ---- */
 
-/* Batches in the trainer's ring that it has not taken yet. For a trainer without a ring, or one that has gone, this is
- * unknown, and all count as taken. */
+/* Batches in the trainer's ring that it has not taken yet. For a trainer that has gone this is unknown, and all count as
+ * taken. */
 static uint32_t n_untaken(const struct session *s)
 {
 	uint32_t n = s->ring.page && s->state == SESSION_ATTACHED ? ring_peek_untaken(&s->ring.batches) : 0;

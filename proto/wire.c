@@ -322,7 +322,6 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE:
 		return NULL;
@@ -513,7 +512,7 @@ bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds)
 
 unsigned wire_opened_fds(const Batchd__Wire__Opened *m)
 {
-	return 1 + (m->ring != 0) + (m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD);
+	return 2 + (m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD);
 }
 
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
@@ -554,7 +553,6 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 					     "ClassesRequest",
 					     "StatusRequest",
 					     "Close",
-					     "Waiting",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE] = "Produce",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED] = "Filled",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd",

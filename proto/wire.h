@@ -15,8 +15,8 @@
 #include "batchd.pb-c.h"
 
 enum {
-	WIRE_VERSION = 6,
-	WIRE_LEAST_VERSION = 6, /* no older version is in use */
+	WIRE_VERSION = 7,
+	WIRE_LEAST_VERSION = 7, /* no older version is in use */
 
 	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
 	 * several packets. */
@@ -114,8 +114,8 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, 
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ServerMessage **msg,
 		       const char **why);
 
-/* How many fds come with Opened, at most WIRE_OPENED_FDS, in this order: the slab's; the ring's, if there is one; the
- * GPU memory's, if its kind has an fd. */
+/* How many fds come with Opened, at most WIRE_OPENED_FDS, in this order: the slab's; the ring's; the GPU memory's, if
+ * its kind has an fd. */
 enum { WIRE_OPENED_FDS = 3 };
 unsigned wire_opened_fds(const Batchd__Wire__Opened *m);
 /* Whether a message of this kind may come with n_fds fds: Open with up to WIRE_MAX_FDS, LoadOpen with one, Opened

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consumers.h"
 #include "core/loader.h"
 #include "core/plan.h"
 #include "suite.h"
@@ -66,7 +67,7 @@ static inline int on_publish(struct consumer *c, const struct slot *slot)
 	return 0;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish };
+static const struct consumer_ops consumer_ops = { .publish = on_publish, .look = consumer_look, .arm = consumer_arm };
 
 static inline void on_failed(struct loader *l)
 {
@@ -152,7 +153,7 @@ static inline void wait_for(struct fixture *f, struct trainer *t, unsigned n)
 {
 	while (t->n < n) {
 		unsigned before = t->n;
-		stream_wait(&t->c);
+		consumer_waits(&t->c);
 		if (t->n == before) /* otherwise it was given a batch at once, and no longer waits */
 			uv_run(&f->loop, UV_RUN_ONCE);
 	}

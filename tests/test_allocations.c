@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "consumers.h"
 #include "core/loader.h"
 #include "data/sample-cache.h"
 #include "jpegs.h"
@@ -178,7 +179,7 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 	return 0;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish };
+static const struct consumer_ops consumer_ops = { .publish = on_publish, .look = consumer_look, .arm = consumer_arm };
 
 static void on_closed(struct loader *l)
 {
@@ -193,7 +194,7 @@ static const struct loader_ops loader_ops = { .failed = loaders_on_failed,
 static void read_batches(uv_loop_t *loop, struct trainer *t, unsigned n)
 {
 	while (t->n_got < n) {
-		stream_wait(&t->c);
+		consumer_waits(&t->c);
 		if (t->n_pending == 0)
 			uv_run(loop, UV_RUN_ONCE);
 		unsigned pending = t->n_pending;

@@ -129,9 +129,15 @@ static void spoil(int i)
 		d->opened.n_slots = d->opened.window = 30;
 		d->opened.slab_bytes *= 10;
 		break;
+	case 11:
+		d->opened.ring = 0;
+		break;
+	case 12:
+		d->opened.ring = RING_LAYOUT + 1;
+		break;
 	default:
 		close(d->slab_fd);
-		d->slab_fd = sealed_memfd(N_SLOTS * d->slot_bytes, i == 11 ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW,
+		d->slab_fd = sealed_memfd(N_SLOTS * d->slot_bytes, i == 13 ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW,
 					  &mapping);
 		munmap(mapping, N_SLOTS * d->slot_bytes);
 	}
@@ -173,6 +179,30 @@ START_TEST(test_batch_beyond_the_slab_is_refused)
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+	finish();
+}
+END_TEST
+
+static void send_batch_as_packet(struct fake *f)
+{
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+
+	welcome(f);
+	EXPECT(f, SEEK);
+	b.seek = 1;
+	b.n_rows = BATCH;
+	SAY(f, BATCH, &b);
+	hear(f);
+}
+
+START_TEST(test_batch_as_a_packet_is_refused)
+{
+	/* Batches come through the ring and in no other way. */
+	play(send_batch_as_packet);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "sent Batch where only"));
 	finish();
 }
 END_TEST
@@ -552,7 +582,8 @@ SUITE(client)
 	tcase_add_test(all, test_progress_is_told_and_can_cancel);
 	tcase_add_test(all, test_cancelled_open_leaves_nothing_behind);
 	tcase_add_test(all, test_refusal_names_the_field);
-	tcase_add_loop_test(all, test_impossible_offer_is_refused_before_it_is_used, 0, 13);
+	tcase_add_loop_test(all, test_impossible_offer_is_refused_before_it_is_used, 0, 15);
+	tcase_add_test(all, test_batch_as_a_packet_is_refused);
 	tcase_add_loop_test(all, test_batch_beyond_the_slab_is_refused, 1, 3);
 	tcase_add_test(all, test_no_daemon_is_said_with_what_was_tried);
 	tcase_add_test(all, test_wrong_options_are_named);

@@ -147,7 +147,7 @@ START_TEST(test_bad_requests_name_the_field)
 		      { "dataset", CODE(NOT_FOUND), usual_open() },  { "dataset", CODE(INVALID), usual_open() },
 		      { "rank", CODE(INVALID), usual_open() },       { "transform", CODE(INVALID), usual_open() },
 		      { "n_slots", CODE(INVALID), usual_open() },    { "batch_sampler", CODE(INVALID), usual_open() },
-		      { "world_size", CODE(INVALID), usual_open() } };
+		      { "world_size", CODE(INVALID), usual_open() }, { "ring", CODE(INVALID), usual_open() } };
 	cases[0].open.batch_size = 0;
 	cases[1].open.batch_size = 1u << 31;
 	cases[2].open.dataset = (char *)"nowhere";
@@ -158,6 +158,7 @@ START_TEST(test_bad_requests_name_the_field)
 	cases[7].open.own_batches = true;
 	cases[7].open.mode = BATCHD__WIRE__MODE__SHARE;
 	cases[8].open.world_size = 0;
+	cases[9].open.ring = 0;
 	start_daemon();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		int fd = dial();

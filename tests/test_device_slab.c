@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consumers.h"
 #include "core/loader.h"
 #include "core/device-slab.h"
 #include "cuda-double.h"
@@ -78,7 +79,9 @@ static void on_device_slab_failed(struct consumer *c, const char *why)
 	((struct trainer *)c)->n_failed++;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish, .device_slab_failed = on_device_slab_failed };
+static const struct consumer_ops consumer_ops = {
+	.publish = on_publish, .look = consumer_look, .arm = consumer_arm, .device_slab_failed = on_device_slab_failed
+};
 
 static void on_failed(struct loader *l)
 {
@@ -213,7 +216,7 @@ static void wait_for(struct trainer *t, unsigned n)
 {
 	while (t->n < n) {
 		unsigned before = t->n;
-		stream_wait(&t->c);
+		consumer_waits(&t->c);
 		if (t->n == before)
 			uv_run(&f.loop, UV_RUN_ONCE);
 	}

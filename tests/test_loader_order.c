@@ -1,6 +1,7 @@
 /* The order of an epoch: what makes a list of all samples is no work for the loop's thread. */
 #include <string.h>
 
+#include "consumers.h"
 #include "core/loader.h"
 #include "core/slots.h"
 #include "data/dataset.h"
@@ -23,7 +24,7 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 	return 0;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish };
+static const struct consumer_ops consumer_ops = { .publish = on_publish, .look = consumer_look, .arm = consumer_arm };
 
 static void on_closed(struct loader *l)
 {

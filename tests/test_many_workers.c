@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consumers.h"
 #include "core/filling.h"
 #include "core/loader.h"
 #include "data/sample-cache.h"
@@ -251,7 +252,7 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 	return 0;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish };
+static const struct consumer_ops consumer_ops = { .publish = on_publish, .look = consumer_look, .arm = consumer_arm };
 
 static void on_closed(struct loader *l)
 {
@@ -330,7 +331,7 @@ static bool use(struct place *p)
 		ck_assert_int_eq(stream_release(&p->c, p->held[p->n_held].slot, p->held[p->n_held].generation), 0);
 	}
 	if (p->n_left)
-		stream_wait(&p->c);
+		consumer_waits(&p->c);
 	return true;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consumers.h"
 #include "core/loader.h"
 #include "data/dataset-impl.h"
 #include "jpegs.h"
@@ -208,7 +209,7 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 	return 0;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish };
+static const struct consumer_ops consumer_ops = { .publish = on_publish, .look = consumer_look, .arm = consumer_arm };
 
 static void on_failed(struct loader *l)
 {
@@ -263,7 +264,7 @@ static void run_epoch(unsigned longest, uint64_t value_bytes, double bad_budget,
 	ck_assert_int_eq(loader_attach(t.loader, &t.c, 0), 0);
 	loader_seek(&t.c, 1, &(struct position){ 0 });
 	while (t.n_batches < (N + BATCH - 1) / BATCH && !*t.failed) {
-		stream_wait(&t.c);
+		consumer_waits(&t.c);
 		if (!t.n_pending)
 			uv_run(&t.loop, UV_RUN_ONCE);
 		for (unsigned n = t.n_pending; n > 0; n--) {

@@ -215,7 +215,7 @@ START_TEST(test_with_policy_wait_the_group_waits_for_its_slowest)
 				stream_release(&a->c, a->got[a->released].slot, a->got[a->released].generation), 0);
 			a->released++;
 		}
-		stream_wait(&a->c);
+		consumer_waits(&a->c);
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 		idle = a->n == n ? idle + 1 : 0;
 		n = a->n;
@@ -526,7 +526,7 @@ START_TEST(test_a_group_of_known_size_waits_for_all_to_come_and_for_no_trainer_a
 		a->released++;
 	}
 	for (int i = 0; i < 200; i++) {
-		stream_wait(&a->c);
+		consumer_waits(&a->c);
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 		for (; a->released < a->n; a->released++)
 			ck_assert_int_eq(
@@ -633,7 +633,7 @@ static void random_history(uint32_t seed)
 			break;
 		case 2:
 			if (t[i]->n < MOST - 8)
-				stream_wait(&t[i]->c);
+				consumer_waits(&t[i]->c);
 			break;
 		default:
 			if (t[i]->released < t[i]->n && t[i]->n < MOST - 8) {

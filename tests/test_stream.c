@@ -168,7 +168,7 @@ START_TEST(test_seeks_at_random_never_lose_a_slot)
 	while (t->n < before + 4 || t->c.n_leases < 4) {
 		for (; released < t->n && t->got[released].seek < 1000; released++)
 			ck_assert_int_eq(stream_release(&t->c, t->got[released].slot, t->got[released].generation), 0);
-		stream_wait(&t->c);
+		consumer_waits(&t->c);
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 	}
 	ck_assert_uint_eq(t->c.n_leases, 4);
@@ -388,7 +388,7 @@ START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 			for (uint32_t i = 0; i < t[k]->n; i++)
 				(void)stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation);
 		for (int k = 0; k < 2; k++)
-			stream_wait(&t[k]->c);
+			consumer_waits(&t[k]->c);
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 	}
 	ck_assert_uint_ge(t[1]->n, n);
@@ -412,7 +412,7 @@ START_TEST(test_share_goes_on_when_an_orphan_gives_its_slots_back)
 	loader_detach(&a->c);
 	struct trainer *next = attach(s, 1);
 	loader_seek(&next->c, 1, &(struct position){ 0 });
-	stream_wait(&next->c);
+	consumer_waits(&next->c);
 	for (int i = 0; i < 20; i++)
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 	ck_assert_uint_eq(next->n, 0);

@@ -16,7 +16,7 @@ static uint64_t bit_of(const struct stream *s, const struct consumer *c)
 /* The trainer has nothing left to take, as far as is known. */
 static bool may_wait(const struct consumer *c)
 {
-	return c->positioned && (c->waiting || (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1));
+	return c->positioned && (c->waiting || c->n_unread == 0);
 }
 
 void shortage_begin(struct consumer *c)
@@ -24,26 +24,11 @@ void shortage_begin(struct consumer *c)
 	trainer_clock_begin(&c->clock, uv_hrtime());
 }
 
-/* Without a ring, the loop hears of each change at the moment when it happens. */
-static void tell_for(struct consumer *c, uint64_t now_ns)
-{
-	struct trainer_waits *told = &c->clock.told;
-	uint64_t ns = now_ns - c->clock.states.at_ns;
-	told->known = true;
-	if (!c->positioned)
-		told->idle_ns += ns;
-	else if (c->waiting)
-		told->wait_ns += ns;
-}
-
 static void account(struct consumer *c, uint64_t now_ns, const struct pool_usage *usage)
 {
 	const struct stream *s = c->stream ? c->stream : c->home;
-	if (now_ns <= c->clock.states.at_ns)
-		return;
-	if (!c->ops->look)
-		tell_for(c, now_ns);
-	trainer_clock_add(&c->clock, now_ns, usage, s ? s->host->source : NULL);
+	if (now_ns > c->clock.states.at_ns)
+		trainer_clock_add(&c->clock, now_ns, usage, s ? s->host->source : NULL);
 }
 
 static void get_usage(const struct stream *s, struct pool_usage *usage)
@@ -77,8 +62,7 @@ void shortage_account_stream(struct stream *s)
 			continue;
 		if (!now_ns)
 			now_ns = clock_now_ns();
-		/* Without a ring nothing tells how long the trainer waited but these calls. */
-		if (!c->ops->look || !trainer_clock_defer(&c->clock, now_ns)) {
+		if (!trainer_clock_defer(&c->clock, now_ns)) {
 			if (!usage.at_ns)
 				get_usage(s, &usage);
 			account(c, usage.at_ns, &usage);

@@ -8,7 +8,7 @@ void stream_look(struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (c && c->ops->look)
+		if (c)
 			c->ops->look(c);
 	}
 }
@@ -16,7 +16,7 @@ void stream_look(struct stream *s)
 /* A consumer whose trainer works on its last batch, or has none: the trainer will ask next. */
 static bool is_starving(const struct consumer *c)
 {
-	return c->positioned && !c->waits_for_epoch && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
+	return c->positioned && !c->waits_for_epoch && c->n_unread == 0;
 }
 
 bool stream_arm(struct stream *s)
@@ -29,7 +29,7 @@ bool stream_arm(struct stream *s)
 		starving |= s->consumers[i] && is_starving(s->consumers[i]);
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (!c || !c->ops->arm)
+		if (!c)
 			continue;
 		uint32_t window = c->quota ? c->quota : s->slots->n_made;
 		again |= c->ops->arm(c, starving && n_making < 2 ? 1 : (window + 1) / 2);

@@ -506,17 +506,6 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	return 0;
 }
 
-void stream_wait(struct consumer *c)
-{
-	shortage_account(c);
-	c->waiting = true;
-	if (!c->stream)
-		return;
-	/* First: a job that is done from here on wakes the loop, and a job that was done before is found now. */
-	stream_update_urgency(c->stream);
-	stream_wake(c);
-}
-
 void stream_wake(struct consumer *c)
 {
 	struct stream *s = c->home;

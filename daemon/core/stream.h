@@ -64,7 +64,6 @@ struct consumer_ops {
 	/* A batch could not be copied to the consumer's device_slab, which is unusable from now on. Only for consumers
 	 * that have one. */
 	void (*device_slab_failed)(struct consumer *c, const char *why);
-	/* Both NULL if the trainer sends each release as a message; then its progress is not known. */
 	/* Updates n_unread, waiting and clock.told, and collects pending releases with stream_take_back. */
 	void (*look)(struct consumer *c);
 	/* The stream is about to wait: the trainer must wake it (stream_wake) after taking the last batch, or after
@@ -89,7 +88,7 @@ struct consumer {
 	bool reconnected;       /* until it has said where to begin: it was here before, and the others wait for it to
 	                         * reach their position */
 	struct position cursor; /* the next batch it has to get */
-	bool waiting;           /* its trainer has nothing left to take, and has said so */
+	bool waiting;           /* its trainer has nothing left to take, and says so */
 	uint32_t n_unread;      /* batches it was given and, as far as is known, has not taken yet */
 	uint64_t seek;          /* the trainer's number of its last seek */
 	uint64_t n_published, n_rows_published;
@@ -175,8 +174,6 @@ int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);
  * its slots. May be called twice. */
 void consumer_finish(struct consumer *c);
 
-/* The trainer has taken all its batches and waits for the next one. */
-void stream_wait(struct consumer *c);
 /* The most leases that the consumer is given. Without a quota, a seek to the stream's position lends every slot once
  * more. The trainer itself holds at most one window of batches; the other leases are unread batches of earlier seeks,
  * which it returns when it comes to them. So an honest trainer always makes progress below this limit, and a trainer

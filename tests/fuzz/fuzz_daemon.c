@@ -586,7 +586,6 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	Batchd__Wire__StatusRequest status = BATCHD__WIRE__STATUS_REQUEST__INIT;
 	Batchd__Wire__ProducerEnd end = BATCHD__WIRE__PRODUCER_END__INIT;
 	Batchd__Wire__ClassesRequest classes = BATCHD__WIRE__CLASSES_REQUEST__INIT;
-	Batchd__Wire__Waiting waiting = BATCHD__WIRE__WAITING__INIT;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
 	Batchd__Wire__Wake wake = BATCHD__WIRE__WAKE__INIT;
 
@@ -597,9 +596,6 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	case 1:
 		classes.first = (uint32_t)number(in);
 		SAY(c, CLASSES, classes, &classes);
-		break;
-	case 2:
-		SAY(c, WAITING, waiting, &waiting);
 		break;
 	case 4:
 		end.text = (char *)"over";

@@ -479,7 +479,8 @@ static bool is_fair_about_producer(const struct sim_job *j, const char *text)
 	return j->served && !feeds && (cannot ? !j->resumable && j->n_odd_seeks : never || j->n_makers_gone);
 }
 
-/* What the daemon waits for that listens after an Error. */
+/* What the daemon waits for that listens after an Error. The slots of a fenced trainer go to others of its job, so what
+ * it keeps must be copies; other errors end the job, and with it what is written into its slots. */
 static void let_go(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
@@ -535,6 +536,8 @@ static bool take_one(struct sim_trainer *t)
 	size_t n;
 	if (t->expect.epoch == UINT64_MAX)
 		return false; /* Joined comes on the socket, before anything in the ring */
+	if (t->error)
+		return false; /* it has said Close */
 	if (!t->ring.page || t->said_waiting || ring_take(&t->ring.batches, bytes, &n))
 		return false;
 	wire_arena_init(&arena);

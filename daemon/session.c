@@ -138,7 +138,7 @@ static bool become_orphan(struct session *s, struct peer *p)
 	if (p->pidfd < 0 || (s->engine->stopping && !device_must_stay(s)) ||
 	    uv_poll_init(&s->engine->loop, &s->exit_poll, p->pidfd))
 		return false;
-	assert(!s->peer && !s->job);
+	assert(!s->peer && !s->job && p->connection.account);
 	s->pidfd = p->pidfd;
 	p->pidfd = -1;
 	charge_move(&s->held, &p->connection);
@@ -212,14 +212,15 @@ void session_drain(struct session *s)
 	}
 }
 
-static void on_peer_ending(struct peer *p)
+static bool on_peer_ending(struct peer *p)
 {
 	struct session *s = p->session;
 	if (!s)
-		return;
+		return false;
 	job_task_forget(&s->slot_alloc);
 	job_note_ending(s);
 	session_move(s, SESSION_ENDING);
+	return session_holds(s);
 }
 
 static void on_peer_closed(struct peer *p)

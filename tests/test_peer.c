@@ -60,6 +60,7 @@ static struct {
 	struct accounts accounts;
 	int listen_fd, client;
 	unsigned n_messages, n_ending, n_closed;
+	bool holds;  /* clients hold more than their connections */
 	bool echoes; /* each message makes the client's end send another one */
 	struct wire_arena arena;
 } t;
@@ -87,10 +88,11 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 	}
 }
 
-static void on_ending(struct peer *p)
+static bool on_ending(struct peer *p)
 {
 	ck_assert(p->ending);
 	t.n_ending++;
+	return t.holds;
 }
 
 static void on_closed(struct peer *p)
@@ -309,6 +311,29 @@ START_TEST(test_a_connection_ends_when_no_function_is_on_the_stack)
 }
 END_TEST
 
+START_TEST(test_a_connection_may_follow_another_in_the_same_turn)
+{
+	/* Proves that a user at the limit of its connections who closes one may open the next at once, before the
+	 * loop's turn ends; but not while the one that ended holds something. */
+	const uint64_t limit[ACCOUNT_N_KINDS] = { 0 }, per_user[ACCOUNT_N_KINDS] = { [ACCOUNT_SESSIONS] = 1 };
+
+	accounts_set_limits(&t.accounts, limit, per_user, 0, 0);
+	t.holds = _i;
+	struct peer *p = meet();
+
+	peer_close(p);
+	close(t.client);
+	if (_i) {
+		ck_assert_ptr_eq(meet(), p);
+		ck_assert_int_eq(hear(NULL)->error->code, BATCHD__WIRE__ERROR_CODE__LIMIT);
+	} else {
+		ck_assert_ptr_ne(meet(), p);
+		say_hello();
+		ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME);
+	}
+}
+END_TEST
+
 START_TEST(test_a_wake_is_repeated_until_it_is_sent)
 {
 	/* Proves that a Wake whose send fails is sent later, once. */
@@ -385,7 +410,7 @@ START_TEST(test_descriptors_that_wait_to_be_read_are_charged)
 	ck_assert(!p->ending);
 	send_batch(p, n++, fds, 3); /* the connection's own 2 and the 6 that wait are 8 */
 	ck_assert(p->ending);
-	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before);
+	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), 0);
 }
 END_TEST
 
@@ -496,6 +521,7 @@ SUITE(peer)
 	tcase_add_loop_test(c, test_a_packed_message_is_not_lost_either, 0, N_PASSING);
 	tcase_add_loop_test(c, test_a_send_that_cannot_work_ends_the_connection, 0, 3);
 	tcase_add_test(c, test_a_connection_ends_when_no_function_is_on_the_stack);
+	tcase_add_loop_test(c, test_a_connection_may_follow_another_in_the_same_turn, 0, 2);
 	tcase_add_loop_test(c, test_a_wake_is_repeated_until_it_is_sent, 0, N_PASSING);
 	tcase_add_test(c, test_a_wake_behind_a_full_socket_comes_when_it_is_read);
 	tcase_add_test(c, test_descriptors_that_wait_to_be_read_are_charged);

@@ -96,7 +96,11 @@ void peer_close(struct peer *p)
 	if (p->session)
 		shutdown(p->fd, SHUT_RDWR); /* so that the client notices, even while a fork of the daemon holds the
 		                             * socket */
-	p->server->ops->ending(p);
+	server_note_ending(p->server, p);
+	if (!p->server->ops->ending(p)) {
+		charge_release(&p->connection);
+		charge_release(&p->fds);
+	}
 	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
 	if (p->watches_exit)
 		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
@@ -455,7 +459,8 @@ static void peer_receive(struct peer *p)
 		spent = uv_hrtime() - began;
 		more = more && spent < PEER_NS;
 	}
-	fair_turn_spend(&p->connection.account->fair_turn, spent);
+	if (p->connection.account)
+		fair_turn_spend(&p->connection.account->fair_turn, spent);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)

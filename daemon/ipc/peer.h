@@ -26,8 +26,9 @@ struct peer_ops {
 	 * others are closed. */
 	void (*message)(struct peer *p, const Batchd__Wire__ClientMessage *msg, int *fds, unsigned n_fds);
 	/* The connection ends, from either side, or the client's process has ended. Called from anywhere, also from
-	 * within peer_send: it must free nothing. */
-	void (*ending)(struct peer *p);
+	 * within peer_send: it must free nothing. Whether the client may hold more than the connection: if not, its
+	 * charges end at once, because the next connection may come before the turn ends. */
+	bool (*ending)(struct peer *p);
 	/* After `ending`, when no other function is on the stack: the last call for this peer. */
 	void (*closed)(struct peer *p);
 };
@@ -64,7 +65,7 @@ struct peer {
 	bool eof;                              /* its remaining messages are the last, and no client reads an answer */
 	bool half_closed;                      /* has been sent the error, and is heard until it hangs up */
 	bool wake_pending;                     /* a Wake could not be sent yet */
-	struct charge connection, fds, unread; /* ops->closed may take over the first two */
+	struct charge connection, fds, unread; /* ops->closed may take over the first two, if `ending` said so */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
 	uint64_t connected_ns;

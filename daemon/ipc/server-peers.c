@@ -76,7 +76,7 @@ static unsigned pending_of(const struct server *s, uid_t uid)
 {
 	unsigned n = 0;
 	for (const struct peer *p = s->peers; p; p = p->next)
-		n += p->uid == uid && !p->greeted;
+		n += p->uid == uid && !p->greeted && !p->ending;
 	return n;
 }
 
@@ -158,6 +158,10 @@ void server_remove(struct server *s, struct peer *p)
 	if (p->next)
 		p->next->prev = p->prev;
 	s->n_peers--;
+}
+
+void server_note_ending(struct server *s, const struct peer *p)
+{
 	if (!p->greeted)
 		s->n_pending--;
 }

@@ -28,6 +28,7 @@ bool server_spares_fd(int fd);
 /* Maintain the list and the count of connections that have not said Hello yet. */
 void server_add(struct server *s, struct peer *p);
 void server_remove(struct server *s, struct peer *p);
+void server_note_ending(struct server *s, const struct peer *p);
 void server_greeted(struct server *s);
 
 /* Whether to log this event of this user; otherwise it is counted, and logged once a minute with the others of its

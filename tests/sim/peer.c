@@ -98,7 +98,10 @@ void peer_close(struct peer *p)
 	if (p->ending)
 		return;
 	p->ending = true; /* sim_peer_ends takes it apart */
-	p->server->ops->ending(p);
+	if (p->server->ops->ending(p))
+		return;
+	charge_release(&p->connection);
+	charge_release(&p->fds);
 }
 
 static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)

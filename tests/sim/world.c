@@ -490,7 +490,12 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 static void check_accounts(void)
 {
 	const struct accounts *a = &sim_engine.budget.accounts;
-	uint64_t n_loaders = 0, n_sessions = sim_server.n_peers, n_fds_charged = 2 * sim_server.n_peers;
+	uint64_t n_loaders = 0, n_sessions = 0, n_fds_charged = 0;
+	for (const struct peer *p = sim_server.peers; p; p = p->next) {
+		SIM_CHECK(p->ending || p->connection.account, "a connection that is not charged");
+		n_sessions += p->connection.account != NULL;
+		n_fds_charged += p->connection.account ? 2 : 0;
+	}
 	for (const struct job *j = sim_engine.jobs; j; j = j->next)
 		n_loaders += j->state != JOB_CLOSING;
 	for (const struct session *s = sim_engine.sessions; s; s = s->next) {

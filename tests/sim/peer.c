@@ -177,8 +177,7 @@ void peer_wake(struct peer *p)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE;
 	m.wake = &w;
-	if (!p->n_out)
-		peer_send(p, &m, NULL, 0);
+	peer_send(p, &m, NULL, 0);
 }
 
 /* ---- what happens to a socket ---- */

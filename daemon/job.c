@@ -113,11 +113,6 @@ bool job_close_lingering(struct engine *e, uid_t uid, bool any_user)
 	return oldest != NULL;
 }
 
-static void on_linger_over(uv_timer_t *t)
-{
-	job_close(t->data);
-}
-
 /* ---- the loader's news ---- */
 
 void job_end_sessions(struct job *j, const struct refusal *why)
@@ -128,44 +123,42 @@ void job_end_sessions(struct job *j, const struct refusal *why)
 	}
 }
 
-static void on_fail_timer(uv_timer_t *t)
+/* A job without sessions closes. One that has failed, or is ENDING, tells them: an ENDING one those that have had all
+ * their batches. */
+static void on_settle(uv_timer_t *t)
 {
 	struct job *j = t->data;
-	const char *field = j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT ? "memory"
-			    : j->served                                     ? "producer"
-									    : "dataset";
+	Batchd__Wire__ErrorCode code = j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA;
+	const char *field = code == BATCHD__WIRE__ERROR_CODE__LIMIT    ? "memory"
+			    : code == BATCHD__WIRE__ERROR_CODE__REOPEN ? NULL
+			    : j->served                                ? "producer"
+								       : "dataset";
 	struct refusal why;
-	refuse(&why, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, "%s", j->loader->error);
-	job_end_sessions(j, &why);
-	if (!j->sessions) /* it was lingering, and this timer has replaced the other */
+	if (!j->sessions)
 		job_close(j);
+	if (!j->sessions || (j->state != JOB_FAILED && j->state != JOB_ENDING))
+		return;
+	refuse(&why, code, field, "%s", j->loader->error);
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		if (j->state == JOB_FAILED || !stream_has_more(&s->consumer))
+			j->engine->job_ops->end(s, &why);
+	}
 }
 
-/* The failure may be reported from deep inside a stream: the sessions are told when no stream function is on the
- * stack. */
+/* Later: sessions are told when no stream function is on the stack. */
+static void job_settle(struct job *j, uint64_t after_ns)
+{
+	uv_timer_start(&j->linger, on_settle, after_ns / 1000000, 0);
+}
+
 static void on_loader_failed(struct loader *l)
 {
 	struct job *j = l->owner;
 	if (j->state != JOB_READY && j->state != JOB_ENDING)
 		return;
 	job_move(j, JOB_FAILED);
-	uv_timer_start(&j->linger, on_fail_timer, 0, 0);
-}
-
-/* Ends the sessions that have had all their batches. */
-static void on_end_timer(uv_timer_t *t)
-{
-	struct job *j = t->data;
-	struct refusal why;
-	refuse(&why, j->fail_code, j->fail_code == BATCHD__WIRE__ERROR_CODE__REOPEN ? NULL : "producer", "%s",
-	       j->loader->error);
-	for (struct session *s = j->sessions, *next; s; s = next) {
-		next = s->next_in_job;
-		if (!stream_has_more(&s->consumer))
-			j->engine->job_ops->end(s, &why);
-	}
-	if (!j->sessions)
-		job_close(j);
+	job_settle(j, 0);
 }
 
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
@@ -175,14 +168,13 @@ void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
 	job_move(j, JOB_ENDING);
 	j->fail_code = code;
 	snprintf(j->loader->error, sizeof(j->loader->error), "%s", text);
-	uv_timer_start(&j->linger, on_end_timer, 0, 0);
+	job_settle(j, 0);
 }
 
-/* Sessions are told when no stream function is on the stack. */
 void job_note_moved(struct job *j)
 {
 	if (j->state == JOB_ENDING)
-		uv_timer_start(&j->linger, on_end_timer, 0, 0);
+		job_settle(j, 0);
 }
 
 static void on_loader_published(struct loader *l, bool waited)
@@ -493,5 +485,5 @@ void job_leave(struct session *s)
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
 	j->retired |= j->state != JOB_READY;
-	uv_timer_start(&j->linger, on_linger_over, j->retired ? 0 : j->engine->config->linger_ns / 1000000, 0);
+	job_settle(j, j->retired ? 0 : j->engine->config->linger_ns);
 }

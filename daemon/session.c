@@ -321,17 +321,17 @@ static void vacate(const struct job *j)
 static bool fence_rank(struct session *s, uint32_t rank)
 {
 	for (struct session *other = s->job->sessions; other; other = other->next_in_job) {
-		bool same = other != s && (other->state == SESSION_ATTACHED  ? other->consumer.rank == rank
-					   : other->state == SESSION_OPENING ? other->wanted_rank == (int32_t)rank
-									     : false);
-		if (same && is_newer(other, s)) {
+		bool same = other->state == SESSION_ATTACHED ? other->consumer.rank == rank
+							     : other->wanted_rank == (int32_t)rank;
+		if (!same || other == s || other->state == SESSION_ENDING)
+			continue;
+		if (is_newer(other, s)) {
 			tell_fenced(s, other, rank);
 			return false;
 		}
-		if (same)
-			tell_fenced(other, s, rank);
+		tell_fenced(other, s, rank);
+		session_leave_stream(other);
 	}
-	vacate(s->job);
 	return true;
 }
 

@@ -273,7 +273,7 @@ $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/bench/mixi
 # Suites that call what is not in the library by name link its objects. A suite that defines a name for all to see (sendmsg, malloc) would give
 # it to all others, too, so it has to be in OWN_PROGRAMS.
 UNIT := $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES)))
-$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/names.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
+$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/names.o $(BUILD)/client/backoff.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
 	@! nm -gA --defined-only $(UNIT) | grep -v ' [A-Za-z] _' || { echo "these suites define names that others would get: add them to OWN_PROGRAMS" >&2; exit 1; }
 	$(LINK) $(filter-out Makefile,$^) $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o

@@ -32,7 +32,7 @@ void connection_answered(struct connection *c);
 bool connection_may_return(const char *address, int code);
 /* How long a call that comes in the middle of a restart waits for it. A misspelt socket name is reported only after
  * that time. */
-enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50 };
+enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50, CONNECTION_LOOK_MOST_MS = 1000 };
 /* For this part of the time the library expects the daemon back at its own socket; then it takes any, one that it
  * starts included. */
 enum { CONNECTION_SAME_SHARE = 6 };

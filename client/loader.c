@@ -474,7 +474,7 @@ struct open_outage {
 	char address[ADDRESS_MAX_BYTES];
 	struct fault why;           /* why it went away */
 	uint64_t away_ns, began_ns; /* in all, and when this attempt began */
-	unsigned n_tries;           /* since it first went away */
+	struct backoff backoff;     /* since it first went away */
 };
 
 static uint64_t most_ms(const struct open_outage *a, const struct batchd_options *o)
@@ -502,9 +502,7 @@ static void choose_address(const struct open_outage *a, const struct batchd_opti
 /* After a failure r: returns false if it is final, else true after a pause. */
 static bool waits_for_return(const struct batchd_options *o, int r, struct open_outage *a, struct fault *f)
 {
-	unsigned pause_ms = a->seen && a->n_tries < 5 ? CONNECTION_LOOK_MS << a->n_tries
-			    : a->seen                 ? 1000
-						      : CONNECTION_LOOK_MS;
+	unsigned pause_ms;
 	uint64_t away_ms;
 
 	if (r == BATCHD_E_CONNECT)
@@ -525,7 +523,7 @@ static bool waits_for_return(const struct batchd_options *o, int r, struct open_
 		fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
 		return false;
 	}
-	a->n_tries += a->seen;
+	pause_ms = a->seen ? backoff_next_ms(&a->backoff) : CONNECTION_LOOK_MS;
 	poll(NULL, 0, (int)pause_ms);
 	a->away_ns += (uint64_t)pause_ms * 1000000;
 	return true;
@@ -535,7 +533,7 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 {
 	char address[ADDRESS_MAX_BYTES];
 	struct batchd_options o;
-	struct open_outage away = { 0 };
+	struct open_outage away = { .backoff = { CONNECTION_LOOK_MS, CONNECTION_LOOK_MOST_MS, 0 } };
 	struct fault f;
 	int r;
 

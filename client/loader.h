@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "backoff.h"
 #include "batchd.h"
 #include "error.h"
 #include "job.h"
@@ -29,7 +30,7 @@ struct outage {
 	struct fault why;
 	uint64_t since_ns, next_try_ns;
 	uint64_t earlier_ns; /* earlier outages since the last batch, in all */
-	unsigned n_tries;
+	struct backoff backoff;
 };
 
 /* Strings of struct batchd_info, which live as long as the loader: each link overwrites those of the last. */

@@ -24,14 +24,9 @@ enum {
 	PART_LOOK_MS = 1
 }; /* PART_MS: how long the GPU may still read old memory before a new daemon is tried; less than a daemon waits */
 
-static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
-
 static void wait_before_next_try(struct outage *a, uint64_t now)
 {
-	size_t n = sizeof retry_ms / sizeof *retry_ms;
-
-	a->next_try_ns = now + (uint64_t)retry_ms[a->n_tries < n ? a->n_tries : n - 1] * 1000000;
-	a->n_tries++;
+	a->next_try_ns = now + (uint64_t)backoff_next_ms(&a->backoff) * 1000000;
 }
 
 /* A daemon that stops waits a little until its memory on the GPU is no longer open here; the connection stays open to
@@ -48,6 +43,23 @@ static void give_up_leases(struct batchd_loader *l)
 	slices_stop(l);
 	if (link_detach(l->link))
 		link_send_close(l->link);
+}
+
+/* The first try is now, but not again for a daemon that came back and delivered nothing. */
+static void begin_outage(struct batchd_loader *l, uint64_t now)
+{
+	struct outage *a = &l->outage, earlier = *a;
+
+	*a = (struct outage){ .lost = true,
+			      .why = l->fault,
+			      .since_ns = now,
+			      .next_try_ns = now,
+			      .backoff = { CONNECTION_LOOK_MS, CONNECTION_LOOK_MOST_MS, 0 } };
+	if (!earlier.no_progress)
+		return;
+	a->earlier_ns = earlier.earlier_ns;
+	a->backoff = earlier.backoff;
+	wait_before_next_try(a, now);
 }
 
 /* Whether r, the result of a call to the daemon, means that the daemon went away and the loader waits for it. Then the
@@ -67,12 +79,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 		/* A daemon that restarts but never delivers a batch does not reset the back-off or the deadline. */
 		if (a->no_progress && a->earlier_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
 			return false;
-		*a = (struct outage){ .lost = true,
-				      .why = l->fault,
-				      .since_ns = now,
-				      .earlier_ns = a->no_progress ? a->earlier_ns : 0,
-				      .n_tries = a->no_progress ? a->n_tries : 0 };
-		wait_before_next_try(a, now);
+		begin_outage(l, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
 			if (!l->link->gpu)

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -22,13 +23,13 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "backoff.h"
 #include "batchd.h"
 #include "cuda/inherit.h"
 
-enum { START_MS = 10000, RETRY_MS = 5, LOG_MOST_BYTES = 1 << 20 };
+enum { START_MS = 10000, RETRY_MS = 5, RETRY_MOST_MS = 40, LOG_MOST_BYTES = 1 << 20 };
 
 #define CONFIG_VARIABLE "BATCHD_CONFIG"
 
@@ -284,10 +285,10 @@ void start_last_line(const char *log, char *out, size_t size)
 
 static int wait_until_ready(const char *address, start_dial dial, pid_t daemon, const char *log, struct fault *f)
 {
-	struct timespec pause = { .tv_nsec = RETRY_MS * 1000000 };
+	struct backoff backoff = { RETRY_MS, RETRY_MOST_MS, 0 };
 	char line[512];
 
-	for (int ms = 0; ms < START_MS; ms += RETRY_MS) {
+	for (unsigned ms = 0, pause_ms; ms < START_MS; ms += pause_ms) {
 		int fd = dial(address);
 		bool alive = kill(daemon, 0) == 0;
 
@@ -297,7 +298,8 @@ static int wait_until_ready(const char *address, start_dial dial, pid_t daemon, 
 			return fd; /* another process's daemon was faster */
 		if (!alive)
 			break;
-		nanosleep(&pause, NULL);
+		pause_ms = backoff_next_ms(&backoff);
+		poll(NULL, 0, (int)pause_ms);
 	}
 	start_last_line(log, line, sizeof line);
 	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)",

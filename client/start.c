@@ -4,8 +4,8 @@
  * wait and then connect to it. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs
  * a shell that puts the daemon into the background, tells its process id and exits, so the daemon is not a child of
  * this process and leaves no zombie. It gets a session of its own and no descriptor but 0, 1 and 2. The daemon inherits
- * the environment of the script that starts it, so $BATCHD_CONFIG and $XDG_CONFIG_HOME hold for every script until it
- * ends; variables that concern one trainer's CUDA are left out (cuda/inherit.h). */
+ * of the script's environment what it reads itself (cuda/inherit.c), so $BATCHD_CONFIG and $XDG_CONFIG_HOME of the first
+ * script hold for every script until it ends, and keys and tokens of that script stay with it. */
 #include "start.h"
 
 #include <dirent.h>
@@ -205,7 +205,7 @@ static int start_spawn(char *const argv[], const char *log, int output[2], pid_t
 {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
-	char **environment = cuda_daemon_environment(environ);
+	char **environment = inherit_environment(environ);
 	sigset_t none;
 	int r;
 

@@ -138,7 +138,7 @@ int private_daemon_start(struct private_daemon *d, const char *command, uint64_t
 		ctl_complain(command, "cannot make a directory for the private daemon: %s", strerror(errno));
 		return -1;
 	}
-	environment = cuda_daemon_environment(environ);
+	environment = inherit_environment(environ);
 	if (!environment) {
 		ctl_complain(command, "cannot start the private daemon: out of memory");
 		return -1;

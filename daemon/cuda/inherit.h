@@ -1,9 +1,9 @@
-/* Environment variables that a daemon must not inherit from the trainer that starts it. */
+/* The environment variables that a daemon inherits from the script that starts it. */
 #ifndef CUDA_INHERIT_H
 #define CUDA_INHERIT_H
 
 /* A copy of the environment `from` for a daemon; the strings stay those of `from`. The caller frees the array. NULL:
  * out of memory. */
-char **cuda_daemon_environment(char *const from[]);
+char **inherit_environment(char *const from[]);
 
 #endif

@@ -56,6 +56,7 @@ const struct key config_keys[] = {
 	{ KEY(limits.unread_per_user, limits.unread_per_user), KIND_SIZE, true, "16MiB", 64 * KIB, 64 * GIB },
 	{ KEY(limits.fds_per_user, limits.fds_per_user), KIND_COUNT, true, "512", 8, 1 << 20 },
 	{ KEY(limits.producers, limits.producers), KIND_COUNT, true, "64", 1, 4096 },
+	{ KEY(limits.producers_per_user, limits.producers_per_user), KIND_COUNT, true, "32", 1, 4096 },
 	{ KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20 },
 	{ KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB },
 	{ KEY(limits.value_bytes, limits.value_bytes), KIND_SIZE, true, "1MiB", 1, GIB },

@@ -52,7 +52,7 @@ struct config_limits {
 	double memory_per_user;   /* 0..1, share of `memory` that one user's batches may take */
 	uint64_t unread_per_user; /* bytes of answers that the user's trainers have not read */
 	uint32_t fds_per_user;    /* that the daemon has open for one user */
-	uint32_t producers;
+	uint32_t producers, producers_per_user;
 	uint32_t batch_size; /* rows */
 	uint64_t batch_bytes;
 	uint64_t value_bytes;  /* of a text, or another list of values, of one sample */

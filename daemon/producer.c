@@ -124,12 +124,31 @@ bool producer_exists(const struct engine *e, uid_t uid, const char *name)
 	return producer_find((struct engine *)e, uid, name) != NULL;
 }
 
-static unsigned producer_count(const struct engine *e)
+/* Whether this user may have another producer: no more than are left for the others. */
+static int producer_find_place(const struct engine *e, uid_t uid, struct refusal *why)
 {
-	unsigned n = 0;
-	for (const struct producer *p = e->producers; p; p = p->next)
+	const struct config_limits *l = &e->config->limits;
+	unsigned n = 0, n_own = 0;
+	for (const struct producer *p = e->producers; p; p = p->next) {
 		n++;
-	return n;
+		n_own += p->uid == uid;
+	}
+	if (n_own >= l->producers_per_user)
+		return refuse(why, CODE(LIMIT), "producers_per_user",
+			      "this user has %u producers, all that limits.producers_per_user in the daemon's "
+			      "configuration allows: end some, or raise it",
+			      n_own);
+	if (n >= l->producers)
+		return refuse(
+			why, CODE(LIMIT), "producers",
+			"the daemon has %u producers, all that limits.producers in its configuration allows: raise it",
+			n);
+	if (n_own >= l->producers - n)
+		return refuse(why, CODE(LIMIT), "producers",
+			      "this user has %u producers, and of the %u that limits.producers in the daemon's "
+			      "configuration allows %u are left for other users: end some, or raise it",
+			      n_own, l->producers, l->producers - n);
+	return 0;
 }
 
 /* ---- the end of a producer ---- */
@@ -248,10 +267,7 @@ static int check_produce(const struct session *s, const Batchd__Wire__Produce *m
 			(unsigned long long)m->slot_bytes, (unsigned long long)e->config->limits.batch_bytes);
 	if (old && old->incarnation > m->incarnation)
 		return refuse(why, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
-	if (!old && producer_count(e) >= e->config->limits.producers)
-		return refuse(why, CODE(LIMIT), "producers",
-			      "the daemon has as many producers as limits.producers in its configuration allows");
-	return 0;
+	return old ? 0 : producer_find_place(e, s->uid, why);
 }
 
 int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,

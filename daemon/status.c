@@ -546,6 +546,7 @@ static json_t *limits_part(const struct engine *e)
 	set_int(o, "unread_bytes_per_user", e->config->limits.unread_per_user);
 	set_int(o, "fds_per_user", e->config->limits.fds_per_user);
 	set_int(o, "producers", e->config->limits.producers);
+	set_int(o, "producers_per_user", e->config->limits.producers_per_user);
 	set_int(o, "batch_size", e->config->limits.batch_size);
 	set_int(o, "batch_bytes", e->config->limits.batch_bytes);
 	set_int(o, "value_bytes", e->config->limits.value_bytes);

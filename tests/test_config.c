@@ -128,6 +128,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.limits.hello_timeout_ns, UINT64_C(5000000000));
 	ck_assert_uint_eq(c.limits.loaders, 64);
 	ck_assert_uint_eq(c.limits.producers, 64);
+	ck_assert_uint_eq(c.limits.producers_per_user, 32);
 	ck_assert_uint_eq(c.limits.batch_size, 65536);
 	ck_assert_uint_eq(c.limits.batch_bytes, UINT64_C(4) << 30);
 	ck_assert_uint_eq(c.limits.value_bytes, 1 << 20);
@@ -152,6 +153,7 @@ START_TEST(test_every_key_reaches_its_member)
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		"cache: {jpeg: 10MiB, decoded: off, filling: always, directory: /var/c}\n"
 		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
+		"  producers_per_user: 24\n"
 		"  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  image_time: 3s\n  file_bytes: 20KiB\n",
 		&c);
 	ck_assert_str_eq(c.socket, "/run/x");
@@ -181,6 +183,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_uint_eq(c.limits.hello_timeout_ns, UINT64_C(14000000000));
 	ck_assert_uint_eq(c.limits.loaders, 15);
 	ck_assert_uint_eq(c.limits.producers, 21);
+	ck_assert_uint_eq(c.limits.producers_per_user, 24);
 	ck_assert_uint_eq(c.limits.batch_size, 16);
 	ck_assert_uint_eq(c.limits.batch_bytes, 17 << 20);
 	ck_assert_uint_eq(c.limits.image_pixels, 18);
@@ -346,6 +349,7 @@ static const struct border {
 	{ "limits.hello_timeout", "100ms", "99ms", "1h", "3601s" },
 	{ "limits.loaders", "1", "0", "4096", "4097" },
 	{ "limits.producers", "1", "0", "4096", "4097" },
+	{ "limits.producers_per_user", "1", "0", "4096", "4097" },
 	{ "limits.batch_size", "1", "0", "1048576", "1048577" },
 	{ "limits.batch_bytes", "1MiB", "1048575", "1TiB", "1025GiB" },
 	{ "limits.value_bytes", "1", "0", "1GiB", "1025MiB" },

@@ -613,6 +613,53 @@ START_TEST(test_producers_are_limited_and_the_newer_takes_the_name)
 }
 END_TEST
 
+static void eight_producers(struct config *c)
+{
+	c->limits.producers = 8;
+}
+
+static void three_producers(struct config *c)
+{
+	c->limits.producers_per_user = 3;
+}
+
+START_TEST(test_a_user_leaves_places_to_others)
+{
+	/* One user has at most producers_per_user, and as many as are left for others; each limit is named, and a place
+	 * is free again when its producer has gone. */
+	for (int i = 0; i < 2; i++) {
+		Batchd__Wire__Produce p = usual_produce();
+		struct test_producer m[4];
+		unsigned n = i ? 3 : 4;
+		char name[8];
+		start_daemon_with(i ? three_producers : eight_producers);
+		for (unsigned k = 0; k < n; k++) {
+			snprintf(name, sizeof(name), "p%u", k);
+			p.name = name;
+			m[k] = produce_with(p);
+		}
+		p.name = (char *)"more";
+		int fd = try_produce(p);
+		const Batchd__Wire__ServerMessage *e = receive(fd, NULL);
+		ck_assert_ptr_nonnull(e);
+		ck_assert_int_eq(e->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+		ck_assert_str_eq(e->error->field, i ? "producers_per_user" : "producers");
+		ck_assert_ptr_nonnull(strstr(e->error->text, i ? "has 3 producers" : "4 are left for other users"));
+		close(fd);
+		close(m[0].fd);
+		do { /* until the daemon has seen the hang-up */
+			fd = try_produce(p);
+			e = receive(fd, NULL);
+			close(fd);
+			usleep(1000);
+		} while (e->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+		for (unsigned k = 1; k < n; k++)
+			close(m[k].fd);
+		stop_daemon();
+	}
+}
+END_TEST
+
 START_TEST(test_a_seek_takes_back_what_was_asked_for)
 {
 	/* Fills in progress are cancelled, and their slots are filled again only after the answers. */
@@ -951,6 +998,7 @@ SUITE(producer)
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
 	tcase_add_test(t, test_a_producer_that_needs_room_goes_on_with_another_job);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
+	tcase_add_test(t, test_a_user_leaves_places_to_others);
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
 	tcase_add_test(t, test_a_group_of_known_size_begins_when_all_of_it_are_there);
 	tcase_add_test(t, test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_meanwhile);

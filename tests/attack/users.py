@@ -1,5 +1,6 @@
 """Attacks of one user on another's part of the machine: whatever bob opens, alice has her equal part. Added to ATTACKS."""
 
+import contextlib
 import json
 import mmap
 import os
@@ -193,8 +194,46 @@ def many_jobs_are_one_users(field):
     return compare(field, [(f"bobs-{i}", 0, 1) for i in range(60)])
 
 
+# ---- places ----
+
+
+@contextlib.contextmanager
+def acting_as(user):
+    """Connections that are made meanwhile are this user's."""
+    os.setegid(user)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def produce(daemon, user, name):
+    """A producer's connection, or the daemon's error."""
+    with acting_as(user):
+        c = Client(daemon.socket)
+    c.send("produce", name=name, slot_bytes=4096)
+    try:
+        c.expect("producing")
+        return c, None
+    except HungUp as end:
+        return c, end.error
+
+
+def producers_leave_places(field):
+    """01, 9: bob asks for every place of a producer, then alice for one."""
+    need_root()
+    d = field.daemon()
+    bobs = [produce(d, BOB, f"b{i}") for i in range(64)]
+    n = sum(error is None for _, error in bobs)
+    _, error = produce(d, ALICE, "a")
+    return f"bob has {n}, and alice: {error}" if error else None
+
+
 ATTACKS += [
     hang_ups_are_one_users,
+    producers_leave_places,
     one_rank_has_its_half,
     ranks_are_one_users,
     many_ranks_are_one_users,

@@ -1,5 +1,6 @@
 /* See http.h. libmicrohttpd parses requests; the deadline of a connection is ours, because the library's time-out begins
- * anew with each byte: a connection that is too old is shut down, and the library then finds its end. */
+ * anew with each byte: a connection that is too old is shut down, and the library then finds its end. So is one of the
+ * user with the most when there are too many; until the library has found that, it takes more than MOST_CONNECTIONS. */
 #include "http.h"
 
 #include <pthread.h>
@@ -15,14 +16,20 @@
 
 enum {
 	MOST_CONNECTIONS = 16,
-	CONNECTION_BYTES = 16 << 10, /* request line and headers; a longer request is answered with 431 or 414 */
+	CONNECTION_BYTES = 16 << 10,        /* request line and headers; a longer request is answered with 431 or 414 */
+	MOST_PLACES = 2 * MOST_CONNECTIONS, /* those that are being ended among them */
+	HEADERS_S = 2,
 	DEADLINE_S = 10,
 	LOOK_MS = 500, /* while there are connections */
 };
 
 struct http_connection {
 	int fd; /* -1: the place is free */
+	uid_t uid;
+	uint64_t number; /* the older, the less */
 	time_t began_s;
+	bool asks;  /* its headers are here */
+	bool ended; /* shut down; the library does not know yet */
 };
 
 struct http {
@@ -31,8 +38,9 @@ struct http {
 	struct MHD_Daemon *daemon;
 	pthread_t thread;
 	atomic_bool stopping;
-	struct http_connection connections[MOST_CONNECTIONS]; /* the thread's */
+	struct http_connection connections[MOST_PLACES]; /* the thread's */
 	unsigned n_connections;
+	uint64_t n_begun;
 };
 
 static time_t now_s(void)
@@ -108,6 +116,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	(void)version;
 	(void)upload;
 	if (!*request) { /* the headers are here; the answer may come with the next call */
+		const union MHD_ConnectionInfo *place = h->mhd.info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+		if (place && place->socket_context)
+			((struct http_connection *)place->socket_context)->asks = true;
 		*request = &seen;
 		return MHD_YES;
 	}
@@ -124,6 +136,46 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 
 /* ---- connections ---- */
 
+static void end_connection(struct http_connection *k)
+{
+	k->ended = true;
+	shutdown(k->fd, SHUT_RDWR);
+}
+
+static bool is_open(const struct http_connection *k)
+{
+	return k->fd >= 0 && !k->ended;
+}
+
+static unsigned count_open(const struct http *h, const uid_t *of)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < MOST_PLACES; i++)
+		n += is_open(&h->connections[i]) && (!of || h->connections[i].uid == *of);
+	return n;
+}
+
+/* Of the user that has the most, the oldest that has not asked yet, else the oldest. Over TCP all are one user's. */
+static void end_one(struct http *h)
+{
+	struct http_connection *found = NULL;
+	unsigned n_most = 0;
+
+	for (unsigned i = 0; i < MOST_PLACES; i++) {
+		struct http_connection *k = &h->connections[i];
+		unsigned n = is_open(k) ? count_open(h, &k->uid) : 0;
+
+		if (!n || n < n_most)
+			continue;
+		if (n > n_most || k->asks < found->asks || (k->asks == found->asks && k->number < found->number))
+			found = k;
+		n_most = n;
+	}
+	if (found)
+		end_connection(found);
+}
+
 static void on_connection(void *arg, struct MHD_Connection *c, void **place, enum MHD_ConnectionNotificationCode what)
 {
 	struct http *h = arg;
@@ -138,23 +190,30 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **place, enu
 	}
 	const union MHD_ConnectionInfo *info = h->mhd.info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-	for (unsigned i = 0; info && i < MOST_CONNECTIONS; i++) {
+	for (unsigned i = 0; info && i < MOST_PLACES; i++) {
 		if (h->connections[i].fd >= 0)
 			continue;
-		h->connections[i] = (struct http_connection){ .fd = info->connect_fd, .began_s = now_s() };
+		h->connections[i] = (struct http_connection){
+			.fd = info->connect_fd, .uid = peer_uid(h, c), .number = h->n_begun++, .began_s = now_s()
+		};
 		h->n_connections++;
 		*place = &h->connections[i];
-		return;
+		break;
 	}
+	if (count_open(h, NULL) > MOST_CONNECTIONS)
+		end_one(h);
 }
 
 static void end_old(struct http *h)
 {
 	time_t now = now_s();
 
-	for (unsigned i = 0; i < MOST_CONNECTIONS; i++)
-		if (h->connections[i].fd >= 0 && now - h->connections[i].began_s >= DEADLINE_S)
-			shutdown(h->connections[i].fd, SHUT_RDWR);
+	for (unsigned i = 0; i < MOST_PLACES; i++) {
+		struct http_connection *k = &h->connections[i];
+
+		if (is_open(k) && now - k->began_s >= (k->asks ? DEADLINE_S : HEADERS_S))
+			end_connection(k);
+	}
 }
 
 static void *http_run(void *arg)
@@ -182,16 +241,16 @@ struct http *http_start(const struct http_params *params, const char **why)
 		return NULL;
 	}
 	h->params = *params;
-	for (unsigned i = 0; i < MOST_CONNECTIONS; i++)
+	for (unsigned i = 0; i < MOST_PLACES; i++)
 		h->connections[i].fd = -1;
 	*why = "libmicrohttpd.so.12 cannot be loaded; Debian has it as libmicrohttpd12";
 	if (http_library_load(&h->mhd)) {
 		*why = "libmicrohttpd does not start";
-		h->daemon = h->mhd.start(MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
-					 params->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS,
-					 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)DEADLINE_S,
-					 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-					 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+		h->daemon =
+			h->mhd.start(MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, params->fd,
+				     MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_PLACES, MHD_OPTION_CONNECTION_TIMEOUT,
+				     (unsigned)DEADLINE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+				     MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
 	}
 	if (h->daemon && pthread_create(&h->thread, NULL, http_run, h) == 0)
 		return h;

@@ -1,8 +1,9 @@
 /* An HTTP server for a few readers of this machine: GET only, in a thread of its own, by libmicrohttpd, which is loaded
  * when the server starts.
  *
- * Bounded for peers that mean harm: 16 connections, 16 KiB for each, and 10 seconds from a connection's beginning to
- * its end, however slowly it sends or reads. Each answer ends its connection. */
+ * Bounded for peers that mean harm: 16 connections, 16 KiB for each, and from a connection's beginning 2 seconds to the
+ * end of its headers and 10 to its own, however slowly it sends or reads. One connection more ends another: the oldest that
+ * has sent no request, of the user that has the most. Each answer ends its connection. */
 #ifndef BATCHD_HTTP_H
 #define BATCHD_HTTP_H
 

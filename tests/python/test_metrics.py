@@ -35,8 +35,8 @@ class Reader:
 
     def connect(self):
         s = socket.socket(socket.AF_UNIX if self.path else socket.AF_INET)
+        s.connect(str(self.path) if self.path else self.at)  # waits if others are before it
         s.settimeout(300)
-        s.connect(str(self.path) if self.path else self.at)
         return s
 
     def get(self, path="/metrics", method="GET", **headers):
@@ -308,6 +308,54 @@ def test_slow_and_silent_peers_are_thrown_out(reader, samples):
     for s in slow:
         s.close()
     loader.close()
+
+
+def is_open(s):
+    """Whether a silent connection is still there: the daemon sends nothing on it but its end."""
+    return not select.select([s], [], [], 0)[0]
+
+
+def test_silent_connections_keep_no_reader_out(reader):
+    """Sixteen that send nothing: the next one is answered at once, and only the oldest makes room for it."""
+
+    def answered_beside_them():
+        silent = [reader.connect() for _ in range(16)]
+        assert reader.get()[0] == 200
+        n = sum(map(is_open, silent))
+        for s in silent:
+            s.close()
+        return n == 15  # on a machine that stood still for two seconds, their own limit has ended them
+
+    until("a reader is answered while fifteen are silent", answered_beside_them)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
+def test_a_users_connections_make_room_for_anothers(make_daemon, tmp_path):
+    """Forty connections of one user, and another's that is older than all of them: those of the first make room."""
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    reader = Reader(make_daemon("--metrics", f"public:unix:{tmp_path}/metrics"), tmp_path / "metrics")
+    until("the daemon listens", reader.path.exists)
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def answered_at_last():
+        with reader.connect() as mine:
+            os.seteuid(65534)
+            try:
+                silent = [reader.connect() for _ in range(40)]
+            finally:
+                os.seteuid(0)
+            until("the others have their part", lambda: sum(map(is_open, silent)) <= 15)
+            with contextlib.suppress(OSError):
+                mine.sendall(request)
+                answer = mine.recv(15)
+            n = sum(map(is_open, silent))
+            for s in silent:
+                s.close()
+            return n == 15 and answer.startswith(b"HTTP/1.1 200")
+
+    until("the older connection is answered", answered_at_last)
 
 
 HOSTILE = [

@@ -344,6 +344,96 @@ START_TEST(test_gpu_gives_the_numbers_of_the_cpu)
 }
 END_TEST
 
+/* ---- mixing ---- */
+
+enum { N_CLASSES = 2, N_STEPS = 2 };
+
+/* What a batch is by the CPU's path: its images and soft targets, and how many rows are mixed. */
+struct mixed {
+	float images[BATCH * IMAGE], targets[BATCH * N_CLASSES];
+	unsigned n_mixed;
+};
+
+/* Off for the first batch, on again for the second. */
+static int is_on(unsigned step)
+{
+	return step == 1;
+}
+
+static void switch_mixing(struct batchd_loader *l, unsigned step)
+{
+	ck_assert_int_eq(batchd_mixing(l, is_on(step)), 0);
+}
+
+static unsigned count_mixed(struct batchd_loader *l, const struct batchd_batch *b)
+{
+	struct batchd_mix_row rows[BATCH];
+	unsigned n = 0;
+
+	ck_assert_int_eq(batchd_mix_table(l, b, rows), 0);
+	for (unsigned i = 0; i < b->n_rows; i++)
+		n += rows[i].kind != BATCHD_MIX_NONE;
+	return n;
+}
+
+static void mix_on_cpu(struct mixed *out)
+{
+	struct batchd_options o = options;
+	struct batchd_loader *l;
+	struct batchd_batch b = { .size_bytes = sizeof b };
+
+	o.device = NULL;
+	ck_assert_msg(batchd_open(&o, &l, err, sizeof err) == 0, "%s", err);
+	ck_assert_int_eq(batchd_start(l, 1, 0, 0, NULL), 0);
+	for (unsigned k = 0; k < N_STEPS; k++) {
+		ck_assert_int_eq(batchd_next(l, &b, BATCHD_FOREVER), 0);
+		switch_mixing(l, k);
+		ck_assert_int_eq(batchd_finish(l, &b, out[k].images), 0);
+		ck_assert_int_eq(batchd_targets(l, &b, out[k].targets), 0);
+		out[k].n_mixed = count_mixed(l, &b);
+		batchd_release(l, b.slot, b.generation);
+	}
+	batchd_close(l);
+}
+
+START_TEST(test_mixing_is_switched_for_the_gpu_as_for_the_cpu)
+{
+	/* Proves that batchd_mixing counts for batches that are finished after it, of either path, that what it turns off
+	 * is the images without a mix, with targets that stay soft, and that a loader without a mix has none to turn. */
+	struct mixed *cpu = calloc(N_STEPS, sizeof *cpu);
+	char *clean = malloc((size_t)N_IMAGES * IMAGE * 4);
+	int64_t labels[N_IMAGES];
+
+	epoch_on_cpu(BATCHD_FLOAT32, BATCHD_NCHW, clean, labels);
+	open_loader();
+	ck_assert_int_eq(batchd_mixing(loader, 0), BATCHD_E_INVALID);
+	ck_assert_msg(strstr(batchd_error(loader), "without option mix"), "%s", batchd_error(loader));
+	batchd_close(loader);
+	options.mix = "targets:classes=2;mixup:alpha=1";
+	mix_on_cpu(cpu);
+	open_loader();
+	start(1);
+	for (unsigned k = 0; info.can_finish && k < N_STEPS; k++) {
+		size_t n = BATCH * sizeof(float);
+
+		take();
+		switch_mixing(loader, k);
+		ck_assert_uint_eq(count_mixed(loader, &batch), is_on(k) ? BATCH : 0);
+		ck_assert_uint_eq(cpu[k].n_mixed, is_on(k) ? BATCH : 0);
+		ok(batchd_cuda_finish(loader, &batch, target(), stream));
+		ok(batchd_cuda_targets(loader, &batch, (void *)(uintptr_t)label_tensor, stream));
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+		ck_assert_mem_eq(fetch(tensor, n * IMAGE), cpu[k].images, n * IMAGE);
+		ck_assert_mem_eq(fetch(label_tensor, n * N_CLASSES), cpu[k].targets, n * N_CLASSES);
+		ck_assert_int_eq(memcmp(cpu[k].images, clean + k * n * IMAGE, n * IMAGE) == 0, !is_on(k));
+		for (unsigned i = 0; !is_on(k) && i < BATCH; i++)
+			ck_assert(cpu[k].targets[N_CLASSES * i + labels[BATCH * k + i]] == 1);
+	}
+	free(clean);
+	free(cpu);
+}
+END_TEST
+
 START_TEST(test_without_normalize)
 {
 	/* ToTensor alone: mean 0, std 1. */
@@ -1425,6 +1515,7 @@ SUITE(cuda_client)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, test_gpu_gives_the_numbers_of_the_cpu, 0, N_WISHES);
+	tcase_add_test(t, test_mixing_is_switched_for_the_gpu_as_for_the_cpu);
 	tcase_add_test(t, test_without_normalize);
 	tcase_add_test(t, test_arrays_arrive_as_they_are);
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);

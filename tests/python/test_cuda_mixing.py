@@ -48,6 +48,27 @@ def test_raw_batches_stay_clean(run):  # noqa: F811
     """)
 
 
+def test_mixing_is_switched_within_an_epoch(run):  # noqa: F811
+    """mixup_enabled off and on between batches: the CPU's numbers with the same switches."""
+    run("""
+    made = []
+    for device in ("cpu", "cuda"):
+        with open_loader(device, mix=batchd.MixUp(0.8, 30), job=device, drop_last=True) as loader:
+            if device == "cuda" and not loader._info.can_finish:
+                continue  # built without the kernel
+            steps, epoch = [], iter(loader)
+            for on in (False, True, False):
+                loader.mixup_enabled = on
+                images, targets = next(epoch)
+                assert (loader.last_batch.mix["kind"] != 0).any() == on
+                steps.append((images.cpu().clone(), targets.cpu().clone()))
+            images = targets = None
+            made.append(steps)
+    for (i, t), (j, u) in zip(made[0], made[-1], strict=True):
+        assert real.equal(i, j) and real.equal(t, u)
+    """)
+
+
 def test_views_are_mixed_alike(run):  # noqa: F811
     """Each view of a row by the kernel: the CPU's numbers, also in a stack."""
     run("""

@@ -20,6 +20,7 @@ import tarfile
 import numpy
 import pytest
 
+import vision
 from daemons import BUILD, REPO
 
 pytestmark = pytest.mark.long("other projects' training scripts")
@@ -123,6 +124,13 @@ def checkout(name, script):
     if not folder or not path.exists():
         pytest.skip(f"BATCHD_UPSTREAM names no folder with {name}")
     return path
+
+
+def need_torchvision():
+    try:
+        vision.import_torchvision()
+    except ImportError as e:
+        pytest.skip(f"torchvision: {e}")
 
 
 def run(path, source, folder, *args, prelude="", n_losses=10**9, python=sys.executable, **env):
@@ -284,7 +292,7 @@ def test_pytorch_cifar(daemon, tmp_path):
     """Its main.py, two epochs in torch's order with both loaders: equal losses, where no augmentation draws. With its
     own augmentation and our order: other losses that fall."""
     path = checkout("pytorch-cifar", "main.py")
-    pytest.importorskip("torchvision")
+    need_torchvision()
     source = path.read_text()
     cifar_files(tmp_path / "data" / "cifar-10-batches-py", 120)
     n = 2 * (5 + 2)  # batches of 128 and 100 in two epochs
@@ -307,7 +315,7 @@ def test_pytorchs_mnist(daemon, tmp_path):
     """Its main.py with the example's own lines: on a processor it does not shuffle, so all losses are equal, dropout
     included."""
     path = checkout("examples", "mnist/main.py")
-    pytest.importorskip("torchvision")
+    need_torchvision()
     source = path.read_text()
     raw = tmp_path / "data" / "MNIST" / "raw"
     raw.mkdir(parents=True)

@@ -18,7 +18,7 @@ _INSTEAD = {
     "FiveCrop": _VIEWS,
     "TenCrop": _VIEWS,
     "JPEG": "compresses a picture and decodes it again, which no op does: store pictures of that quality",
-    "Lambda": "is Python, which the daemon does not run: use torchvision's own transforms or their names, or do it in the training loop",
+    "Lambda": "is Python, which the daemon does not run: use torchvision's own transforms or their names, or do it in the training loop or in collate_fn",
     "LinearTransformation": "multiplies all numbers of a picture by a matrix: do it on the GPU, with the loader's batches",
     "UniformTemporalSubsample": "is for videos, and a loader makes pictures",
 }

@@ -324,8 +324,8 @@ $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(OLD_GLI
 demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table; TORCH=1 installs PyTorch for it
 	@$(BUILDING) all
 	@SETUP=$(SETUP) TORCH=$(TORCH) tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
-pictures: all venv ## The documents' picture, by batchctl preview, of drawn scenes; of the image folder DATA=DIR into OUT=build/preview.jpg
-	@$(BUILD)/venv/bin/python tests/demo/pictures.py $(BUILD) "$(or $(OUT),$(if $(DATA),$(BUILD)/preview.jpg,client/python/pictures/preview.jpg))" $(if $(DATA),"$(DATA)")
+pictures: all setup ## The documents' picture, by batchctl preview, of drawn scenes; of the image folder DATA=DIR into OUT=build/preview.jpg
+	@tests/setup/with-pillow $(BUILD) $(PYTHON) tests/demo/pictures.py $(BUILD) "$(or $(OUT),$(if $(DATA),$(BUILD)/preview.jpg,client/python/pictures/preview.jpg))" $(if $(DATA),"$(DATA)")
 tune-picture: all venv ## The documents' picture of batchctl tune, measured on this machine, which ought to be idle; of DATA=DIR into OUT=build/tune.svg
 	@[ -n "$(DATA)" ] || [ -d $(BUILD)/train ] || $(BUILD)/batchctl sample-data $(BUILD)/train
 	@cd $(BUILD) && ./batchctl tune $(or $(DATA),train) --python venv/bin/python --svg $(abspath $(or $(OUT),$(if $(DATA),$(BUILD)/tune.svg,client/python/pictures/tune.svg))) $(ARGS)

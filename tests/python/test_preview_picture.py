@@ -1,5 +1,6 @@
 """The documents' picture, which `make pictures` makes by batchctl preview."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -36,4 +37,18 @@ def test_the_documents_show_it_and_say_how_it_is_made():
     guide = (REPO / "client" / "python" / "README.md").read_text()
     assert "](pictures/preview.jpg)" in guide and "pictures DATA=" in guide
     assert "](client/python/pictures/preview.jpg)" in (REPO / "README.md").read_text()
-    assert "pictures: all venv" in (REPO / "Makefile").read_text()
+
+
+def test_it_asks_for_pillow_and_nothing_more(build, tmp_path):
+    """`make pictures` makes no environment with torch; any Python that has numpy and Pillow draws, and a machine
+    without one is told how to get it."""
+    command = subprocess.run(
+        ["make", "-n", "-C", REPO, f"BUILD={build}", "SETUP=0", "pictures"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "tests/setup/with-pillow" in command and "tests/setup/venv" not in command, command
+    (tmp_path / "PIL.py").write_text("raise ImportError")
+    run = [REPO / "tests/setup/with-pillow", tmp_path, sys.executable, "-c", "import PIL; print(PIL.__name__)"]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "PIL\n"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    without = subprocess.run(run, capture_output=True, text=True, env=environment)
+    assert without.returncode == 1 and "python3-pil" in without.stderr, without

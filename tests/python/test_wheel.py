@@ -398,6 +398,24 @@ def test_uninstalling_leaves_nothing(wheel, runtime, tmp_path):
     assert env.files() - folders == env.before - folders
 
 
+def test_a_missing_compiler_is_named_before_anything_is_downloaded(tmp_path):
+    """`make wheel MACHINE=aarch64` on a machine that has apt and no compiler for Arm."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("apt-get", "dpkg-deb"):
+        (programs / name).write_text(f"#!/bin/sh\necho called >>{tmp_path}/calls\n")
+        (programs / name).chmod(0o755)
+    backend = [sys.executable, REPO / "client/python/wheel/backend.py", "--machine", "aarch64", "wheel"]
+    done = subprocess.run(
+        [*backend, "--into", tmp_path / "dist", "--build", tmp_path / "build", "--sysroot", tmp_path / "root"],
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "apt-get install gcc-aarch64-linux-gnu" in done.stderr, done
+    assert not (tmp_path / "calls").exists() and not list(tmp_path.glob("root*"))
+
+
 def test_the_wheel_for_aarch64_makes_the_same_pixels(unpacked, tmp_path):
     """With qemu-user, decoded and transformed: equal to this machine's, byte for byte."""
     if os.uname().machine != "x86_64":

@@ -1,8 +1,9 @@
 """A folder with what the portable wheel is compiled and linked against: an old C library, and newer archives.
 
-The C library is that of Debian 11 (2.31), so that a program cannot come to need anything later; all that is above 2.28 in
-it is some functions of libm, whose older versions client/inline/old-libm.c takes. The libraries that are linked from archives are those of Debian 12, which still get
-corrections. Packages come from apt's own sources and with apt's own checks, into a folder; nothing is installed.
+The C library is that of Debian 11 (2.31), so that a program cannot come to need anything later; all that is above 2.28
+in it is some functions, whose older versions client/python/wheel/old-glibc.c takes. The libraries that are linked from
+archives are those of Debian 12, which still get corrections. Packages come from apt's own sources and with apt's own
+checks, into a folder; nothing is installed.
 
 It also makes such a folder for another architecture, for a compiler of Debian's (gcc-aarch64-linux-gnu).
 """
@@ -107,6 +108,15 @@ def unpack(packages, root):
             path.symlink_to(os.path.relpath(target, path.parent))
 
 
+def cross_compiler(machine):
+    """Its name; ends the program where it is not installed."""
+    triplet = f"{machine}-linux-gnu"
+    gcc = f"{triplet}-gcc"
+    if not shutil.which(gcc):
+        raise SystemExit(f"{gcc} is missing: apt-get install gcc-{triplet.replace('_', '-')}")
+    return gcc
+
+
 def create(root, machine):
     """Makes root if it is not there yet, or lacks a package of the lists above."""
     root = pathlib.Path(root)
@@ -116,6 +126,7 @@ def create(root, machine):
     for tool in ("apt-get", "dpkg-deb"):
         if not shutil.which(tool):
             raise SystemExit(f"{tool} is missing: the portable wheel is made on Debian or Ubuntu")
+    cross_compiler(machine)  # before minutes of downloads
     new, packages = root.with_name(root.name + ".new"), root.with_name(root.name + ".packages")
     for folder in (new, packages, root):
         shutil.rmtree(folder, ignore_errors=True)
@@ -132,9 +143,7 @@ def compiler(root, machine):
 
     A cross compiler looks into folders of its own C library first; so all of them are named."""
     root, triplet = os.path.realpath(root), f"{machine}-linux-gnu"
-    gcc = f"{triplet}-gcc"
-    if not shutil.which(gcc):
-        raise SystemExit(f"{gcc} is missing: apt-get install gcc-{triplet.replace('_', '-')}")
+    gcc = cross_compiler(machine)
     own = _run(gcc, "-print-file-name=include").strip()
     headers = [own, f"{root}/usr/include/{triplet}", f"{root}/usr/include"]
     libraries = [f"{root}/usr/lib/{triplet}", f"{root}/lib/{triplet}"]

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/slab-release.h"
 #include "data/sample-cache.h"
 #include "device.h"
 #include "ipc/server.h"
@@ -120,13 +121,6 @@ static void learn_nodes(struct engine *e)
 	e->nodes = nodes;
 }
 
-static void on_slab_released(void *arg)
-{
-	struct engine *e = arg;
-	budget_balance(&e->budget);
-	e->on_ended(e);
-}
-
 static int start_pool(struct engine *e)
 {
 	bool fixed = e->config->workers != 0;
@@ -149,7 +143,6 @@ static int start_pool(struct engine *e)
 	int r = pool_create(&e->loop, &params, &e->pool);
 	if (r)
 		return r;
-	e->releases = (struct slab_releases){ .pool = e->pool, .done = on_slab_released, .arg = e };
 	tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
 	return 0;
 }
@@ -316,7 +309,7 @@ static void on_audit(uv_check_t *check)
 {
 	struct daemon *d = check->data;
 	const struct engine *e = &d->engine;
-	if (!e->sessions && !e->jobs && !e->n_loads && !e->releases.n && !d->server.peers &&
+	if (!e->sessions && !e->jobs && !e->n_loads && !d->server.peers &&
 	    !accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES))
 		daemon_audit(d);
 }
@@ -434,6 +427,7 @@ int daemon_run(const struct daemon_params *params)
 	reports_finish(&d->reports);
 	recent_errors_finish(&d->errors);
 	budget_finish(&d->engine.budget);
+	slab_release_end();
 	free(d->engine.nodes);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = d->shutdown.exit_code;

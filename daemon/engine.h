@@ -10,7 +10,6 @@
 
 #include "budget.h"
 #include "config.h"
-#include "core/slab-release.h"
 #include "core/tuner.h"
 
 struct gpus;
@@ -28,9 +27,8 @@ struct engine {
 	uv_loop_t loop;
 	struct config *config;
 	struct budget budget;
-	struct pool *pool;             /* NULL: closed, during shutdown */
-	struct slab_releases releases; /* of slots and of clients of single images */
-	struct nodes *nodes;           /* NULL: the machine has one NUMA node, or they are left to the kernel */
+	struct pool *pool;   /* NULL: closed, during shutdown */
+	struct nodes *nodes; /* NULL: the machine has one NUMA node, or they are left to the kernel */
 	struct tuner tuner;
 	struct gpus *gpus;
 	struct job *jobs;

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "core/image-jobs.h"
-#include "core/slab-release.h"
 #include "job.h"
 #include "pipeline/views.h"
 #include "session-state.h"
@@ -54,7 +53,9 @@ static void load_free(struct load *l)
 	image_jobs_finish(&l->jobs);
 	recipe_finish(&l->recipe);
 	closing_add(l->uid, &l->jobs.fd, 1);
-	slab_release(&e->releases, &l->slab, &l->bytes, &l->fds);
+	slab_finish(&l->slab);
+	charge_release(&l->bytes);
+	charge_release(&l->fds);
 	budget_balance(&e->budget);
 	free(l->transform);
 	free(l);

@@ -55,10 +55,10 @@ static void on_pool_closed(void *arg)
 void shutdown_go_on(struct shutdown *s)
 {
 	struct engine *e = s->engine;
-	if (!e->stopping || e->jobs || e->sessions || e->n_loads || e->releases.n || s->syncing || !e->pool)
+	if (!e->stopping || e->jobs || e->sessions || e->n_loads || s->syncing || !e->pool)
 		return;
 	struct pool *pool = e->pool;
-	e->pool = e->releases.pool = NULL;
+	e->pool = NULL;
 	pool_close(pool, on_pool_closed, s);
 }
 

@@ -257,7 +257,6 @@ static void slot_alloc_take(struct slot_alloc *a)
 	}
 	charge_move(&a->slots->bytes, &a->bytes);
 	charge_move(&a->slots->fd, &a->fd);
-	a->slots->releases = &j->engine->releases;
 	if (!s || j->state != JOB_READY)
 		slots_unref(a->slots);
 	else if (a->served)

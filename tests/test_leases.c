@@ -83,6 +83,7 @@ START_TEST(test_a_client_that_only_seeks_is_lent_two_windows)
 	/* Each seek lends the same two slots again; the third round waits until something is given back. */
 	struct client other;
 	struct lent l;
+	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
 	start_daemon();
 	struct client c = greedy(&other, &l);
 	ck_assert_uint_eq(l.n, 2 * c.n_slots);
@@ -92,6 +93,9 @@ START_TEST(test_a_client_that_only_seeks_is_lent_two_windows)
 	ck_assert_uint_eq(l.n, before + 1);
 	for (unsigned i = 1; i < l.n; i++)
 		release(&c, l.slot[i], l.generation[i]);
+	SEND(c.fd, CLOSE, close, &bye); /* more may have been lent meanwhile */
+	while (receive(c.fd, NULL))
+		;
 	hang_up(&c);
 	check_the_other_gets_on(&other);
 }

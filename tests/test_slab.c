@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/slab-release.h"
 #include "core/slab.h"
 #include "core/slots.h"
 #include "suite.h"
@@ -28,6 +29,45 @@ START_TEST(test_a_trainer_sees_what_the_daemon_writes)
 	ck_assert_uint_eq(p[5], 9);
 	slab_finish(&s);
 	ck_assert_uint_eq(p[5], 9); /* the trainer's mapping is its own */
+}
+END_TEST
+
+static bool is_mapped(const void *base)
+{
+	char line[512], address[32];
+	bool found = false;
+	FILE *f = fopen("/proc/self/maps", "r");
+	ck_assert_ptr_nonnull(f);
+	snprintf(address, sizeof(address), "%lx-", (unsigned long)(uintptr_t)base);
+	while (fgets(line, sizeof(line), f))
+		found |= strncmp(line, address, strlen(address)) == 0;
+	fclose(f);
+	return found;
+}
+
+START_TEST(test_making_a_slab_waits_for_those_that_were_given_back)
+{
+	/* Also in a child, which has none of its parent's threads. */
+	struct slab old, new;
+	ck_assert_int_eq(slab_init(&old, 64 << 20, 64 << 20), 0);
+	const void *base = old.base;
+	int fd = old.fd;
+	ck_assert(is_mapped(base));
+	slab_finish(&old);
+	ck_assert_int_eq(slab_init(&new, 100 << 20, 4096), 0);
+	ck_assert(!is_mapped(base) || new.base == base);
+	ck_assert(fcntl(fd, F_GETFD) < 0 || new.fd == fd || new.writable_fd == fd);
+	pid_t pid = fork();
+	if (pid == 0) {
+		slab_finish(&new);
+		_exit(slab_init(&old, 4096, 4096));
+	}
+	int status;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	slab_finish(&new);
+	slab_release_end();
+	slab_release_end();
 }
 END_TEST
 
@@ -197,6 +237,7 @@ SUITE(slab)
 {
 	Suite *s = suite_create("slab");
 	TCase *t = tcase_create("slab");
+	tcase_add_test(t, test_making_a_slab_waits_for_those_that_were_given_back);
 	tcase_add_test(t, test_a_trainer_sees_what_the_daemon_writes);
 	tcase_add_test(t, test_no_descriptor_of_it_can_change_it);
 	tcase_add_test(t, test_another_user_cannot_open_it_for_writing);

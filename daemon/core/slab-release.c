@@ -1,53 +1,123 @@
-/* See slab-release.h. */
+/* See slab-release.h. One thread, which begins with the first slab and frees them in the order of their coming. */
 #include "core/slab-release.h"
 
-#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "core/pool.h"
-#include "util/container.h"
+#include "util/list.h"
 
 struct release {
-	struct pool_task task;
-	struct slab_releases *of;
-	struct slab slab;
-	struct charge bytes, fd;
+	struct release *next;
+	void *base;
+	size_t bytes;
+	int fds[2];
 };
 
-static void free_pages(struct pool_task *t)
-{
-	slab_finish(&container_of(t, struct release, task)->slab);
-}
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct release *first;
+static uint64_t n_given, n_freed;
+static bool started, ending;
+static pthread_t thread;
+static pid_t process; /* whose thread it is: a forked child has none */
 
-static void on_freed(struct pool_task *t)
+static void free_pages(const struct release *r)
 {
-	struct release *r = container_of(t, struct release, task);
-	struct slab_releases *of = r->of;
-	charge_release(&r->bytes);
-	charge_release(&r->fd);
-	free(r);
-	assert(of->n > 0);
-	of->n--;
-	of->done(of->arg);
-}
-
-void slab_release(struct slab_releases *of, struct slab *s, struct charge *bytes, struct charge *fd)
-{
-	struct release *r = of && of->pool && s->base ? malloc(sizeof(*r)) : NULL;
-	if (!r) {
-		slab_finish(s);
-		charge_release(bytes);
-		charge_release(fd);
-		return;
+	munmap(r->base, r->bytes);
+	for (int i = 0; i < 2; i++) {
+		if (r->fds[i] >= 0)
+			close(r->fds[i]);
 	}
-	*r = (struct release){
-		.task = { .run = free_pages, .done = on_freed, .owner = bytes->account ? bytes->account->uid : 0 },
-		.of = of,
-		.slab = *s
-	};
-	charge_move(&r->bytes, bytes);
-	charge_move(&r->fd, fd);
-	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
-	of->n++;
-	pool_run_task(of->pool, &r->task);
+}
+
+static void *free_all(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	while (first || !ending) {
+		struct release *r = first;
+		if (!r) {
+			pthread_cond_wait(&changed, &lock);
+			continue;
+		}
+		first = r->next;
+		pthread_mutex_unlock(&lock);
+		free_pages(r);
+		free(r);
+		pthread_mutex_lock(&lock);
+		n_freed++;
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+/* Under the lock. */
+static bool is_running(void)
+{
+	return started && process == getpid();
+}
+
+/* Under the lock. */
+static bool start(void)
+{
+	sigset_t all, old;
+	if (is_running())
+		return true;
+	first = NULL;
+	n_freed = n_given;
+	process = getpid();
+	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER; /* the parent's thread waits for its copy */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* only the loop thread handles signals */
+	started = pthread_create(&thread, NULL, free_all, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (started)
+		pthread_setname_np(thread, "batchd-free");
+	return started;
+}
+
+void slab_release(void *base, size_t bytes, const int fds[2])
+{
+	struct release now = { .base = base, .bytes = bytes, .fds = { fds[0], fds[1] } }, *r = malloc(sizeof(*r));
+	pthread_mutex_lock(&lock);
+	bool later = r && start();
+	if (later) {
+		*r = now;
+		list_append(&first, r, next);
+		n_given++;
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&lock);
+	if (later)
+		return;
+	free(r);
+	free_pages(&now);
+}
+
+void slab_release_wait(void)
+{
+	pthread_mutex_lock(&lock);
+	for (uint64_t n = n_given; is_running() && n_freed < n;)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+void slab_release_end(void)
+{
+	pthread_mutex_lock(&lock);
+	bool running = is_running();
+	ending = true;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	if (running)
+		pthread_join(thread, NULL);
+	pthread_mutex_lock(&lock);
+	started = ending = false;
+	pthread_mutex_unlock(&lock);
 }

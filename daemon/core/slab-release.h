@@ -1,21 +1,16 @@
-/* Giving slabs back: an I/O thread frees their pages, because that takes the kernel a millisecond for a few MiB, and the
- * loop serves all users. The memory is charged until then. Loop thread. */
+/* Giving slabs back: a thread of its own frees their pages, because that takes the kernel a millisecond for a few MiB, and
+ * the loop serves all users. Whoever makes pages waits for those that were given back before, so that not both are there.
+ * Any thread. */
 #ifndef BATCHD_SLAB_RELEASE_H
 #define BATCHD_SLAB_RELEASE_H
 
-#include "core/slab.h"
-#include "util/account.h"
+#include <stddef.h>
 
-struct pool;
-
-struct slab_releases {
-	struct pool *pool; /* NULL: slabs are given back at once */
-	unsigned n;        /* under way */
-	void (*done)(void *arg);
-	void *arg;
-};
-
-/* Takes the slab and its charges over, each of which may be empty. r may be NULL. */
-void slab_release(struct slab_releases *r, struct slab *s, struct charge *bytes, struct charge *fd);
+/* Unmaps the memory and closes the descriptors that are not -1: soon, or at once where memory for a note of it is short. */
+void slab_release(void *base, size_t bytes, const int fds[2]);
+/* Returns when what was given back before this call is free. */
+void slab_release_wait(void);
+/* Waits for the thread to end; no slab may be given back any more. Frees nothing if none was. */
+void slab_release_end(void);
 
 #endif

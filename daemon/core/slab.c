@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/slab-release.h"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -98,6 +100,7 @@ static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_byte
 	if (placing)
 		placing->place(placing->arg, base, bytes);
 	/* This makes the pages: if memory is short it returns an error, instead of a signal at the first write. */
+	slab_release_wait();
 	if (fallocate(fd, 0, 0, (off_t)present)) {
 		r = -errno;
 		munmap(base, bytes);
@@ -144,6 +147,7 @@ int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, co
 
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes)
 {
+	slab_release_wait();
 	return core_slab_populate(s->base + offset, n_bytes);
 }
 
@@ -159,10 +163,7 @@ void slab_finish(struct slab *s)
 {
 	if (!s || !s->base)
 		return;
-	munmap(s->base, s->bytes);
-	close(s->fd);
-	if (s->writable_fd >= 0)
-		close(s->writable_fd);
+	slab_release(s->base, s->bytes, (int[2]){ s->fd, s->writable_fd });
 	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 }
 

@@ -35,7 +35,7 @@ int slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 int slab_init_open(struct slab *s, size_t size_bytes);
 /* Prevents new writable mappings; existing ones stay. 0 or negative errno. Any thread. */
 int slab_seal(struct slab *s);
-void slab_finish(struct slab *s); /* trainers' mappings stay theirs */
+void slab_finish(struct slab *s); /* trainers' mappings stay theirs; see core/slab-release.h */
 
 enum { SLOT_MAX_FIELDS = 64 };
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/slab-release.h"
 #include "core/slot-copies.h"
 #include "util/log.h"
 #include "util/probe.h"
@@ -134,12 +133,10 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 	assert(!s->n_refs && !s->n_holders && !s->n_device_slabs);
 	for (uint32_t i = 0; i < s->n; i++)
 		assert(s->slot[i].n_leases == 0 && s->slot[i].n_copying == 0 && s->slot[i].state != SLOT_FILLING);
-	if (keep_memory) {
-		charge_release(&s->bytes);
-		charge_release(&s->fd);
-	} else {
-		slab_release(s->releases, &s->slab, &s->bytes, &s->fd);
-	}
+	charge_release(&s->bytes);
+	charge_release(&s->fd);
+	if (!keep_memory)
+		slab_finish(&s->slab);
 	free(s->slot);
 	free(s);
 }

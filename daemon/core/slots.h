@@ -101,11 +101,10 @@ struct slots {
 	bool fixed;          /* of a share group: no slots are added, because a GPU reads them */
 	uint32_t n_holders;  /* consumers that may hold leases: attached ones, and detached ones that may still read */
 	unsigned n_refs;
-	struct stream *stream;          /* a stream that makes batches in them (any one, if there are several); NULL:
+	struct stream *stream;   /* a stream that makes batches in them (any one, if there are several); NULL:
 	                                  * none does any more */
-	struct charge bytes, fd;        /* to the user whose trainer they were made for */
-	struct slab_releases *releases; /* by which the slab is given back; NULL: at once */
-	uint32_t slab_number;           /* the number by which a producer knows it; 0: the pool fills it */
+	struct charge bytes, fd; /* to the user whose trainer they were made for */
+	uint32_t slab_number;    /* the number by which a producer knows it; 0: the pool fills it */
 	struct device_slab *device_slabs[SLOTS_MAX_MIRRORS];
 	unsigned n_device_slabs; /* at the end: those not closed yet */
 	bool device_slabs_lost;  /* see gpu_slab_close */

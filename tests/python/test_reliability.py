@@ -486,7 +486,7 @@ def open_packet(dataset, job="flood"):
     def text(field, value):
         return bytes([field << 3 | 2, len(value)]) + value.encode()
 
-    body = text(1, dataset) + b"\x28\x04" + b"\x50\x01" + text(11, job)
+    body = text(1, dataset) + b"\x28\x04" + b"\x50\x01" + text(11, job) + b"\xa0\x02\x01"  # the last: a ring
     return b"\x12" + bytes([len(body)]) + body
 
 

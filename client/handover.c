@@ -1,4 +1,4 @@
-/* Taking batches: those that came early first, then those in the ring (proto/ring.h).
+/* Taking batches: one that was taken early first, then those in the ring (proto/ring.h).
  *
  * While there are batches in the ring no system call is made: the daemon gets a Wake only if it sleeps and has asked
  * for it in the page. The page also says when a notice about other trainers lies on the socket. When the ring is empty
@@ -24,6 +24,21 @@ static int handover_nonsense(struct link *k, const char *what, struct fault *f)
 			 what);
 }
 
+static struct ready ready_from(const Batchd__Wire__Batch *b)
+{
+	return (struct ready){ .seek = b->seek,
+			       .generation = b->generation,
+			       .epoch = b->epoch,
+			       .step = b->step,
+			       .slot = b->slot,
+			       .n_rows = b->n_rows,
+			       .n_padding = b->n_padding,
+			       .n_replaced = b->n_replaced,
+			       .n_skipped = b->n_skipped,
+			       .last = b->last,
+			       .apart = b->apart };
+}
+
 /* The next entry. 0; BATCHD_AGAIN: the ring is empty; or a code. */
 static int take_entry(struct link *k, struct ready *out, struct fault *f)
 {
@@ -40,7 +55,7 @@ static int take_entry(struct link *k, struct ready *out, struct fault *f)
 		return handover_nonsense(k, why, f);
 	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 		return handover_nonsense(k, wire_server_name(m), f);
-	*out = link_ready_from(m->batch);
+	*out = ready_from(m->batch);
 	if (ring_wake_daemon_taken(&k->ring)) {
 		pthread_mutex_lock(k->host.lock);
 		r = link_wake(k);
@@ -157,18 +172,22 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
 
 int handover_take(struct link *k, int timeout_ms, struct ready *out, struct fault *f)
 {
-	return link_take_early(k, out) ? 0 : take_from_ring(k, timeout_ms, out, f);
+	if (!k->has_early)
+		return take_from_ring(k, timeout_ms, out, f);
+	*out = k->early;
+	k->has_early = false;
+	return 0;
 }
 
 const struct ready *handover_peek(struct link *k, struct fault *f)
 {
-	struct ready ready;
+	if (!k->has_early)
+		k->has_early = !f->code && poll_ring(k, &k->early, f) == 0;
+	return k->has_early ? &k->early : NULL;
+}
 
-	if (!k->n_backlog) {
-		if (f->code || poll_ring(k, &ready, f) != 0)
-			return NULL;
-		if (link_keep(k, &ready, f) < 0)
-			return NULL;
-	}
-	return &k->backlog[k->first_backlog];
+void handover_put_back(struct link *k, const struct ready *b)
+{
+	k->early = *b;
+	k->has_early = true;
 }

@@ -9,5 +9,7 @@ int handover_take(struct link *k, int timeout_ms, struct ready *out, struct faul
 /* The batch that the next handover_take will return, if it has arrived; it stays where it is. NULL: it has not arrived,
  * or something else has, which the next call reports. Does not tell the daemon that the trainer waits. */
 const struct ready *handover_peek(struct link *k, struct fault *f);
+/* Puts the batch that handover_take has just returned back: the next one returns it again. */
+void handover_put_back(struct link *k, const struct ready *b);
 
 #endif

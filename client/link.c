@@ -35,7 +35,6 @@ void link_destroy(struct link *k)
 	connection_close(&k->connection);
 	slab_destroy(k->slab);
 	ring_unmap(&k->ring);
-	free(k->backlog);
 	free(k->lease);
 	free(k->finish);
 	fields_finish(&k->fields);
@@ -147,49 +146,6 @@ void link_send_close(struct link *k)
 
 	if (k->connection.socket >= 0)
 		connection_send(&k->connection, WIRE_CLIENT(CLOSE, close, &body), NULL, 0);
-}
-
-/* ---- the backlog ---- */
-
-struct ready link_ready_from(const Batchd__Wire__Batch *b)
-{
-	return (struct ready){ .seek = b->seek,
-			       .generation = b->generation,
-			       .epoch = b->epoch,
-			       .step = b->step,
-			       .slot = b->slot,
-			       .n_rows = b->n_rows,
-			       .n_padding = b->n_padding,
-			       .n_replaced = b->n_replaced,
-			       .n_skipped = b->n_skipped,
-			       .last = b->last,
-			       .apart = b->apart };
-}
-
-int link_keep(struct link *k, const struct ready *b, struct fault *f)
-{
-	if (k->n_backlog == k->n_slots)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots",
-				 k->connection.address);
-	k->backlog[(k->first_backlog + k->n_backlog++) % k->n_slots] = *b;
-	return 0;
-}
-
-void link_put_back(struct link *k, const struct ready *b)
-{
-	k->first_backlog = (k->first_backlog + k->n_slots - 1) % k->n_slots;
-	k->backlog[k->first_backlog] = *b;
-	k->n_backlog++;
-}
-
-bool link_take_early(struct link *k, struct ready *out)
-{
-	if (!k->n_backlog)
-		return false;
-	*out = k->backlog[k->first_backlog];
-	k->first_backlog = (k->first_backlog + 1) % k->n_slots;
-	k->n_backlog--;
-	return true;
 }
 
 /* ---- leases ---- */

@@ -111,12 +111,12 @@ struct link {
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 
 	/* the loader's thread */
-	bool continues;        /* the daemon continues with the next epoch by itself */
-	bool said_waiting;     /* told the daemon so since the last batch came */
-	bool stale_wake;       /* a Wake is in the socket, or will be, that no call waits for any more */
-	struct ring ring;      /* batches: the loader's thread; releases: under the lock */
-	struct ready *backlog; /* ring of n_slots: batches that were taken before their turn */
-	uint32_t n_backlog, first_backlog;
+	bool continues;     /* the daemon continues with the next epoch by itself */
+	bool said_waiting;  /* told the daemon so since the last batch came */
+	bool stale_wake;    /* a Wake is in the socket, or will be, that no call waits for any more */
+	struct ring ring;   /* batches: the loader's thread; releases: under the lock */
+	struct ready early; /* while has_early: a batch that was taken before its turn */
+	bool has_early;
 
 	/* under the lock */
 	struct slab *slab;
@@ -156,16 +156,6 @@ void link_heard_wake(struct link *k);
 int link_wake(struct link *k);
 /* Sends Close, if there still is a connection. Under the lock. */
 void link_send_close(struct link *k);
-
-/* ---- the backlog; the loader's thread ---- */
-
-struct ready link_ready_from(const Batchd__Wire__Batch *b);
-/* Keeps a batch behind those that are already kept. 0 or a code with f. */
-int link_keep(struct link *k, const struct ready *b, struct fault *f);
-/* Puts a batch that was taken too early back in front of the kept ones; there must be room (n_backlog below n_slots). */
-void link_put_back(struct link *k, const struct ready *b);
-/* Takes the first kept batch. False: there is none. */
-bool link_take_early(struct link *k, struct ready *out);
 
 /* ---- leases; under the lock ---- */
 

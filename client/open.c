@@ -302,8 +302,7 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 				 "\"serve:NAME\": leave it out");
 	fill_info(l, k, m, m->served ? m->n_rows : o->batch_size);
 	k->lease = calloc(k->n_slots, sizeof *k->lease);
-	k->backlog = calloc(k->n_slots, sizeof *k->backlog);
-	if (!k->lease || !k->backlog)
+	if (!k->lease)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
 	if (r == 0 && k->gpu)

@@ -125,7 +125,7 @@ static int client_stream_leap(struct batchd_loader *l, const struct ready *b)
 		return 0;
 	}
 	end_early(l);
-	link_put_back(l->link, b);
+	handover_put_back(l->link, b);
 	return BATCHD_END;
 }
 
@@ -144,8 +144,7 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 
 		return r < 0 ? r : BATCHD_AGAIN;
 	}
-	if (b->seek == l->seek && b->n_skipped && l->link->n_backlog < l->link->n_slots &&
-	    (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
+	if (b->seek == l->seek && b->n_skipped && (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
 		return client_stream_leap(l, b);
 	if (b->seek != l->seek || b->epoch != l->epoch || b->step != due)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,

@@ -67,6 +67,13 @@ void server_stop(struct server *s)
 	s->closing = true;
 }
 
+/* What the client has read meanwhile has left its socket. */
+static void note_unread(struct peer *p)
+{
+	const struct sim_socket *s = socket_of(p);
+	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
+}
+
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	if (p->ending || p->half_closed)
@@ -88,7 +95,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 	}
 	if (opened && m->opened->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		k->gpu = sim_gpu_send(fds[n_fds - 1]);
-	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
+	note_unread(p);
 	if (p->n_out > MAX_WAITING)
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
 }
@@ -229,7 +236,7 @@ bool sim_daemon_receives(struct sim_socket *s)
 	if (!k)
 		return false;
 	SIM_CHECK(wire_unpack_client(&arena, k->bytes, k->n_bytes, &m, &why) == 0, "wire.c refuses it: %s", why);
-	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
+	note_unread(p);
 	if (!p->greeted) {
 		p->greeted = true;
 		snprintf(p->program, sizeof(p->program), "%s", m->hello->program);

@@ -526,7 +526,7 @@ static void see_notice(struct sim_trainer *t, const Batchd__Wire__Notice *n)
 		  "trainer %u: a notice that makes no sense: %s", NUMBER(t), n->text);
 }
 
-/* A sleeping trainer does not look at the ring until a Wake arrives, so a missing wake-up shows in the end. */
+/* A sleeping trainer does not look at the ring until a packet arrives, so a missing wake-up shows in the end. */
 static bool take_one(struct sim_trainer *t)
 {
 	static struct wire_arena arena;
@@ -576,7 +576,7 @@ static bool read_one(struct sim_trainer *t)
 		see_error(t, m->error);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE)
 		see_notice(t, m->notice);
-	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+	if (t->said_waiting) /* a socket full of notices has no room for a Wake: any packet makes the trainer look */
 		t->said_waiting = ring_is_waited_for(&t->ring);
 	sim_packet_free(k);
 	return true;

@@ -112,7 +112,7 @@ struct link {
 
 	/* the loader's thread */
 	bool continues;     /* the daemon continues with the next epoch by itself */
-	bool said_waiting;  /* told the daemon so since the last batch came */
+	bool said_waiting;  /* the mark in the page is set, as far as is known */
 	bool stale_wake;    /* a Wake is in the socket, or will be, that no call waits for any more */
 	struct ring ring;   /* batches: the loader's thread; releases: under the lock */
 	struct ready early; /* while has_early: a batch that was taken before its turn */
@@ -143,8 +143,8 @@ int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f);
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f);
 /* Receives one message that nothing waits for, and handles it. 0; BATCHD_AGAIN as connection_recv; or a code with f. */
 int link_listen(struct link *k, int flags, struct fault *f);
-/* Sends a request and waits for the message that answers it. what: "a join", for the
- * text of an error. answer is valid until the next message. 0 or a code with f. */
+/* Sends a request and waits for the message that answers it. what: "a join", for the text of an error. answer is valid
+ * until the next message. 0 or a code with f. */
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
 	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
 	      struct fault *f);

@@ -1,9 +1,9 @@
 /* A trainer's state clock, and what it needs to tell the states apart.
  *
- * The trainer knows when it waits, and says so in its ring (proto/ring.h). The loop
- * knows what the batch that it waits for lacks: core/shortage.c notes that whenever it has done what it can for a stream,
- * and at the next event the trainer's waiting since then counts as that. Nothing wakes up for it, and for a trainer that
- * has batches ahead nothing is done at all.
+ * The trainer knows when it waits, and says so in its ring (proto/ring.h). The loop knows what the batch that it waits
+ * for lacks: core/shortage.c notes that whenever it has done what it can for a stream, and at the next event the
+ * trainer's waiting since then counts as that. Nothing wakes up for it, and for a trainer that has batches ahead nothing
+ * is done at all.
  *
  * Loop thread only. */
 #ifndef BATCHD_TRAINER_CLOCK_H

@@ -298,10 +298,8 @@ static void on_progress_timer(uv_timer_t *t)
 	p.phase = (char *)phase;
 	p.done = atomic_load(&o->done);
 	p.total = atomic_load(&o->total);
-	for (struct session *s = o->task.job->sessions; s; s = s->next_in_job) {
-		if (s->peer)
-			peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &p), NULL, 0);
-	}
+	for (struct session *s = o->task.job->sessions; s; s = s->next_in_job)
+		peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &p), NULL, 0);
 }
 
 /* Drops an opening that no session waits for and that no thread has yet. */

@@ -321,16 +321,15 @@ static void vacate(const struct job *j)
 static bool fence_rank(struct session *s, uint32_t rank)
 {
 	for (struct session *other = s->job->sessions; other; other = other->next_in_job) {
-		bool same = other->state == SESSION_ATTACHED ? other->consumer.rank == rank
-							     : other->wanted_rank == (int32_t)rank;
-		if (!same || other == s || other->state == SESSION_ENDING)
+		bool same = other->consumer.home ? other->consumer.rank == rank : other->wanted_rank == (int32_t)rank;
+		if (!same || other == s)
 			continue;
-		if (is_newer(other, s)) {
+		if (other->state != SESSION_ENDING && is_newer(other, s)) {
 			tell_fenced(s, other, rank);
 			return false;
 		}
 		tell_fenced(other, s, rank);
-		session_leave_stream(other);
+		session_leave_stream(other); /* even if it is ENDING: `vacate` may have found its ring broken */
 	}
 	return true;
 }

@@ -489,7 +489,9 @@ static const struct {
 	                                                       * every slot, went unnoticed */
 	/* served: the same as 2053, where the epoch's length was unknown */
 	{ 1002586, SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_LENGTHS },
-	{ 12030, 255 },      /* served: a mark was sent before it was known whether the round before it was complete */
+	{ 12030, 255 }, /* served: a mark was sent before it was known whether the round before it was complete */
+	/* lockstep: a trainer whose ring proved to be broken while its successor opened kept the place */
+	{ 182137, SIM_BASES | SIM_GPUS | SIM_APART | SIM_LIES | SIM_CLOSES },
 	{ 2655, SIM_BASES }, /* lockstep: a trainer that resumed from another sample than the others got the next epoch
 	                      * instead of an error */
 };

@@ -41,7 +41,8 @@ struct load {
 	enum dtype dtype;
 	enum layout layout;
 	unsigned n_wanted;
-	int result; /* 0, or REFUSED with why */
+	uint64_t most_bytes; /* limits.batch_bytes, which a reload may replace meanwhile */
+	int result;          /* 0, or REFUSED with why */
 	struct refusal why;
 };
 
@@ -84,16 +85,16 @@ void load_on_closed(struct session *s)
 
 static int load_make_slab(struct load *l, uint64_t slot_bytes)
 {
-	uint64_t n = MOST_SLAB_BYTES / slot_bytes, most = l->engine->config->limits.batch_bytes;
+	uint64_t n = MOST_SLAB_BYTES / slot_bytes;
 	char size[32], limit[32];
 	n = n < 1 ? 1 : n > l->n_wanted ? l->n_wanted : n;
 	size_format(slot_bytes, size, sizeof(size));
-	if (slot_bytes > most)
+	if (slot_bytes > l->most_bytes)
 		return refuse(
 			&l->why, CODE(LIMIT), "batch_bytes",
 			"an image takes %s behind this transform, more than the %s that limits.batch_bytes in the "
 			"daemon's configuration allows",
-			size, size_format(most, limit, sizeof(limit)));
+			size, size_format(l->most_bytes, limit, sizeof(limit)));
 	int r;
 	/* With fewer slots the workers wait for the client now and then, but with one everything works. */
 	while ((r = charge_begin(&l->bytes, &l->engine->budget.accounts, l->uid, ACCOUNT_SLOT_BYTES, n * slot_bytes)) >
@@ -200,6 +201,7 @@ static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struc
 	l->jobs.slab = &l->slab;
 	l->jobs.done = load_on_job_done;
 	l->n_wanted = load_n_wanted(e);
+	l->most_bytes = e->config->limits.batch_bytes;
 	l->slab.fd = l->slab.writable_fd = -1;
 	l->opening = true;
 	l->task = (struct pool_task){ .run = load_open_here, .done = load_on_opened, .owner = l->uid };

@@ -25,6 +25,17 @@ static char dir[64], path[100];
 
 /* ---- the daemon ---- */
 
+/* As at the start; the argument is what adjusts the configuration. */
+static inline int read_again(void *arg, struct config *c, struct config_error *err)
+{
+	void (**adjust)(struct config *) = arg;
+	(void)err;
+	int r = config_defaults(c);
+	if (r == 0 && *adjust)
+		(*adjust)(c);
+	return r;
+}
+
 static inline void start_daemon_with(void (*adjust)(struct config *))
 {
 	strcpy(dir, "/tmp/batchd-test-XXXXXX");
@@ -39,12 +50,14 @@ static inline void start_daemon_with(void (*adjust)(struct config *))
 	daemon_pid = fork();
 	if (daemon_pid == 0) {
 		struct config config;
-		if (config_defaults(&config))
+		if (read_again(&adjust, &config, NULL))
 			_exit(1);
 		log_set_level(LOG_LEVEL_ERROR);
-		if (adjust)
-			adjust(&config);
-		struct daemon_params params = { .config = &config, .listen_fd = fd, .socket_path = path };
+		struct daemon_params params = { .config = &config,
+						.listen_fd = fd,
+						.socket_path = path,
+						.reload = read_again,
+						.reload_arg = &adjust };
 		int r = daemon_run(&params);
 		config_finish(&config);
 		close(fd);

@@ -372,6 +372,31 @@ START_TEST(test_clients_that_open_and_go_leave_nothing)
 }
 END_TEST
 
+START_TEST(test_a_reload_while_clients_open_changes_nothing_under_them)
+{
+	/* What an I/O thread looks at is copied before: under ThreadSanitizer this is the test. */
+	start_daemon();
+	int memfd = memfd_create("images", MFD_CLOEXEC);
+	for (int i = 0; i < 50; i++) {
+		int fd[4];
+		for (int k = 0; k < 4; k++) {
+			fd[k] = dial();
+			greet(fd[k]);
+			send_open(fd[k], whole, memfd);
+			kill(daemon_pid, SIGHUP);
+		}
+		for (int k = 0; k < 4; k++) {
+			const Batchd__Wire__ServerMessage *m = receive(fd[k], NULL);
+			ck_assert_ptr_nonnull(m);
+			ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED);
+			close(fd[k]);
+		}
+	}
+	close(memfd);
+	stop_daemon();
+}
+END_TEST
+
 START_TEST(test_a_trainer_and_a_flood_of_images_both_go_on)
 {
 	/* One client keeps all of its slots busy; a trainer of the same user gets its batches meanwhile, and the client
@@ -413,6 +438,7 @@ SUITE(load)
 	tcase_add_test(t, test_clients_that_die_in_the_middle_leave_nothing);
 	tcase_add_test(t, test_a_client_that_never_reads_is_ended);
 	tcase_add_test(t, test_clients_that_open_and_go_leave_nothing);
+	tcase_add_test(t, test_a_reload_while_clients_open_changes_nothing_under_them);
 	tcase_add_test(t, test_a_trainer_and_a_flood_of_images_both_go_on);
 	suite_add_tcase(s, t);
 	return s;

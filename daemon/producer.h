@@ -52,7 +52,13 @@ struct producer {
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
 	bool resumable;
-	struct producer_caps successor; /* state for its next feed, if successor.stands */
+	/* Of the job whose trainers open it again, with larger slots: for a while no other job gets the producer. */
+	struct {
+		char job[WIRE_MAX_JOB + 1]; /* "": of none */
+		uid_t uid;
+		uint64_t until_ns;
+		struct producer_caps caps; /* state for its next feed, if caps.stands */
+	} successor;
 	/* For the status and the last log line. */
 	uid_t uid;
 	pid_t pid;

@@ -132,11 +132,18 @@ static void served_job_on_mapped(struct producer *p, uint32_t rank, struct slots
 
 /* ---- finding each other ---- */
 
+static bool is_successor(const struct job *j, const struct producer *p)
+{
+	return p->successor.uid == j->spec.uid && !strcmp(p->successor.job, j->spec.job);
+}
+
 static bool may_feed(const struct job *j, const struct producer *p)
 {
 	const struct peer *peer = p->session->peer;
 	if (strcmp(p->name, j->served) || p->session->state == SESSION_ENDING)
 		return false;
+	if (!p->job && p->successor.job[0] && uv_hrtime() < p->successor.until_ns && !is_successor(j, p))
+		return false; /* its tick looks again */
 	if (p->uid == j->spec.uid)
 		return true;
 	/* Another user's producer: only if the configuration has the data set, and allows it to both users. */
@@ -163,9 +170,9 @@ static int make_loader(struct job *j, struct producer *p)
 	if (r)
 		goto free_spec;
 	struct producer_caps caps = { .resumable = p->resumable, .n_batches = p->n_batches };
-	if (p->successor.stands)
-		caps = p->successor;
-	p->successor.stands = false;
+	if (p->successor.caps.stands && is_successor(j, p))
+		caps = p->successor.caps;
+	memset(&p->successor, 0, sizeof(p->successor));
 	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &caps, p->asked + 1, &j->feed);
 	if (r == 0)
 		loader_set_source(j->loader, &j->feed->source);
@@ -320,7 +327,10 @@ static void served_job_reopen(struct producer *p, const struct producer_caps *ne
 	char text[256];
 	snprintf(text, sizeof(text), "producer '%s' makes larger batches than its slots have room for; open again",
 		 p->name);
-	p->successor = *next;
+	p->successor.caps = *next;
+	p->successor.uid = j->spec.uid;
+	p->successor.until_ns = uv_hrtime() + FEED_RETURN_MS * UINT64_C(1000000);
+	snprintf(p->successor.job, sizeof(p->successor.job), "%s", j->spec.job);
 	p->n_batches = next->stands ? next->n_batches : p->n_batches;
 	producer_drop_offers(p);
 	feed_stop(j->feed);

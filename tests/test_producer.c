@@ -526,6 +526,49 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 }
 END_TEST
 
+START_TEST(test_a_producer_that_needs_room_is_kept_for_its_trainers)
+{
+	/* Another job that comes before they have opened again waits, and is refused when the producer feeds them. */
+	start_daemon();
+	struct test_producer m = produce_with(usual_produce());
+	int fd = ask_open(served_open());
+	take_slab(&m);
+	struct client c = await_opened(fd);
+	seek_to(&c, 0, 0);
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.fill = next_fill(&m).fill;
+	f.need_bytes = 50000;
+	SEND(m.fd, FILLED, filled, &f);
+	ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__REOPEN);
+	Batchd__Wire__Open o = served_open();
+	o.job = (char *)"other";
+	int other = ask_open(o);
+	const Batchd__Wire__ServerMessage *a = receive(other, NULL);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+	ck_assert_str_eq(a->progress->phase, "producer");
+	fd = ask_open(served_open());
+	int slab = -1;
+	while ((a = receive(m.fd, &slab)) && a->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
+		answer_skipped(&m, a->fill->fill);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
+	f = (Batchd__Wire__Filled)BATCHD__WIRE__FILLED__INIT;
+	f.slab = a->producing->slab;
+	close(slab);
+	SEND(m.fd, FILLED, filled, &f);
+	struct client back = await_opened(fd);
+	seek_to(&back, 0, 0);
+	ck_assert_uint_eq(next_fill(&m).step, 0);
+	ck_assert_int_eq(last_words(other), BATCHD__WIRE__ERROR_CODE__PRODUCER);
+	close(other);
+	hang_up(&back);
+	hang_up(&c);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
 START_TEST(test_a_producer_that_needs_room_goes_on_with_another_job)
 {
 	/* Its trainer has the batches made so far, is told to open again, and gets slots of at least that size. The
@@ -996,6 +1039,7 @@ SUITE(producer)
 	tcase_add_test(t, test_a_length_that_proves_wrong_is_not_believed_any_more);
 	tcase_add_test(t, test_a_producer_that_goes_is_an_error_behind_its_batches);
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
+	tcase_add_test(t, test_a_producer_that_needs_room_is_kept_for_its_trainers);
 	tcase_add_test(t, test_a_producer_that_needs_room_goes_on_with_another_job);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
 	tcase_add_test(t, test_a_user_leaves_places_to_others);

@@ -13,7 +13,6 @@
 /* State of a submitted slot; struct slot's `fill_state`. */
 enum { WANTED = 1, ASKED, MADE };
 
-enum { RETURN_MS = 60000 };
 
 static void feed_kick(struct feed *f);
 
@@ -636,7 +635,7 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 		f->made_any = f->reached_any = true;
 		f->at = f->reached = caps->at;
 	}
-	f->return_until_ms = uv_now(loop) + RETURN_MS;
+	f->return_until_ms = uv_now(loop) + FEED_RETURN_MS;
 	*out = f;
 	return 0;
 }

@@ -61,6 +61,8 @@ struct producer_caps {
 /* FEED_MAX_ASKED: pending fills, which the producer answers one by one. The free slots of many ranks at once would be
  * more packets than a client may leave unread. */
 enum { FEED_ENDS = 4, FEED_MAX_ASKED = 64 };
+/* How long consumers that come back are waited for. */
+enum { FEED_RETURN_MS = 60000 };
 
 struct feed {
 	struct batch_source source;

@@ -3,6 +3,8 @@
 
 #include <sys/resource.h>
 
+#include <jansson.h>
+
 #include "data/cache-dir.h"
 #include "data/file.h"
 #include "util/clock.h"
@@ -495,6 +497,50 @@ START_TEST(test_identity_is_the_content)
 }
 END_TEST
 
+static unsigned n_json_blocks;
+
+static void *count_json(size_t n)
+{
+	n_json_blocks++;
+	return malloc(n);
+}
+
+/* How many blocks of JSON it takes to open a.tar with so many fields of each document. */
+static unsigned json_blocks_of(unsigned n_fields)
+{
+	char spec[1000], *at = spec;
+
+	at += snprintf(at, 300, "%s#", in_root("a.tar"));
+	for (unsigned i = 0; i < n_fields; i++)
+		at += snprintf(at, 40, "%sf%u=json:k%u", i ? "," : "", i, i);
+	n_json_blocks = 0;
+	dataset_unref(open_trusted("tar", spec));
+	return n_json_blocks;
+}
+
+START_TEST(test_a_document_is_parsed_once_for_all_of_its_fields)
+{
+	/* Proves that a sample with many fields of one document costs about as much as one with a single field. */
+	enum { N = 30 };
+	static unsigned char shard[8 << 10];
+	char text[2000], *end = text;
+	size_t at;
+	unsigned one;
+
+	*end++ = '{';
+	for (unsigned i = 0; i < N; i++)
+		end += sprintf(end, "%s\"k%u\": [%u, 1]", i ? ", " : "", i, i);
+	*end++ = '}';
+	at = header(shard, "0.json", (size_t)(end - text));
+	memcpy(shard + at, text, (size_t)(end - text));
+	put_bytes("a.tar", shard, sizeof(shard), 0644);
+	json_set_alloc_funcs(count_json, free);
+	one = json_blocks_of(1);
+	ck_assert_uint_ge(one, N);
+	ck_assert_uint_lt(json_blocks_of(N), 5 * one);
+}
+END_TEST
+
 static int grant(void *arg, uint64_t bytes)
 {
 	uint64_t *left = arg;
@@ -647,6 +693,7 @@ SUITE(packed)
 	tcase_add_test(t, test_a_damaged_kept_index_is_made_anew);
 	tcase_add_test(t, test_another_users_kept_index_is_not_believed);
 	tcase_add_test(t, test_identity_is_the_content);
+	tcase_add_test(t, test_a_document_is_parsed_once_for_all_of_its_fields);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
 	tcase_add_test(t, test_a_kept_index_is_read_into_memory_that_was_granted);
 	tcase_add_test(t, test_the_memory_of_a_description_is_asked_for);

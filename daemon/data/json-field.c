@@ -41,33 +41,45 @@ static int add_value(struct text *values, const json_t *value, struct json_value
 	return text_add(values, number, out->n, &out->at);
 }
 
-int json_field_add(struct text *values, const char *bytes, size_t n, const char *key, struct json_value *out, char *why,
+static int json_document_parse(struct json_document *d, struct text *values)
+{
+	uint64_t parsed_bytes = d->n * (uint64_t)PARSED_PER_BYTE;
+	int r = d->parsed_bytes ? 0 : meter_take(values->meter, parsed_bytes);
+	size_t mark = d->n >= 3 && !memcmp(d->bytes, "\xef\xbb\xbf", 3) ? 3 : 0;
+	json_error_t error = { .text = "" };
+
+	if (r < 0 || d->parsed_bytes || d->error[0])
+		return r;
+	d->parsed_bytes = parsed_bytes;
+	d->object = json_loadb(d->bytes + mark, d->n - mark, 0, &error);
+	snprintf(d->error, sizeof(d->error), "%s", error.text);
+	return 0;
+}
+
+int json_field_add(struct text *values, struct json_document *d, const char *key, struct json_value *out, char *why,
 		   size_t size)
 {
-	uint64_t parsed_bytes = n * (uint64_t)PARSED_PER_BYTE;
-	int r = meter_take(values->meter, parsed_bytes);
-	json_error_t error;
-	json_t *object, *value;
+	int r = json_document_parse(d, values);
+	json_t *value;
 
 	if (r < 0)
 		return r;
-	if (n >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3)) {
-		bytes += 3;
-		n -= 3;
-	}
-	object = json_loadb(bytes, n, 0, &error);
-	value = json_object_get(object, key);
+	value = json_object_get(d->object, key);
 	if (value && !json_is_null(value)) {
 		r = add_value(values, value, out);
-		r = r < 0 ? r : 1;
-	} else {
-		snprintf(why, size, "%s%.80s%s",
-			 !object ? "is no JSON: "
-			 : value ? ""
-				 : "has no ",
-			 !object ? error.text : key, value ? " is null" : "");
+		return r < 0 ? r : 1;
 	}
-	json_decref(object);
-	meter_give(values->meter, parsed_bytes);
-	return r;
+	snprintf(why, size, "%s%.80s%s",
+		 !d->object ? "is no JSON: "
+		 : value    ? ""
+			    : "has no ",
+		 !d->object ? d->error : key, value ? " is null" : "");
+	return 0;
+}
+
+void json_document_finish(struct json_document *d, struct text *values)
+{
+	json_decref(d->object);
+	meter_give(values->meter, d->parsed_bytes);
+	*d = (struct json_document){ .n = 0 };
 }

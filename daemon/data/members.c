@@ -362,12 +362,12 @@ static void note_bad(struct members *m, unsigned k, const char *why)
 }
 
 /* Objects that are no JSON, or lack the key, have no value. */
-static int keep_key(struct members *m, unsigned k, unsigned rank, const char *bytes, size_t n)
+static int keep_key(struct members *m, unsigned k, unsigned rank, struct json_document *d)
 {
 	struct member_value *v = &m->fields->values[k];
 	struct json_value value;
 	char why[sizeof(m->bad)];
-	int r = json_field_add(&m->values, bytes, n, v->key, &value, why, sizeof(why));
+	int r = json_field_add(&m->values, d, v->key, &value, why, sizeof(why));
 
 	if (r < 0)
 		return members_no_room(m, r);
@@ -384,7 +384,8 @@ static int keep_key(struct members *m, unsigned k, unsigned rank, const char *by
 	return 0;
 }
 
-static int keep_value(struct members *m, unsigned k, unsigned rank, const struct member *member)
+static int keep_value(struct members *m, unsigned k, unsigned rank, const struct member *member,
+		      struct json_document *d)
 {
 	const uint8_t *bytes = (const uint8_t *)member->value;
 	int r = 0;
@@ -403,8 +404,11 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 		r = shard_reader_get(m->reader, member->at, (size_t)member->n_bytes, &bytes);
 	if (r < 0)
 		return r;
-	if (m->fields->values[k].key[0])
-		return keep_key(m, k, rank, (const char *)bytes, (size_t)member->n_bytes);
+	if (m->fields->values[k].key[0]) {
+		d->bytes = (const char *)bytes; /* only the first is looked at */
+		d->n = (size_t)member->n_bytes;
+		return keep_key(m, k, rank, d);
+	}
 	m->value_rank[k] = rank;
 	m->n_value[k] = (size_t)member->n_bytes;
 	r = text_add(&m->values, (const char *)bytes, m->n_value[k], &m->value_at[k]);
@@ -414,6 +418,7 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 static int members_take(struct members *m, const struct member *member, const char *extension, size_t n)
 {
 	unsigned rank = rank_of(m->fields->image, extension, n);
+	struct json_document document = { .n = 0 };
 	int r = 0;
 
 	if (rank && (!m->image_rank || rank < m->image_rank)) {
@@ -428,8 +433,9 @@ static int members_take(struct members *m, const struct member *member, const ch
 	for (unsigned k = 0; !r && k < m->fields->n_values; k++) {
 		rank = rank_of(m->fields->values[k].extensions, extension, n);
 		if (rank && (!m->value_rank[k] || rank < m->value_rank[k]))
-			r = keep_value(m, k, rank, member);
+			r = keep_value(m, k, rank, member, &document);
 	}
+	json_document_finish(&document, &m->values);
 	return r;
 }
 

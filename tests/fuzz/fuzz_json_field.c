@@ -9,7 +9,10 @@ static void take(const char *bytes, size_t size)
 	struct text values = { 0 };
 	struct json_value value = { .kind = COLUMN_BYTES };
 	char why[160] = "";
-	int r = json_field_add(&values, bytes, size, "k", &value, why, sizeof(why));
+	struct json_document document = { .bytes = bytes, .n = size };
+	int r = json_field_add(&values, &document, "k", &value, why, sizeof(why));
+
+	json_document_finish(&document, &values);
 
 	if (r == 1) {
 		char *end;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <jansson.h>
+#include <zlib.h>
 
 #include "data/cache-dir.h"
 #include "data/file.h"
@@ -630,6 +631,54 @@ START_TEST(test_an_opening_that_is_stopped_reads_no_shard)
 }
 END_TEST
 
+static atomic_bool amid;
+
+static int grant_and_stop(void *arg, uint64_t bytes)
+{
+	(void)arg;
+	(void)bytes;
+	atomic_store(&amid, true);
+	return 0;
+}
+
+static int open_stopped(const char *kind, const char *name, struct meter *meter)
+{
+	char spec[300];
+	struct dataset *ds = NULL;
+	struct dataset_source source = { .spec = spec, .access = &f.trusted, .meter = meter, .stop = &amid };
+	int r;
+
+	snprintf(spec, sizeof(spec), "%s:%s", kind, in_root(name));
+	r = dataset_open(&source, &ds, &f.err);
+	dataset_unref(ds);
+	return r;
+}
+
+START_TEST(test_an_opening_that_is_stopped_ends_amid_a_file)
+{
+	/* Proves that one file is not read to its end: a shard, compressed numbers, an index of documents; nor is a folder
+	 * without pictures listed. */
+	static const unsigned char numbers[] = { 0, 0, 8, 1, 0, 0, 0, 4, 1, 2, 3, 4 };
+	static const unsigned char index[64] = "MMIDIDX\0\0\1\0\0\0\0\0\0\0\4";
+	struct meter meter = { .more = grant_and_stop };
+	gzFile compressed;
+
+	put_shard("a.tar", 31, "first", 0644);
+	ck_assert_int_eq(open_stopped("tar", "a.tar", &meter), -ECANCELED);
+	ck_assert(atomic_load(&amid)); /* set while it grew */
+	compressed = gzopen(in_root("a.idx.gz"), "w");
+	ck_assert_int_eq(gzwrite(compressed, numbers, sizeof(numbers)), sizeof(numbers));
+	ck_assert_int_eq(gzclose(compressed), Z_OK);
+	ck_assert_int_eq(open_stopped("idx", "a.idx.gz", NULL), -ECANCELED);
+	put_bytes("t.idx", index, sizeof(index), 0644);
+	put("t.bin", "1234");
+	ck_assert_int_eq(open_stopped("tokens", "t.idx,length=1", NULL), -ECANCELED);
+	make_dir("folder", 0755);
+	make_dir("folder/class", 0755);
+	ck_assert_int_eq(open_stopped("imagefolder", "folder", NULL), -ECANCELED);
+}
+END_TEST
+
 START_TEST(test_the_memory_of_a_description_is_asked_for)
 {
 	/* Proves that a description of MDS, which takes a hundred times its bytes when it is parsed, is refused to a peer
@@ -696,6 +745,7 @@ SUITE(packed)
 	tcase_add_test(t, test_a_document_is_parsed_once_for_all_of_its_fields);
 	tcase_add_test(t, test_memory_of_the_index_is_asked_for);
 	tcase_add_test(t, test_a_kept_index_is_read_into_memory_that_was_granted);
+	tcase_add_test(t, test_an_opening_that_is_stopped_ends_amid_a_file);
 	tcase_add_test(t, test_the_memory_of_a_description_is_asked_for);
 	tcase_add_test(t, test_an_opening_that_is_stopped_reads_no_shard);
 	tcase_add_test(t, test_patterns_that_cost_too_much_are_refused);

@@ -369,7 +369,7 @@ static int arrow_take_descriptors(struct opening *o)
 
 /* ---- the files ---- */
 
-static void arrow_report(void *arg, uint64_t at)
+static int arrow_report(void *arg, uint64_t at)
 {
 	struct opening *o = arg;
 	uint64_t now = clock_now_ns();
@@ -378,6 +378,7 @@ static void arrow_report(void *arg, uint64_t at)
 		o->reported_ns = now;
 		o->source->on_progress(o->source->progress_arg, "index", o->n_done + at, o->n_total);
 	}
+	return dataset_is_stopped(o->source) ? -ECANCELED : 0;
 }
 
 static int add_file(struct opening *o, uint32_t i)

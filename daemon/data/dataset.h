@@ -45,8 +45,8 @@ struct dataset_source {
 	struct meter *meter;              /* counts the memory of names and labels; NULL: no limit */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
-	const atomic_bool *stop; /* may be NULL. Once it is set, formats that open for long end with -ECANCELED: between
-				  * shards, while a shard is unpacked, while a table is hashed */
+	const atomic_bool *stop; /* may be NULL. Once it is set, formats that open for long end with -ECANCELED: at
+				  * the next part of a shard, an archive, a table or a folder that they read */
 };
 
 /* Blocking; call it from a thread that may wait for disks. 0, or negative errno with err filled in. */

@@ -63,7 +63,7 @@ static int add_compressed(struct arrays *a, const char *name, const struct mappe
 {
 	struct unzip *s;
 	uint8_t *data = NULL;
-	int r = unzip_begin(m->fd, m->name, 0, UINT64_MAX, UNZIP_GZIP, &s, err);
+	int r = unzip_begin(m->fd, m->name, 0, UINT64_MAX, UNZIP_GZIP, source->stop, &s, err);
 
 	if (r < 0)
 		return r;

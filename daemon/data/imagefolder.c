@@ -149,6 +149,8 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 				return r;
 		}
 		imagefolder_report(w, "index", w->n_found + w->n_files, 0, false);
+		if (dataset_is_stopped(w->source))
+			return -ECANCELED;
 	}
 }
 

@@ -77,7 +77,8 @@ static int inflate_member(struct opening *o, const struct npz_member *m, uint8_t
 	struct unzip *s;
 	uint8_t more;
 	size_t got, n_more = 0;
-	int r = unzip_begin(o->file->fd, o->file->name, m->offset, m->offset + m->n_stored, UNZIP_RAW, &s, err);
+	int r = unzip_begin(o->file->fd, o->file->name, m->offset, m->offset + m->n_stored, UNZIP_RAW, o->source->stop,
+			    &s, err);
 
 	if (r < 0)
 		return r;

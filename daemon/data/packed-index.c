@@ -27,14 +27,7 @@ static void packed_report(struct packed_opening *o, uint64_t done, bool always)
 	}
 }
 
-static void on_shard_progress(void *arg, uint64_t at)
-{
-	struct packed_opening *o = arg;
-
-	packed_report(o, o->n_done + at, false);
-}
-
-static int on_unpacked(void *arg, uint64_t at)
+static int on_progress(void *arg, uint64_t at)
 {
 	struct packed_opening *o = arg;
 
@@ -161,7 +154,7 @@ static int packed_scan(struct packed_opening *o, struct extents_builder *b, int 
 				       .n_bytes = stamp->n_bytes,
 				       .name = name,
 				       .err = o->err,
-				       .on_progress = on_shard_progress,
+				       .on_progress = on_progress,
 				       .progress_arg = o };
 	struct members m = { .fields = &o->fields, .reader = &reader, .builder = b };
 	int r = scan_shard(o, &m, i, stamp);
@@ -203,7 +196,7 @@ static int add_shard(struct packed_opening *o, struct extents_builder *b, uint32
 static int index_shard(struct packed_opening *o, struct extents_builder *b, uint32_t i)
 {
 	struct shards *s = &o->packed->shards;
-	const struct unzstd_watch watch = { on_unpacked, o };
+	const struct unzstd_watch watch = { on_progress, o };
 	struct shard_stamp stamp;
 	struct stat st;
 	uint64_t n_bytes;

@@ -17,7 +17,10 @@ static int shard_reader_fill(struct shard_reader *r, uint64_t at, size_t n)
 	uint64_t end = r->at + r->n;
 	uint64_t left = r->n_bytes - at;
 	ssize_t got;
+	int result = r->on_progress ? r->on_progress(r->progress_arg, at) : 0;
 
+	if (result < 0)
+		return result;
 	if (!r->buffer) {
 		r->buffer = malloc(SHARD_READER_MAX_BYTES);
 		if (!r->buffer)
@@ -27,8 +30,6 @@ static int shard_reader_fill(struct shard_reader *r, uint64_t at, size_t n)
 	r->ahead = r->ahead > AHEAD_MOST ? AHEAD_MOST : r->ahead;
 	n = n > r->ahead ? n : r->ahead;
 	n = n < left ? n : (size_t)left;
-	if (r->on_progress)
-		r->on_progress(r->progress_arg, at);
 	got = io_full_read(r->fd, r->buffer, n, (off_t)at);
 	if (got < 0)
 		return dataset_fail_errno(r->err, (int)-got, r->name);
@@ -45,7 +46,7 @@ int shard_reader_get(struct shard_reader *r, uint64_t at, size_t n, const uint8_
 		return shard_reader_refuse(r, at, "the shard ends in the middle of a member: cut short?");
 	if (r->fd < 0) {
 		*piece = r->bytes + at;
-		return 0;
+		return r->on_progress ? r->on_progress(r->progress_arg, at) : 0;
 	}
 	if (at < r->at || at + n > r->at + r->n) {
 		result = shard_reader_fill(r, at, n);

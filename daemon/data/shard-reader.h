@@ -17,7 +17,7 @@ struct shard_reader {
 	uint64_t n_bytes; /* of the shard */
 	const char *name; /* of the shard, for messages; borrowed */
 	struct dataset_error *err;
-	void (*on_progress)(void *arg, uint64_t at); /* now and then; may be NULL */
+	int (*on_progress)(void *arg, uint64_t at); /* now and then; negative: reading ends with that. May be NULL */
 	void *progress_arg;
 	bool lacks_end; /* set by the format: its members end without a mark, as if the shard were cut between two */
 	/* private */

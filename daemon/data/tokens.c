@@ -297,10 +297,16 @@ static int tokens_check_options(struct tokens *t, struct dataset_error *err)
 
 /* ---- files ---- */
 
+/* An index of documents that is being read. */
+struct index_reading {
+	int fd;
+	const struct dataset_source *source;
+};
+
 static int tokens_read_at(void *arg, uint64_t at, void *to, size_t n)
 {
-	const struct mapped *m = arg;
-	ssize_t got = io_full_read(m->fd, to, n, (off_t)at);
+	const struct index_reading *i = arg;
+	ssize_t got = dataset_is_stopped(i->source) ? -ECANCELED : io_full_read(i->fd, to, n, (off_t)at);
 
 	return got < 0 ? (int)got : (size_t)got == n ? 0 : -EIO;
 }
@@ -346,7 +352,9 @@ static int open_indexed(const struct tokens *t, struct token_file *f, const stru
 		r = mapped_open(&f->file, source, *which + 1, path, st, err);
 	*which += 2;
 	if (r == 0) {
-		r = token_index_read(tokens_read_at, &index, (uint64_t)index_st.st_size, (uint64_t)st->st_size,
+		struct index_reading reading = { index.fd, source };
+
+		r = token_index_read(tokens_read_at, &reading, (uint64_t)index_st.st_size, (uint64_t)st->st_size,
 				     &f->layout, &why);
 		r = r < 0 ? fail_format(&index, r, &why, err) : 0;
 	}

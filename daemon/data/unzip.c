@@ -13,13 +13,14 @@ struct unzip {
 	z_stream z;
 	int fd;
 	const char *name;
+	const atomic_bool *stop;
 	uint64_t at, end; /* in the file */
 	bool ended;
 	uint8_t piece[PIECE_BYTES];
 };
 
-int unzip_begin(int fd, const char *name, uint64_t from, uint64_t to, enum unzip_kind kind, struct unzip **out,
-		struct dataset_error *err)
+int unzip_begin(int fd, const char *name, uint64_t from, uint64_t to, enum unzip_kind kind, const atomic_bool *stop,
+		struct unzip **out, struct dataset_error *err)
 {
 	struct unzip *s = calloc(1, sizeof(*s));
 
@@ -29,6 +30,7 @@ int unzip_begin(int fd, const char *name, uint64_t from, uint64_t to, enum unzip
 	}
 	s->fd = fd;
 	s->name = name;
+	s->stop = stop;
 	s->at = from;
 	s->end = to;
 	*out = s;
@@ -67,6 +69,8 @@ int unzip_read(struct unzip *s, void *to, size_t n, size_t *got, struct dataset_
 
 		if (r < 0)
 			return r;
+		if (s->stop && atomic_load_explicit(s->stop, memory_order_relaxed))
+			return -ECANCELED;
 		s->z.next_out = (uint8_t *)to + *got;
 		s->z.avail_out = (unsigned)room;
 		r = inflate(&s->z, Z_NO_FLUSH);

@@ -129,7 +129,7 @@ def as_windows(folder):
 
 
 def as_random(folder):
-    return f"random:length={N},shape=2,dtype=float64,field=text:text:9"
+    return f"random:length={N},shape=2,dtype=float64"
 
 
 def as_served(folder):
@@ -177,7 +177,7 @@ KINDS = {
     "datasets.Dataset, columns": (lambda folder: columns_of_hf(), {}, NOT_NUMBERS - {"packed"}),
     "tokens": (as_tokens, LENGTH, NOT_NUMBERS - {"length"}),
     "tokens, random": (as_windows, LENGTH, NOT_NUMBERS - {"length"}),
-    "random": (as_random, {}, NOT_NUMBERS - {"packed"}),
+    "random": (as_random, {}, NOT_NUMBERS),
 }
 TURNED = ("arrow", "datasets.Dataset")  # without apply_exif
 

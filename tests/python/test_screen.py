@@ -180,7 +180,7 @@ def test_a_mistyped_command_is_recognised(batchctl):
 def test_bench_of_a_missing_folder_says_that_it_is_missing(batchctl, daemon):
     """The error does not say that its kind is missing."""
     r = batchctl("bench", "/no/such/folder")
-    assert r.returncode == 4 and "/no/such/folder': No such file or directory" in r.stderr, r.stderr
+    assert r.returncode == 4 and "/no/such/folder: No such file or directory" in r.stderr, r.stderr
 
 
 def test_a_preview_is_named_what_it_is(batchctl, samples, tmp_path):

@@ -2,6 +2,17 @@
 #include "pipeline/op-list.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* Whether an op may write a colour of its own, which means something else on other numbers. */
+static bool fills(const struct op_type *t)
+{
+	for (const char *const *arg = t->args; arg && *arg; arg++) {
+		if (!strcmp(*arg, "fill"))
+			return true;
+	}
+	return !strcmp(t->name, "CenterCrop");
+}
 
 int op_list_follow(const struct op *ops, unsigned n, struct form *f, struct pipeline_error *err)
 {
@@ -9,7 +20,10 @@ int op_list_follow(const struct op *ops, unsigned n, struct form *f, struct pipe
 
 	for (unsigned i = 0; rc == 0 && i < n; i++) {
 		if (f->to_tensor && !(ops[i].type->flags & OP_NUMBERS))
-			return op_wrong(&ops[i], err, "works on pixels: move it before ToTensor");
+			return op_wrong(&ops[i], err, "works on pixels: move it before ToTensor%s",
+					fills(ops[i].type)
+						? ", and give its fill in pixels: behind Normalize 0 is the mean"
+						: "");
 		if (f->pixel != PIXEL_RGB && !(ops[i].type->flags & OP_ANY_PIXEL))
 			return op_wrong(
 				&ops[i], err,

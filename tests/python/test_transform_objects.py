@@ -139,6 +139,11 @@ def test_the_object_is_the_contract(daemon, samples):
     assert ops(v2.Resize((9, 8), interpolation=3))[0][1]["interpolation"] == "bicubic"
     both = {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}
     assert ops([v2.ToImage(), v2.ToDtype(both, scale=True)]) == [["ToDtype", {"dtype": "torch.float32", "scale": True}]]
+    for kinds in ({torch.Tensor: torch.float32, "others": None}, {torch.Tensor: None, "others": torch.float32}):
+        with pytest.raises(TypeError, match="another dtype for torch.Tensor than for tv_tensors.Image"):
+            ops([v2.ToImage(), v2.ToDtype(kinds, scale=True)])
+    for kinds in ({torch.Tensor: torch.float32, "others": torch.float32}, {"others": torch.float32}):
+        assert ops([v2.ToDtype(kinds, scale=True)]) == [["ToDtype", {"dtype": "torch.float32", "scale": True}]]
     images = accepted(samples, v2.Compose([v2.Resize((8, 9), interpolation=3), Blurish(p=1.0), pad]), dtype="uint8")
     assert images.shape == (4, 3, 14, 15) and (images[:, :, 0, 0] == (1, 2, 3)).all()
 

@@ -111,3 +111,12 @@ def test_a_function_for_samples_is_told_that_it_gets_a_batch(daemon):
     assert raised.value.__notes__ == [
         "collate_fn gets a whole batch here, in the form of one without it, and no list of samples"
     ]
+
+
+def test_an_op_that_is_moved_before_normalize_keeps_its_fill_in_mind(daemon):
+    """Of those that fill: 0 of normalised numbers is the mean, and 0 of pixels is black."""
+    behind = ["ToTensor", ["Normalize", [0.5], [0.25]]]
+    for op in (["Pad", 2], ["CenterCrop", 12], ["RandomRotation", 10]):
+        text = str(refusal((PIXELS, LABELS), 2, transform=[*behind, op]))
+        assert "move it before ToTensor, and give its fill in pixels: behind Normalize 0 is the mean" in text
+    assert str(refusal((PIXELS, LABELS), 2, transform=[*behind, "RandomInvert"])).endswith("move it before ToTensor")

@@ -213,11 +213,18 @@ def _from_torchvision(entry):
 
 
 def _dtype(entry):
-    """ToDtype, ConvertImageDtype; a dictionary has a dtype for each kind of input."""
+    """ToDtype, ConvertImageDtype; a dictionary has a dtype for each kind of input. torchvision takes the one of just the
+    input's type: a plain tensor's is not that of the Image that ToImage makes."""
     dtype = entry.dtype
     if isinstance(dtype, dict):
-        images = [v for k, v in dtype.items() if getattr(k, "__name__", k) in ("Image", "Tensor")]
-        dtype = images[0] if images else dtype.get("others")
+        kinds = {getattr(k, "__name__", k): v for k, v in dtype.items()}
+        if "Tensor" in kinds and kinds.get("Image", kinds.get("others")) != kinds["Tensor"]:
+            raise TypeError(
+                "transform: ToDtype's dictionary has another dtype for torch.Tensor than for tv_tensors.Image, and whether a picture "
+                "is one or the other depends on what comes before: give ToDtype the pictures' dtype alone, ToDtype(torch.float32, "
+                "scale=True)"
+            )
+        dtype = kinds.get("Image", kinds.get("others"))
         if dtype is None:
             return []
     scale = bool(getattr(entry, "scale", True))

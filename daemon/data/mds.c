@@ -291,6 +291,8 @@ static int set_kinds(struct mds *s)
 			return shard_reader_refuse(
 				s->m->reader, 4, "column %s is pickled, which is never read: write it as bytes or json",
 				c->name);
+		if (f->values[k].is_told)
+			continue;
 		if (s->m->builder->columns.n && s->m->builder->columns.list[k].kind != kind)
 			return shard_reader_refuse(s->m->reader, 4,
 						   "column %s has another encoding than in other shards",

@@ -10,6 +10,10 @@
 /* Endings of what the decoder reads, the most common first. */
 #define PICTURES "jpg;jpeg;png;webp;bmp;ppm;pgm;pbm;pnm;gif;tif;tiff"
 
+/* Files that are one value each. */
+#define NUMBERS "cls;cls2;class;count;index;inx;id"
+#define TEXTS "txt;text;transcript"
+
 /* The last part of an extension decides: "en.txt" is a text. */
 static bool is_among(const char *extensions, const char *kinds)
 {
@@ -27,9 +31,9 @@ static bool is_among(const char *extensions, const char *kinds)
 
 static enum column_kind kind_of(const char *extensions)
 {
-	if (is_among(extensions, "cls;cls2;class;count;index;inx;id"))
+	if (is_among(extensions, NUMBERS))
 		return COLUMN_INT64;
-	return is_among(extensions, "txt;text;transcript;json;jsn") ? COLUMN_TEXT : COLUMN_BYTES;
+	return is_among(extensions, TEXTS ";json;jsn") ? COLUMN_TEXT : COLUMN_BYTES;
 }
 
 void member_spec_split(char *rest, char **fields)
@@ -58,19 +62,27 @@ static const struct {
 	{ "class", COLUMN_CLASS },
 };
 
-/* "caption:text". A key that ends so itself is written with its kind behind it. */
+static bool take_kind_named(struct member_value *v, const char *name)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (!strcmp(name, kinds[i].name)) {
+			v->kind = kinds[i].kind;
+			return v->is_told = v->has_kind = true;
+		}
+	}
+	return false;
+}
+
+/* "caption:text". A key that ends so itself is written with its kind behind it. Of a file that is one value, as "cls" is,
+ * the kind stands alone. */
 static void take_kind(struct member_value *v)
 {
 	char *colon = strrchr(v->key, ':');
 
-	for (size_t i = 0; colon && colon > v->key && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (!strcmp(colon + 1, kinds[i].name)) {
-			*colon = '\0';
-			v->kind = kinds[i].kind;
-			v->is_told = v->has_kind = true;
-			return;
-		}
-	}
+	if (colon && colon > v->key && take_kind_named(v, colon + 1))
+		*colon = '\0';
+	else if (!colon && is_among(v->extensions, NUMBERS ";" TEXTS) && take_kind_named(v, v->key))
+		v->key[0] = '\0';
 }
 
 /* "json:caption" */

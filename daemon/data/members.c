@@ -162,6 +162,7 @@ static bool may_turn_real(const struct member_value *v)
 static const char *wrong_with(const struct member_value *v, enum column_kind kind, const char *value, size_t n)
 {
 	const char *wrong = wrong_kind(v, kind);
+	bool may_be_class = !strcmp(v->name, "label") && !v->key[0] && !v->is_told;
 	int64_t whole;
 	double real;
 
@@ -172,8 +173,9 @@ static const char *wrong_with(const struct member_value *v, enum column_kind kin
 		/* A key's whole numbers become real ones with the first real one. */
 		return parse_int(value, n, &whole)                  ? NULL
 		       : may_turn_real(v) && kind == COLUMN_FLOAT32 ? NULL
-		       : value[strspn(value, "+-0123456789")] || !n ? "no whole number"
-								    : "too large for int64";
+		       : value[strspn(value, "+-0123456789")] || !n
+			       ? may_be_class ? "no whole number (cls:class reads names of classes)" : "no whole number"
+			       : "too large for int64";
 	case COLUMN_FLOAT32:
 	case COLUMN_FLOAT64:
 		return !parse_real(value, &real)                                               ? "no number"
@@ -205,8 +207,10 @@ static bool members_is_complete(const struct members *m, char *why, size_t size)
 		wrong = wrong_with(v, m->value_kind[k], value, m->n_value[k]);
 		if (wrong) {
 			bool shows = v->key[0] || !is_name(v->kind);
-			int n = !shows ? 0 : m->n_value[k] < 40 ? (int)m->n_value[k] : 40;
+			int n = 0;
 
+			while (shows && n < 40 && (size_t)n < m->n_value[k] && (unsigned char)value[n] >= ' ')
+				n++;
 			snprintf(why, size, "%.40s (%.40s%s%.40s) is %s%.*s%s%s", v->name, v->extensions,
 				 v->key[0] ? ":" : "", v->key, shows ? "'" : "", n, value, shows ? "', " : "", wrong);
 			return false;
@@ -384,6 +388,18 @@ static int keep_key(struct members *m, unsigned k, unsigned rank, struct json_do
 	return 0;
 }
 
+/* Takes the blanks off both ends, as the newline behind a name. */
+static size_t trim_value(const char **text, size_t n)
+{
+	while (n && members_is_blank((*text)[n - 1]))
+		n--;
+	while (n && members_is_blank(**text)) {
+		++*text;
+		n--;
+	}
+	return n;
+}
+
 static int keep_value(struct members *m, unsigned k, unsigned rank, const struct member *member,
 		      struct json_document *d)
 {
@@ -411,6 +427,8 @@ static int keep_value(struct members *m, unsigned k, unsigned rank, const struct
 	}
 	m->value_rank[k] = rank;
 	m->n_value[k] = (size_t)member->n_bytes;
+	if (m->fields->values[k].is_told && m->fields->values[k].kind != COLUMN_TEXT)
+		m->n_value[k] = trim_value((const char **)&bytes, m->n_value[k]);
 	r = text_add(&m->values, (const char *)bytes, m->n_value[k], &m->value_at[k]);
 	return r ? members_no_room(m, r) : 0;
 }

@@ -147,6 +147,37 @@ def test_another_kind_reads_the_shard_anew(daemon, tmp_path):
         read(names, "name", fields={"image": "jpg", "name": "json:score:class"})
 
 
+def test_a_kind_of_a_file_that_is_one_value(daemon, tmp_path):
+    """Proves names of classes in .cls, which are refused with what to write, numbers in .txt, and that blanks around a value
+    are none of it; a key of a JSON that is called as a kind is one."""
+    words = ["dog\n", "cat\n", " dog", "Cat"]
+    spec = tar(
+        tmp_path / "s.tar",
+        [
+            member
+            for i, word in enumerate(words)
+            for member in (
+                (f"{i}.cls", word.encode()),
+                (f"{i}.jpg", jpg(i)),
+                (f"{i}.json", json.dumps({"class": i}).encode()),
+                (f"{i}.txt", f"{i / 2}\n".encode()),
+            )
+        ],
+    )
+    for fields in (None, ("image", "label")):
+        with pytest.raises(
+            batchd.Error, match=r"label \(cls\) is 'dog', no whole number \(cls:class reads names of classes\)"
+        ):
+            read(spec, 0, fields=fields)
+    fields = {"image": "jpg", "label": "cls:class", "score": "txt:float", "other": "json:class", "text": "txt"}
+    for _ in range(2):  # the second time from the kept index
+        with batchd.DataLoader(spec, 4, fields=fields, **PLAIN) as loader:
+            batch = next(iter(loader))
+            assert loader.dataset.classes == ["Cat", "cat", "dog"]
+        assert batch["label"].tolist() == [2, 1, 2, 0] and batch["score"].tolist() == [0, 0.5, 1, 1.5]
+        assert batch["other"].tolist() == [0, 1, 2, 3] and batch["text"][1] == "0.5\n"
+
+
 def test_a_json_with_the_mark_of_utf8_is_read(daemon, tmp_path):
     """Proves Python's json.loads of bytes."""
     content = b"\xef\xbb\xbf" + b'{"score": 7}'

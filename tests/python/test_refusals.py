@@ -21,7 +21,7 @@ def test_a_batch_that_does_not_fit_says_which_would(make_daemon):
     assert 1 <= fits < 64
     with batchd.DataLoader(BIG, fits, arrays="numpy") as loader:
         assert len(next(iter(loader))[0]) == fits
-    until("its memory is free", lambda: not batchd.status()["loaders"])
+    until("its memory is free", lambda: not batchd.status()["memory"]["slots_bytes"])
     with pytest.raises(batchd.LimitError, match=f"use a batch_size of at most {fits}, or raise it"):
         batchd.DataLoader(BIG, fits + 1 + fits // 50, arrays="numpy")
 

@@ -110,6 +110,15 @@ static bool is_welcome(const unsigned char *bytes, ssize_t n)
 	       m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
 }
 
+/* A limit of its user, which the hostile peers are, too: they have sent more files than the daemon closes meanwhile. */
+static bool is_over_limit(const unsigned char *bytes, ssize_t n)
+{
+	const Batchd__Wire__ServerMessage *m;
+	return n > 0 && wire_unpack_server(&arena, bytes, (size_t)n, &m, NULL) == 0 &&
+	       m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR &&
+	       m->error->code == BATCHD__WIRE__ERROR_CODE__LIMIT;
+}
+
 static void misbehave(int fd, const char *kind)
 {
 	if (strcmp(kind, "silent") == 0)
@@ -181,12 +190,24 @@ static int probe(double rate, double seconds)
 	unsigned char answer[4096];
 	size_t n = 0;
 	uint64_t began = now_ns(), end = began + (uint64_t)(seconds * 1e9);
-	for (uint64_t turn = 0; now_ns() < end && n < MAX_SAMPLES; turn++) {
+	for (uint64_t turn = 0; (now_ns() < end || n == 0) && n < MAX_SAMPLES; turn++) {
 		wait_until(began + (uint64_t)((double)turn / rate * 1e9));
 		uint64_t from = now_ns();
 		int fd = dial();
-		if (fd < 0 || !say_hello(fd) || !answers(fd) ||
-		    !is_welcome(answer, recv(fd, answer, sizeof(answer), MSG_DONTWAIT))) {
+		ssize_t got = -1;
+		if (fd >= 0) {
+			say_hello(
+				fd); /* to a peer that has been refused already it fails, and the refusal can be read */
+			bool was_answered = answers(fd);
+			got = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+			if (was_answered && got < 0 && errno == ECONNRESET) /* closed with the hello unread */
+				got = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+		}
+		if (is_over_limit(answer, got)) {
+			close(fd);
+			continue;
+		}
+		if (!is_welcome(answer, got)) {
 			fprintf(stderr, "storm: a well-behaved hello was not answered with Welcome\n");
 			return 1;
 		}

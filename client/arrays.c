@@ -46,7 +46,7 @@ static bool array_bytes(uint32_t dtype, uint32_t n_dims, const uint64_t *shape, 
 	return *bytes <= SIZE_MAX / 4;
 }
 
-static uint64_t client_arrays_aligned(uint64_t n)
+static uint64_t arrays_aligned(uint64_t n)
 {
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -70,14 +70,14 @@ static bool place(const struct batchd_array *a, uint64_t *at, struct entry *e)
 	if (!array_bytes(e->dtype, e->n_dims, a->shape, &e->n_bytes))
 		return false;
 	memcpy(e->shape, a->shape, sizeof e->shape); /* a produced array has at most MAX_DIMS */
-	*at = client_arrays_aligned(*at);
+	*at = arrays_aligned(*at);
 	if (a->offsets) {
 		e->offsets = *at;
 		e->n_rows = a->n_rows;
 		e->text = a->text != 0;
 		if (!e->n_dims || !offsets_end(*at, a->n_rows, at))
 			return false;
-		*at = client_arrays_aligned(*at);
+		*at = arrays_aligned(*at);
 	}
 	e->offset = *at;
 	return !__builtin_add_overflow(*at, e->n_bytes, at) && *at <= SIZE_MAX / 2;

@@ -14,7 +14,7 @@ size_t field_dtype_bytes(unsigned dtype)
 }
 
 /* Whether `count` items of `size` fit between offset and the slot's end. */
-static bool client_field_fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
+static bool field_fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
 {
 	uint64_t n;
 
@@ -22,7 +22,7 @@ static bool client_field_fits(uint64_t offset, uint64_t count, uint64_t size, ui
 }
 
 /* False: a row is larger than 64 bits can say. */
-static bool client_field_take(const Batchd__Wire__Field *m, struct link_field *f)
+static bool field_take(const Batchd__Wire__Field *m, struct link_field *f)
 {
 	bool ok = true;
 
@@ -56,11 +56,11 @@ static const char *check(const struct link_field *f, uint32_t batch_size, uint64
 	const char *small = "slots that are too small for a batch";
 
 	if (!f->is.ragged)
-		return client_field_fits(f->offset, batch_size, f->item_bytes, slot_bytes) ? NULL : small;
+		return field_fits(f->offset, batch_size, f->item_bytes, slot_bytes) ? NULL : small;
 	if (f->offset % sizeof(int64_t) || !f->item_bytes)
 		return "a ragged field that cannot be read";
-	return client_field_fits(f->offset, (uint64_t)batch_size + 1, sizeof(int64_t), slot_bytes) &&
-			       client_field_fits(f->values_offset, f->is.most_values, f->item_bytes, slot_bytes)
+	return field_fits(f->offset, (uint64_t)batch_size + 1, sizeof(int64_t), slot_bytes) &&
+			       field_fits(f->values_offset, f->is.most_values, f->item_bytes, slot_bytes)
 		       ? NULL
 		       : small;
 }
@@ -75,8 +75,8 @@ const char *fields_take(const Batchd__Wire__Opened *m, uint32_t batch_size, stru
 	if (!out->list)
 		return "out of memory";
 	for (uint32_t i = 0; i < out->n && !wrong; i++) {
-		wrong = client_field_take(m->field[i], &out->list[i]) ? check(&out->list[i], batch_size, m->slot_bytes)
-								      : "a shape that does not fit its rows";
+		wrong = field_take(m->field[i], &out->list[i]) ? check(&out->list[i], batch_size, m->slot_bytes)
+							       : "a shape that does not fit its rows";
 		for (uint32_t k = 0; k < i && !wrong; k++)
 			wrong = strcmp(out->list[i].name, out->list[k].name) ? NULL : "two fields of one name";
 	}

@@ -119,7 +119,7 @@ static uint64_t hash_run(void)
 }
 
 /* The lowest number that no live loader of the same specification has. */
-static void client_job_enlist(struct job *j)
+static void job_enlist(struct job *j)
 {
 	process_lock();
 	for (struct job *other = live; other;) {
@@ -176,7 +176,7 @@ void job_init(struct job *j, const struct batchd_options *o, const struct source
 			 (unsigned)any);
 	} else {
 		j->spec = hash_spec(o, source->dataset);
-		client_job_enlist(j);
+		job_enlist(j);
 		snprintf(j->name, sizeof j->name, "%s-run-%08x-%016llx-%u", title, (unsigned)hash_run(),
 			 (unsigned long long)j->spec, j->ordinal);
 	}

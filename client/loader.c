@@ -58,7 +58,7 @@ static void free_options(struct batchd_options *o)
 }
 
 /* No batch is on loan any more, no call is in progress, and no link is retired. */
-static void client_loader_destroy(struct batchd_loader *l)
+static void loader_destroy(struct batchd_loader *l)
 {
 	struct link *link;
 	bool referenced;
@@ -128,7 +128,7 @@ void loader_reap(void)
 		if (loader_is_foreign(l))
 			continue; /* the parent's; its objects must not be touched here */
 		if (is_done(l))
-			client_loader_destroy(l);
+			loader_destroy(l);
 		else
 			keep_closed(l);
 	}
@@ -155,14 +155,14 @@ static void end_on_gpu(struct batchd_loader *l)
 			nanosleep(&pause, NULL);
 	} while (pending && clock_now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
 	if (is_done(l))
-		client_loader_destroy(l);
+		loader_destroy(l);
 	else
 		keep_closed(l);
 }
 
 /* ---- calls ---- */
 
-static bool client_loader_is_over(const struct batchd_loader *l)
+static bool loader_is_over(const struct batchd_loader *l)
 {
 	return !l->n_calls && l->link->n_leased == 0 && !l->retired;
 }
@@ -176,7 +176,7 @@ static bool is_on_gpu(const struct batchd_loader *l)
 /* Whether the caller must destroy the loader: true once. Under the lock. Loaders with a GPU end in end_on_gpu. */
 static bool ends_now(struct batchd_loader *l)
 {
-	if (!l->closed || l->ended || is_on_gpu(l) || !client_loader_is_over(l))
+	if (!l->closed || l->ended || is_on_gpu(l) || !loader_is_over(l))
 		return false;
 	l->ended = true;
 	return true;
@@ -211,7 +211,7 @@ static bool end_call(struct batchd_loader *l)
 		connection_close(&l->link->connection); /* batchd_close has shut it down */
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		client_loader_destroy(l);
+		loader_destroy(l);
 	if (ends_on_gpu)
 		end_on_gpu(l);
 	else if (closed && on_gpu)
@@ -327,7 +327,7 @@ void batchd_close(struct batchd_loader *l)
 	l->ended |= ends_on_gpu;
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		client_loader_destroy(l);
+		loader_destroy(l);
 	if (ends_on_gpu)
 		end_on_gpu(l);
 }
@@ -344,7 +344,7 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 	last = released && ends_now(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		client_loader_destroy(l);
+		loader_destroy(l);
 	if (on_gpu)
 		loader_reap();
 	return released ? 0 : BATCHD_E_INVALID;
@@ -416,7 +416,7 @@ void batchd_options_init(struct batchd_options *o)
 	};
 }
 
-static struct batchd_loader *client_loader_create(const struct batchd_options *o, uint64_t born_ns)
+static struct batchd_loader *loader_create(const struct batchd_options *o, uint64_t born_ns)
 {
 	struct batchd_loader *l = calloc(1, sizeof *l);
 	pthread_mutexattr_t recursive;
@@ -441,10 +441,10 @@ static struct batchd_loader *client_loader_create(const struct batchd_options *o
 }
 
 /* One attempt. address as for open_link. */
-static int client_loader_open_once(const struct batchd_options *o, uint64_t born_ns, char *address,
-				   struct batchd_loader **out, struct fault *f)
+static int loader_open_once(const struct batchd_options *o, uint64_t born_ns, char *address, struct batchd_loader **out,
+			    struct fault *f)
 {
-	struct batchd_loader *l = client_loader_create(o, born_ns);
+	struct batchd_loader *l = loader_create(o, born_ns);
 	struct link *link;
 	int r;
 
@@ -457,7 +457,7 @@ static int client_loader_open_once(const struct batchd_options *o, uint64_t born
 	if (r == 0)
 		r = open_link(l, o, false, address, &link, f);
 	if (r < 0) {
-		client_loader_destroy(l);
+		loader_destroy(l);
 		return r;
 	}
 	l->served = link->info.served;
@@ -545,7 +545,7 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 	do {
 		choose_address(&away, &o, address);
 		away.began_ns = clock_now_ns();
-		r = client_loader_open_once(&o, away.began_ns, address, out, &f);
+		r = loader_open_once(&o, away.began_ns, address, out, &f);
 		if (r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN)
 			note_seen(&away, address, &f);
 	} while (r < 0 && waits_for_return(&o, r, &away, &f));

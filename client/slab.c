@@ -100,7 +100,7 @@ static bool make_writable(const void *address)
 }
 
 /* Dies of the signal as without a handler: a fault repeats by itself on return, a sent signal is sent again. */
-static void client_slab_die(int sig, bool sent)
+static void slab_die(int sig, bool sent)
 {
 	struct sigaction fatal = { .sa_handler = SIG_DFL };
 
@@ -119,7 +119,7 @@ static void call_before(int sig, siginfo_t *info, void *context, bool sent)
 	if (sa->sa_handler == SIG_IGN && sent)
 		return;
 	if (sa->sa_handler == SIG_DFL || sa->sa_handler == SIG_IGN) {
-		client_slab_die(sig, sent);
+		slab_die(sig, sent);
 		return;
 	}
 	sigemptyset(&mask);
@@ -152,7 +152,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-static void client_slab_install(void)
+static void slab_install(void)
 {
 	struct sigaction ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK }, now;
 	unsigned n = atomic_load(&n_before);
@@ -171,7 +171,7 @@ void slab_guard(const struct slab *s)
 	if (s->writable)
 		return;
 	process_lock();
-	client_slab_install();
+	slab_install();
 	process_unlock();
 }
 
@@ -179,7 +179,7 @@ void slab_guard(const struct slab *s)
 
 /* An unused struct slab with room for so many slots, from the list or new at its head. NULL when memory is short. New
  * ones have a power of two of states, so that a process that opens loaders of many sizes has few. */
-static struct slab *client_slab_claim(uint32_t n_slots)
+static struct slab *slab_claim(uint32_t n_slots)
 {
 	uint32_t n_states = LEAST_STATES;
 	struct slab *s;
@@ -203,7 +203,7 @@ static struct slab *client_slab_claim(uint32_t n_slots)
 	return s;
 }
 
-static void client_slab_unclaim(struct slab *s)
+static void slab_unclaim(struct slab *s)
 {
 	process_lock();
 	s->used = false;
@@ -242,12 +242,12 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	r = check_fd(fd, n_bytes, f);
 	if (r < 0)
 		return r;
-	s = client_slab_claim(n_slots);
+	s = slab_claim(n_slots);
 	if (!s)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	base = mmap(NULL, n_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
 	if (base == MAP_FAILED) {
-		client_slab_unclaim(s);
+		slab_unclaim(s);
 		return fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", n_bytes, strerror(errno));
 	}
 	s->bytes = n_bytes;
@@ -322,5 +322,5 @@ void slab_destroy(struct slab *s)
 	if (!s)
 		return;
 	atomic_store(&s->base, NULL);
-	client_slab_unclaim(s);
+	slab_unclaim(s);
 }

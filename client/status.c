@@ -6,7 +6,7 @@
 #include "batchd.h"
 #include "connect.h"
 
-static int client_status_ask(struct connection *c, struct fault *f)
+static int status_ask(struct connection *c, struct fault *f)
 {
 	Batchd__Wire__StatusRequest body = BATCHD__WIRE__STATUS_REQUEST__INIT;
 
@@ -14,7 +14,7 @@ static int client_status_ask(struct connection *c, struct fault *f)
 }
 
 /* Appends one packet's text. Returns whether more will come (1), the text is whole (0), or a code. */
-static int client_status_take_part(struct connection *c, FILE *text, struct fault *f)
+static int status_take_part(struct connection *c, FILE *text, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
 	int r;
@@ -53,8 +53,8 @@ int batchd_status(const char *socket, char **json, char *err, size_t err_size)
 	}
 	r = connection_open(c, socket, false, NULL, &f);
 	if (r == 0)
-		r = client_status_ask(c, &f);
-	while (r == 0 && (r = client_status_take_part(c, text, &f)) == 1)
+		r = status_ask(c, &f);
+	while (r == 0 && (r = status_take_part(c, text, &f)) == 1)
 		r = 0;
 	connection_close(c);
 	free(c);

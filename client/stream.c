@@ -24,15 +24,14 @@ static void drop_slices(struct batchd_loader *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
-static int client_stream_seek(struct batchd_loader *l, void *arg, int left_ms)
+static int stream_seek(struct batchd_loader *l, void *arg, int left_ms)
 {
 	(void)arg;
 	(void)left_ms;
 	return position_seek(l);
 }
 
-static int client_stream_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step,
-			       uint64_t *n_batches)
+static int stream_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
 {
 	int r = loader_check(l);
 	uint64_t n;
@@ -67,20 +66,20 @@ static int client_stream_start(struct batchd_loader *l, uint64_t epoch, uint64_t
 		return 0;
 	}
 	l->link->continues = false;
-	return as_expected ? 0 : with_link_now(l, client_stream_seek, NULL);
+	return as_expected ? 0 : with_link_now(l, stream_seek, NULL);
 }
 
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
 {
 	int r = loader_enter(l);
 
-	return r < 0 ? r : loader_leave(l, client_stream_start(l, epoch, base, step, n_batches));
+	return r < 0 ? r : loader_leave(l, stream_start(l, epoch, base, step, n_batches));
 }
 
 /* ---- next ---- */
 
 /* Gives back a batch that was not lent to the trainer. */
-static int client_stream_refuse(struct batchd_loader *l, const struct ready *b)
+static int stream_refuse(struct batchd_loader *l, const struct ready *b)
 {
 	int r;
 
@@ -91,7 +90,7 @@ static int client_stream_refuse(struct batchd_loader *l, const struct ready *b)
 }
 
 /* Lends the slot to this process. False: the daemon lends a slot that it cannot lend. */
-static bool client_stream_lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
+static bool stream_lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
 {
 	bool ok;
 
@@ -115,7 +114,7 @@ static void end_early(struct batchd_loader *l)
 
 /* Batches are missing, as the group's policy allows. 0: continue with b, which is of this epoch; BATCHD_END: b is of a
  * later epoch, and is kept. */
-static int client_stream_leap(struct batchd_loader *l, const struct ready *b)
+static int stream_leap(struct batchd_loader *l, const struct ready *b)
 {
 	uint64_t step = b->step * slices_per_batch(l);
 
@@ -139,13 +138,13 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 
 	if (b->seek < l->seek || duplicate || dropped) {
 		int r = b->slot < l->link->n_slots
-				? client_stream_refuse(l, b)
+				? stream_refuse(l, b)
 				: fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
 
 		return r < 0 ? r : BATCHD_AGAIN;
 	}
 	if (b->seek == l->seek && b->n_skipped && (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
-		return client_stream_leap(l, b);
+		return stream_leap(l, b);
 	if (b->seek != l->seek || b->epoch != l->epoch || b->step != due)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s sent batch %llu of epoch %llu where batch %llu of epoch %llu was due",
@@ -154,8 +153,8 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 	return 0;
 }
 
-static void client_stream_give(struct batchd_loader *l, const struct slice *s, bool last, uint64_t wait_ns,
-			       struct batchd_batch *out)
+static void stream_give(struct batchd_loader *l, const struct slice *s, bool last, uint64_t wait_ns,
+			struct batchd_batch *out)
 {
 	const struct ready *b = &s->batch;
 	const struct link *k = l->link;
@@ -203,7 +202,7 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	l->n_given++;
 	if (l->pending_first)
 		l->order = token_order(l->order, l->pending_first->index, l->pending_first->n);
-	client_stream_give(l, s, last, wait_ns, b);
+	stream_give(l, s, last, wait_ns, b);
 	l->n_missed = 0;
 	l->next_step++;
 	l->at_end = last;
@@ -258,7 +257,7 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	now = clock_now_ns();
 	wait_ns = now - began;
 	link_note_state(l->link, RING_BUSY, now);
-	if (!client_stream_lend(l, &ready, wait_ns))
+	if (!stream_lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s lends an impossible slot or number of rows",
 				 l->link->connection.address);
@@ -335,8 +334,7 @@ static int attempt_join(struct batchd_loader *l, void *arg, int left_ms)
 	return r;
 }
 
-static int client_stream_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position,
-			      int timeout_ms)
+static int stream_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms)
 {
 	struct join_call call = { .how = how };
 	const Batchd__Wire__Joined *joined;
@@ -371,5 +369,5 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 {
 	int r = loader_enter(l);
 
-	return r < 0 ? r : loader_leave(l, client_stream_join(l, how, position, timeout_ms));
+	return r < 0 ? r : loader_leave(l, stream_join(l, how, position, timeout_ms));
 }

@@ -13,7 +13,7 @@
 #include "recording.h"
 
 /* The memory's descriptor, or a code. */
-static int client_trace_begin(struct connection *c, struct fault *f)
+static int trace_begin(struct connection *c, struct fault *f)
 {
 	Batchd__Wire__Trace body = BATCHD__WIRE__TRACE__INIT;
 	const Batchd__Wire__ServerMessage *m;
@@ -35,7 +35,7 @@ static int client_trace_begin(struct connection *c, struct fault *f)
 }
 
 /* A copy, as the daemon clears the memory when the connection ends. */
-static int client_trace_copy(int fd, void **memory, struct fault *f)
+static int trace_copy(int fd, void **memory, struct fault *f)
 {
 	struct stat st;
 	void *from;
@@ -71,12 +71,12 @@ int batchd_trace(const char *socket, unsigned milliseconds, void **memory, size_
 	c = connection_for_question(socket, &f);
 	if (!c)
 		return fault_give(&f, err, err_size);
-	fd = client_trace_begin(c, &f);
+	fd = trace_begin(c, &f);
 	if (fd >= 0) {
 		struct pollfd ends = { .fd = c->socket }; /* the daemon's end */
 
 		poll(&ends, 1, milliseconds > INT32_MAX ? INT32_MAX : (int)milliseconds);
-		r = client_trace_copy(fd, memory, &f);
+		r = trace_copy(fd, memory, &f);
 		close(fd);
 	} else {
 		r = fd;

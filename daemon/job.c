@@ -266,7 +266,7 @@ static struct job_task *opening_task(const struct job *j)
 	return j->opening ? &j->opening->task : NULL;
 }
 
-static void daemon_job_run_task(struct pool_task *p)
+static void job_run_task(struct pool_task *p)
 {
 	struct job_task *t = container_of(p, struct job_task, pool_task);
 	t->run(t);
@@ -279,10 +279,9 @@ static void end_task(struct pool_task *p)
 
 void job_task_run(struct job_task *t)
 {
-	t->pool_task = (struct pool_task){ .run = daemon_job_run_task,
-					   .done = end_task,
-					   .owner = t->job->spec.uid,
-					   .opens = t == opening_task(t->job) };
+	t->pool_task = (struct pool_task){
+		.run = job_run_task, .done = end_task, .owner = t->job->spec.uid, .opens = t == opening_task(t->job)
+	};
 	pool_run_task(t->job->engine->pool, &t->pool_task);
 }
 

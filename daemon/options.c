@@ -85,7 +85,7 @@ static const char help[] =
 
 /* The path itself if absolute, else below the current directory. malloc'ed; NULL when out of memory or there is no
  * such directory. */
-static char *daemon_options_absolute(const char *path, size_t n_bytes)
+static char *options_absolute(const char *path, size_t n_bytes)
 {
 	char *dir = path[0] == '/' ? strdup("") : getcwd(NULL, 0), *result = NULL;
 
@@ -131,7 +131,7 @@ static int add_dataset(struct options *o, const char *arg)
 	return add_value(o, "--dataset", NULL, text);
 }
 
-static int daemon_options_take(struct options *o, int option)
+static int options_take(struct options *o, int option)
 {
 	switch (option) {
 	case OPT_HELP:
@@ -155,7 +155,7 @@ static int daemon_options_take(struct options *o, int option)
 		o->on_demand = true;
 		return 0;
 	case OPT_SOCKET:
-		return add_value(o, "--socket", "socket", daemon_options_absolute(optarg, strlen(optarg)));
+		return add_value(o, "--socket", "socket", options_absolute(optarg, strlen(optarg)));
 	case OPT_WORKERS:
 		return add_value(o, "--workers", "workers", strdup(optarg));
 	case OPT_MEMORY:
@@ -185,7 +185,7 @@ int options_parse(int argc, char **argv, struct options *o)
 
 	*o = (struct options){ .n_values = 0 };
 	while (r == 0 && (option = getopt_long(argc, argv, "hVc:s:w:m:d:f", long_options, NULL)) != -1)
-		r = daemon_options_take(o, option);
+		r = options_take(o, option);
 	if (r == 0 && optind < argc) {
 		fprintf(stderr, "batchd: '%s' is not an option\n", argv[optind]);
 		r = OPTIONS_E_USAGE;

@@ -32,19 +32,19 @@ static bool may_see(uid_t viewer, uid_t owner)
 	return viewer == 0 || viewer == owner;
 }
 
-static double daemon_status_seconds(uint64_t ns)
+static double status_seconds(uint64_t ns)
 {
 	return (double)ns / 1e9;
 }
 
-static void daemon_status_set(json_t *object, const char *key, json_t *value)
+static void status_set(json_t *object, const char *key, json_t *value)
 {
 	json_object_set_new(object, key, value);
 }
 
 static void set_int(json_t *object, const char *key, uint64_t value)
 {
-	daemon_status_set(object, key, json_integer((json_int_t)value));
+	status_set(object, key, json_integer((json_int_t)value));
 }
 
 /* File names are bytes and JSON is UTF-8: invalid bytes become '?'. */
@@ -59,7 +59,7 @@ static void set_text(json_t *object, const char *key, const char *value)
 		copy[n] = '\0';
 		text = json_string(copy);
 	}
-	daemon_status_set(object, key, text);
+	status_set(object, key, text);
 }
 
 static uint64_t rss_bytes(void)
@@ -106,10 +106,10 @@ static json_t *daemon_part(const struct engine *e, uid_t viewer)
 	set_text(o, "version", e->version);
 	set_int(o, "pid", (uint64_t)getpid());
 	set_int(o, "uid", (uint64_t)geteuid());
-	daemon_status_set(o, "namespaces", namespaces_part());
+	status_set(o, "namespaces", namespaces_part());
 	set_driver(o, gpus_driver_version(e->gpus)); /* "0.0": none is in use */
-	daemon_status_set(o, "uptime_s", json_real(daemon_status_seconds(uv_hrtime() - e->started_ns)));
-	daemon_status_set(o, "cpu_s", json_real(cpu_seconds()));
+	status_set(o, "uptime_s", json_real(status_seconds(uv_hrtime() - e->started_ns)));
+	status_set(o, "cpu_s", json_real(cpu_seconds()));
 	bool known = viewer != (uid_t)-1; /* of an unknown reader's business are no paths */
 	set_text(o, "socket", known && e->socket_path ? e->socket_path : "");
 	set_text(o, "config", known && e->config_path ? e->config_path : "");
@@ -206,8 +206,8 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	set_int(o, "held", held);
 	set_int(o, "window", n.window);
 	/* The oldest batch keeps its slot until these ranks have had it. */
-	daemon_status_set(o, "waits_for_ranks",
-			  n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
+	status_set(o, "waits_for_ranks",
+		   n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
 	const char *waiting = !s->positioned ? "a trainer to begin"
 			      : n.full && n.making == 0 && untaken
 				      ? "trainers to take batches: the trainer is the slow part"
@@ -260,12 +260,12 @@ static json_t *waits_part(const struct histogram *h)
 	json_t *o = json_object(), *limits = json_array(), *counts = json_array();
 	for (unsigned i = 0; i < HISTOGRAM_CLASSES; i++) {
 		if (i + 1 < HISTOGRAM_CLASSES)
-			json_array_append_new(limits, json_real(daemon_status_seconds(histogram_limit_ns(i))));
+			json_array_append_new(limits, json_real(status_seconds(histogram_limit_ns(i))));
 		json_array_append_new(counts, json_integer((json_int_t)h->count[i]));
 	}
-	daemon_status_set(o, "le_s", limits);
-	daemon_status_set(o, "count", counts);
-	daemon_status_set(o, "sum_s", json_real(daemon_status_seconds(h->sum_ns)));
+	status_set(o, "le_s", limits);
+	status_set(o, "count", counts);
+	status_set(o, "sum_s", json_real(status_seconds(h->sum_ns)));
 	return o;
 }
 
@@ -289,10 +289,10 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	set_int(o, "world_size", spec->world_size);
 	if (spec->share)
 		set_text(o, "policy", group_policy_name(spec->policy));
-	daemon_status_set(o, "shuffle", json_boolean(spec->shuffle));
-	daemon_status_set(o, "shuffle_window", json_integer(spec->shuffle > 1 ? spec->shuffle % PLAN_RESAMPLED : 0));
-	daemon_status_set(o, "resampled", json_boolean(plan_is_resampled(spec->shuffle)));
-	daemon_status_set(o, "drop_last", json_boolean(spec->drop_last));
+	status_set(o, "shuffle", json_boolean(spec->shuffle));
+	status_set(o, "shuffle_window", json_integer(spec->shuffle > 1 ? spec->shuffle % PLAN_RESAMPLED : 0));
+	status_set(o, "resampled", json_boolean(plan_is_resampled(spec->shuffle)));
+	status_set(o, "drop_last", json_boolean(spec->drop_last));
 	if (spec->repeats > 1)
 		set_int(o, "repeats", spec->repeats);
 	if (spec->epoch_rows)
@@ -307,20 +307,20 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	char id[32];
 	/* The loader's id is a hash of hidden values, which a reader could guess and try. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
-	double age = daemon_status_seconds(uv_hrtime() - l->created_ns);
+	double age = status_seconds(uv_hrtime() - l->created_ns);
 	uint64_t made = tally_sum(&l->host.source->sums, SOURCE_ROWS);
 	set_text(o, "id", id);
 	set_text(o, "dtype", l->layout.n_fields ? dtype_name(l->fields[0].dtype) : "");
-	daemon_status_set(o, "fields", fields_part(l));
+	status_set(o, "fields", fields_part(l));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
 	set_int(o, "file_bytes_read", tally_sum(&l->host.source->sums, SOURCE_FILE_BYTES));
 	set_int(o, "array_bytes_read", tally_sum(&l->host.source->sums, SOURCE_ARRAY_BYTES));
 	json_t *stages = stage_status_json(l->host.source);
 	if (stages)
-		daemon_status_set(o, "stages", stages);
-	daemon_status_set(o, "served", json_boolean(j->served != NULL));
-	daemon_status_set(o, "waits", waits_part(&j->waits));
+		status_set(o, "stages", stages);
+	status_set(o, "served", json_boolean(j->served != NULL));
+	status_set(o, "waits", waits_part(&j->waits));
 	struct ring_taken taken = count_taken(j);
 	set_int(o, "samples_delivered", taken.n_rows);
 	set_int(o, "batches_delivered", taken.n_batches);
@@ -329,11 +329,11 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		set_int(o, "batches_skipped", l->group.n_skipped);
 		set_int(o, "trainers_detached", l->group.n_detached);
 	}
-	daemon_status_set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
+	status_set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
 	set_int(o, "n_bad", badlist_count(&l->rows.bad));
 	set_int(o, "n_bad_files", badlist_count_files(&l->rows.bad));
 	if (all)
-		daemon_status_set(o, "bad", bad_part(&l->rows.bad));
+		status_set(o, "bad", bad_part(&l->rows.bad));
 	if (all && l->failed)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
@@ -341,7 +341,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		if (l->streams.list[i]->slots && (!l->is_async || l->streams.list[i]->n_members))
 			json_array_append_new(streams, stream_part(j, l->streams.list[i]));
 	}
-	daemon_status_set(o, "streams", streams);
+	status_set(o, "streams", streams);
 	return o;
 }
 
@@ -350,19 +350,19 @@ static json_t *handover_part(const struct latency *l)
 {
 	json_t *o = json_object();
 	set_int(o, "batches", l->n); /* recent ones */
-	daemon_status_set(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
-	daemon_status_set(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
+	status_set(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
+	status_set(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
 	return o;
 }
 
 /* The reason of a stall names a system call or a process; so another user gets no verdict's text with it. */
 static void set_clock(json_t *o, const struct session *s, bool all)
 {
-	daemon_status_set(o, "clock", clock_status_json(s));
+	status_set(o, "clock", clock_status_json(s));
 	if (!all || !s->job)
 		return;
-	daemon_status_set(o, "verdict", verdict_status_of(s, false));
-	daemon_status_set(o, "verdict_since_start", verdict_status_of(s, true));
+	status_set(o, "verdict", verdict_status_of(s, false));
+	status_set(o, "verdict_since_start", verdict_status_of(s, true));
 }
 
 static json_t *session_part(const struct session *s, uid_t viewer)
@@ -380,24 +380,24 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	set_text(o, "state", states[s->state]);
 	set_int(o, "ready", n_untaken(s));
 	set_int(o, "held", s->consumer.n_leases - n_untaken(s));
-	daemon_status_set(o, "waiting", json_boolean(s->consumer.waiting));
+	status_set(o, "waiting", json_boolean(s->consumer.waiting));
 	if (s->consumer.device_slab) {
 		char uuid[GPU_UUID_TEXT_BYTES];
 		gpu_uuid_format(s->consumer.device_slab->uuid, uuid);
 		set_text(o, "gpu", uuid);
 		set_text(o, "transport", gpu_share_names[s->consumer.device_slab->share]);
-		daemon_status_set(o, "gpu_handover", handover_part(&s->consumer.device_slab->handover));
+		status_set(o, "gpu_handover", handover_part(&s->consumer.device_slab->handover));
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);
 	if (s->state == SESSION_ATTACHED)
 		set_clock(o, s, all);
-	daemon_status_set(o, "wait_s", json_real(daemon_status_seconds(s->wait_ns)));
-	daemon_status_set(o, "connected_s", json_real(daemon_status_seconds(uv_hrtime() - s->connected_ns)));
+	status_set(o, "wait_s", json_real(status_seconds(s->wait_ns)));
+	status_set(o, "connected_s", json_real(status_seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", session_ring_taken(s).n_batches);
-	daemon_status_set(o, "stalled", json_boolean(s->stall.is_on));
+	status_set(o, "stalled", json_boolean(s->stall.is_on));
 	if (s->stall.is_on) {
-		daemon_status_set(o, "stalled_s", json_real(daemon_status_seconds(uv_hrtime() - s->stall.active_ns)));
+		status_set(o, "stalled_s", json_real(status_seconds(uv_hrtime() - s->stall.active_ns)));
 		if (all)
 			set_text(o, "stalled_why", s->stall.why);
 	}
@@ -407,7 +407,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		set_int(o, "behind", group_n_behind(&s->consumer)); /* batches, behind the first trainer of its
 		                                                     * cohort */
 		set_int(o, "skipped", s->consumer.n_skipped);
-		daemon_status_set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
+		status_set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
 		if (s->consumer.waits_for_epoch)
 			set_int(o, "waits_for_epoch", s->consumer.cursor.epoch); /* until its group gets there */
 	}
@@ -427,7 +427,7 @@ static const char *producer_waits_for(const struct producer *p)
 static json_t *producer_part(const struct producer *p, uid_t viewer)
 {
 	json_t *o = json_object();
-	double age = daemon_status_seconds(uv_hrtime() - p->created_ns);
+	double age = status_seconds(uv_hrtime() - p->created_ns);
 	if (may_see(viewer, p->uid)) {
 		set_text(o, "name", p->name);
 		set_text(o, "program", p->session->program);
@@ -441,11 +441,11 @@ static json_t *producer_part(const struct producer *p, uid_t viewer)
 	set_int(o, "batches_per_epoch", p->n_batches);
 	set_int(o, "batches", p->n_made);
 	set_int(o, "rows", p->rows_made);
-	daemon_status_set(o, "batches_per_s", json_real(age > 0 ? (double)p->n_made / age : 0));
+	status_set(o, "batches_per_s", json_real(age > 0 ? (double)p->n_made / age : 0));
 	set_int(o, "asked", p->asked - p->answered);
 	set_int(o, "slot_bytes", p->slot_bytes);
-	daemon_status_set(o, "resumable", json_boolean(p->resumable));
-	daemon_status_set(o, "connected_s", json_real(age));
+	status_set(o, "resumable", json_boolean(p->resumable));
+	status_set(o, "connected_s", json_real(age));
 	set_text(o, "waiting_for", producer_waits_for(p));
 	return o;
 }
@@ -460,7 +460,7 @@ static json_t *memory_part(const struct engine *e)
 	set_int(o, "data_bytes", accounts_used(&e->budget.accounts, ACCOUNT_DATA_BYTES));
 	set_int(o, "cache_bytes", budget_cache_bytes(&e->budget));
 	set_int(o, "rss_bytes", rss_bytes());
-	daemon_status_set(o, "pinning", pin_status_json(e));
+	status_set(o, "pinning", pin_status_json(e));
 	return o;
 }
 
@@ -509,18 +509,18 @@ static json_t *gpu_part(const struct gpu_stats *g)
 	set_text(o, "uuid", uuid);
 	set_driver(o, g->driver_version);
 	set_text(o, "state", g->lost ? "lost" : g->context ? "in use" : "not in use");
-	daemon_status_set(o, "context", json_boolean(g->context));
+	status_set(o, "context", json_boolean(g->context));
 	set_int(o, "slabs", g->n_slabs);
 	set_int(o, "slab_bytes", g->slab_bytes);
 	set_int(o, "budget_bytes", g->budget_bytes);
 	set_int(o, "pinned_bytes", g->pinned_bytes);
 	set_int(o, "copies_in_flight", g->in_flight);
 	set_int(o, "pageable_copies", g->n_pageable);
-	daemon_status_set(o, "copies", copies_part(g));
+	status_set(o, "copies", copies_part(g));
 	set_int(o, "errors", g->n_errors);
 	set_text(o, "last_error", g->last_error);
 	set_text(o, "not_pinned", g->pin_note);
-	daemon_status_set(o, "numa_node", json_integer(g->numa_node));
+	status_set(o, "numa_node", json_integer(g->numa_node));
 	set_text(o, "numa_error", g->numa_error ? strerror(g->numa_error) : "");
 	return o;
 }
@@ -600,14 +600,14 @@ static json_t *image_clients_part(const struct engine *e, uid_t viewer)
 char *status_json(struct engine *e, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
-	daemon_status_set(root, "daemon", daemon_part(e, viewer));
-	daemon_status_set(root, "workers", workers_part(e));
-	daemon_status_set(root, "memory", memory_part(e));
+	status_set(root, "daemon", daemon_part(e, viewer));
+	status_set(root, "workers", workers_part(e));
+	status_set(root, "memory", memory_part(e));
 	json_t *numa = numa_status_json(e);
 	if (numa)
-		daemon_status_set(root, "numa", numa);
-	daemon_status_set(root, "cache", cache_part(e));
-	daemon_status_set(root, "gpus", gpus_part(e));
+		status_set(root, "numa", numa);
+	status_set(root, "cache", cache_part(e));
+	status_set(root, "gpus", gpus_part(e));
 	for (const struct job *j = e->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j, viewer));
 	for (struct session *s = e->sessions; s; s = s->next)
@@ -618,16 +618,16 @@ char *status_json(struct engine *e, uid_t viewer)
 	}
 	json_t *verdict = verdict_status_worst(e, is_shown, &viewer);
 	if (verdict)
-		daemon_status_set(root, "verdict", verdict);
-	daemon_status_set(root, "loaders", loaders);
-	daemon_status_set(root, "sessions", sessions);
-	daemon_status_set(root, "image_clients", image_clients_part(e, viewer));
-	daemon_status_set(root, "users", users_part(e));
+		status_set(root, "verdict", verdict);
+	status_set(root, "loaders", loaders);
+	status_set(root, "sessions", sessions);
+	status_set(root, "image_clients", image_clients_part(e, viewer));
+	status_set(root, "users", users_part(e));
 	for (const struct producer *p = e->producers; p; p = p->next)
 		json_array_append_new(producers, producer_part(p, viewer));
-	daemon_status_set(root, "producers", producers);
-	daemon_status_set(root, "errors", recent_errors_json(e->errors, viewer));
-	daemon_status_set(root, "limits", limits_part(e));
+	status_set(root, "producers", producers);
+	status_set(root, "errors", recent_errors_json(e->errors, viewer));
+	status_set(root, "limits", limits_part(e));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	return text;

@@ -35,8 +35,8 @@ static uint8_t *make_pixels(size_t n)
 }
 
 /* The daemon's results for these pixels. RGB only. */
-static void daemon_finish(enum convert_type type, bool planar, const float *mean, const float *std, const uint8_t *px,
-			  char *out)
+static void finish(enum convert_type type, bool planar, const float *mean, const float *std, const uint8_t *px,
+		   char *out)
 {
 	struct convert f;
 
@@ -75,7 +75,7 @@ static void compare_with_daemon(enum convert_number number, enum convert_type ty
 	convert_plan_init(&p, number, planar, 3, PLANE, mean, std);
 	p.n_px = N_IMAGES * PLANE;
 	convert_plan_run(&p, px, ours);
-	daemon_finish(type, planar, mean, std, px, theirs);
+	finish(type, planar, mean, std, px, theirs);
 	ck_assert_mem_eq(ours, theirs, n_bytes);
 	free(px);
 	free(ours);

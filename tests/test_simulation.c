@@ -115,7 +115,7 @@ static bool daemon_receives(void)
 	return s && sim_daemon_receives(s);
 }
 
-static bool daemon_hears(void)
+static bool hears(void)
 {
 	struct sim_socket *s = open_socket();
 	return (s && (sim_chance(50) ? sim_daemon_sees_hangup(s) || sim_daemon_sees_exit(s)
@@ -165,7 +165,7 @@ static bool one_event(void)
 	if (what < 930)
 		return sim_pool_wakes_loop();
 	if (what < 960)
-		return daemon_hears();
+		return hears();
 	if (what < 970)
 		return sim_timer_fires(true);
 	return sim_handle_closes() || sim_peer_ends();
@@ -183,7 +183,7 @@ static bool anybody_gets_on(void)
 	return any;
 }
 
-static bool daemon_hears_everybody(void)
+static bool hears_everybody(void)
 {
 	bool any = orphan_ends();
 	for (unsigned i = 0; i < n_sockets; i++) {
@@ -200,7 +200,7 @@ static void settle(bool time_passes)
 	bool any = true;
 	for (unsigned n = 0; any; n++) {
 		SIM_CHECK(n < 100000, "it does not come to rest");
-		any = daemon_hears_everybody();
+		any = hears_everybody();
 		any |= anybody_gets_on();
 		any |= sim_pool_wakes_loop();
 		sim_check();

@@ -99,8 +99,7 @@ static void on_published(struct stream_host *h, bool waited)
 }
 
 /* No trainer with that device slab finds further batches there, whichever batch failed. */
-static void core_loader_on_device_slab_failed(struct stream_host *h, const struct device_slab *device_slab,
-					      const char *why)
+static void loader_on_device_slab_failed(struct stream_host *h, const struct device_slab *device_slab, const char *why)
 {
 	struct loader *l = loader_of(h);
 	for (uint32_t i = 0; l->is_async && i < l->group.n_places; i++) {
@@ -390,7 +389,7 @@ static bool is_async(const struct loader_spec *spec)
 static const struct stream_host_ops host_ops = { .n_batches = on_n_batches,
 						 .order = on_order,
 						 .published = on_published,
-						 .device_slab_failed = core_loader_on_device_slab_failed,
+						 .device_slab_failed = loader_on_device_slab_failed,
 						 .failed = on_failed,
 						 .came_back = on_came_back };
 

@@ -38,7 +38,7 @@ static int open_memfd(void)
 
 /* Makes the pages now, so that no worker pays for a fault on a slot's first use. In steps: each holds the lock on the
  * process's mappings, which other threads wait for. 0 or negative errno. */
-static int core_slab_populate(uint8_t *base, size_t bytes)
+static int slab_populate(uint8_t *base, size_t bytes)
 {
 	(void)madvise(base, bytes, MADV_HUGEPAGE);
 	for (size_t at = 0, step; at < bytes; at += step) {
@@ -76,7 +76,7 @@ static int reopen_readonly(int fd)
 }
 
 /* Sealed against everything except writable mappings. */
-static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
+static int slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
 {
 	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -106,7 +106,7 @@ static int core_slab_make(struct slab *s, size_t size_bytes, size_t present_byte
 		munmap(base, bytes);
 		goto close_fd;
 	}
-	(void)core_slab_populate(base, present); /* fallocate has confirmed that the memory is there */
+	(void)slab_populate(base, present); /* fallocate has confirmed that the memory is there */
 	r = seal_size(fd);
 	if (r == 0)
 		r = reopen_readonly(fd);
@@ -126,7 +126,7 @@ close_fd:
 
 int slab_init_open(struct slab *s, size_t size_bytes)
 {
-	return core_slab_make(s, size_bytes, size_bytes, NULL);
+	return slab_make(s, size_bytes, size_bytes, NULL);
 }
 
 int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
@@ -136,7 +136,7 @@ int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 
 int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
 {
-	int r = core_slab_make(s, size_bytes, present_bytes, placing);
+	int r = slab_make(s, size_bytes, present_bytes, placing);
 	if (r == 0) {
 		r = slab_seal(s);
 		if (r)
@@ -148,7 +148,7 @@ int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, co
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes)
 {
 	slab_release_wait();
-	return core_slab_populate(s->base + offset, n_bytes);
+	return slab_populate(s->base + offset, n_bytes);
 }
 
 int slab_seal(struct slab *s)
@@ -168,7 +168,7 @@ void slab_finish(struct slab *s)
 }
 
 /* Takes n items at the layout's end, which stays aligned; *offset: where they begin. */
-static int core_slab_place(size_t *end, uint64_t n, size_t item_bytes, size_t *offset)
+static int slab_place(size_t *end, uint64_t n, size_t item_bytes, size_t *offset)
 {
 	size_t bytes, sum;
 
@@ -190,7 +190,7 @@ static int place_dense(struct slot_layout *l, size_t *end)
 
 		if (f->ragged)
 			continue;
-		r = core_slab_place(end, l->batch_size, f->item_bytes, &f->offset);
+		r = slab_place(end, l->batch_size, f->item_bytes, &f->offset);
 		l->row_bytes += f->item_bytes;
 		if (first) {
 			l->first_row_bytes = f->item_bytes;
@@ -211,9 +211,9 @@ static int place_ragged(struct slot_layout *l, size_t *end)
 		if (!f->ragged)
 			continue;
 		l->any_ragged = true;
-		r = core_slab_place(end, (uint64_t)l->batch_size + 1, sizeof(int64_t), &f->offset);
+		r = slab_place(end, (uint64_t)l->batch_size + 1, sizeof(int64_t), &f->offset);
 		if (r == 0)
-			r = core_slab_place(end, f->most_values, f->item_bytes, &f->values_offset);
+			r = slab_place(end, f->most_values, f->item_bytes, &f->values_offset);
 	}
 	return r;
 }
@@ -229,7 +229,7 @@ int slot_layout_make(const struct slot_field *fields, unsigned n, uint32_t batch
 		out->field[k] = fields[k];
 	int r = place_dense(out, &end);
 	if (r == 0)
-		r = core_slab_place(&end, batch_size, sizeof(int64_t), &out->indices_offset);
+		r = slab_place(&end, batch_size, sizeof(int64_t), &out->indices_offset);
 	if (r == 0)
 		r = place_ragged(out, &end);
 	if (r || __builtin_add_overflow(end, page - 1, &out->slot_bytes))

@@ -79,7 +79,7 @@ static void leave_to_source(struct slot *slot)
 	slot->last = false;
 }
 
-static void core_stream_advance(struct stream *s)
+static void stream_advance(struct stream *s)
 {
 	s->next.step++;
 	if (s->host->spec->own_batches || s->next.step < s->n_batches)
@@ -125,7 +125,7 @@ static bool begin_one(struct stream *s)
 	slot->at = s->next;
 	slot->pending = pending_at(s, &slot->at);
 	stream_append(s, slot);
-	core_stream_advance(s);
+	stream_advance(s);
 	slot->source = h->source;
 	h->n_in_flight++;
 	h->source->ops->submit(h->source, slot);
@@ -159,7 +159,7 @@ static void skip_ahead(struct stream *s)
 
 /* ---- copying to GPUs ---- */
 
-static void core_stream_on_copied(struct slot *slot, struct device_slab *device_slab, const char *why)
+static void stream_on_copied(struct slot *slot, struct device_slab *device_slab, const char *why)
 {
 	struct stream *s = slot->stream;
 	struct stream_host *h = s->host; /* kept by n_in_flight */
@@ -178,7 +178,7 @@ static void start_copies(struct stream *s, struct slot *slot)
 	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c && c->device_slab && c->slots == slot->slots && (slot->pending & stream_bit(i)) &&
-		    device_slab_copy(c->device_slab, slot, core_stream_on_copied))
+		    device_slab_copy(c->device_slab, slot, stream_on_copied))
 			s->host->n_in_flight++;
 	}
 }
@@ -222,7 +222,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 	}
 }
 
-static void core_stream_publish(struct stream *s)
+static void stream_publish(struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
@@ -261,7 +261,7 @@ void stream_step(struct stream *s)
 	do {
 		stream_look(s);
 		shortage_account_stream(s);
-		core_stream_publish(s);
+		stream_publish(s);
 		stream_update_urgency(s);
 		if (s->positioned && has_positioned_consumer(s)) {
 			skip_ahead(s);
@@ -467,7 +467,7 @@ void stream_mark_pending(struct stream *s, struct consumer *c, uint32_t place, c
  * come must not matter, for example when they reconnect to another daemon from positions within a window; so the stream
  * goes back and makes for this consumer the batches that others have had. The same holds for a consumer that lost its
  * connection and was slower in returning than consumers that it had kept waiting. Not every producer can go back. */
-static bool core_stream_waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
+static bool stream_waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
 	return ((s->expected & stream_bit(place)) || c->reconnected) && s->host->source->goes_back;
 }
@@ -485,7 +485,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		stream_set_next(s, to);
 		s->positioned = true;
 	} else if (position_compare(to, stream_oldest(s)) < 0) {
-		if (!core_stream_waits_for(s, c, place))
+		if (!stream_waits_for(s, c, place))
 			return STREAM_E_BEHIND;
 		if (!stream_others_come_by(s, to))
 			return STREAM_E_ELSEWHERE;

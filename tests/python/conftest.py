@@ -181,7 +181,7 @@ def tells(item):
 
 # Files whose tests take long. The process that gets them first has given its short tests away when the others end; a
 # long test that begins last would have all of them wait for it.
-LONG = "test_frameworks.py", "test_example_samples.py", "test_soak.py", "test_nodes.py", "test_examples.py"
+LONG = "test_gpu_checks.py", "test_nodes.py"
 
 
 def pytest_collection_modifyitems(config, items):

@@ -479,6 +479,10 @@ void job_leave(struct session *s)
 	s->job = NULL;
 	if (!j->sessions)
 		drop_if_waiting(j);
+	if (!j->sessions && j->opening) { /* no session joins it: what it makes is no loader */
+		atomic_store(&j->opening->stop, true);
+		j->retired = true;
+	}
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
 	j->retired |= j->state != JOB_READY;

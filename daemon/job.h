@@ -40,15 +40,15 @@ struct job {
 	struct engine *engine;
 	enum job_state state;
 	struct loader_spec spec;
-	struct data_identity data;        /* its first session's */
-	uint64_t number;                  /* of the daemon's jobs */
-	struct loader *loader;            /* READY, ENDING, FAILED after READY, CLOSING */
-	struct opening *opening;          /* OPENING; one of the tasks */
-	struct session *sessions;         /* attached or waiting for the loader */
-	unsigned n_sessions;              /* without those that are ending */
-	unsigned n_tasks;                 /* tasks under way; see job_task */
-	bool retired;                     /* no session joins it; it closes without sessions */
-	bool slots_pending;               /* share: its slab is being made */
+	struct data_identity data; /* its first session's */
+	uint64_t number;           /* of the daemon's jobs */
+	struct loader *loader;     /* READY, ENDING, FAILED after READY, CLOSING */
+	struct opening *opening;   /* OPENING; one of the tasks */
+	struct session *sessions;  /* attached or waiting for the loader */
+	unsigned n_sessions;       /* without those that are ending */
+	unsigned n_tasks;          /* tasks under way; see job_task */
+	bool retired;       /* no session joins it, as its opening was stopped, too; it closes without sessions */
+	bool slots_pending; /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	struct charge data_bytes;         /* memory of the data set, while the loader exists */
 	struct histogram waits;           /* of its trainers, for a batch */

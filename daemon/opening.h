@@ -33,7 +33,7 @@ struct opening {
 	struct refusal why; /* if it failed */
 	atomic_uint_fast64_t done, total;
 	_Atomic(const char *) phase;
-	atomic_bool stop; /* the loop's: the daemon stops, and waits for its threads */
+	atomic_bool stop; /* the loop's: no session waits for it any more, or the daemon stops */
 };
 
 /* The memory for the bit per sample that marks bad ones, of data sets that can have such. */

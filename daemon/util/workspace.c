@@ -124,7 +124,7 @@ static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t
 			give_reserve(m, ws);
 		ws->reserved_bytes += n;
 	}
-	if (!ws->ahead && ws->used_bytes == 0)
+	if (!ws->ahead && ws->used_bytes == 0 && n > 0)
 		list_push(&m->in_use, ws, next_in_use);
 	ws->used_bytes += n;
 	m->used_bytes += n;

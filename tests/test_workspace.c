@@ -44,6 +44,21 @@ START_TEST(test_the_reserve_serves_a_worker_that_needs_more_than_is_left)
 }
 END_TEST
 
+START_TEST(test_no_bytes_at_all_are_no_memory)
+{
+	struct workspace a = { .of = &memory }, *payer[2];
+	work_memory_init(&memory, 4 * MIB);
+	for (int i = 0; i < 2; i++) {
+		workspace_enter(&a, 1);
+		ck_assert(work_borrow(0, &payer[i]));
+		workspace_leave(&a);
+	}
+	for (int i = 0; i < 2; i++)
+		work_return(0, payer[i]);
+	work_memory_finish(&memory);
+}
+END_TEST
+
 START_TEST(test_a_file_that_is_read_ahead_never_waits)
 {
 	/* Proves that it gets free memory, at most a quarter of it, nothing of the reserve, and small amounts
@@ -417,6 +432,7 @@ SUITE(workspace)
 
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_the_reserve_serves_a_worker_that_needs_more_than_is_left);
+	tcase_add_test(t, test_no_bytes_at_all_are_no_memory);
 	tcase_add_test(t, test_a_file_that_is_read_ahead_never_waits);
 	tcase_add_test(t, test_workers_that_hold_some_and_want_more_all_finish);
 	tcase_add_test(t, test_users_have_the_reserve_in_turn);

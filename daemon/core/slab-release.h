@@ -1,5 +1,5 @@
 /* Giving slabs back: a thread of its own frees their pages, because that takes the kernel a millisecond for a few MiB, and
- * the loop serves all users. Whoever makes pages waits for those that were given back before, so that not both are there.
+ * the loop serves all users. Pages are made only when those that were given back before are free.
  * Any thread. */
 #ifndef BATCHD_SLAB_RELEASE_H
 #define BATCHD_SLAB_RELEASE_H

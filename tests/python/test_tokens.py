@@ -257,12 +257,12 @@ def test_the_default_type_is_refused_where_it_cannot_be(daemon, tmp_path):
 
 
 def test_verify_reads_each_window_once(batchctl, tmp_path):
-    """batchctl reads token files like other arrays; windows without end are refused, not read for ever."""
+    """batchctl reads token files like other arrays; windows that are drawn are refused, not read for ever."""
     path = raw_file(tmp_path / "t.bin")
     done = batchctl("verify", "--quiet", f"tokens:{path},length={T}")
     assert done.returncode == 0 and "62" in done.stdout, done.stdout + done.stderr
     done = batchctl("verify", "--quiet", f"tokens:{path},length={T},windows=random")
-    assert done.returncode == 2 and "without end" in done.stderr
+    assert done.returncode == 2 and "draws its windows at random" in done.stderr
 
 
 def not_tokens(kind):

@@ -2,9 +2,9 @@
  *
  * A data set that is opened may be on a disk or a server that never answers, and a user may open many: so all openings
  * together have half of the I/O threads, one user has a quarter, and no more than are left of that half. Other tasks end
- * by themselves but take processors from the workers: a user has a quarter as many threads for them as there are workers,
- * and no more than are left free, or one. Among the tasks that may run, those of
- * the user with the fewest running ones go first, then in rounds: one of each user's in each. */
+ * by themselves but take processors from the workers: a user has a quarter as many threads for them as there are
+ * workers, and no more than are left free, or one. Among the tasks that may run, those of the user with the fewest
+ * running ones go first, then in rounds: one of each user's in each. */
 #include "core/pool-tasks.h"
 
 #include "util/list.h"

@@ -249,11 +249,9 @@ static Batchd__Wire__Open open_of_rank(int rank)
 	return o;
 }
 
-/* Two ranks of a producer that looks ahead and does not know the length of its epochs; neither rank has a position
- * yet. */
-static struct test_producer produce_for_two(struct client c[2])
+/* Two ranks of that producer; neither rank has a position yet. */
+static struct test_producer produce_for_two_with(Batchd__Wire__Produce p, struct client c[2])
 {
-	Batchd__Wire__Produce p = usual_produce();
 	struct test_producer m = produce_with(p);
 	int fd[2];
 	for (int r = 0; r < 2; r++)
@@ -263,6 +261,12 @@ static struct test_producer produce_for_two(struct client c[2])
 	for (int r = 0; r < 2; r++)
 		c[r] = await_opened(fd[r]);
 	return m;
+}
+
+/* The producer looks ahead and does not know the length of its epochs. */
+static struct test_producer produce_for_two(struct client c[2])
+{
+	return produce_for_two_with(usual_produce(), c);
 }
 
 static void end_with_two(struct test_producer *m, struct client c[2])
@@ -349,6 +353,50 @@ START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
 		expect_batch(&c[0], 0, 0, how != REST);
 		if (how == COUNTED)
 			expect_batch(&c[0], 0, 1, 0);
+		end_with_two(&m, c);
+	}
+}
+END_TEST
+
+START_TEST(test_a_producer_that_can_go_back_is_asked_for_the_batch_that_it_skipped)
+{
+	/* The epoch ends, of unknown length, while rank 1's batches are cancelled: rank 1 has left, or begins again. The
+	 * producer skipped the batch that completes rank 0's round, which exists or does not. */
+	enum { LEFT, LEFT_REST, AGAIN, AGAIN_REST, N };
+	for (int how = LEFT; how < N; how++) {
+		bool left = how == LEFT || how == LEFT_REST, rest = how == LEFT_REST || how == AGAIN_REST;
+		start_daemon();
+		struct client c[2];
+		Batchd__Wire__Produce p = usual_produce();
+		p.resumable = true;
+		struct test_producer m = produce_for_two_with(p, c);
+		for (int r = 0; r < 2; r++)
+			seek_to(&c[r], 0, 0);
+		for (uint64_t k = 0; k < 6; k++)
+			expect_fill(&m, k + 1, 0, k, false);
+		if (left)
+			go_with_fills(&c[1], &m, 6);
+		else
+			seek_to(&c[1], 0, 0);
+		for (uint64_t k = 2; k <= 6 && !left; k += 2)
+			ck_assert(any_fill(&m).cancel);
+		answer(&m, 1, 1, false);
+		answer_skipped(&m, 2);
+		if (!left)
+			expect_fill(&m, 7, 0, 1, false);
+		answer_end(&m, 3, 0);
+		answer_skipped(&m, 4);
+		answer_end(&m, 5, 0);
+		answer_skipped(&m, 6);
+		if (left)
+			expect_fill(&m, 7, 0, 1, true);
+		ck_assert(gets_none(&c[0], 50));
+		answer(&m, 7, rest ? 0 : 2, rest);
+		for (int r = 0; r < (left ? 1 : 2); r++) {
+			if (!rest)
+				expect_batch(&c[r], 0, 0, r ? 2 : 1);
+			expect_batch(&c[r], 0, !rest, 0);
+		}
 		end_with_two(&m, c);
 	}
 }
@@ -1035,6 +1083,7 @@ SUITE(producer)
 	tcase_add_test(t, test_ranks_get_batches_in_turn_and_only_whole_rounds);
 	tcase_add_test(t, test_a_round_goes_out_when_its_last_batch_is_known_to_exist);
 	tcase_add_test(t, test_a_batch_whose_rank_has_gone_tells_that_it_exists);
+	tcase_add_test(t, test_a_producer_that_can_go_back_is_asked_for_the_batch_that_it_skipped);
 	tcase_add_test(t, test_a_rank_comes_back_for_the_batch_that_was_looked_for);
 	tcase_add_test(t, test_a_length_that_proves_wrong_is_not_believed_any_more);
 	tcase_add_test(t, test_a_producer_that_goes_is_an_error_behind_its_batches);

@@ -492,6 +492,10 @@ static const struct {
 	{ 12030, 255 }, /* served: a mark was sent before it was known whether the round before it was complete */
 	/* lockstep: a trainer whose ring proved to be broken while its successor opened kept the place */
 	{ 182137, SIM_BASES | SIM_GPUS | SIM_APART | SIM_LIES | SIM_CLOSES },
+	/* served: a rank began again while an epoch of unknown length ended, and no rank got the last round, though it was
+	 * complete */
+	{ 462802, SIM_BASES | SIM_SERVED | SIM_GPUS | SIM_ASKS | SIM_UNCOUNTED | SIM_APART | SIM_GREEDY | SIM_LIES |
+			  SIM_GROWS },
 	{ 2655, SIM_BASES }, /* lockstep: a trainer that resumed from another sample than the others got the next epoch
 	                      * instead of an error */
 };

@@ -211,11 +211,11 @@ static bool is_held_back(const struct feed *f, const struct slot *slot)
 }
 
 /* For an epoch of unknown length that has no batch k: any round still held back may be incomplete. Returns the first
- * such step. */
+ * such step; a producer that can go back to the round's last batch is asked for it instead. */
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
 	uint64_t step = k / feed_world(f);
-	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+	for (uint32_t i = 0; i < f->loader->streams.n && !f->caps.resumable; i++) {
 		for (const struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (is_held_back(f, slot) && slot->fill_state == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < step)

@@ -202,7 +202,7 @@ static void seek(struct sim_trainer *t, struct position to)
 	if (!t->job->own && !t->job->served && to.step >= sim_n_batches(t->job, to.base))
 		return; /* both sides know that nothing is left */
 	t->job->n_odd_seeks += to.step > 0;
-	t->job->unbalanced |= to.epoch || to.step;
+	t->job->unbalanced |= to.epoch || to.step || t->phase == SIM_STREAMING;
 	t->expect = to;
 	t->began = true;
 	t->waits_for_epoch = false;
@@ -340,8 +340,9 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	struct sim_job *j = t->job;
 	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
 	uint64_t n = sim_made_per_rank(j, b->epoch);
-	/* With producers that do not count, no last round is certain while a rank is elsewhere. */
-	bool mark = b->last && (b->step == n || (!j->counts && j->unbalanced && b->step + 1 == n));
+	/* With producers that neither count nor go back, no last round is certain while a rank is elsewhere. */
+	bool unsure = !j->counts && !j->resumable && j->unbalanced;
+	bool mark = b->last && (b->step == n || (unsure && b->step + 1 == n));
 	SIM_CHECK(b->last == mark && (mark || b->step < n),
 		  "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch,
 		  (unsigned)n, (unsigned)b->step, b->last ? "" : " and more");

@@ -47,7 +47,6 @@ static bool is_mapped(const void *base)
 
 START_TEST(test_making_a_slab_waits_for_those_that_were_given_back)
 {
-	/* Also in a child, which has none of its parent's threads. */
 	struct slab old, new;
 	ck_assert_int_eq(slab_init(&old, 64 << 20, 64 << 20), 0);
 	const void *base = old.base;
@@ -57,17 +56,32 @@ START_TEST(test_making_a_slab_waits_for_those_that_were_given_back)
 	ck_assert_int_eq(slab_init(&new, 100 << 20, 4096), 0);
 	ck_assert(!is_mapped(base) || new.base == base);
 	ck_assert(fcntl(fd, F_GETFD) < 0 || new.fd == fd || new.writable_fd == fd);
-	pid_t pid = fork();
-	if (pid == 0) {
-		slab_finish(&new);
-		_exit(slab_init(&old, 4096, 4096));
-	}
-	int status;
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_int_eq(status, 0);
 	slab_finish(&new);
 	slab_release_end();
 	slab_release_end();
+}
+END_TEST
+
+START_TEST(test_a_child_frees_slabs_without_its_parents_thread)
+{
+#ifdef __SANITIZE_THREAD__
+	puts("skipped: ThreadSanitizer lets a child of a process with threads begin none");
+#else
+	struct slab s;
+	int status;
+	ck_assert_int_eq(slab_init(&s, 4096, 4096), 0);
+	slab_finish(&s);
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (slab_init(&s, 4096, 4096))
+			_exit(1);
+		slab_finish(&s);
+		_exit(slab_init(&s, 4096, 4096));
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	slab_release_end();
+#endif
 }
 END_TEST
 
@@ -238,6 +252,7 @@ SUITE(slab)
 	Suite *s = suite_create("slab");
 	TCase *t = tcase_create("slab");
 	tcase_add_test(t, test_making_a_slab_waits_for_those_that_were_given_back);
+	tcase_add_test(t, test_a_child_frees_slabs_without_its_parents_thread);
 	tcase_add_test(t, test_a_trainer_sees_what_the_daemon_writes);
 	tcase_add_test(t, test_no_descriptor_of_it_can_change_it);
 	tcase_add_test(t, test_another_user_cannot_open_it_for_writing);

@@ -77,8 +77,11 @@ static bool start(void)
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* only the loop thread handles signals */
 	started = pthread_create(&thread, NULL, free_all, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (started)
+	if (started) {
+		static bool registered;
 		pthread_setname_np(thread, "batchd-free");
+		registered = registered || atexit(slab_release_end) == 0; /* no thread outlives what it uses */
+	}
 	return started;
 }
 

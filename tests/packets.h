@@ -283,8 +283,7 @@ static inline void release_by_packet(struct client *c, uint32_t slot, uint64_t g
 	SEND(c->fd, RELEASE, release, &r);
 }
 
-/* Gives a slot back, and has the daemon look at once, whatever it sleeps for. */
-static inline void release(struct client *c, uint32_t slot, uint64_t generation)
+static inline void put_release(struct client *c, uint32_t slot, uint64_t generation)
 {
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -293,6 +292,12 @@ static inline void release(struct client *c, uint32_t slot, uint64_t generation)
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
 	m.release = &r;
 	ck_assert_int_eq(ring_put(&c->ring.releases, &m.base), 0);
+}
+
+/* Gives a slot back, and has the daemon look at once, whatever it sleeps for. */
+static inline void release(struct client *c, uint32_t slot, uint64_t generation)
+{
+	put_release(c, slot, generation);
 	wake(c);
 }
 

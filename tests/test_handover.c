@@ -278,17 +278,6 @@ static Batchd__Wire__Batch take_quietly(struct client *c)
 	return *m->batch;
 }
 
-static void put_release(struct client *c, uint32_t slot, uint64_t generation)
-{
-	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	r.slot = slot;
-	r.generation = generation;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
-	m.release = &r;
-	ck_assert_int_eq(ring_put(&c->ring.releases, &m.base), 0);
-}
-
 /* Each breaks the rules in another way, except the first and the last, which are allowed. */
 static bool misbehave(struct client *c, int how)
 {

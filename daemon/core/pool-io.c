@@ -2,7 +2,6 @@
 #include "core/pool-io.h"
 
 #include <assert.h>
-#include <time.h>
 
 #include "core/pool-queues.h"
 #include "core/pool-tasks.h"
@@ -48,19 +47,12 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 	pool_wake_worker(p);
 }
 
-static uint64_t own_cpu_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void pool_io_run_task(struct pool *p, struct pool_task *t)
 {
 	pthread_mutex_unlock(&p->lock);
-	uint64_t began = own_cpu_ns();
+	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	t->run(t);
-	uint64_t ns = own_cpu_ns() - began;
+	uint64_t ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
 	pthread_mutex_lock(&p->lock);
 	pool_charge_owner(p, t->owner, ns);
 	pool_end_task(p, t);

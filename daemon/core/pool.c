@@ -25,7 +25,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/pool-io.h"
@@ -419,10 +418,7 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 static uint64_t cpu_ns_of(const struct pool_thread *t)
 {
 	clockid_t clock;
-	struct timespec used;
-	if (pthread_getcpuclockid(t->id, &clock) || clock_gettime(clock, &used))
-		return 0;
-	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+	return pthread_getcpuclockid(t->id, &clock) ? 0 : clock_ns(clock);
 }
 
 /* A row that began before it was seen: what it had used by then is not known. */

@@ -1,6 +1,8 @@
 /* libbatchd and the heap: behaviour when allocations fail, and that taking batches does not allocate. Allocations of
  * one thread are counted and made to fail; the sanitizers have their own allocators, so under them nothing is
  * tested. */
+#include <sched.h>
+
 #include "../client/slab.h"
 #include "fake.h"
 #include "own-heap.h"
@@ -100,7 +102,8 @@ START_TEST(test_any_allocation_may_fail_while_opening)
 			ck_assert_msg(r == BATCHD_E_NOMEM || r == BATCHD_E_INVALID || r == BATCHD_E_CONNECT, "%s: %s",
 				      batchd_code_name(r), err);
 			ck_assert_ptr_null(loader);
-			ck_assert_uint_le(count_fds(), n_fds + 1); /* the daemon's end may still be closing */
+			while (count_fds() > n_fds + 1) /* the daemon's thread is closing its ends; a leak stays */
+				sched_yield();
 		}
 	} while (r < 0);
 	ck_assert_uint_ge(n_failed, 4);

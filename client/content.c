@@ -17,18 +17,6 @@ static struct link *link_of(struct batchd_loader *l, const struct batchd_batch *
 	return k && b->slot < k->n_slots ? k : NULL;
 }
 
-/* The result of a call that does not take a batch: a failure ends nothing, as the next batch may be a better one. */
-static int content_leave(struct batchd_loader *l, int r, const struct fault *f)
-{
-	if (r < 0) {
-		pthread_mutex_lock(&l->lock);
-		loader_tell(l, f);
-		pthread_mutex_unlock(&l->lock);
-	}
-	loader_leave_with_batch(l);
-	return r;
-}
-
 static int read_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
 		       const char **text, size_t *n_text, struct fault *f)
 {
@@ -51,7 +39,7 @@ int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct 
 
 	if (r < 0)
 		return r;
-	return content_leave(l, read_arrays(l, b, arrays, max, text, n_text, &f), &f);
+	return loader_end_with_batch(l, read_arrays(l, b, arrays, max, text, n_text, &f), &f);
 }
 
 /* ---- fields ---- */
@@ -121,7 +109,7 @@ int batchd_get_field(struct batchd_loader *l, const struct batchd_batch *b, cons
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : content_leave(l, read_field(l, b, name, 0, out, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, read_field(l, b, name, 0, out, &f), &f);
 }
 
 int batchd_get_field_at(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number,
@@ -130,5 +118,5 @@ int batchd_get_field_at(struct batchd_loader *l, const struct batchd_batch *b, u
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : content_leave(l, read_field(l, b, NULL, number, out, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, read_field(l, b, NULL, number, out, &f), &f);
 }

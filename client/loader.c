@@ -251,6 +251,17 @@ void loader_tell(struct batchd_loader *l, const struct fault *f)
 		memcpy(l->fault.text, f->text, sizeof f->text);
 }
 
+int loader_end_with_batch(struct batchd_loader *l, int r, const struct fault *f)
+{
+	if (r < 0) {
+		pthread_mutex_lock(&l->lock);
+		loader_tell(l, f);
+		pthread_mutex_unlock(&l->lock);
+	}
+	loader_leave_with_batch(l);
+	return r;
+}
+
 void batchd_ref(struct batchd_loader *l)
 {
 	if (loader_is_foreign(l))

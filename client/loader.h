@@ -108,6 +108,9 @@ void loader_leave_with_batch(struct batchd_loader *l);
 /* Writes the error text of a call that any thread may make, but only in the thread that takes batches: a mistake of
  * another thread must not change the text while this thread reads it. The loader can still be used. Under the lock. */
 void loader_tell(struct batchd_loader *l, const struct fault *f);
+/* loader_leave_with_batch at the end of a call with this result, which it returns; f is told if that is an error. Not under
+ * the lock. */
+int loader_end_with_batch(struct batchd_loader *l, int r, const struct fault *f);
 /* Returns the call's result, given r: BATCHD_E_CLOSED if the loader was closed meanwhile. */
 int loader_leave(struct batchd_loader *l, int r);
 /* The first check of every call: 0, or the code that every call returns from now on. The loader's thread. */

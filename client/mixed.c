@@ -27,17 +27,6 @@ static int find_batch(struct batchd_loader *l, const struct batchd_batch *given,
 	return 0;
 }
 
-/* The end of a call that loader_enter_with_batch began. */
-static int leave(struct batchd_loader *l, int r, const struct fault *f)
-{
-	pthread_mutex_lock(&l->lock);
-	if (r < 0)
-		loader_tell(l, f);
-	pthread_mutex_unlock(&l->lock);
-	loader_leave_with_batch(l);
-	return r;
-}
-
 /* Runs with the batch's table. */
 static int with_table(struct batchd_loader *l, const struct batchd_batch *given, void *to,
 		      int (*run)(struct batchd_loader *, struct link *, const struct batchd_batch *,
@@ -59,7 +48,7 @@ static int with_table(struct batchd_loader *l, const struct batchd_batch *given,
 	if (r == 0)
 		r = run(l, k, &b, rows, to, &f);
 	free(rows);
-	return leave(l, r, &f);
+	return loader_end_with_batch(l, r, &f);
 }
 
 static int give_table(struct batchd_loader *l, struct link *k, const struct batchd_batch *b,
@@ -131,7 +120,7 @@ int batchd_mixing(struct batchd_loader *l, int on)
 	atomic_store(&l->mixing_off, !on);
 	if (!l->mix)
 		r = fault_set(&f, BATCHD_E_INVALID, "this loader was opened without option mix");
-	return leave(l, r, &f);
+	return loader_end_with_batch(l, r, &f);
 }
 
 int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_mix_row *rows)

@@ -53,18 +53,6 @@ static int find_link(struct batchd_loader *l, struct link **out, struct fault *f
 	return k && k->gpu ? 0 : converting_misuse(f, "this loader delivers to no GPU: option device");
 }
 
-/* Ends one of the calls below, which do not take turns with batchd_next: a thread may have to finish a batch before the
- * next one can come for another thread. */
-static int converting_leave(struct batchd_loader *l, int r, const struct fault *f)
-{
-	pthread_mutex_lock(&l->lock);
-	if (r < 0)
-		loader_tell(l, f);
-	pthread_mutex_unlock(&l->lock);
-	loader_leave_with_batch(l);
-	return r;
-}
-
 /* A captured graph would read the same slot again at every replay, long after the slot has gone back. */
 static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fault *f)
 {
@@ -273,7 +261,7 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, converting_finish(l, b, NULL, to, stream, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, converting_finish(l, b, NULL, to, stream, &f), &f);
 }
 
 int batchd_cuda_finish_field(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number, void *to,
@@ -282,7 +270,7 @@ int batchd_cuda_finish_field(struct batchd_loader *l, const struct batchd_batch 
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, converting_finish(l, b, &number, to, stream, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, converting_finish(l, b, &number, to, stream, &f), &f);
 }
 
 /* ---- labels, waiting ---- */
@@ -319,7 +307,7 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, converting_labels(l, b, to, stream, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, converting_labels(l, b, to, stream, &f), &f);
 }
 
 /* ---- soft targets ---- */
@@ -359,7 +347,7 @@ int batchd_cuda_targets(struct batchd_loader *l, const struct batchd_batch *b, v
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, converting_targets(l, b, to, stream, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, converting_targets(l, b, to, stream, &f), &f);
 }
 
 static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream, struct fault *f)
@@ -421,7 +409,7 @@ int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, con
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, converting_array(l, b, a, to, stream, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, converting_array(l, b, a, to, stream, &f), &f);
 }
 
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
@@ -429,7 +417,7 @@ int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation
 	struct fault f = { 0 };
 	int r = loader_enter_with_batch(l);
 
-	return r < 0 ? r : converting_leave(l, wait_for_bytes(l, slot, generation, stream, &f), &f);
+	return r < 0 ? r : loader_end_with_batch(l, wait_for_bytes(l, slot, generation, stream, &f), &f);
 }
 
 /* ---- giving back ---- */

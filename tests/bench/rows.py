@@ -1,7 +1,8 @@
-"""Rows that are only copied: windows of tokens beside one gather of the same bytes, and arrays in memory beside torch's
-TensorDataset.
+"""Cheap rows: windows of tokens beside one gather of the same bytes, arrays in memory beside torch's TensorDataset, and
+digits (ToTensor, Normalize) beside the same arithmetic on a whole batch of a tensor in memory. The last costs no more than
+reading 784 bytes and writing 3136: what is left to batchd is its bookkeeping of rows and batches.
 
-    BATCHD_BUILD=build build/venv/bin/python tests/bench/rows.py [ROUNDS]
+    BATCHD_BUILD=build build/venv/bin/python tests/bench/rows.py [ROUNDS [tokens|arrays|digits]...]
 
 Rounds alternate, and a ratio is the median of the rounds' own. Rates are of wall time; processor time of this process, of
 the daemon and of torch's workers stands beside them, which other load on the machine disturbs less.
@@ -11,6 +12,7 @@ import multiprocessing
 import os
 import pathlib
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -89,8 +91,86 @@ def report(title, loaders, rounds, n, pid):
         )
 
 
+DIGITS, DIGIT_BATCH, MEAN, STD = 60_000, 64, 0.1307, 0.3081
+
+
+def write_digits(folder):
+    """MNIST's two files, with noise for pictures."""
+    arrays = (
+        numpy.random.default_rng(0).integers(0, 256, (DIGITS, 28, 28), "uint8"),
+        (numpy.arange(DIGITS) % 10).astype("uint8"),
+    )
+    paths = [pathlib.Path(folder, name) for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")]
+    for path, array in zip(paths, arrays):
+        head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+        path.write_bytes(head + array.tobytes())
+    return paths, torch.from_numpy(arrays[0])[:, None], torch.from_numpy(arrays[1]).long()
+
+
+def tensor_operations(images, labels):
+    """What a user writes who has found that a DataLoader costs more than the network."""
+    while True:
+        order = torch.randperm(DIGITS)
+        for at in range(0, DIGITS - DIGIT_BATCH + 1, DIGIT_BATCH):
+            rows = order[at : at + DIGIT_BATCH]
+            yield (images[rows].float() / 255 - MEAN) / STD, labels[rows]
+
+
+def tokens(folder, socket):
+    path = f"{folder}/train.bin"
+    numpy.random.default_rng(0).integers(0, 50257, TOKENS, "uint16").tofile(path)
+    options = dict(batch_size=B, length=T, socket=socket)
+    return (
+        f"tokens: x and y, {B} x {T} int64",
+        400,
+        {
+            "batchd random": iter(batchd.DataLoader(f"tokens:{path},windows=random", **options)),
+            "batchd in sequence": forever(batchd.DataLoader(f"tokens:{path}", **options)),
+            "one gather of as many bytes": gathers(path),
+            "nanoGPT": nanogpt(path),
+        },
+    )
+
+
+def arrays(folder, socket):
+    x, y = torch.randn(ROWS, COLUMNS), torch.arange(ROWS) % 10
+    data = torch.utils.data.TensorDataset(x, y)
+
+    def torchs(workers):
+        more = dict(num_workers=workers, persistent_workers=workers > 0)
+        return forever(torch.utils.data.DataLoader(data, ROW_BATCH, shuffle=True, **more))
+
+    return (
+        f"(x, y) in memory: {ROW_BATCH} x {COLUMNS} float32, shuffled",
+        400,
+        {
+            "batchd": forever(batchd.DataLoader((x, y), ROW_BATCH, shuffle=True, socket=socket)),
+            "TensorDataset": torchs(0),
+            "TensorDataset, 1 worker": torchs(1),
+            "TensorDataset, 2 workers": torchs(2),
+        },
+    )
+
+
+def digits(folder, socket):
+    paths, images, labels = write_digits(folder)
+    ops = [["ToTensor"], ["Normalize", [MEAN], [STD]]]
+    loader = batchd.DataLoader(
+        "idx:" + ",".join(map(str, paths)), DIGIT_BATCH, shuffle=True, transform=ops, socket=socket
+    )
+    return (
+        f"digits: {DIGIT_BATCH} x 28 x 28 to float32, normalised, shuffled",
+        4000,
+        {
+            "batchd, IDX files": forever(loader),
+            "tensor operations": tensor_operations(images, labels),
+        },
+    )
+
+
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    chosen = sys.argv[2:] or ["tokens", "arrays", "digits"]
     torch.set_num_threads(1)
     build = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")).resolve()
     with tempfile.TemporaryDirectory(prefix="batchd-bench-") as folder:
@@ -99,40 +179,9 @@ def main():
         try:
             while not os.path.exists(socket):
                 time.sleep(0.01)
-            path = f"{folder}/train.bin"
-            numpy.random.default_rng(0).integers(0, 50257, TOKENS, "uint16").tofile(path)
-            options = dict(batch_size=B, length=T, socket=socket)
-            report(
-                f"tokens: x and y, {B} x {T} int64",
-                {
-                    "batchd random": iter(batchd.DataLoader(f"tokens:{path},windows=random", **options)),
-                    "batchd in sequence": forever(batchd.DataLoader(f"tokens:{path}", **options)),
-                    "one gather of as many bytes": gathers(path),
-                    "nanoGPT": nanogpt(path),
-                },
-                rounds,
-                400,
-                daemon.pid,
-            )
-            x, y = torch.randn(ROWS, COLUMNS), torch.arange(ROWS) % 10
-            data = torch.utils.data.TensorDataset(x, y)
-
-            def torchs(workers):
-                more = dict(num_workers=workers, persistent_workers=workers > 0)
-                return forever(torch.utils.data.DataLoader(data, ROW_BATCH, shuffle=True, **more))
-
-            report(
-                f"(x, y) in memory: {ROW_BATCH} x {COLUMNS} float32, shuffled",
-                {
-                    "batchd": forever(batchd.DataLoader((x, y), ROW_BATCH, shuffle=True, socket=socket)),
-                    "TensorDataset": torchs(0),
-                    "TensorDataset, 1 worker": torchs(1),
-                    "TensorDataset, 2 workers": torchs(2),
-                },
-                rounds,
-                400,
-                daemon.pid,
-            )
+            for name in chosen:
+                title, n, loaders = {"tokens": tokens, "arrays": arrays, "digits": digits}[name](folder, socket)
+                report(title, loaders, rounds, n, daemon.pid)
         finally:
             daemon.terminate()
             daemon.wait()

@@ -321,7 +321,7 @@ static uint8_t *row_of(const struct pipeline *p, struct decoder *d, const uint8_
 		struct region_px whole = { 0, 0, info.width, info.height };
 
 		ck_assert_int_eq(decoder_region(d, whole, &all, &err), 0);
-		ck_assert_int_eq(views_run_image(p, w, &all, key, (void *const[]){ row }, &err), 0);
+		ck_assert_int_eq(views_run_image(p, w, &all, false, key, (void *const[]){ row }, &err), 0);
 	} else {
 		ck_assert_int_eq(views_run(p, w, d, &info, key, (void *const[]){ row }, &err), 0);
 	}

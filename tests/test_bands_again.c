@@ -253,7 +253,7 @@ START_TEST(test_a_row_of_such_a_picture_is_the_row_from_its_pixels)
 			decoder_want_index(d, k.index, k.n, INDEX_DEAR);
 			ck_assert_int_eq(views_run(p, w, d, &info, key, (void *const[]){ row }, &err), 0);
 			learn(&k, d);
-			ck_assert_int_eq(views_run_image(p, w, &all, key, (void *const[]){ expected }, &err), 0);
+			ck_assert_int_eq(views_run_image(p, w, &all, false, key, (void *const[]){ expected }, &err), 0);
 			ck_assert_mem_eq(row, expected, n_row);
 		}
 		free(k.index);

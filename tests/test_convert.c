@@ -80,7 +80,8 @@ static void check_image(const struct convert *f, const uint8_t *rgb, const uint8
 	}
 }
 
-static void check_finish(struct convert *f, const char *path)
+/* from_gray: from one byte a pixel, which convert_gray_row takes. */
+static void check_finish(struct convert *f, const char *path, bool from_gray)
 {
 	size_t n_bytes = convert_bytes(f), row = (size_t)f->width * 3;
 	uint8_t *rgb = malloc(row * f->height), *memory = malloc(n_bytes + 2 * GUARD), *out = memory + GUARD;
@@ -91,8 +92,17 @@ static void check_finish(struct convert *f, const char *path)
 		for (size_t i = 0; i < row * f->height; i++)
 			rgb[i] = rgb[i / 3 * 3];
 	memset(memory, GUARD_BYTE, n_bytes + 2 * GUARD);
-	for (uint32_t y = 0; y < f->height; y++)
-		convert_row(f, rgb + y * row, y, out);
+	for (uint32_t y = 0; y < f->height; y++) {
+		uint8_t *gray = malloc(f->width); /* of exactly that size, for sanitizers */
+
+		for (uint32_t x = 0; x < f->width; x++)
+			gray[x] = rgb[y * row + (size_t)x * 3];
+		if (from_gray)
+			convert_gray_row(f, gray, y, out);
+		else
+			convert_row(f, rgb + y * row, y, out);
+		free(gray);
+	}
 	check_image(f, rgb, out, path);
 	for (size_t i = 0; i < GUARD; i++) {
 		ck_assert_uint_eq(memory[i], GUARD_BYTE);
@@ -115,7 +125,9 @@ START_TEST(test_every_path_writes_the_formula_and_nothing_else)
 				convert_init(&f, (enum convert_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1,
 					     widths[i], 9, mean, std);
 				ck_assert_int_eq(convert_set_path(&f, *path), 0);
-				check_finish(&f, *path);
+				check_finish(&f, *path, false);
+				if (f.n_channels == 1)
+					check_finish(&f, *path, true);
 			}
 		}
 	}
@@ -157,7 +169,7 @@ START_TEST(test_unknown_path_is_refused)
 
 	convert_init(&f, CONVERT_FLOAT32, true, 3, 16, 1, mean, std);
 	ck_assert_int_eq(convert_set_path(&f, "mmx"), -ENOENT);
-	check_finish(&f, "chosen");
+	check_finish(&f, "chosen", false);
 }
 END_TEST
 

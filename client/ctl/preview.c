@@ -96,7 +96,8 @@ static int make_from_row(struct preview *p, const struct pipeline *pipeline, str
 		snprintf(why, why_size, "%s", *read_error.text ? read_error.text : strerror(-r));
 		return r == -ENOMEM ? r : IMAGE_E_CORRUPT;
 	}
-	r = views_run_image(pipeline, p->worker, &image, key, p->rows, &error);
+	r = views_run_image(pipeline, p->worker, &image, pixels_are_gray(&p->array.pixels, pipeline_pixel(p->pipeline)),
+			    key, p->rows, &error);
 	snprintf(why, why_size, "%s", error.text);
 	return r;
 }

@@ -459,7 +459,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 		return bad_read(r, key.index, &in->error, err);
 	enum pixel pixel = pipeline_pixel(r->pipeline);
 	uint8_t *memory = scratch_reserve(&w->rgb, (size_t)form->width * form->height * pixel_bytes(pixel));
-	const uint8_t *from = in ? in->bytes.data : scratch_reserve(&w->row, pixels_bytes(&r->pixels));
+	uint8_t *from = in ? (uint8_t *)in->bytes.data : scratch_reserve(&w->row, pixels_bytes(&r->pixels));
 	if (!memory || !from)
 		return -ENOMEM;
 	if (!in)
@@ -468,7 +468,8 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 		return bad_read(r, key.index, &why, err);
 	note_read(w);
 	struct image image = pixels_image(&r->pixels, from, pixel, memory);
-	result = views_run_image(r->pipeline, w->pipeline, &image, key, rows, &image_why);
+	bool gray = pixels_are_gray(&r->pixels, pixel);
+	result = views_run_image(r->pipeline, w->pipeline, &image, gray, key, rows, &image_why);
 	return result > 0 ? bad_image(r, key.index, result, image_why.text, err) : result;
 }
 

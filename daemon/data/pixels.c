@@ -64,16 +64,16 @@ size_t pixels_bytes(const struct pixels *p)
 
 static void pixels_to_rgb(const struct pixels *p, const uint8_t *row, uint8_t *restrict rgb)
 {
-	size_t n = (size_t)p->form.width * p->form.height, plane = p->form.n_channels == 3 ? n : 0;
+	size_t n = (size_t)p->form.width * p->form.height;
 
-	if (p->form.n_channels == 3 && !p->planar) {
+	if (!p->planar) {
 		memcpy(rgb, row, 3 * n);
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
 		rgb[3 * i] = row[i];
-		rgb[3 * i + 1] = row[i + plane];
-		rgb[3 * i + 2] = row[i + 2 * plane];
+		rgb[3 * i + 1] = row[i + n];
+		rgb[3 * i + 2] = row[i + 2 * n];
 	}
 }
 
@@ -103,10 +103,17 @@ static void pixels_widen(enum pixel from, const uint8_t *row, size_t n, enum pix
 	}
 }
 
-struct image pixels_image(const struct pixels *p, const uint8_t *row, enum pixel to, uint8_t *memory)
+bool pixels_are_gray(const struct pixels *p, enum pixel to)
+{
+	return to == PIXEL_RGB && p->form.n_channels == 1;
+}
+
+struct image pixels_image(const struct pixels *p, uint8_t *row, enum pixel to, uint8_t *memory)
 {
 	size_t n = (size_t)p->form.width * p->form.height;
 
+	if (pixels_are_gray(p, to))
+		return (struct image){ row, p->form.width, p->form.width, p->form.height };
 	if (to == PIXEL_RGB)
 		pixels_to_rgb(p, row, memory);
 	else if (to == p->form.pixel)

@@ -20,8 +20,10 @@ enum { PIXELS_MAX_EDGE = 1 << 16 };
  * what the rows are instead. */
 int pixels_of(const struct field *f, struct pixels *out, char *text, size_t size);
 size_t pixels_bytes(const struct pixels *p); /* of a row */
-/* As pixels of a pipeline that takes such rows: RGB, interleaved without gaps, a single channel three times, which ops treat
- * alike; or numbers, widened without loss. The image is in `memory`, with room for pixel_bytes(to) a pixel. */
-struct image pixels_image(const struct pixels *p, const uint8_t *row, enum pixel to, uint8_t *memory);
+/* Whether pixels_image gives one byte a pixel where the pipeline has RGB: see views_run_image. */
+bool pixels_are_gray(const struct pixels *p, enum pixel to);
+/* As pixels of a pipeline that takes such rows: RGB, interleaved without gaps, or a single channel of bytes, which is the
+ * row itself; or numbers, widened without loss. Any other image is in `memory`, with room for pixel_bytes(to) a pixel. */
+struct image pixels_image(const struct pixels *p, uint8_t *row, enum pixel to, uint8_t *memory);
 
 #endif

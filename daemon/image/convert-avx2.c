@@ -109,6 +109,17 @@ INLINE void interleaved_as(const struct convert *f, enum convert_type type, cons
 	convert_c_interleaved(f, rgb, row, x);
 }
 
+INLINE void gray_as(const struct convert *f, enum convert_type type, const uint8_t *gray, void *row)
+{
+	__m256 mean = _mm256_set1_ps(f->mean[0]), high = _mm256_set1_ps(f->std_high[0]);
+	__m256 low = _mm256_set1_ps(f->std_low[0]);
+	uint32_t x = 0;
+
+	for (; x + 8 <= f->width; x += 8)
+		store(type, row, x, normalized(f, _mm_loadl_epi64((const void *)(gray + x)), mean, high, low));
+	convert_c_gray(f, gray, row, x);
+}
+
 AVX2 static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	switch (f->type) {
@@ -132,10 +143,26 @@ AVX2 static void interleaved(const struct convert *f, const uint8_t *rgb, void *
 		interleaved_as(f, CONVERT_FLOAT16, rgb, row);
 }
 
+AVX2 static void gray(const struct convert *f, const uint8_t *px, void *row)
+{
+	switch (f->type) {
+	case CONVERT_UINT8:
+		convert_c_gray(f, px, row, 0);
+		break;
+	case CONVERT_FLOAT16:
+		gray_as(f, CONVERT_FLOAT16, px, row);
+		break;
+	case CONVERT_FLOAT32:
+		gray_as(f, CONVERT_FLOAT32, px, row);
+		break;
+	}
+}
+
 const struct convert_path convert_avx2 = {
 	.name = "avx2",
 	.can_run = convert_avx2_can_run,
 	.planar = planar,
 	.interleaved = interleaved,
+	.gray = gray,
 };
 #endif

@@ -81,6 +81,20 @@ INLINE void interleaved_as(const struct convert *f, enum convert_type type, cons
 	}
 }
 
+INLINE void gray_as(const struct convert *f, enum convert_type type, const uint8_t *gray, void *row)
+{
+	__m512 mean = _mm512_set1_ps(f->mean[0]), high = _mm512_set1_ps(f->std_high[0]);
+	__m512 low = _mm512_set1_ps(f->std_low[0]);
+
+	for (uint32_t x = 0; x < f->width; x += PX_AT_ONCE) {
+		uint32_t n = f->width - x < PX_AT_ONCE ? f->width - x : PX_AT_ONCE;
+		__mmask16 mask = (__mmask16)((1u << n) - 1);
+		__m512i values = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, gray + x));
+
+		store(type, row, x, mask, normalized(f, values, mean, high, low));
+	}
+}
+
 AVX512 static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	switch (f->type) {
@@ -104,10 +118,26 @@ AVX512 static void interleaved(const struct convert *f, const uint8_t *rgb, void
 		interleaved_as(f, CONVERT_FLOAT16, rgb, row);
 }
 
+AVX512 static void gray(const struct convert *f, const uint8_t *px, void *row)
+{
+	switch (f->type) {
+	case CONVERT_UINT8:
+		convert_c_gray(f, px, row, 0);
+		break;
+	case CONVERT_FLOAT16:
+		gray_as(f, CONVERT_FLOAT16, px, row);
+		break;
+	case CONVERT_FLOAT32:
+		gray_as(f, CONVERT_FLOAT32, px, row);
+		break;
+	}
+}
+
 const struct convert_path convert_avx512 = {
 	.name = "avx512",
 	.can_run = convert_avx512_can_run,
 	.planar = planar,
 	.interleaved = interleaved,
+	.gray = gray,
 };
 #endif

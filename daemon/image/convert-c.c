@@ -44,6 +44,23 @@ void convert_c_interleaved(const struct convert *f, const uint8_t *rgb, void *ro
 	}
 }
 
+void convert_c_gray(const struct convert *f, const uint8_t *gray, void *row, uint32_t from)
+{
+	switch (f->type) {
+	case CONVERT_UINT8:
+		memcpy((uint8_t *)row + from, gray + from, f->width - from);
+		break;
+	case CONVERT_FLOAT16:
+		for (uint32_t x = from; x < f->width; x++)
+			((uint16_t *)row)[x] = f->float16[0][gray[x]];
+		break;
+	case CONVERT_FLOAT32:
+		for (uint32_t x = from; x < f->width; x++)
+			((float *)row)[x] = f->float32[0][gray[x]];
+		break;
+	}
+}
+
 static void convert_c_planar_whole(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	convert_c_planar(f, rgb, planes, 0);
@@ -54,9 +71,15 @@ static void convert_c_interleaved_whole(const struct convert *f, const uint8_t *
 	convert_c_interleaved(f, rgb, row, 0);
 }
 
+static void convert_c_gray_whole(const struct convert *f, const uint8_t *gray, void *row)
+{
+	convert_c_gray(f, gray, row, 0);
+}
+
 const struct convert_path convert_c = {
 	.name = "c",
 	.can_run = convert_c_can_run,
 	.planar = convert_c_planar_whole,
 	.interleaved = convert_c_interleaved_whole,
+	.gray = convert_c_gray_whole,
 };

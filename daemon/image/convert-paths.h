@@ -11,15 +11,18 @@ struct convert_path {
 	 * uint8). Read and write exactly width pixels of three channels. */
 	void (*planar)(const struct convert *f, const uint8_t *rgb, void *const planes[3]);
 	void (*interleaved)(const struct convert *f, const uint8_t *rgb, void *row);
+	/* width pixels of one channel, without gaps, to numbers of the first channel. */
+	void (*gray)(const struct convert *f, const uint8_t *gray, void *row);
 };
 
 extern const struct convert_path convert_c;
 extern const struct convert_path convert_avx2;
 extern const struct convert_path convert_avx512;
 
-/* The plain C loops over pixels from..width - 1; the SIMD paths use them for their tails. */
-/* of n_channels planes */
+/* The plain C loops over pixels from..width - 1; the SIMD paths use them for their tails. convert_c_planar writes
+ * n_channels planes. */
 void convert_c_planar(const struct convert *f, const uint8_t *rgb, void *const planes[3], uint32_t from);
 void convert_c_interleaved(const struct convert *f, const uint8_t *rgb, void *row, uint32_t from);
+void convert_c_gray(const struct convert *f, const uint8_t *gray, void *row, uint32_t from);
 
 #endif

@@ -96,21 +96,24 @@ static void make_reciprocals(struct convert *f)
 static bool convert_is_exact(const struct convert *f, const struct convert_path *path)
 {
 	struct convert trial = *f;
-	uint8_t rgb[256 * 3];
-	float planes[3][256], row[256][3];
+	uint8_t rgb[256 * 3], all[256];
+	float planes[3][256], row[256][3], first[256];
 	void *const out[3] = { planes[0], planes[1], planes[2] };
 	bool exact;
 
 	if (f->type == CONVERT_UINT8)
 		return true;
-	for (int v = 0; v < 256; v++)
+	for (int v = 0; v < 256; v++) {
 		memset(rgb + (size_t)v * 3, v, 3);
+		all[v] = (uint8_t)v;
+	}
 	trial.type = CONVERT_FLOAT32;
 	trial.n_channels = 3;
 	trial.width = 256;
 	path->planar(&trial, rgb, out);
 	path->interleaved(&trial, rgb, row);
-	exact = memcmp(planes, f->float32, sizeof(planes)) == 0;
+	path->gray(&trial, all, first);
+	exact = memcmp(planes, f->float32, sizeof(planes)) == 0 && memcmp(first, f->float32[0], sizeof(first)) == 0;
 	for (int v = 0; v < 256 && exact; v++)
 		for (int c = 0; c < 3; c++)
 			exact = exact && memcmp(&row[v][c], &f->float32[c][v], sizeof(float)) == 0;
@@ -189,4 +192,9 @@ void convert_row(const struct convert *f, const uint8_t *rgb, uint32_t y, void *
 		memcpy((uint8_t *)out + y * row_bytes * 3, rgb, row_bytes * 3);
 	else
 		f->path->interleaved(f, rgb, (uint8_t *)out + y * row_bytes * 3);
+}
+
+void convert_gray_row(const struct convert *f, const uint8_t *gray, uint32_t y, void *out)
+{
+	f->path->gray(f, gray, (uint8_t *)out + y * f->width * number_bytes(f));
 }

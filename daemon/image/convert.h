@@ -54,6 +54,8 @@ int convert_set_path(struct convert *f, const char *name);
 size_t convert_bytes(const struct convert *f); /* of one image */
 /* Writes image row y (0..height-1): width RGB pixels from rgb. out: the whole image's place, aligned for the type. */
 void convert_row(const struct convert *f, const uint8_t *rgb, uint32_t y, void *out);
+/* The same for n_channels 1, from one byte a pixel. */
+void convert_gray_row(const struct convert *f, const uint8_t *gray, uint32_t y, void *out);
 
 /* IEEE half nearest to a float, ties to even. */
 uint16_t float_to_half(float value);

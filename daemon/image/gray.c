@@ -56,6 +56,24 @@ AVX2 static uint32_t triples_avx2(const uint8_t *rgb, uint32_t n_px, uint8_t *ou
 	return x;
 }
 
+AVX2 static uint32_t to_rgb_avx2(const uint8_t *gray, uint32_t n_px, uint8_t *rgb)
+{
+	const __m128i from[3] = { _mm_setr_epi8(0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5),
+				  _mm_setr_epi8(5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10),
+				  _mm_setr_epi8(10, 11, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15) };
+	uint32_t x;
+
+	for (x = 0; x + 16 <= n_px; x += 16) {
+		__m128i px = _mm_loadu_si128((const void *)(gray + x));
+		uint8_t *to = rgb + (size_t)x * 3;
+
+		_mm_storeu_si128((void *)to, _mm_shuffle_epi8(px, from[0]));
+		_mm_storeu_si128((void *)(to + 16), _mm_shuffle_epi8(px, from[1]));
+		_mm_storeu_si128((void *)(to + 32), _mm_shuffle_epi8(px, from[2]));
+	}
+	return x;
+}
+
 AVX2 static uint32_t sum_avx2(const uint8_t *rgb, uint32_t n_px, uint32_t *sum)
 {
 	__m256i sums = _mm256_setzero_si256();
@@ -82,6 +100,21 @@ void gray_triples(const uint8_t *rgb, uint32_t n_px, uint8_t *out)
 		uint8_t *to = out + (size_t)x * 3;
 
 		to[0] = to[1] = to[2] = gray_of(rgb + (size_t)x * 3);
+	}
+}
+
+void gray_to_rgb(const uint8_t *gray, uint32_t n_px, uint8_t *rgb)
+{
+	uint32_t x = 0;
+
+#if defined(__x86_64__)
+	if (processor_path() >= PROCESSOR_AVX2)
+		x = to_rgb_avx2(gray, n_px, rgb);
+#endif
+	for (; x < n_px; x++) {
+		uint8_t *to = rgb + (size_t)x * 3;
+
+		to[0] = to[1] = to[2] = gray[x];
 	}
 }
 

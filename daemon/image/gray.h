@@ -6,6 +6,8 @@
 
 /* The grey of each of n_px pixels, three times. No overlap. */
 void gray_triples(const uint8_t *rgb, uint32_t n_px, uint8_t *out);
+/* Each of n_px greys three times, which makes it a pixel. No overlap. */
+void gray_to_rgb(const uint8_t *gray, uint32_t n_px, uint8_t *rgb);
 /* The sum of the greys of n_px pixels, at most 2^20. */
 uint32_t gray_sum(const uint8_t *rgb, uint32_t n_px);
 

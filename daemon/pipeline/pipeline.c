@@ -329,6 +329,7 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->source);
 	scratch_finish(&w->numbers[0]);
 	scratch_finish(&w->numbers[1]);
+	scratch_finish(&w->rgb);
 }
 
 int pipeline_make(const struct pipeline *p, struct op_run *run, struct view *v, unsigned first, void *row,
@@ -362,17 +363,6 @@ int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct dec
 
 	op_run_init(&run, w, key);
 	view_of_decoder(&v, d, info->width, info->height);
-	return pipeline_make(p, &run, &v, 0, row, err);
-}
-
-int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
-		       struct sample_key key, void *row, struct image_error *err)
-{
-	struct op_run run;
-	struct view v;
-
-	op_run_init(&run, w, key);
-	view_of_image(&v, w, source);
 	return pipeline_make(p, &run, &v, 0, row, err);
 }
 

@@ -112,10 +112,6 @@ int pipeline_open(const struct pipeline *p, struct decoder *d, const uint8_t *by
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err);
 
-/* The same from pixels, which are not changed and must outlive the call; of a grey image, three equal channels. */
-int pipeline_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
-		       struct sample_key key, void *row, struct image_error *err);
-
 /* The two halves for the decoded cache. pipeline_prefix: decodes and runs only the deterministic prefix; *out points
  * into w or d until their next use. pipeline_resume: makes a row from the result of a prefix, which is either still in
  * w or d, or a copy, which is not changed; same bytes as pipeline_run. IMAGE_E_CORRUPT when the prefix has a size that

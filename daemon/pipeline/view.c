@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "image/gray.h"
 #include "util/container.h"
 
 /* Bytes of a pixel. */
@@ -29,6 +30,7 @@ void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t
 	v->part = NULL;
 	v->held_in = -1;
 	v->borrowed = true;
+	v->gray = false;
 	note_nothing(v, width, height);
 }
 
@@ -51,7 +53,14 @@ void view_of_image(struct view *v, const struct pipeline_worker *w, const struct
 	v->image = *i;
 	v->held_in = view_holds(&w->pixels[0], i->rgb) ? 0 : view_holds(&w->pixels[1], i->rgb) ? 1 : -1;
 	v->borrowed = true;
+	v->gray = false;
 	note_nothing(v, i->width, i->height);
+}
+
+void view_of_gray(struct view *v, const struct pipeline_worker *w, const struct image *i)
+{
+	view_of_image(v, w, i);
+	v->gray = true;
 }
 
 uint32_t view_width(const struct view *v)
@@ -143,13 +152,31 @@ static int fetch_part(const struct view *v, const struct resample_request *q, st
 	return 0;
 }
 
+static int gray_becomes_rgb(struct view *v, struct pipeline_worker *w)
+{
+	struct image *i = &v->image;
+	size_t stride = (size_t)i->width * 3;
+	uint8_t *rgb = scratch_reserve(&w->rgb, stride * i->height);
+
+	if (!rgb)
+		return -ENOMEM;
+	for (uint32_t y = 0; y < i->height; y++)
+		gray_to_rgb(i->rgb + y * i->stride_bytes, i->width, rgb + y * stride);
+	i->rgb = rgb;
+	i->stride_bytes = stride;
+	v->gray = false;
+	return 0;
+}
+
 /* Decodes the part that q reads, if necessary. *source then has at least that part; *origin is its place in the
  * original. */
-static int view_fetch(struct view *v, const struct resample_request *q, struct image *source, struct region_px *origin,
-		      struct image_error *err)
+static int view_fetch(struct view *v, struct pipeline_worker *w, const struct resample_request *q, struct image *source,
+		      struct region_px *origin, struct image_error *err)
 {
 	if (v->part)
 		return fetch_part(v, q, source, origin);
+	if (v->gray && gray_becomes_rgb(v, w))
+		return -ENOMEM;
 	if (!v->decoder) {
 		*source = v->image;
 		*origin = (struct region_px){ 0, 0, v->image.width, v->image.height };
@@ -187,7 +214,7 @@ static int compute_numbers(struct view *v, struct pipeline_worker *w, const stru
 {
 	struct image source;
 	struct region_px origin;
-	int rc = view_fetch(v, q, &source, &origin, err);
+	int rc = view_fetch(v, w, q, &source, &origin, err);
 
 	if (rc == 0)
 		rc = reserve_image(&w->pixels[view_other(v)], view_px(v), q->keep.width, q->keep.height, made, err);
@@ -229,7 +256,7 @@ static int begin_rgb(struct view *v, struct pipeline_worker *w, const struct res
 		if (rc != 0 || !source.rgb)
 			return rc;
 	} else {
-		rc = view_fetch(v, q, &source, &origin, err);
+		rc = view_fetch(v, w, q, &source, &origin, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -291,7 +318,7 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 	if (moves || (writable && v->borrowed)) {
 		rc = view_compute(v, w, &q, err);
 	} else {
-		rc = view_fetch(v, &q, &source, &origin, err);
+		rc = view_fetch(v, w, &q, &source, &origin, err);
 		if (rc == 0)
 			view_narrow(v, &source, origin);
 	}
@@ -395,6 +422,28 @@ static int finish_numbers(struct view *v, struct pipeline_worker *w, const struc
 	return rc;
 }
 
+static void finish_gray(const struct view *v, const struct convert *f, void *row)
+{
+	const uint8_t *from = v->image.rgb + v->box.y * v->image.stride_bytes + v->box.x;
+
+	for (uint32_t y = 0; y < f->height; y++)
+		convert_gray_row(f, from + y * v->image.stride_bytes, v->flip_vertical ? f->height - 1 - y : y, row);
+}
+
+/* Pixels that lie in memory as the row needs them go to no resampler. */
+static int finish_settled(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row,
+			  struct image_error *err)
+{
+	bool flip = v->flip_vertical;
+	int rc;
+
+	v->flip_vertical = false;
+	rc = view_settle(v, w, false, err);
+	for (uint32_t y = 0; rc == 0 && y < f->height; y++)
+		convert_row(f, v->image.rgb + y * v->image.stride_bytes, flip ? f->height - 1 - y : y, row);
+	return rc;
+}
+
 int view_finish(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row, struct image_error *err)
 {
 	struct resample_request q = request_of(v);
@@ -405,6 +454,12 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct convert 
 				  view_width(v), view_height(v), f->width, f->height);
 	if (v->pixel != PIXEL_RGB)
 		return finish_numbers(v, w, f, row, err);
+	if (!v->decoder && !v->resized && !v->flip_horizontal) {
+		if (!v->gray || f->n_channels != 1)
+			return finish_settled(v, w, f, row, err);
+		finish_gray(v, f, row);
+		return 0;
+	}
 	rc = begin_rgb(v, w, &q, err);
 	if (rc != 0)
 		return rc;

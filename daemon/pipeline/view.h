@@ -30,6 +30,7 @@ struct pipeline_worker {
 	struct scratch chains[2];  /* AugMix: the image before, the sum of its chains */
 	struct scratch source;     /* what several views are made of */
 	struct scratch numbers[2]; /* numbers_resample's */
+	struct scratch rgb;        /* a grey source, when an op needs its pixels */
 	uint64_t max_ns;           /* for each sample */
 	struct cpu_budget budget;  /* of the present sample */
 };
@@ -51,6 +52,7 @@ struct view {
 	struct image image;
 	int held_in;          /* image is in worker->pixels[held_in]; -1: elsewhere */
 	bool borrowed;        /* image may not be changed, wherever it is */
+	bool gray;            /* image has one byte a pixel, and counts as three equal channels */
 	struct region_px box; /* the remaining part of the source */
 	bool resized;         /* then `box` becomes out_width x out_height, of which `keep` remains */
 	uint32_t out_width, out_height;
@@ -67,6 +69,8 @@ void view_of_part(struct view *v, struct view_part *part, uint32_t width, uint32
 void view_note(const struct view *v);
 /* The pixels are borrowed and not changed. They may be the last result of an earlier view of w. */
 void view_of_image(struct view *v, const struct pipeline_worker *w, const struct image *i);
+/* The same of one byte a pixel. */
+void view_of_gray(struct view *v, const struct pipeline_worker *w, const struct image *i);
 
 uint32_t view_width(const struct view *v);
 uint32_t view_height(const struct view *v);

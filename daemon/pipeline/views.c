@@ -326,8 +326,8 @@ int views_run(const struct pipeline *p, struct pipeline_worker *w, struct decode
 }
 
 /* Every view from the same pixels, from op number `first` on. */
-static int make_views(const struct pipeline *p, struct pipeline_worker *w, const struct image *from, unsigned first,
-		      struct sample_key key, void *const rows[], struct image_error *err)
+static int make_views(const struct pipeline *p, struct pipeline_worker *w, const struct image *from, bool gray,
+		      unsigned first, struct sample_key key, void *const rows[], struct image_error *err)
 {
 	struct op_run run;
 	int rc = 0;
@@ -336,16 +336,16 @@ static int make_views(const struct pipeline *p, struct pipeline_worker *w, const
 	for (unsigned k = 0; rc == 0 && k < views_n(p); k++) {
 		struct view v;
 
-		view_of_image(&v, w, from);
+		(gray ? view_of_gray : view_of_image)(&v, w, from);
 		rc = pipeline_make(views_at(p, k), &run, &v, first, rows[k], err);
 	}
 	return rc;
 }
 
-int views_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
+int views_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source, bool gray,
 		    struct sample_key key, void *const rows[], struct image_error *err)
 {
-	return make_views(p, w, source, 0, key, rows, err);
+	return make_views(p, w, source, gray, 0, key, rows, err);
 }
 
 uint64_t views_prefix_bytes(const struct pipeline *p, struct pipeline_worker *w, uint32_t width, uint32_t height)
@@ -383,5 +383,5 @@ int views_resume(const struct pipeline *p, struct pipeline_worker *w, const stru
 {
 	if (views_n(p) > 1)
 		keep_source(w, prefix->rgb);
-	return make_views(p, w, prefix, p->spec.n_prefix, key, rows, err);
+	return make_views(p, w, prefix, false, p->spec.n_prefix, key, rows, err);
 }

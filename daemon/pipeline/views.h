@@ -27,11 +27,12 @@ const struct pipeline *views_at(const struct pipeline *p, unsigned k); /* for pi
 /* The name of view k where the first field of the data set is `field`. False: it is not valid as a field's name. */
 bool views_name(const struct pipeline *p, unsigned k, const char *field, char *name, size_t size);
 
-/* As pipeline_run, pipeline_run_image and pipeline_resume; rows: one for each view. The processor time of
- * pipeline_worker_limit is for all views together. */
+/* As pipeline_run and pipeline_resume; rows: one for each view. The processor time of pipeline_worker_limit is for all
+ * views together. views_run_image: from pixels, which are not changed and must outlive the call; gray: they are of one
+ * byte each, and count as three equal channels. */
 int views_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 	      struct sample_key key, void *const rows[], struct image_error *err);
-int views_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source,
+int views_run_image(const struct pipeline *p, struct pipeline_worker *w, const struct image *source, bool gray,
 		    struct sample_key key, void *const rows[], struct image_error *err);
 /* What the decoded cache would keep of an image of this size, without making it: the size of the deterministic prefix's
  * result, or of the whole image where that follows from pixels. */

@@ -42,6 +42,8 @@ CHAINS = {
     "Pad": [v2.Pad(3, fill=7)],
     "Pad that crops": [v2.Pad((-2, 3, 1, -4), padding_mode="reflect")],
     "flip": [v2.RandomHorizontalFlip(1.0), v2.RandomVerticalFlip(1.0)],
+    "crop that flips": [v2.CenterCrop((20, 18)), v2.RandomVerticalFlip(1.0)],
+    "crop to a mirror image": [v2.CenterCrop((20, 18)), v2.RandomHorizontalFlip(1.0)],
     "Grayscale": [v2.Grayscale(1)],
     "Grayscale 3": [v2.Grayscale(3)],
 }

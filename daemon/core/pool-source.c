@@ -17,6 +17,7 @@ enum {
 	SUBSTITUTES = 16,         /* tries before a row is given up */
 	SLOW_SAMPLES = 2,         /* of a row that may use up their processor time before it is given up, too */
 	CHUNK_BYTES = 256 * 1024, /* of array rows that a worker takes at once */
+	CHUNK_PICTURES = 16,      /* rows of an array that go through a pipeline, which may be long */
 };
 
 static struct slot *pool_source_slot_of(struct pool_job *job)
@@ -145,13 +146,12 @@ static void pool_source_copy_values(const struct row *r, uint64_t index)
 	}
 }
 
-/* The fields of a picture's sample that lie in arrays beside it, where they are gathered. */
-static void gather_others(const struct row *r, uint64_t index)
+/* Places for the fields of a picture's sample that lie in arrays beside it, all others NULL. False: there are none. */
+static bool places_of_others(const struct row *r, void *rows[DATASET_MAX_FIELDS])
 {
 	const struct slot_layout *l = r->source->layout;
-	void *rows[DATASET_MAX_FIELDS] = { NULL };
-	struct dataset_error err;
 	bool any = false;
+	memset(rows, 0, DATASET_MAX_FIELDS * sizeof(rows[0]));
 	for (unsigned k = 0; k < l->n_fields; k++) {
 		const struct slot_field *f = &l->field[k];
 		if (f->ragged || f->number == 0)
@@ -159,7 +159,14 @@ static void gather_others(const struct row *r, uint64_t index)
 		rows[f->number] = row_of_field(r, f);
 		any = true;
 	}
-	if (any && dataset_gather(r->source->recipe->dataset, &index, 1, rows, &err))
+	return any;
+}
+
+static void gather_others(const struct row *r, uint64_t index)
+{
+	void *rows[DATASET_MAX_FIELDS];
+	struct dataset_error err;
+	if (places_of_others(r, rows) && dataset_gather(r->source->recipe->dataset, &index, 1, rows, &err))
 		atomic_store(&r->slot->failed, true);
 }
 
@@ -252,6 +259,21 @@ static void trace_cost(const struct row *r, const struct sample_cost *c)
 			  trace_stages(c->read_ns, c->decode_ns + c->memory_ns), r->number);
 }
 
+static void places_of_views(const struct row *r, void *rows[VIEWS_MAX])
+{
+	for (unsigned k = 0; k < views_n(r->source->recipe->pipeline); k++)
+		rows[k] = row_of_field(r, &r->source->layout->field[k]); /* views are the first fields: fields.c */
+}
+
+static void note_image(const struct row *r, void *worker)
+{
+	struct pool_source *p = r->source;
+	if (!dataset_is_image(p->recipe->dataset))
+		tally_add(&p->source.sums, SOURCE_ARRAY_BYTES, pixels_bytes(&p->recipe->pixels));
+	note_cost(p, sample_cost(worker));
+	trace_cost(r, sample_cost(worker));
+}
+
 static int make_image(const struct row *r, void *worker, uint64_t index, struct sample_input *in,
 		      struct sample_error *err)
 {
@@ -260,19 +282,14 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 	err->slow = false;
 	if (is_too_long(p, index, err->text, sizeof(err->text)))
 		return SAMPLE_E_BAD;
-	for (unsigned k = 0; k < views_n(p->recipe->pipeline); k++)
-		rows[k] = row_of_field(r, &p->layout->field[k]); /* views are the first fields: fields.c */
+	places_of_views(r, rows);
 	sample_worker_hurry(worker, pool_queue_is_waited_for(&r->slot->stream->queue));
 	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
 	if (sample_read_bytes(worker))
 		tally_add(&p->source.sums, SOURCE_FILE_BYTES, sample_read_bytes(worker));
-	if (result)
-		return result;
-	if (!dataset_is_image(p->recipe->dataset))
-		tally_add(&p->source.sums, SOURCE_ARRAY_BYTES, pixels_bytes(&p->recipe->pixels));
-	note_cost(p, sample_cost(worker));
-	trace_cost(r, sample_cost(worker));
-	return 0;
+	if (result == 0)
+		note_image(r, worker);
+	return result;
 }
 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
@@ -315,6 +332,47 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	if (ticket)
 		sample_input_drop(ticket->input);
 	finish_rows(p, slot, 1);
+	return 0;
+}
+
+/* ---- pictures that are rows of arrays on a local disk ---- */
+
+/* Makes the row if nothing is wrong with it. */
+static bool make_gathered(const struct row *r, void *worker, const uint8_t *picture)
+{
+	void *rows[VIEWS_MAX];
+	struct sample_error err;
+	places_of_views(r, rows);
+	if (sample_make_gathered(r->source->recipe, worker, pool_source_key_of(r, pool_source_candidate(r, 0)), picture,
+				 rows, &err))
+		return false;
+	note_image(r, worker);
+	finish_rows(r->source, r->slot, 1);
+	return true;
+}
+
+/* One by one where anything is wrong: run_image says what, and finds a substitute. */
+static int run_pictures(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
+{
+	struct slot *slot = pool_source_slot_of(job);
+	struct pool_source *p = source_of(slot);
+	struct row r = { p, slot, first };
+	void *others[DATASET_MAX_FIELDS];
+	size_t picture_bytes = pixels_bytes(&p->recipe->pixels);
+	assert(!ticket);
+	(void)places_of_others(&r, others);
+	const uint8_t *pictures =
+		p->checks_values || atomic_load_explicit(&slot->failed, memory_order_relaxed)
+			? NULL
+			: sample_gather(p->recipe, worker, (const uint64_t *)(const void *)(slot_indices(slot) + first),
+					n, others);
+	for (; r.number < first + n; r.number++) {
+		if (pictures && make_gathered(&r, worker, pictures + (r.number - first) * picture_bytes))
+			continue;
+		int result = run_image(job, worker, r.number, 1, NULL);
+		assert(result == 0);
+		(void)result;
+	}
 	return 0;
 }
 
@@ -422,19 +480,40 @@ static void on_job_done(struct pool_job *job)
 }
 
 static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_image, .done = on_job_done };
+static const struct pool_job_ops pictures_job = { .run = run_pictures, .done = on_job_done };
 static const struct pool_job_ops array_job = { .run = run_array, .done = on_job_done };
 static const struct pool_job_ops far_array_job = { .run = run_far_array, .fetch = fetch_array, .done = on_job_done };
+
+static const struct pool_job_ops *ops_for(const struct pool_source *p)
+{
+	const struct dataset *ds = p->recipe->dataset;
+	if (p->recipe->pipeline)
+		return dataset_is_image(ds) || dataset_server(ds) ? &image_job : &pictures_job;
+	return dataset_server(ds) ? &far_array_job : &array_job;
+}
+
+static uint32_t chunk_for(const struct pool_source *p, const struct slot *slot)
+{
+	size_t row_bytes = p->layout->row_bytes, most = slot->n_rows;
+	if (slot->job.ops == &image_job)
+		return 1;
+	if (slot->job.ops == &pictures_job) {
+		size_t picture_bytes = pixels_bytes(&p->recipe->pixels);
+		row_bytes = row_bytes > picture_bytes ? row_bytes : picture_bytes;
+		most = most < CHUNK_PICTURES ? most : CHUNK_PICTURES;
+	}
+	size_t rows = CHUNK_BYTES / (row_bytes ? row_bytes : 1);
+	return (uint32_t)(rows < 1 ? 1 : rows > most ? most : rows);
+}
 
 static void pool_source_on_submit(struct batch_source *source, struct slot *slot)
 {
 	struct pool_source *p = pool_source_of(source);
-	bool image = p->recipe->pipeline != NULL;
-	size_t rows = CHUNK_BYTES / (p->layout->row_bytes ? p->layout->row_bytes : 1);
-	slot->job.ops = image ? &image_job : dataset_server(p->recipe->dataset) ? &far_array_job : &array_job;
+	slot->job.ops = ops_for(p);
 	slot->job.n_rows = slot->n_rows;
 	slot->job.node = slot_node(slot);
 	atomic_store_explicit(&slot->n_unpacked, slot->n_rows, memory_order_relaxed);
-	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
+	slot->job.chunk = chunk_for(p, slot);
 	pool_submit(p->pool, &slot->stream->queue, &slot->job);
 }
 

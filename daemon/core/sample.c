@@ -3,6 +3,7 @@
  * the client may read it), which costs one system call. */
 #include "core/sample.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ struct sample_worker {
 	struct pipeline_worker *pipeline;
 	struct file_bytes file;
 	struct scratch row, rgb; /* of an array's picture */
+	struct scratch gathered; /* pictures of a chunk: small, so that no user pays for them */
 	struct filling filling;
 	bool hurried;            /* a trainer waits for rows */
 	bool fills_always;       /* then it never counts as hurried */
@@ -84,6 +86,7 @@ void sample_worker_destroy(struct sample_worker *w)
 	file_bytes_finish(&w->file);
 	scratch_finish(&w->row);
 	scratch_finish(&w->rgb);
+	scratch_finish(&w->gathered);
 	free(w);
 }
 
@@ -582,6 +585,24 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 		sample_end_cost(w, began_ns, waited_ns);
 	sample_end_sample(w);
 	return result;
+}
+
+const uint8_t *sample_gather(const struct recipe *r, struct sample_worker *w, const uint64_t *indices, uint32_t n,
+			     void *const rows[])
+{
+	void *all[DATASET_MAX_FIELDS];
+	struct dataset_error err;
+	assert(has_pixels(r) && !dataset_server(r->dataset) && !w->space.holds);
+	memcpy(all, rows, sizeof(all));
+	all[0] = scratch_reserve(&w->gathered, n * pixels_bytes(&r->pixels));
+	return all[0] && dataset_gather(r->dataset, indices, n, all, &err) == 0 ? all[0] : NULL;
+}
+
+int sample_make_gathered(const struct recipe *r, struct sample_worker *w, struct sample_key key, const uint8_t *picture,
+			 void *const rows[], struct sample_error *err)
+{
+	struct sample_input in = { .bytes = { .data = (uint8_t *)picture } }; /* read only */
+	return sample_make(r, w, key, &in, false, rows, err);
 }
 
 /* ---- images without a data set ---- */

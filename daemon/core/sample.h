@@ -91,6 +91,16 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *const rows[], struct sample_error *err);
 
+/* For samples 0..n-1 of indices, whose pictures are rows of an array on a local disk: copies these, and the rows of other
+ * fields, of which rows has the places from 1 on, with one look at the files for all of them. The pictures lie one behind the
+ * other in the worker's memory until its next call. NULL: one cannot be read, or there is no memory; sample_make says
+ * what is wrong with which. */
+const uint8_t *sample_gather(const struct recipe *r, struct sample_worker *w, const uint64_t *indices, uint32_t n,
+			     void *const rows[]);
+/* As sample_make, from such a picture. */
+int sample_make_gathered(const struct recipe *r, struct sample_worker *w, struct sample_key key, const uint8_t *picture,
+			 void *const rows[], struct sample_error *err);
+
 /* Makes the row of an image without a data set, from n_bytes at an offset of a memfd, whose owner may change it at any
  * time. r has only a pipeline. 0, SAMPLE_E_BAD with err, which names no file, or -ENOMEM. */
 int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sample_key key, int fd, uint64_t offset,

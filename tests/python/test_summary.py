@@ -52,6 +52,7 @@ def test_c_suites_are_added_up_and_their_reasons_to_skip_counted(tmp_path):
     suite(tmp_path, "two", "skipped: no bears", "50%: Checks: 2, Failures: 1, Errors: 0", status=1)
     code, lines = run_c(tmp_path, "one", "two")
     assert code == 1 and any(line.startswith("one ") and line.endswith("ok") for line in lines), lines
+    assert not any("awk" in line for line in lines), lines  # a program that failed without Check's log
     assert lines[-4].startswith("Failed: two ")
     assert lines[-3:] == ["2 skipped: no bears", "1 skipped: no lions", "80%: Checks: 5, Failures: 1, Errors: 0"]
 

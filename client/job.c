@@ -169,6 +169,7 @@ void job_init(struct job *j, const struct batchd_options *o, const struct source
 	} else if (o->world_size <= 1) {
 		uint64_t any = 0;
 
+		j->own = true;
 		if (getrandom(&any, sizeof any, 0) < 0)
 			any = (uintptr_t)j;
 		snprintf(j->name, sizeof j->name, "%.40s-%s-%d-%08x",

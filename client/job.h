@@ -10,6 +10,7 @@ struct job {
 	struct job *next; /* among the live jobs of this process */
 	uint64_t spec;    /* hash of the request; 0: not in the list */
 	unsigned ordinal; /* among the live jobs with the same spec */
+	bool own;         /* the name is random: no other trainer can come to the job */
 	char name[WIRE_MAX_JOB + 1];
 };
 

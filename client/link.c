@@ -144,6 +144,7 @@ void link_send_close(struct link *k)
 {
 	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
 
+	body.ends_job = k->ends_job;
 	if (k->connection.socket >= 0)
 		connection_send(&k->connection, WIRE_CLIENT(CLOSE, close, &body), NULL, 0);
 }

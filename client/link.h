@@ -119,6 +119,7 @@ struct link {
 	bool has_early;
 
 	/* under the lock */
+	bool ends_job; /* Close says so: the loader is closed, and no other trainer can come to its job */
 	struct slab *slab;
 	struct lease *lease; /* of each slot */
 	uint32_t n_leased;

@@ -325,6 +325,8 @@ void batchd_close(struct batchd_loader *l)
 	pthread_mutex_lock(&l->lock);
 	first = !l->closed;
 	l->closed = true;
+	if (l->link)
+		l->link->ends_job = l->job.own;
 	if (first && !is_on_gpu(l)) {
 		slices_stop(l);
 		/* When memory is too short for copies the leases last until the process exits, which the daemon notices

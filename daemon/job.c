@@ -485,6 +485,6 @@ void job_leave(struct session *s)
 	}
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	j->retired |= j->state != JOB_READY;
+	j->retired |= j->state != JOB_READY || s->ends_job;
 	job_settle(j, j->retired ? 0 : j->engine->config->linger_ns);
 }

@@ -71,6 +71,7 @@ struct session {
 	uint64_t born_ns;              /* from its Open: orders the trainers that claim one rank when one of them
 	                                * reconnects */
 	bool again;                    /* it reconnects after it lost a connection */
+	bool ends_job;                 /* it has said Close, and that no other trainer can come to its job */
 	struct job_task *slot_alloc;   /* its slots are being made */
 	struct device device;
 	bool records;     /* it has begun a recording (util/trace.h) */

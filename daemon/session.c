@@ -527,8 +527,9 @@ static void on_load(struct session *s, const Batchd__Wire__Load *m)
 	session_note(s, load_on_load(s, m, &why), &why);
 }
 
-static void session_on_close(struct session *s)
+static void session_on_close(struct session *s, const Batchd__Wire__Close *m)
 {
+	s->ends_job = m->ends_job;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
 	loader_finish_consumer(&s->consumer);
 	peer_close(s->peer);
@@ -606,7 +607,7 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD)
 		on_load(s, m->load);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
-		session_on_close(s);
+		session_on_close(s, m->close);
 	else if (!attached)
 		peer_fail(p, CODE(PROTOCOL), NULL, "%s before Opened", wire_client_name(m));
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK)

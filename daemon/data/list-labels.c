@@ -69,6 +69,15 @@ static int check_kind(struct list_labels *l, const char *text, char *why, size_t
 		snprintf(why, size, "a label of more than %d bytes", n > 1 ? MAX_NUMBERS_BYTES : MAX_LABEL_BYTES);
 		return -EINVAL;
 	}
+	if (n && l->wanted == LIST_ANY && list_exceeds_int64(text)) {
+		snprintf(why, size,
+			 "label: '%.60s' is too large for int64: name the kind, COLUMN:class or COLUMN:float", text);
+		return -EINVAL;
+	}
+	if (n && list_exceeds_float32(text)) {
+		snprintf(why, size, "label: '%.60s' is too large for float32", text);
+		return -EINVAL;
+	}
 	if (!l->names.n) {
 		l->width = n;
 		l->all_whole = n == 1;

@@ -29,6 +29,14 @@ bool list_whole(const char *text, int64_t *value)
 	return !errno && end != text && !*end && *text != ' ' && *text != '+';
 }
 
+bool list_exceeds_int64(const char *text)
+{
+	const char *digits = text + (*text == '-');
+	int64_t value;
+
+	return *digits && !digits[strspn(digits, "0123456789")] && !list_whole(text, &value);
+}
+
 size_t list_floats(const char *text, float *out, size_t most)
 {
 	const char *blanks = text[strspn(text, " ")] == '[' ? " ," : " ";
@@ -45,4 +53,21 @@ size_t list_floats(const char *text, float *out, size_t most)
 		text = end + strspn(end, blanks);
 	}
 	return *text && text[1 + strspn(text + 1, " ")] ? SIZE_MAX : n;
+}
+
+bool list_exceeds_float32(const char *text)
+{
+	for (text += strspn(text, " [,"); *text; text += strspn(text, " [,]")) {
+		char *end;
+		float value;
+
+		errno = 0;
+		value = strtof(text, &end);
+		if (end == text)
+			return false;
+		if (errno == ERANGE && value - value != 0)
+			return true;
+		text = end;
+	}
+	return false;
 }

@@ -312,6 +312,16 @@ static int list_table_take_header(struct list_table *t)
 
 /* ---- values ---- */
 
+static int refuse_whole(struct list_table *t, const struct list_field *f, const char *cell)
+{
+	if (list_exceeds_int64(cell))
+		return refuse(t, "%.60s: '%.60s' is too large for int64 (COLUMN:text keeps all digits)", f->name, cell);
+	return refuse(t, "%.60s: '%.60s' is no whole number%s", f->name, cell,
+		      f->kind == LIST_INT
+			      ? ""
+			      : ", as the first row has (COLUMN:float takes all as float32, COLUMN:text as texts)");
+}
+
 /* The first row decides. */
 static int choose_kind(struct list_table *t, struct list_field *f)
 {
@@ -325,6 +335,8 @@ static int choose_kind(struct list_table *t, struct list_field *f)
 		r = columns_add(&t->columns, f->name, COLUMN_FLOAT32, f->n);
 	} else if (f->kind == LIST_INT || (f->kind == LIST_ANY && list_whole(cell, &whole))) {
 		r = columns_add(&t->columns, f->name, COLUMN_INT64, 1);
+	} else if (f->kind == LIST_ANY && list_exceeds_int64(cell)) {
+		return refuse_whole(t, f, cell);
 	} else if (f->kind == LIST_FLOAT || (f->kind == LIST_ANY && n != SIZE_MAX && n > 0)) {
 		if (n == SIZE_MAX || !n)
 			return refuse(t, "%.60s: '%.60s' is no number", f->name, cell);
@@ -349,6 +361,8 @@ static int put_floats(struct list_table *t, const struct list_field *f, const st
 
 		if (got == SIZE_MAX || (f->n > 1 && got != 1))
 			r = refuse(t, "%.60s: '%.60s' is not as many numbers as in the first row", f->name, cell);
+		else if (list_exceeds_float32(cell))
+			r = refuse(t, "%.60s: '%.60s' is too large for float32 (COLUMN:text keeps it)", f->name, cell);
 		n += got;
 	}
 	if (!r && n != c->width)
@@ -370,12 +384,8 @@ static int put_value(struct list_table *t, struct list_field *f)
 	c = &t->columns.list[f->column];
 	switch (c->kind) {
 	case COLUMN_INT64:
-		return list_whole(cell, &whole)
-			       ? columns_put_int(&t->columns, (unsigned)f->column, whole)
-			       : refuse(t, "%.60s: '%.60s' is no whole number%s", f->name, cell,
-					f->kind == LIST_INT
-						? ""
-						: ", as the first row has (COLUMN:float takes all as float32, COLUMN:text as texts)");
+		return list_whole(cell, &whole) ? columns_put_int(&t->columns, (unsigned)f->column, whole)
+						: refuse_whole(t, f, cell);
 	case COLUMN_FLOAT32:
 		return put_floats(t, f, c);
 	default:

@@ -223,6 +223,21 @@ def test_float_labels_arrive_in_batches(daemon, samples, tmp_path):
         ),
         ("path,y\na.jpg,cat\n", "#x=n:int,z=y", ":1: no column n; the header has path, y"),
         ("path,x,y\na.jpg,cat,2\n", "#label=x;y", ":2: label: 'cat' is not as many numbers"),
+        ("path,x\na.jpg,9223372036854775808\n", "#x=x", ":2: x: '9223372036854775808' is too large for int64"),
+        (
+            "path,x\na.jpg,1\nb.jpg,-9223372036854775809\n",
+            "#x=x",
+            ":3: x: '-9223372036854775809' is too large for int64",
+        ),
+        ("path,x\na.jpg,9223372036854775808\n", "#x=x:int", ":2: x: '9223372036854775808' is too large for int64"),
+        ("path,x\na.jpg,0.5\nb.jpg,1e39\n", "#x=x", ":3: x: '1e39' is too large for float32"),
+        ("path,x\na.jpg,0 1\nb.jpg,1 -1e39\n", "#x=x", ":3: x: '1 -1e39' is too large for float32"),
+        (
+            "path,label\na.jpg,1\nb.jpg,18446744073709551615\n",
+            "",
+            ":3: label: '18446744073709551615' is too large for int64",
+        ),
+        ("path,label\na.jpg,0 1\nb.jpg,1e39 1\n", "", ":3: label: '1e39 1' is too large for float32"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, text, fields, words):

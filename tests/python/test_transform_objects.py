@@ -333,7 +333,26 @@ def test_no_fill_is_torchvisions_black(daemon, made, fill):
     if fill is None and "Crop" not in type(transform).__name__:
         turned = [v1.functional.pil_to_tensor(v2.CenterCrop((10, 12))(transform(Image.fromarray(r)))) for r in ROWS]
         assert torch.equal(images, torch.stack(turned))
-    assert fill == {torch.Tensor: 3, "others": None} or torch.equal(images, black)
+    assert torch.equal(images, black)
+
+
+def test_a_fill_of_another_type_is_not_taken(daemon):
+    """v2 looks for exactly the type of its input, which ToImage changes: it has the fill of "others" elsewhere."""
+    from torchvision import tv_tensors
+
+    kinds = {tv_tensors.Image: 200, "others": 7}
+    end = [v2.ToImage(), v2.ToDtype(torch.uint8)]
+    fitting = v2.Compose([v2.ToImage(), v2.Pad(2, fill=kinds), v2.ToDtype(torch.uint8)])
+    with batchd.DataLoader((ROWS,), 4, transform=fitting, dtype="uint8") as loader:
+        ((images,),) = loader
+    assert torch.equal(images, torch.stack([fitting(Image.fromarray(r)) for r in ROWS]))
+    for fill, first in ((kinds, []), ({torch.Tensor: 3, "others": 7}, [v2.PILToTensor()])):
+        for pad in (v2.Pad(2, fill=fill), v2.RandomApply([v2.RandomRotation(30, fill=fill)], 1.0)):
+            with pytest.raises(
+                ValueError, match="dictionary fills pictures with .*, and torchvision fills what it gets"
+            ):
+                ops([*first, pad, *end])
+    assert ops([v2.Pad(2, fill={Image.Image: 9, "others": 7})])[0][1]["fill"] == 9
 
 
 def test_antialias_none_behind_a_tensor_is_not_taken_for_true(daemon, samples):

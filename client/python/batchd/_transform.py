@@ -47,25 +47,42 @@ def text(transform):
 
 def ops(transform):
     """The ops of a pipeline that is no name; timm's texts, which depend on the ops around them, as they are."""
-    _follow_antialias(transform, False)
+    _follow(transform, False)
     return _sequence(transform if isinstance(transform, (list, tuple)) else [transform])
 
 
-def _follow_antialias(entry, on_tensors):
-    """Refuses antialias=None behind what makes a tensor: torchvision then does not antialias, and it always does so on pictures.
-    on_tensors: whether the entry gets a tensor. Returns whether the next one does."""
-    if isinstance(entry, (list, tuple)) or type(entry).__name__ in _CONTAINERS:
+def _follow(entry, on_tensors):
+    """Refuses what torchvision does in another way to tensors than to pictures: it resizes those without antialiasing where
+    antialias=None, and takes the fill of their type. on_tensors: what has made a tensor of the entry's input; False: nothing. Returns
+    the same of the next one's."""
+    name = type(entry).__name__
+    if isinstance(entry, (list, tuple)) or name in _CONTAINERS:
         entries = entry if isinstance(entry, (list, tuple)) else getattr(entry, "transforms", entry)
         for inner in entries if hasattr(entries, "__iter__") else ():
-            on_tensors = _follow_antialias(inner, on_tensors)
+            on_tensors = _follow(inner, on_tensors)
         return on_tensors
     if on_tensors and getattr(entry, "antialias", True) is None:
         raise ValueError(
-            f"transform: {type(entry).__name__}(antialias=None) behind {on_tensors} is not what the daemon does: torchvision then resizes a "
+            f"transform: {name}(antialias=None) behind {on_tensors} is not what the daemon does: torchvision then resizes a "
             f"tensor without antialiasing. Put it before {on_tensors}, or give antialias=True; both change pixels"
         )
-    name = type(entry).__name__
+    fill = getattr(entry, "fill", None)
+    if isinstance(fill, dict):
+        _check_fill(name, fill, on_tensors)
     return on_tensors or (name if name in _MAKE_TENSORS else False)
+
+
+def _check_fill(name, fill, on_tensors):
+    """torchvision takes the fill of exactly the input's type, or that of "others"."""
+    own = "PIL.Image" if not on_tensors else "torchvision.tv_tensors" if on_tensors.startswith("ToImage") else "torch"
+    kinds = [key for key in fill if getattr(key, "__name__", "") == ("Tensor" if own == "torch" else "Image")]
+    kinds = [key for key in kinds if key.__module__.startswith(own)]
+    taken = fill[kinds[0]] if kinds else fill.get("others", _fill(fill))
+    if taken != _fill(fill):
+        raise ValueError(
+            f"transform: {name}'s dictionary fills pictures with {_fill(fill)!r}, and torchvision fills what it gets here with {taken!r}: "
+            f"give the fill that is meant alone, fill={taken!r} to keep what torchvision does"
+        )
 
 
 def _plain(value):
@@ -296,8 +313,8 @@ def _fill(fill):
     """v2 has a fill for each kind of input, if it is a dictionary: that of images."""
     if not isinstance(fill, dict):
         return fill
-    images = [v for k, v in fill.items() if getattr(k, "__name__", k) in ("Image", "Tensor")]
-    return images[0] if images else fill.get("others", 0)
+    kinds = {getattr(k, "__name__", k): v for k, v in fill.items()}
+    return next((kinds[k] for k in ("Image", "others", "Tensor") if k in kinds), 0)
 
 
 def _arguments(entry, kind):

@@ -111,6 +111,35 @@ static bool is_text(const unsigned char *head, size_t n)
 	return n >= 64;
 }
 
+/* What a file is whose first bytes might be tokens, too; NULL: tokens. */
+static const char *other_kind(const unsigned char *head, size_t n, uint64_t file_bytes)
+{
+	enum { TAR_MAGIC = 257, SAFETENSORS_JSON = 8 };
+	static const struct {
+		const char *magic, *kind;
+		size_t n;
+	} kinds[] = {
+		{ "PAR1", "a Parquet file", 4 },
+		{ "ARROW1\0\0", "an Arrow file", 8 },
+		{ "\xff\xff\xff\xff", "an Arrow stream", 4 },
+		{ "\x89HDF\r\n\x1a\n", "an HDF5 file", 8 },
+		{ "\3757zXZ", "compressed by xz", 6 },
+	};
+	uint64_t json;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		if (starts_with(head, n, kinds[i].magic, kinds[i].n))
+			return kinds[i].kind;
+	}
+	if (n > TAR_MAGIC && starts_with(head + TAR_MAGIC, n - TAR_MAGIC, "ustar", 5))
+		return "a tar archive";
+	if (n < 16)
+		return NULL;
+	memcpy(&json, head, sizeof(json));
+	return json > 0 && json < file_bytes && starts_with(head + SAFETENSORS_JSON, 2, "{\"", 2) ? "a safetensors file"
+												  : NULL;
+}
+
 /* Every second number, the upper half of a uint32, is nearly nothing, and the others are not. */
 static bool looks_like_uint32(const unsigned char *head, size_t n)
 {
@@ -124,10 +153,21 @@ static bool looks_like_uint32(const unsigned char *head, size_t n)
 	return n >= 64 && has_low;
 }
 
+/* The upper half of each int64 is nothing. */
+static bool looks_like_int64(const unsigned char *head, size_t n)
+{
+	for (size_t i = 0; i + 8 <= n; i += 8) {
+		if (head[i + 4] || head[i + 5] || head[i + 6] || head[i + 7])
+			return false;
+	}
+	return looks_like_uint32(head, n);
+}
+
 static int refuse_others(const unsigned char *head, size_t n, uint64_t file_bytes, enum dtype dtype, bool is_given,
 			 struct token_error *err)
 {
 	enum { FIRST = 20240000, LAST = 20249999 }; /* llm.c's magic numbers are dates */
+	const char *kind;
 	int32_t word = 0;
 
 	if (n >= sizeof(word))
@@ -149,9 +189,17 @@ static int refuse_others(const unsigned char *head, size_t n, uint64_t file_byte
 		return bad(err, "llm.c's format %d with its bytes the other way round", word);
 	if (dtype_bytes(dtype) > 1 && is_text(head, n))
 		return bad(err, "a text: expected tokens, as whole numbers of %zu bytes", dtype_bytes(dtype));
-	if (!is_given && dtype == DTYPE_UINT16 && looks_like_uint32(head, n))
-		return bad(err, "looks like tokens of uint32: say dtype=uint32, or dtype=uint16 if they are");
-	return 0;
+	kind = is_given ? NULL : other_kind(head, n, file_bytes);
+	if (kind)
+		return bad(err,
+			   "%s: expected tokens one behind the other, as array.tofile writes them; say dtype=... "
+			   "if these are",
+			   kind);
+	kind = is_given || dtype != DTYPE_UINT16 ? NULL
+	       : looks_like_int64(head, n)       ? "int64"
+	       : looks_like_uint32(head, n)      ? "uint32"
+						 : NULL;
+	return kind ? bad(err, "looks like tokens of %s: say dtype=%s, or dtype=uint16 if they are", kind, kind) : 0;
 }
 
 int token_file_read(const void *head, size_t n_head, uint64_t file_bytes, enum dtype dtype, bool is_given,

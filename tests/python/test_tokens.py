@@ -3,13 +3,17 @@ their documentation on numpy's memmap."""
 
 import gzip
 import io
+import lzma
 import pickle
 import struct
+import tarfile
 
 import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 import batchd  # noqa: E402 (torch may be missing)
 
@@ -286,6 +290,26 @@ def not_tokens(kind):
         return numpy.asarray([20240520, 1, 1000] + [0] * 253, ">i4").tobytes() + bytes(2000)
     elif kind == "uint32":
         return numpy.random.default_rng(0).integers(0, 128000, 1000, "u4").tobytes()
+    elif kind == "int64":
+        return tokens.tobytes()
+    elif kind == "xz":
+        return lzma.compress(tokens.astype("u2").tobytes())
+    elif kind == "tar":
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("a.txt"))
+    elif kind == "safetensors":
+        text = b'{"tokens":{"dtype":"U16","shape":[1000],"data_offsets":[0,2000]}}'
+        return struct.pack("<Q", len(text)) + text + tokens.astype("u2").tobytes()
+    elif kind == "hdf5":
+        return b"\x89HDF\r\n\x1a\n" + bytes(2040)
+    elif kind in ("parquet", "arrow file", "arrow stream"):
+        table = pyarrow.table({"tokens": tokens})
+        if kind == "parquet":
+            pyarrow.parquet.write_table(table, out)
+        else:
+            write = pyarrow.ipc.new_file if kind == "arrow file" else pyarrow.ipc.new_stream
+            with write(out, table.schema) as writer:
+                writer.write_table(table)
     else:
         pickle.dump(tokens.tolist(), out, int(kind))
     content = out.getvalue()
@@ -307,6 +331,14 @@ def not_tokens(kind):
         ("hellaswag", "llm.c's format 20240522, which is not read"),
         ("big endian", "llm.c's format 20240520 with its bytes the other way round"),
         ("uint32", "say dtype=uint32"),
+        ("int64", "say dtype=int64"),
+        ("xz", "compressed by xz"),
+        ("tar", "a tar archive"),
+        ("safetensors", "a safetensors file"),
+        ("hdf5", "an HDF5 file"),
+        ("parquet", "a Parquet file"),
+        ("arrow file", "an Arrow file"),
+        ("arrow stream", "an Arrow stream"),
     ],
 )
 def test_other_files_are_refused(daemon, tmp_path, kind, words):
@@ -314,6 +346,9 @@ def test_other_files_are_refused(daemon, tmp_path, kind, words):
     (tmp_path / "t.bin").write_bytes(not_tokens(kind))
     with pytest.raises(batchd.InvalidError, match=words):
         batchd.DataLoader(f"tokens:{tmp_path}/t.bin", length=T)
+    if kind == "int64":
+        with batchd.DataLoader(f"tokens:{tmp_path}/t.bin,dtype=int64", length=T) as loader:
+            assert torch.equal(next(iter(loader))[0][0], torch.from_numpy(some_tokens(1000)[:T].astype("int64")))
     if kind == "uint32":
         with batchd.DataLoader(f"tokens:{tmp_path}/t.bin,dtype=uint16", length=T) as loader:
             assert len(loader.dataset) == (2000 - 1) // T

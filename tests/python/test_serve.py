@@ -475,6 +475,14 @@ def test_options_that_are_the_producers_business_are_refused(serve):
     for option in ({"batch_size": 4}, {"shuffle": True}, {"transform": "val224"}, {"dtype": "uint8"}):
         with pytest.raises(ValueError, match=next(iter(option))):
             batchd.DataLoader("serve:speech", **option)
+    for join in ("start", "next", "epoch"):
+        options = {"mode": "share", "job": "trials", "join": join}
+        if join == "start":
+            with pytest.raises(ValueError, match="join='start'.*makes its batches once.*join='next'.*join='epoch'"):
+                batchd.DataLoader("serve:speech", **options)
+        else:
+            with batchd.DataLoader("serve:speech", **options) as loader:
+                assert digests(loader) == data.epoch_of(data.plain(), 0)
     with pytest.raises(ValueError, match="neither an iterable"):
         try:
             batchd.serve(17, "x")

@@ -326,6 +326,11 @@ def check_options(given):
     """Refuses options that only the producer can decide; given: {name: whether the caller gave it}."""
     if given["packed"]:
         raise ValueError("packed is the producer's business: let it make batchd.Ragged, and leave it out here")
+    if given["join"]:
+        raise ValueError(
+            "join='start': a producer makes its batches once, so no trainer gets those from before it came: leave join out, or give "
+            "join='next', for the group's next batch, or join='epoch' for its next epoch"
+        )
     for name, is_given in given.items():
         if is_given:
             raise ValueError(

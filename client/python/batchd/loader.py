@@ -133,7 +133,8 @@ class DataLoader(Options, Opening, Position, Delivery):
                   group's next batch; "epoch": with the next epoch's first, for which it waits until the group gets
                   there (within `timeout`); "start": with this epoch's first, from where it catches up, in batches made
                   for it alone, from the caches where they hold them. With join the group sets the epochs, and set_epoch
-                  has no effect. None: as set by set_epoch or load_state_dict, else as "start"
+                  has no effect. None: as set by set_epoch or load_state_dict, else as "start"; of a producer's batches,
+                  which are made once, as "next", and "start" is refused
     group_batch_size  share: rows of the group's batches, the same for all of a job; each trainer takes them in slices
                   of its own batch_size, which has to divide it, without a copy: the slices are the batches that it
                   would get alone. None: batch_size
@@ -256,6 +257,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             self._epochs = Epochs(batch_sampler, getattr(batch_sampler, "sampler", None))
         self._me = weakref.ref(self)
         self._for_producer = {
+            "join": join == "start",
             "batch_size": batch_size is not _BATCH_SIZE and batch_size is not None,
             "shuffle": shuffle,
             "drop_last": drop_last,

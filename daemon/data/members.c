@@ -511,7 +511,7 @@ static int refuse_order(const struct members *m, const char *key)
 	return dataset_fail(
 		m->reader->err, DATASET_E_BAD_DATA, -EINVAL,
 		"%.250s is not sorted: the files of %.150s do not follow each other, so they are no sample; make "
-		"it with sorted names (tar --sort=name)",
+		"it with sorted names (tar --sort=name, or zip -@ of a sorted list)",
 		m->reader->name, key);
 }
 

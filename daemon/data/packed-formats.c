@@ -10,6 +10,7 @@ int tar_open(const struct dataset_source *source, const char *rest, struct datas
 	static const struct packed_format format = { .kind = "tar",
 						     .ending = ".tar",
 						     .group = "group of files",
+						     .part = "EXTENSION",
 						     .scan = tar_scan,
 						     .index_ending = TAR_INDEX_ENDING,
 						     .index_fits = tar_index_fits,
@@ -21,7 +22,12 @@ int tar_open(const struct dataset_source *source, const char *rest, struct datas
 int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
 	static const struct packed_format format = {
-		.kind = "mds", .ending = ".mds", .group = "sample", .scan = mds_scan, .may_be_compressed = true
+		.kind = "mds",
+		.ending = ".mds",
+		.group = "sample",
+		.part = "COLUMN",
+		.scan = mds_scan,
+		.may_be_compressed = true,
 	};
 
 	return packed_open(&format, source, rest, out, err);
@@ -30,7 +36,12 @@ int mds_open(const struct dataset_source *source, const char *rest, struct datas
 int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
 	static const struct packed_format format = {
-		.kind = "zip", .ending = ".zip", .group = "group of files", .is_archive = true, .scan = zip_scan
+		.kind = "zip",
+		.ending = ".zip",
+		.group = "group of files",
+		.part = "EXTENSION",
+		.is_archive = true,
+		.scan = zip_scan,
 	};
 
 	return packed_open(&format, source, rest, out, err);

@@ -100,10 +100,10 @@ static int packed_check(const struct packed_opening *o)
 		return dataset_fail(
 			o->err, DATASET_E_INVALID, -EINVAL,
 			"%.120s: no sample: every %s lacks one of %s, or has it in a form that it cannot have; the "
-			"first, %.80s: %.60s, %.120s%s",
+			"first, %.80s: %.60s, %.120s%s%s",
 			o->shown, o->format->group, wanted, ix->text + first->name, ix->text + first->first_left_out,
-			ix->text + first->reason,
-			o->fields.is_listed ? "" : "; name other fields behind #, NAME=EXTENSION");
+			ix->text + first->reason, o->fields.is_listed ? "" : "; name other fields behind #, NAME=",
+			o->fields.is_listed ? "" : o->format->part);
 	}
 	return o->fields.folder[0]
 		       ? dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "%.300s: no sample lies below %.200s",
@@ -159,18 +159,23 @@ static void name_extensions(const struct extents *ix, char *out, size_t size)
 static void tell_no_label(const struct packed_opening *o)
 {
 	struct dataset *ds = &o->packed->base;
+	bool is_mds = !strcmp(o->format->kind, "mds");
 	char found[160];
 
 	if (o->field_list || ds->label || !ds->is_image)
 		return;
 	name_extensions(&o->packed->index, found, sizeof(found));
-	snprintf(ds->no_label, sizeof(ds->no_label), "%.120s: no label: %s%s%s. %s", o->shown,
-		 found[0] ? "each sample has " : "the pictures lie in no class folders", found,
-		 found[0] ? strcmp(o->format->kind, "mds") ? ", none of which is cls" : ", none of which is one" : "",
-		 o->format->is_archive
-			 ? "For pictures alone give fields=(\"image\",), or #image=jpg;png behind the name"
-			 : "Name what is one, as fields={\"image\": ..., \"label\": ...}; for pictures alone give "
-			   "fields=(\"image\",), or #image=jpg;png behind the name");
+	snprintf(
+		ds->no_label, sizeof(ds->no_label),
+		"%.120s: no label: %s%s%s. %s; for pictures alone give fields=(\"image\",), or #image=%s behind the name",
+		o->shown, found[0] ? "each sample has " : "the pictures lie in no class folders", found,
+		!found[0] ? ""
+		: is_mds  ? ", none of which is one"
+			  : ", none of which is cls",
+		o->format->is_archive
+			? "If a sample is several files, name them, as fields={\"image\": \"jpg\", \"label\": \"cls\"}"
+			: "Name what is one, as fields={\"image\": ..., \"label\": ...}",
+		is_mds ? "COLUMN" : "jpg;png");
 }
 
 static void packed_describe(struct packed *p, const struct packed_opening *o)

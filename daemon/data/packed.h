@@ -9,6 +9,7 @@ struct packed_format {
 	const char *kind;   /* the spec's first word */
 	const char *ending; /* of shards in a folder: ".tar" */
 	const char *group;  /* what may be a sample, for messages */
+	const char *part;   /* what a field is made of in a list of fields, for messages: "EXTENSION" */
 	bool is_archive;    /* of files in folders, stored or deflated: zip */
 	/* Gives the members of the shard in m->reader to `m`, to its end. 0 or negative errno with the reader's err. */
 	int (*scan)(struct members *m);

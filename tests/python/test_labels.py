@@ -11,6 +11,8 @@ import pytest
 batchd = pytest.importorskip("batchd")
 image = pytest.importorskip("PIL.Image")
 
+import test_mds  # noqa: E402 (batchd may be missing)
+
 PLAIN = {"transform": [["Resize", [8, 8]]], "dtype": "uint8", "arrays": "numpy"}
 
 
@@ -131,12 +133,25 @@ def test_a_zip_without_class_folders_is_refused(daemon, tmp_path):
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as z:
         for name, content in pictures(3):
             z.writestr(name, content)
-    assert "no label: the pictures lie in no class folders" in refusal(f"zip:{tmp_path}/z.zip")
+    text = refusal(f"zip:{tmp_path}/z.zip")
+    assert "no label: the pictures lie in no class folders" in text and '{"image": "jpg", "label": "cls"}' in text
     assert len(read(f"zip:{tmp_path}/z.zip", fields=("image",))[0]) == 3
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as z:
         for name, content in pictures(3, "data/cat/"):
             z.writestr(name, content)
     assert read(f"zip:{tmp_path}/c.zip")[1].tolist() == [0, 0, 0]
+
+
+def test_a_shard_of_columns_names_columns(daemon, tmp_path):
+    """Proves that what an error says about shards of MDS can be written of them."""
+    columns = {"photo": ("jpeg", None), "species": ("str", None)}
+    test_mds.shard(tmp_path / "s.mds", columns, [[jpg(i), kind] for i, kind in enumerate((b"dog", b"cat"))])
+    text = refusal(f"mds:{tmp_path}/s.mds")
+    assert "each sample has photo (jpeg), species (str)" in text and "#image=COLUMN behind" in text
+    assert len(read(f"mds:{tmp_path}/s.mds#image=photo")["image"]) == 2
+    assert read(f"mds:{tmp_path}/s.mds", fields={"image": "photo", "label": "species"})["label"].tolist() == [1, 0]
+    test_mds.shard(tmp_path / "t.mds", {"species": ("str", None)}, [[b"dog"]])
+    assert "name other fields behind #, NAME=COLUMN" in refusal(f"mds:{tmp_path}/t.mds")
 
 
 @pytest.mark.parametrize("header", [["file_name", "text"], ["path", "species"]])

@@ -44,8 +44,10 @@ struct slab {
 	size_t bytes;         /* of the mapping */
 	size_t slot_bytes;
 	uint32_t n_slots;
-	bool writable; /* from the start: every slot on loan counts as written */
-	bool used;     /* under process_lock: a loader uses it */
+	uint32_t n_there; /* the first ones have memory: what was seen of the file's end, which only grows */
+	int fd;           /* to look again; -1: all have */
+	bool writable;    /* from the start: every slot on loan counts as written */
+	bool used;        /* under process_lock: a loader uses it */
 	atomic_uint n_lent;
 	uint32_t n_states;    /* room in `state`; set once */
 	atomic_uchar state[]; /* of each slot; the handler turns LENT into WRITTEN */
@@ -210,55 +212,94 @@ static void slab_unclaim(struct slab *s)
 	process_unlock();
 }
 
+/* How many slots the file has memory for. Behind its end a read would raise SIGBUS. */
+static uint32_t slots_there(int fd, uint64_t slot_bytes, uint32_t n_slots)
+{
+	struct stat st;
+	uint64_t n = fstat(fd, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size / slot_bytes : 0;
+
+	return n < n_slots ? (uint32_t)n : n_slots;
+}
+
 /* Without these seals a truncation by the daemon would raise SIGBUS here, and another process could change a batch
  * while it is read. */
-static int check_fd(int fd, size_t n_bytes, struct fault *f)
+static int check_fd(int fd, uint32_t n_least, uint32_t n_there, struct fault *f)
 {
-	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+	const int needed = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
 	int seals = fcntl(fd, F_GET_SEALS);
-	struct stat st;
 
 	if (seals < 0 || (seals & needed) != needed)
 		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)",
 				 seals, needed);
-	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < n_bytes)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %lld bytes where it said %zu",
-				 (long long)st.st_size, n_bytes);
+	if (n_there < n_least)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %u slots where it said %u", n_there,
+				 n_least);
 	return 0;
 }
 
-int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out, struct fault *f)
+int slab_map(int fd, uint32_t n_least, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out,
+	     struct fault *f)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), n_bytes;
+	uint32_t n_there;
 	struct slab *s;
 	void *base;
-	int r;
+	int r, own = -1;
 
 	if (!n_slots || n_slots > MOST_SLOTS || !slot_bytes || slot_bytes % page ||
 	    __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) || n_bytes > PTRDIFF_MAX)
 		return fault_set(f, BATCHD_E_PROTOCOL,
 				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages", n_slots,
 				 (unsigned long long)slot_bytes);
-	r = check_fd(fd, n_bytes, f);
+	n_there = slots_there(fd, slot_bytes, n_slots);
+	r = check_fd(fd, n_least, n_there, f);
 	if (r < 0)
 		return r;
+	if (n_there < n_slots) {
+		own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (own < 0)
+			return fault_set(f, BATCHD_E_NOMEM, "no descriptor for the daemon's memory: %s",
+					 strerror(errno));
+	}
 	s = slab_claim(n_slots);
-	if (!s)
-		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	base = mmap(NULL, n_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	base = s ? mmap(NULL, n_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd,
+			0)
+		 : MAP_FAILED;
 	if (base == MAP_FAILED) {
-		slab_unclaim(s);
-		return fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", n_bytes, strerror(errno));
+		r = fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", n_bytes, strerror(errno));
+		if (s)
+			slab_unclaim(s);
+		if (own >= 0)
+			close(own);
+		return r;
 	}
 	s->bytes = n_bytes;
 	s->slot_bytes = (size_t)slot_bytes;
 	s->n_slots = n_slots;
+	s->n_there = n_there;
+	s->fd = own;
 	s->writable = writable;
 	atomic_store(&s->n_lent, 0);
 	atomic_store(&s->base, base);
 	slab_guard(s);
 	*out = s;
 	return 0;
+}
+
+static void forget_fd(struct slab *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+}
+
+bool slab_has(struct slab *s, uint32_t slot)
+{
+	if (slot >= s->n_there && s->fd >= 0)
+		s->n_there = slots_there(s->fd, s->slot_bytes, s->n_slots);
+	if (s->n_there == s->n_slots)
+		forget_fd(s);
+	return slot < s->n_there;
 }
 
 void *slab_slot(const struct slab *s, uint32_t slot)
@@ -301,6 +342,7 @@ bool slab_detach(struct slab *s)
 {
 	bool all = true;
 
+	forget_fd(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (atomic_load(&s->state[i]) == SLOT_FREE)
 			munmap(slab_slot(s, i), s->slot_bytes);
@@ -321,6 +363,7 @@ void slab_destroy(struct slab *s)
 {
 	if (!s)
 		return;
+	forget_fd(s);
 	atomic_store(&s->base, NULL);
 	slab_unclaim(s);
 }

@@ -12,12 +12,16 @@
 
 struct slab;
 
-/* Maps the memfd after checking that it is sealed and as large as n_slots * slot_bytes. Borrows fd. writable as in
- * struct batchd_options. 0 or a batchd code with f. */
-int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out, struct fault *f);
+/* Maps n_slots of the memfd, whose descriptor it borrows, after checking that it is sealed and has n_least of them. The
+ * others may have no memory yet, or never: see slab_has. writable as in struct batchd_options. 0 or a batchd code with
+ * f. */
+int slab_map(int fd, uint32_t n_least, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out,
+	     struct fault *f);
+/* Whether the slot's memory is there; it stays there. */
+bool slab_has(struct slab *s, uint32_t slot);
 
 void *slab_slot(const struct slab *s, uint32_t slot);
-/* From now on this process may read and write the slot. */
+/* From now on this process may read and write the slot, which is there. */
 void slab_lend(struct slab *s, uint32_t slot);
 /* Ends that, and drops pages that were written to, so that the slot shows the daemon's bytes again. Call it before
  * telling the daemon. */

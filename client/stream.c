@@ -89,18 +89,25 @@ static int stream_refuse(struct batchd_loader *l, const struct ready *b)
 	return r < 0 ? connection_lost(&l->link->connection, &l->fault) : 0;
 }
 
-/* Lends the slot to this process. False: the daemon lends a slot that it cannot lend. */
-static bool stream_lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
+/* Lends the slot to this process. 0, or a code with l->fault: the daemon lends a slot that it cannot lend. */
+static int stream_lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
 {
-	bool ok;
+	bool there, ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = !l->closed && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
+	there = b->slot >= l->link->n_slots || slab_has(l->link->slab, b->slot);
+	ok = there && !l->closed && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
 	     link_lend(l->link, b, wait_ns);
 	if (ok)
 		l->consumer_thread = pthread_self();
 	pthread_mutex_unlock(&l->lock);
-	return ok;
+	if (ok)
+		return 0;
+	if (!there)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends slot %u, where its memory has ended",
+				 l->link->connection.address, b->slot);
+	return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows",
+			 l->link->connection.address);
 }
 
 /* Ends the epoch before this trainer has had all of it. */
@@ -257,10 +264,9 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	now = clock_now_ns();
 	wait_ns = now - began;
 	link_note_state(l->link, RING_BUSY, now);
-	if (!stream_lend(l, &ready, wait_ns))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
-				 "batchd at %s lends an impossible slot or number of rows",
-				 l->link->connection.address);
+	r = stream_lend(l, &ready, wait_ns);
+	if (r < 0)
+		return r;
 	ring_count_batch(&l->link->ring, ready.n_rows);
 	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
 	if (slices_per_batch(l) > 1) {

@@ -257,8 +257,8 @@ bool device_fixes(const struct session *s, const struct slots *slots)
 
 bool device_ready(struct session *s, struct slots *slots)
 {
-	if (s->device.wanted && slots->growing)
-		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
+	if (s->device.asked && slots->growing)
+		return false; /* until the rest has been made: a GPU's thread, or the trainer, takes a slab as a whole */
 	struct device_slab *m = device_find(s, slots);
 	if (m && m->slab) {
 		same_driver(s); /* the daemon may have learnt its own driver version meanwhile */

@@ -414,7 +414,7 @@ static void session_advance_opening(struct session *s)
 		request_slots(s);
 		return;
 	}
-	if (s->device.wanted)
+	if (s->device.asked)
 		slot_alloc_complete(s, stream->slots);
 	if (device_ready(s, stream->slots))
 		session_attach(s, (uint32_t)rank);

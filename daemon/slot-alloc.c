@@ -181,7 +181,7 @@ static int slot_alloc_begin(struct slot_alloc *a, struct session *s, const char 
 	int r = charge_begin(&a->bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
 	if (r == 0 && !a->more) {
 		*what = "fds_per_user";
-		r = charge_begin(&a->fd, &e->budget.accounts, s->uid, ACCOUNT_FDS, 1);
+		r = charge_begin(&a->fd, &e->budget.accounts, s->uid, ACCOUNT_FDS, a->n_made < a->n ? 2 : 1);
 	}
 	if (r) {
 		charge_release(&a->bytes);
@@ -194,14 +194,6 @@ static int slot_alloc_begin(struct slot_alloc *a, struct session *s, const char 
 	job_task_begin(&a->task, s->job);
 	job_task_run(&a->task);
 	return 0;
-}
-
-/* The rest of a slab is made, or making it failed: from now on the slab has as many slots as it has memory for. */
-static void end_growing(struct slots *slots, bool made)
-{
-	slots->growing = false;
-	if (!made)
-		slots->n = slots->n_made;
 }
 
 /* It is a bonus: if something is scarce now, the trainer keeps the slots that it was told of. */
@@ -220,7 +212,7 @@ void slot_alloc_complete(struct session *s, struct slots *slots)
 		};
 	slots->growing = a && slot_alloc_begin(a, s, &what) == 0;
 	if (!slots->growing)
-		end_growing(slots, false);
+		slots_end(slots);
 }
 
 void slot_alloc_on_taken(struct session *s)
@@ -234,7 +226,7 @@ void slot_alloc_on_taken(struct session *s)
 static void slot_alloc_fix(struct slots *slots)
 {
 	assert(!slots->growing && slots->n_made <= slots->n);
-	slots->n = slots->n_made;
+	slots_end(slots);
 	slots->fixed = true;
 }
 
@@ -248,6 +240,8 @@ static void slot_alloc_take(struct slot_alloc *a)
 		a->slots->n_made += a->n_made;
 		if (a->fix && s)
 			slot_alloc_fix(a->slots);
+		else if (a->slots->n_made == a->slots->n)
+			slots_end(a->slots);
 		charge_merge(&a->slots->bytes, &a->bytes);
 		for (uint32_t i = 0; l && !l->is_async && i < l->streams.n; i++) {
 			if (l->streams.list[i]->slots == a->slots)
@@ -279,8 +273,11 @@ static void on_made(struct job_task *t)
 	assert(!a->share || j->slots_pending);
 	if (a->share)
 		j->slots_pending = false;
-	if (a->more && a->slots->growing)
-		end_growing(a->slots, a->result == 0);
+	bool grew = a->more && a->slots->growing;
+	if (grew)
+		a->slots->growing = false;
+	if (grew && a->result)
+		slots_end(a->slots);
 	if (a->result) {
 		charge_release(&a->bytes);
 		charge_release(&a->fd);

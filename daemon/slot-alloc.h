@@ -20,7 +20,7 @@ int slot_alloc_request(struct session *s, struct refusal *why);
 /* The session's trainer has taken batches; the loop has not looked at its releases yet. Makes the rest of the slab's
  * slots, if there is any, and if the workers rest. */
 void slot_alloc_on_taken(struct session *s);
-/* Makes the rest of the slab's slots now, if there is any: the session wants them on a GPU, which takes a slab as a
- * whole. */
+/* Makes the rest of the slab's slots now, if there is any: the session wants them on a GPU, and the daemon's driver or
+ * the trainer's takes a slab as a whole. */
 void slot_alloc_complete(struct session *s, struct slots *slots);
 #endif

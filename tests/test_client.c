@@ -183,6 +183,65 @@ START_TEST(test_batch_beyond_the_slab_is_refused)
 }
 END_TEST
 
+static int growing_fd; /* for writing, of a slab that ends before its last slot */
+
+static void make_growing_slab(void)
+{
+	char path[64];
+
+	growing_fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_eq(ftruncate(growing_fd, (off_t)((N_SLOTS - 1) * d->slot_bytes)), 0);
+	munmap(d->slab, N_SLOTS * d->slot_bytes);
+	close(d->slab_fd);
+	d->slab = mmap(NULL, N_SLOTS * d->slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, growing_fd, 0);
+	ck_assert_int_eq(fcntl(growing_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE), 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", growing_fd);
+	d->slab_fd = open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Lends the last slot, to rank 1 after its memory is made. */
+static void lend_behind_the_end(struct fake *f)
+{
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+
+	welcome(f);
+	EXPECT(f, SEEK);
+	b.seek = 1;
+	b.slot = N_SLOTS - 1;
+	b.n_rows = BATCH;
+	if (f->rank == 1)
+		ck_assert_int_eq(ftruncate(growing_fd, (off_t)(N_SLOTS * d->slot_bytes)), 0);
+	send_batch(f, &b);
+	hear(f);
+}
+
+START_TEST(test_a_slot_is_lent_once_its_memory_is_there)
+{
+	/* While a slab can grow, it may end before its last slot, which is refused until then, not read. */
+	unsigned n_fds;
+
+	make_growing_slab();
+	d->opened.window = N_SLOTS - 1;
+	n_fds = count_fds();
+	options.world_size = d->opened.world_size = 2;
+	options.rank = _i;
+	play(lend_behind_the_end);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	if (_i == 0) {
+		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "lends slot"));
+	} else {
+		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), 0);
+		d->slab[(N_SLOTS - 1) * d->slot_bytes] = 'g';
+		ck_assert_int_eq(*(const char *)batch.data, 'g');
+	}
+	finish();
+	ck_assert_uint_le(count_fds(), n_fds);
+	close(growing_fd);
+}
+END_TEST
+
 static void send_batch_as_packet(struct fake *f)
 {
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
@@ -584,6 +643,7 @@ SUITE(client)
 	tcase_add_test(all, test_refusal_names_the_field);
 	tcase_add_loop_test(all, test_impossible_offer_is_refused_before_it_is_used, 0, 15);
 	tcase_add_test(all, test_batch_as_a_packet_is_refused);
+	tcase_add_loop_test(all, test_a_slot_is_lent_once_its_memory_is_there, 0, 2);
 	tcase_add_loop_test(all, test_batch_beyond_the_slab_is_refused, 1, 3);
 	tcase_add_test(all, test_no_daemon_is_said_with_what_was_tried);
 	tcase_add_test(all, test_wrong_options_are_named);

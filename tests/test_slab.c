@@ -2,10 +2,12 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -120,6 +122,63 @@ START_TEST(test_no_descriptor_of_it_can_change_it)
 	for (size_t i = 0; i < s.bytes; i++)
 		n_changed += s.base[i] != 1;
 	ck_assert_uint_eq(n_changed, 0);
+	slab_finish(&s);
+}
+END_TEST
+
+static size_t pages_of(int fd, size_t *end)
+{
+	struct stat st;
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	*end = (size_t)st.st_size;
+	return (size_t)st.st_blocks * 512;
+}
+
+START_TEST(test_a_slab_ends_where_its_pages_end)
+{
+	/* While it may grow and afterwards: a trainer's mapping of all of it finds no hole to fill. */
+	enum { FIRST = 1 << 20, MORE = 2 << 20, ALL = 8 << 20 };
+	struct slab s;
+	size_t end;
+	int seals = F_SEAL_SHRINK | 0x10 /* F_SEAL_FUTURE_WRITE */;
+	ck_assert_int_eq(slab_init(&s, ALL, FIRST), 0);
+	ck_assert_uint_eq(s.bytes, ALL);
+	ck_assert_uint_eq(pages_of(s.fd, &end), FIRST);
+	ck_assert_uint_eq(end, FIRST);
+	ck_assert_int_eq(fcntl(s.fd, F_GET_SEALS) & seals, seals);
+	ck_assert_int_eq(ftruncate(s.fd, ALL), -1);
+	ck_assert_int_eq(fallocate(s.fd, 0, 0, ALL), -1);
+	uint8_t *p = mmap(NULL, ALL, PROT_READ, MAP_SHARED, s.fd, 0);
+	ck_assert_ptr_ne(p, MAP_FAILED);
+	ck_assert_int_eq(slab_extend(&s, FIRST, MORE), 0);
+	ck_assert_uint_eq(pages_of(s.fd, &end), FIRST + MORE);
+	ck_assert_uint_eq(end, FIRST + MORE);
+	memset(s.base, 3, FIRST + MORE);
+	ck_assert_uint_eq(p[FIRST + MORE - 1], 3);
+	ck_assert_int_eq(slab_seal(&s), 0);
+	ck_assert_int_eq(s.writable_fd, -1);
+	attack(s.fd, FIRST + MORE);
+	ck_assert_int_ne(fcntl(s.fd, F_GET_SEALS) & F_SEAL_GROW, 0);
+	munmap(p, ALL);
+	slab_finish(&s);
+}
+END_TEST
+
+START_TEST(test_a_failed_growth_leaves_a_slab_as_it_was)
+{
+	/* The process's limit for files holds for a memfd, too. */
+	struct slab s;
+	size_t end;
+	struct rlimit least = { 2 << 20, RLIM_INFINITY }, most;
+	ck_assert_int_eq(slab_init(&s, 8 << 20, 1 << 20), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &most), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &least), 0);
+	ck_assert_int_eq(slab_extend(&s, 1 << 20, 4 << 20), -EFBIG);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &most), 0);
+	ck_assert_uint_eq(pages_of(s.fd, &end), 1 << 20);
+	ck_assert_uint_eq(end, 1 << 20);
+	ck_assert_int_eq(slab_extend(&s, 1 << 20, 1 << 20), 0);
 	slab_finish(&s);
 }
 END_TEST
@@ -255,6 +314,8 @@ SUITE(slab)
 	tcase_add_test(t, test_a_child_frees_slabs_without_its_parents_thread);
 	tcase_add_test(t, test_a_trainer_sees_what_the_daemon_writes);
 	tcase_add_test(t, test_no_descriptor_of_it_can_change_it);
+	tcase_add_test(t, test_a_slab_ends_where_its_pages_end);
+	tcase_add_test(t, test_a_failed_growth_leaves_a_slab_as_it_was);
 	tcase_add_test(t, test_another_user_cannot_open_it_for_writing);
 	tcase_add_test(t, test_impossible_sizes_are_errors);
 	tcase_add_test(t, test_a_slot_has_room_for_rows_labels_and_indices);

@@ -324,6 +324,9 @@ static int delivery_attach_link(struct link *k, const Batchd__Wire__Opened *m, i
 	if (d->refused && m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_IPC && d->gpu.maps_fds)
 		return DELIVERY_E_OTHER_WAY;
 	if (!d->imported.address) {
+		if (!slab_has(k->slab, k->n_slots - 1))
+			return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers memory for a GPU that is not whole",
+					 k->connection.address);
 		r = copy_create(&d->copy, &d->gpu, slab_fd, k->n_slots, (size_t)m->slot_bytes, f);
 		if (r < 0)
 			return r;

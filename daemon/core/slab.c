@@ -53,18 +53,20 @@ static int slab_populate(uint8_t *base, size_t bytes)
 	return 0;
 }
 
-/* A slab that another process will map is sealed in two steps: its size before that process has it, and against writing
- * afterwards. */
-static int seal_size(int fd)
+static int seal(int fd, int seals)
 {
-	if (fchmod(fd, 0400))
-		return -errno;
-	return fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) ? -errno : 0;
+	return fcntl(fd, F_ADD_SEALS, seals) ? -errno : 0;
 }
 
-static int seal_writing(int fd)
+/* Makes pages behind the end of the file, which ends behind them afterwards. If memory is short it returns an error,
+ * instead of a signal at the first write, and the file stays as it is. 0 or negative errno. */
+static int append_pages(int fd, uint8_t *base, size_t offset, size_t n_bytes)
 {
-	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
+	slab_release_wait();
+	if (fallocate(fd, 0, (off_t)offset, (off_t)n_bytes))
+		return -errno;
+	(void)slab_populate(base + offset, n_bytes); /* fallocate has confirmed that the memory is there */
+	return 0;
 }
 
 static int reopen_readonly(int fd)
@@ -75,8 +77,8 @@ static int reopen_readonly(int fd)
 	return ro < 0 ? -errno : ro;
 }
 
-/* Sealed against everything except writable mappings. */
-static int slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
+static int slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing,
+		     int seals)
 {
 	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -88,10 +90,6 @@ static int slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, co
 	if (fd < 0)
 		return fd;
 	int r = 0;
-	if (ftruncate(fd, (off_t)bytes)) {
-		r = -errno;
-		goto close_fd;
-	}
 	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED) {
 		r = -errno;
@@ -99,15 +97,9 @@ static int slab_make(struct slab *s, size_t size_bytes, size_t present_bytes, co
 	}
 	if (placing)
 		placing->place(placing->arg, base, bytes);
-	/* This makes the pages: if memory is short it returns an error, instead of a signal at the first write. */
-	slab_release_wait();
-	if (fallocate(fd, 0, 0, (off_t)present)) {
-		r = -errno;
-		munmap(base, bytes);
-		goto close_fd;
-	}
-	(void)slab_populate(base, present); /* fallocate has confirmed that the memory is there */
-	r = seal_size(fd);
+	r = append_pages(fd, base, 0, present);
+	if (r == 0)
+		r = fchmod(fd, 0400) ? -errno : seal(fd, seals);
 	if (r == 0)
 		r = reopen_readonly(fd);
 	if (r < 0) {
@@ -126,7 +118,7 @@ close_fd:
 
 int slab_init_open(struct slab *s, size_t size_bytes)
 {
-	return slab_make(s, size_bytes, size_bytes, NULL);
+	return slab_make(s, size_bytes, size_bytes, NULL, F_SEAL_SHRINK | F_SEAL_GROW);
 }
 
 int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
@@ -136,8 +128,8 @@ int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 
 int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing)
 {
-	int r = slab_make(s, size_bytes, present_bytes, placing);
-	if (r == 0) {
+	int r = slab_make(s, size_bytes, present_bytes, placing, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE);
+	if (r == 0 && present_bytes >= size_bytes) {
 		r = slab_seal(s);
 		if (r)
 			slab_finish(s);
@@ -147,13 +139,12 @@ int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, co
 
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes)
 {
-	slab_release_wait();
-	return slab_populate(s->base + offset, n_bytes);
+	return n_bytes ? append_pages(s->writable_fd, s->base, offset, n_bytes) : 0;
 }
 
 int slab_seal(struct slab *s)
 {
-	int r = seal_writing(s->writable_fd);
+	int r = seal(s->writable_fd, F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
 	close(s->writable_fd);
 	s->writable_fd = -1;
 	return r;

@@ -2,8 +2,11 @@
  *
  * It is sealed shared memory. Trainers get a read-only descriptor of a memfd that can neither shrink nor be
  * mapped writable again, not even by the daemon; the daemon's mapping stays the only writable one, except in a slab
- * that a producer has mapped before slab_seal. Memory on GPUs mirrors a slab: see core/device-slab.h. Any thread may
- * create a slab (it blocks while pages are made); afterwards it belongs to the loop thread. */
+ * that a producer has mapped before slab_seal. The memfd ends where the pages end that are made: it has no holes, which
+ * a trainer's reads would turn into memory. A slab that may grow has address space behind that end, in which neither
+ * the daemon nor a trainer may touch anything. Only the daemon can grow it (or a process that may open the daemon's
+ * files for writing). Memory on GPUs mirrors a slab: see core/device-slab.h. Any thread may create a slab (it blocks
+ * while pages are made); afterwards it belongs to the loop thread. */
 #ifndef BATCHD_SLAB_H
 #define BATCHD_SLAB_H
 
@@ -15,12 +18,11 @@ struct slab {
 	uint8_t *base; /* bytes, mapped shared and writable in the daemon */
 	size_t bytes;
 	int fd;          /* read-only; sent to trainers */
-	int writable_fd; /* between slab_init_open and slab_seal: for the one other process that writes into the slab;
-	                  * otherwise -1 */
+	int writable_fd; /* until slab_seal: to grow the slab, or for the one other process that writes into it; then -1 */
 };
 
-/* Makes size_bytes (rounded up to pages) of which the first present_bytes are present; slab_extend adds the rest on
- * demand. Until then the rest costs only address space. 0 or negative errno. */
+/* Makes size_bytes (rounded up to pages) of which the first present_bytes are present. If that is not all, slab_extend
+ * adds the rest on demand, until slab_seal; the rest costs only address space. 0 or negative errno. */
 int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes);
 /* The same, where the pages have to lie in certain places: place is called before any page is made. */
 struct slab_placing {
@@ -28,12 +30,13 @@ struct slab_placing {
 	void *arg;
 };
 int slab_init_placed(struct slab *s, size_t size_bytes, size_t present_bytes, const struct slab_placing *placing);
-/* Makes these pages present. Any thread; processes that have the slab mapped are not disturbed. 0 or negative errno. */
+/* Makes the pages behind the present ones. Any thread, one at a time; processes that have the slab mapped are not
+ * disturbed. 0 or negative errno, and then the slab is as before. */
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 /* Like slab_init, with every page present and open to another process, which makes a writable mapping of writable_fd.
  * No trainer may have fd before slab_seal. */
 int slab_init_open(struct slab *s, size_t size_bytes);
-/* Prevents new writable mappings; existing ones stay. 0 or negative errno. Any thread. */
+/* Prevents growth and new writable mappings; existing mappings stay. 0 or negative errno. Any thread. */
 int slab_seal(struct slab *s);
 void slab_finish(struct slab *s); /* trainers' mappings stay theirs; see core/slab-release.h */
 

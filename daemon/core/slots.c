@@ -44,6 +44,17 @@ int slots_extend(struct slots *s, uint32_t n)
 	return slab_extend(&s->slab, (size_t)s->n_made * s->layout.slot_bytes, (size_t)n * s->layout.slot_bytes);
 }
 
+/* Without its seal a slab cannot grow either: no descriptor for writing is left. */
+void slots_end(struct slots *s)
+{
+	s->n = s->n_made;
+	if (s->slab.writable_fd < 0)
+		return;
+	(void)slab_seal(&s->slab);
+	if (s->fd.account)
+		charge_shrink(&s->fd, 1);
+}
+
 static void place(void *arg, uint8_t *base, size_t bytes)
 {
 	slot_nodes_place(arg, base, bytes);

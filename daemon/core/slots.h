@@ -118,6 +118,8 @@ int slots_create_on(struct nodes *nodes, const struct slot_layout *layout, uint3
 		    struct slots **out);
 /* Makes memory for n more slots (any thread); the loop thread then adds n to n_made. 0 or negative errno. */
 int slots_extend(struct slots *s, uint32_t n);
+/* No more slots follow: there are as many as have memory. */
+void slots_end(struct slots *s);
 /* Like slots_create with memory for all slots, in a slab that a producer will map. Call slab_seal before any trainer
  * has the slab. */
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out);

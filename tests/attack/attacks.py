@@ -238,6 +238,33 @@ def leases_are_counted(field):
     return check_serves(d)
 
 
+def slabs_have_no_holes(field):
+    """01, 8: a trainer of a share group reads all of its mapping: what the slab takes beside what is charged for it."""
+    d = field.daemon("memory: 256MiB\n")
+    trainers = [Client(d.socket) for _ in range(3)]
+    for c in trainers:
+        opened = c.open(dataset="random:length=1000,shape=262144", batch_size=1, mode=1)
+
+        def read(fd=c.fds[0], n_bytes=opened["slab_bytes"]):
+            with mmap.mmap(fd, n_bytes, mmap.MAP_SHARED, mmap.PROT_READ) as mapping:
+                sum(mapping[at] for at in range(0, n_bytes, mmap.PAGESIZE))
+
+        child = os.fork()  # it ends with SIGBUS where the memory ends
+        if child == 0:
+            try:
+                read()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        took = os.fstat(c.fds[0]).st_blocks * 512
+        charged = status(d)["memory"]["slots_bytes"]
+        if took > charged:
+            return f"the slab takes {took // MIB} MiB, and {charged // MIB} are charged"
+        c.seek()
+        c.give_back(c.batch())
+    return check_serves(d)
+
+
 def idle_ranks_cost_nothing(field):
     """2: idle sessions of world size 4096: work per batch of another trainer, in processor time."""
     d = field.daemon()
@@ -652,6 +679,7 @@ def status_tells_nothing_of_others(field):
 
 ATTACKS = [
     leases_are_counted,
+    slabs_have_no_holes,
     idle_ranks_cost_nothing,
     folders_are_checked_when_read,
     mounts_are_checked_when_read,

@@ -36,9 +36,12 @@ static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	int r = make(s, size_bytes, present_bytes);
-	if (r == 0)
-		((struct sim_slab *)sim_fd_thing(s->fd))->sealed = true;
-	return r;
+	if (r)
+		return r;
+	((struct sim_slab *)sim_fd_thing(s->fd))->sealed = true;
+	if (present_bytes < size_bytes)
+		s->writable_fd = sim_fd_open(sim_fd_thing(s->fd));
+	return 0;
 }
 
 int __wrap_slab_init_open(struct slab *s, size_t size_bytes)
@@ -51,8 +54,8 @@ int __wrap_slab_init_open(struct slab *s, size_t size_bytes)
 
 int __wrap_slab_seal(struct slab *s)
 {
+	SIM_CHECK(s->writable_fd >= 0, "a slab is sealed twice");
 	struct sim_slab *x = sim_fd_thing(s->writable_fd);
-	SIM_CHECK(!x->sealed, "a slab is sealed twice");
 	wire_close_fds(&s->writable_fd, 1);
 	x->sealed = true;
 	return 0;
@@ -61,6 +64,7 @@ int __wrap_slab_seal(struct slab *s)
 int __wrap_slab_extend(struct slab *s, size_t offset, size_t n_bytes)
 {
 	struct sim_slab *x = sim_fd_thing(s->fd);
+	SIM_CHECK(s->writable_fd >= 0, "a slab grows that is sealed");
 	SIM_CHECK(offset == x->present && offset + n_bytes <= x->bytes, "a slab grows where it should not");
 	if (sim_chance(sim_no_memory_percent))
 		return -ENOMEM;

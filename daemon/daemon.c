@@ -105,6 +105,11 @@ static uint64_t memory_wait_ns(void *arg)
 	return work_memory_waited_ns(&e->budget.work);
 }
 
+static void charge_for_slab(void *pool, uid_t payer, uint64_t ns)
+{
+	pool_charge(pool, payer, ns);
+}
+
 /* An operator's own memory policy stays as it is. */
 static void learn_nodes(struct engine *e)
 {
@@ -143,6 +148,7 @@ static int start_pool(struct engine *e)
 	int r = pool_create(&e->loop, &params, &e->pool);
 	if (r)
 		return r;
+	slab_release_charge(charge_for_slab, e->pool);
 	tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
 	return 0;
 }

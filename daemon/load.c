@@ -166,6 +166,7 @@ static void load_on_opened(struct pool_task *t)
 	struct load *l = container_of(t, struct load, task);
 	struct engine *e = l->engine;
 	l->opening = false;
+	l->slab.payer = l->uid;
 	if (l->slab.base)
 		budget_balance(&e->budget);
 	if (l->result == 0 && l->session && image_jobs_init(&l->jobs, e->pool, l->uid))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "core/slab-release.h"
 #include "cuda/gpus.h"
 #include "job.h"
 #include "notify.h"
@@ -59,6 +60,7 @@ void shutdown_go_on(struct shutdown *s)
 		return;
 	struct pool *pool = e->pool;
 	e->pool = NULL;
+	slab_release_charge(NULL, NULL);
 	pool_close(pool, on_pool_closed, s);
 }
 

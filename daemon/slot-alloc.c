@@ -250,6 +250,7 @@ static void slot_alloc_take(struct slot_alloc *a)
 		return;
 	}
 	charge_move(&a->slots->bytes, &a->bytes);
+	a->slots->slab.payer = a->slots->bytes.account->uid;
 	charge_move(&a->slots->fd, &a->fd);
 	if (!s || j->state != JOB_READY)
 		slots_unref(a->slots);

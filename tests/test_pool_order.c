@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/pool-debts.h"
 #include "core/pool-order.h"
 #include "core/pool-queues.h"
 #include "core/pool-tickets.h"
@@ -86,6 +87,7 @@ static void teardown(struct fixture *f)
 	ck_assert_ptr_null(f->pool.queues);
 	ck_assert_ptr_null(f->pool.all.ready.first);
 	ck_assert_uint_eq(f->pool.all.n_listed, 0);
+	pool_debts_finish(&f->pool);
 	pthread_mutex_destroy(&f->pool.lock);
 	free(f);
 }
@@ -331,6 +333,75 @@ START_TEST(test_a_user_gains_nothing_by_new_jobs)
 }
 END_TEST
 
+START_TEST(test_other_work_is_paid_with_worker_time)
+{
+	/* One user's opening and hanging up takes as much time as a third of the workers make rows in. */
+	enum { ROUNDS = 100, CHARGE_NS = 250 * MS };
+	struct fixture *f = setup_pool();
+	add_queue(f, 0, 0);
+	add_queue(f, 1, 1);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		work(f, 300);
+		submit(f, 0, &in_memory, UINT32_MAX);
+		pool_debts_charge(&f->pool, 1, CHARGE_NS);
+	}
+	expect_equal(f->queues[0].part.served_ns, f->queues[1].part.served_ns + (uint64_t)ROUNDS * CHARGE_NS);
+	teardown(f);
+}
+END_TEST
+
+/* The rows that two users have had after the second has come back, with what it was charged while it was away. */
+static void come_back(bool others, uint64_t charged_ns, uint64_t rows_ns[2])
+{
+	struct fixture *f = setup_pool();
+	add_queue(f, 0, 0);
+	work(f, 1000);
+	if (!others) {
+		f->queues[0].first = f->queues[0].last = NULL;
+		pool_list_or_unlist(&f->pool, &f->queues[0]);
+	}
+	for (unsigned i = 0; i < 10; i++)
+		pool_debts_charge(&f->pool, 1, charged_ns / 10);
+	uint64_t before = f->queues[0].part.served_ns;
+	add_queue(f, 1, 1);
+	work(f, 20000);
+	rows_ns[0] = f->queues[0].part.served_ns - before;
+	rows_ns[1] = f->queues[1].part.served_ns;
+	teardown(f);
+}
+
+START_TEST(test_a_user_without_queues_owes_until_it_has_some)
+{
+	/* Nothing for what it had while no other user wanted any, and never more than two seconds. */
+	const uint64_t second = 1000 * (uint64_t)MS;
+	uint64_t rows[2];
+	come_back(true, second, rows);
+	ck_assert_uint_gt(rows[0], rows[1] + second * 8 / 10);
+	ck_assert_uint_lt(rows[0], rows[1] + second * 12 / 10);
+	come_back(true, 100 * second, rows);
+	ck_assert_uint_gt(rows[0], rows[1] + second * 18 / 10);
+	ck_assert_uint_lt(rows[0], rows[1] + second * 22 / 10);
+	come_back(false, second, rows);
+	ck_assert_uint_lt(rows[0], rows[1] + second * 2 / 10);
+	ck_assert_uint_lt(rows[1], rows[0] + second * 2 / 10);
+}
+END_TEST
+
+START_TEST(test_of_many_users_that_owe_the_least_are_forgotten)
+{
+	struct fixture *f = setup_pool();
+	add_queue(f, 0, 0);
+	submit(f, 0, &in_memory, UINT32_MAX);
+	for (unsigned user = 1; user < 300; user++)
+		pool_debts_charge(&f->pool, user, user * (uint64_t)MS);
+	add_queue(f, 299, 0);
+	add_queue(f, 1, 0);
+	ck_assert_uint_eq(f->queues[1].owner->part.served_ns, 299 * (uint64_t)MS);
+	ck_assert_uint_eq(f->queues[2].owner->part.served_ns, 0);
+	teardown(f);
+}
+END_TEST
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -378,6 +449,9 @@ SUITE(pool_order)
 	tcase_add_loop_test(tc, test_users_have_equal_parts_whatever_they_open, 0, 5);
 	tcase_add_test(tc, test_a_users_jobs_have_equal_parts_and_so_have_a_jobs_ranks);
 	tcase_add_test(tc, test_a_user_gains_nothing_by_new_jobs);
+	tcase_add_test(tc, test_other_work_is_paid_with_worker_time);
+	tcase_add_test(tc, test_a_user_without_queues_owes_until_it_has_some);
+	tcase_add_test(tc, test_of_many_users_that_owe_the_least_are_forgotten);
 	suite_add_tcase(s, tc);
 	TCase *timing = suite_timing();
 	tcase_add_test(timing, test_a_pick_looks_at_few_of_many_queues);

@@ -64,6 +64,36 @@ START_TEST(test_making_a_slab_waits_for_those_that_were_given_back)
 }
 END_TEST
 
+static void count_time(void *arg, uid_t payer, uint64_t ns)
+{
+	uint64_t *of = arg;
+	ck_assert_uint_lt(payer, 3);
+	of[payer] += ns;
+}
+
+START_TEST(test_freeing_a_slab_takes_time_of_its_payers)
+{
+	struct slab s[3];
+	uint64_t of[3] = { 0 }, before;
+	slab_release_charge(count_time, of);
+	for (uid_t i = 0; i < 3; i++) {
+		ck_assert_int_eq(slab_init(&s[i], 8 << 20, 8 << 20), 0);
+		s[i].payer = i;
+	}
+	slab_finish(&s[1]);
+	slab_finish(&s[2]);
+	slab_release_wait();
+	slab_release_charge(NULL, NULL);
+	ck_assert_uint_eq(of[0], 0);
+	ck_assert_uint_gt(of[1], 0);
+	ck_assert_uint_gt(of[2], 0);
+	before = of[1] + of[2];
+	slab_finish(&s[0]);
+	slab_release_end();
+	ck_assert_uint_eq(of[0] + of[1] + of[2], before);
+}
+END_TEST
+
 START_TEST(test_a_child_frees_slabs_without_its_parents_thread)
 {
 #ifdef __SANITIZE_THREAD__
@@ -311,6 +341,7 @@ SUITE(slab)
 	Suite *s = suite_create("slab");
 	TCase *t = tcase_create("slab");
 	tcase_add_test(t, test_making_a_slab_waits_for_those_that_were_given_back);
+	tcase_add_test(t, test_freeing_a_slab_takes_time_of_its_payers);
 	tcase_add_test(t, test_a_child_frees_slabs_without_its_parents_thread);
 	tcase_add_test(t, test_a_trainer_sees_what_the_daemon_writes);
 	tcase_add_test(t, test_no_descriptor_of_it_can_change_it);

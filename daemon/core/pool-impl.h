@@ -56,6 +56,7 @@ struct pool {
 	/* all below: under the lock */
 	struct pool_queue *queues; /* those that may have rows to take */
 	struct pool_part all;      /* its parts are the users */
+	struct pool_debt *debts;   /* of users without queues: pool-debts.h */
 	unsigned n_owners;         /* users with queues */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;

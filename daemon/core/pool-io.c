@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "core/pool-debts.h"
 #include "core/pool-queues.h"
 #include "core/pool-tasks.h"
 #include "core/pool-tickets.h"
@@ -54,7 +55,7 @@ static void pool_io_run_task(struct pool *p, struct pool_task *t)
 	t->run(t);
 	uint64_t ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
 	pthread_mutex_lock(&p->lock);
-	pool_charge_owner(p, t->owner, ns);
+	pool_debts_charge(p, t->owner, ns);
 	pool_end_task(p, t);
 	pool_tell_loop(p);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/pool-debts.h"
 #include "core/pool-order.h"
 #include "util/list.h"
 
@@ -51,32 +52,18 @@ bool pool_finish_if_done(struct pool *p, struct pool_job *job)
 
 /* ---- users and file systems ---- */
 
-static struct pool_owner *find_owner(const struct pool *p, uid_t uid)
-{
-	struct pool_owner *o = p->owners;
-	while (o && o->uid != uid)
-		o = o->next;
-	return o;
-}
-
 static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 {
-	struct pool_owner *o = find_owner(p, uid);
+	struct pool_owner *o = pool_find_owner(p, uid);
 	if (o || !(o = calloc(1, sizeof(*o))))
 		return o;
 	o->uid = uid;
 	o->part.of = &p->all;
 	pthread_mutex_lock(&p->lock);
+	pool_debts_return(p, o);
 	list_push(&p->owners, o, next);
 	pthread_mutex_unlock(&p->lock);
 	return o;
-}
-
-void pool_charge_owner(struct pool *p, uid_t uid, uint64_t ns)
-{
-	struct pool_owner *o = find_owner(p, uid);
-	if (o)
-		o->part.served_ns += ns;
 }
 
 static struct pool_user_job *find_or_make_job(struct pool_owner *o, const void *job)
@@ -99,6 +86,7 @@ static void drop_owner(struct pool *p, struct pool_owner *o)
 	assert(!o->jobs && !o->part.n_busy && !o->part.n_listed && !o->reads.n_tickets && !o->far.n_tickets);
 	pthread_mutex_lock(&p->lock);
 	list_remove(&p->owners, o, next);
+	pool_debts_leave(p, o);
 	pthread_mutex_unlock(&p->lock);
 	free(o);
 }

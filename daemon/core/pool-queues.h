@@ -13,7 +13,4 @@ void pool_unlink_job(struct pool_queue *q, struct pool_job *job);
 /* Moves the job to the done list if it has no rows left to do. Returns whether the loop must be told now. */
 bool pool_finish_if_done(struct pool *p, struct pool_job *job);
 
-/* The user has had so much of the processors for other work than rows. */
-void pool_charge_owner(struct pool *p, uid_t uid, uint64_t ns);
-
 #endif

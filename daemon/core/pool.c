@@ -2,6 +2,7 @@
  *
  *     pool-wake      which threads are woken, and the loop
  *     pool-order     the queues that have rows, by their turns
+ *     pool-debts     what else is done for users than rows
  *     pool-queues    queues of jobs, their owners, when a job is done
  *     pool-tickets   rows that wait for input
  *     pool-nodes     which rows a worker prefers, on machines with several NUMA nodes
@@ -27,6 +28,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/pool-debts.h"
 #include "core/pool-io.h"
 #include "core/pool-nodes.h"
 #include "core/pool-order.h"
@@ -164,6 +166,7 @@ static void pool_free_pool(struct pool *p)
 	pthread_cond_destroy(&p->spare);
 	pthread_cond_destroy(&p->work);
 	pthread_mutex_destroy(&p->lock);
+	pool_debts_finish(p);
 	free(p->tickets);
 	free(p->workers);
 	free(p->io_threads);
@@ -364,6 +367,13 @@ void pool_run_task(struct pool *p, struct pool_task *t)
 	pool_add_task(p, t);
 	/* Thread 0 does not take tasks, so waking only one thread might wake only that one: wake all. */
 	pthread_cond_broadcast(&p->io);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_charge(struct pool *p, uid_t owner, uint64_t ns)
+{
+	pthread_mutex_lock(&p->lock);
+	pool_debts_charge(p, owner, ns);
 	pthread_mutex_unlock(&p->lock);
 }
 

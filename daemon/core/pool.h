@@ -196,6 +196,8 @@ struct pool_task {
 void pool_run_task(struct pool *p, struct pool_task *t);
 /* Whether the task was still waiting for a thread; then it will neither run nor be done. */
 bool pool_drop_task(struct pool *p, struct pool_task *t);
+/* The user has had so much of the processors for work that no task and no row did. Any thread. */
+void pool_charge(struct pool *p, uid_t owner, uint64_t ns);
 /* Calls only t->done, in the loop's next iteration. */
 void pool_call(struct pool *p, struct pool_task *t);
 

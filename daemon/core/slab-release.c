@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "util/clock.h"
 #include "util/list.h"
 
 struct release {
@@ -16,6 +17,7 @@ struct release {
 	void *base;
 	size_t bytes;
 	int fds[2];
+	uid_t payer;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
@@ -23,16 +25,42 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct release *first;
 static uint64_t n_given, n_freed;
 static bool started, ending;
+static void (*charge)(void *arg, uid_t payer, uint64_t ns);
+static void *charge_arg;
+static unsigned n_charging;
 static pthread_t thread;
 static pid_t process; /* whose thread it is: a forked child has none */
 
 static void free_pages(const struct release *r)
 {
+	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	munmap(r->base, r->bytes);
 	for (int i = 0; i < 2; i++) {
 		if (r->fds[i] >= 0)
 			close(r->fds[i]);
 	}
+	pthread_mutex_lock(&lock);
+	void (*fn)(void *, uid_t, uint64_t) = charge;
+	void *arg = charge_arg;
+	n_charging += fn != NULL;
+	pthread_mutex_unlock(&lock);
+	if (!fn)
+		return;
+	fn(arg, r->payer, clock_ns(CLOCK_THREAD_CPUTIME_ID) - began);
+	pthread_mutex_lock(&lock);
+	if (--n_charging == 0)
+		pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+void slab_release_charge(void (*fn)(void *arg, uid_t payer, uint64_t ns), void *arg)
+{
+	pthread_mutex_lock(&lock);
+	charge = fn;
+	charge_arg = arg;
+	while (!fn && n_charging)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
 }
 
 static void *free_all(void *arg)
@@ -71,6 +99,7 @@ static bool start(void)
 		return true;
 	first = NULL;
 	n_freed = n_given;
+	n_charging = 0;
 	process = getpid();
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER; /* the parent's thread waits for its copy */
 	sigfillset(&all);
@@ -85,9 +114,10 @@ static bool start(void)
 	return started;
 }
 
-void slab_release(void *base, size_t bytes, const int fds[2])
+void slab_release(void *base, size_t bytes, const int fds[2], uid_t payer)
 {
-	struct release now = { .base = base, .bytes = bytes, .fds = { fds[0], fds[1] } }, *r = malloc(sizeof(*r));
+	struct release now = { .base = base, .bytes = bytes, .fds = { fds[0], fds[1] }, .payer = payer },
+		       *r = malloc(sizeof(*r));
 	pthread_mutex_lock(&lock);
 	bool later = r && start();
 	if (later) {

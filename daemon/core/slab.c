@@ -154,7 +154,7 @@ void slab_finish(struct slab *s)
 {
 	if (!s || !s->base)
 		return;
-	slab_release(s->base, s->bytes, (int[2]){ s->fd, s->writable_fd });
+	slab_release(s->base, s->bytes, (int[2]){ s->fd, s->writable_fd }, s->payer);
 	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 }
 

@@ -13,11 +13,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct slab {
 	uint8_t *base; /* bytes, mapped shared and writable in the daemon */
 	size_t bytes;
 	int fd;          /* read-only; sent to trainers */
+	uid_t payer;     /* set by the owner: the user for which the slab is made, and whose time it is to free it */
 	int writable_fd; /* until slab_seal: to grow the slab, or for the one other process that writes into it; then -1 */
 };
 

@@ -31,8 +31,9 @@
 #include "util/numa.h"
 
 enum {
-	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets half of
-	                  * them */
+	TICKETS = 128,   /* files on local disks that may be read ahead of decoding at once; a trainer that is alone
+	                  * gets half of them */
+	LANE_PART = 2,   /* a file system that a server provides has half as many of these, and of I/O threads */
 	STUCK_PINGS = 8, /* a worker or a GPU's driver that makes no progress for that many intervals of the watchdog
 	                  * (2 min with the unit's) is stuck: no ping */
 	STUCK_ROWS = 4,  /* a row may take decoding and transform of two slow samples; a worker that has used that many
@@ -134,6 +135,8 @@ static int start_pool(struct engine *e)
 		.n_io = e->config->io_threads,
 		/* each worker may have one reserved for the row that it tries */
 		.n_tickets = TICKETS + config_max_workers(e->config),
+		.n_lane_io = (e->config->io_threads + LANE_PART - 1) / LANE_PART,
+		.n_lane_tickets = TICKETS / LANE_PART + config_max_workers(e->config),
 		.worker_create = create_worker,
 		.worker_destroy = destroy_worker,
 		.input_create = create_input,

@@ -195,7 +195,7 @@ START_TEST(test_a_disk_that_does_not_answer_holds_up_no_other_job)
 }
 END_TEST
 
-/* Queues of one user on a server that does not answer. */
+/* Queues of one user on a disk that does not answer. */
 enum { HUNG = 24 };
 
 struct hung {
@@ -225,15 +225,13 @@ static void hung_done(struct pool_job *job)
 
 static const struct pool_job_ops hung_ops = { .run = run_row, .fetch = fetch_hung, .done = hung_done };
 
-/* As many queues as there are file systems, or all on one. Returns when the pool gives them no more. */
-static struct hung *hang(struct fixture *f, uint64_t user, bool one_filesystem, int n_threads)
+/* Returns when that many threads hang. */
+static struct hung *hang(struct fixture *f, int n_threads)
 {
 	struct hung *h = calloc(1, sizeof(*h));
 	ck_assert_int_eq(uv_sem_init(&h->answer, 0), 0);
 	for (int i = 0; i < HUNG; i++) {
-		ck_assert_int_eq(pool_queue_add(f->pool, &h->queue[i], 0, user ? (uid_t)user : 1, NULL), 0);
-		if (user)
-			pool_queue_set_origin(f->pool, &h->queue[i], one_filesystem ? 7 : 100 + (uint64_t)i);
+		ck_assert_int_eq(pool_queue_add(f->pool, &h->queue[i], 0, 1, NULL), 0);
 		h->job[i].hung = h;
 		h->job[i].batch = (struct batch){ .f = f,
 						  .would_block_every = 1,
@@ -269,29 +267,6 @@ static void make_one_batch(struct fixture *f, struct pool_queue *q, int would_bl
 	free(b);
 }
 
-START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
-{
-	/* Many jobs of one user hang, on many mounts or on one. Rows that have to be read from a local disk or from
-	 * another user's server are made, and so are rows of the same user's local files. */
-	for (int one = 0; one < 2; one++) {
-		struct fixture f;
-		struct pool_queue far;
-		setup_with(&f, 2, 8, 32);
-		ck_assert_int_eq(pool_queue_add(f.pool, &far, 0, 2, NULL), 0);
-		pool_queue_set_origin(f.pool, &far, 8);
-		struct hung *h = hang(&f, 1, one, 4);
-		make_one_batch(&f, &f.queue, 1);
-		make_one_batch(&f, &far, 1);
-		make_one_batch(&f, &f.queue, 3);
-		ck_assert_int_eq(h->n_done, 0);
-		ck_assert_int_eq(atomic_load(&h->n_asked), 4); /* of 8 threads, 5 are for servers */
-		end_hang(&f, h);
-		pool_queue_remove(f.pool, &far);
-		teardown(&f);
-	}
-}
-END_TEST
-
 static void wait_for_parked(struct fixture *f, uint64_t n)
 {
 	struct pool_stats s;
@@ -306,7 +281,7 @@ START_TEST(test_rows_at_hand_are_made_when_every_ticket_is_out)
 	 * no ticket are made, and rows that found none are made once a ticket is free. */
 	struct fixture f;
 	setup_with(&f, 2, 2, 8);
-	struct hung *h = hang(&f, 0, false, 2);
+	struct hung *h = hang(&f, 2);
 	wait_for_parked(&f, 8);
 	make_one_batch(&f, &f.queue, 0);
 	struct batch *later = make_batch(&f, 1);
@@ -332,7 +307,7 @@ START_TEST(test_a_row_without_a_ticket_can_be_cancelled)
 	/* Every ticket is in use and a row has been returned: its job, cancelled, completes at once, and once. */
 	struct fixture f;
 	setup_with(&f, 1, 2, 8);
-	struct hung *h = hang(&f, 0, false, 2);
+	struct hung *h = hang(&f, 2);
 	wait_for_parked(&f, 8);
 	struct batch *b = make_batch(&f, 1);
 	b->would_block_every = 1;
@@ -614,7 +589,6 @@ SUITE(pool)
 	tcase_add_test(t, test_every_row_is_made_once_in_any_chunks);
 	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
 	tcase_add_test(t, test_a_disk_that_does_not_answer_holds_up_no_other_job);
-	tcase_add_test(t, test_servers_that_do_not_answer_leave_tickets_and_threads_for_others);
 	tcase_add_test(t, test_rows_at_hand_are_made_when_every_ticket_is_out);
 	tcase_add_test(t, test_a_row_without_a_ticket_can_be_cancelled);
 	tcase_add_test(t, test_a_row_may_need_several_inputs);

@@ -53,7 +53,8 @@ static struct fixture *setup_pool(void)
 	struct pool *p = &f->pool;
 	p->params = (struct pool_params){ .max_workers = WORKERS, .n_io = 2, .n_tickets = TICKETS };
 	p->target = WORKERS;
-	p->n_free_tickets = TICKETS;
+	p->local.pool = p;
+	p->local.n_tickets = p->local.n_free_tickets = TICKETS;
 	p->workers = f->threads;
 	pthread_mutex_init(&p->lock, NULL);
 	f->now = 1000000 * (uint64_t)MS;
@@ -117,7 +118,7 @@ static void end(struct fixture *f, unsigned thread)
 	struct pool_piece *piece = &f->pieces[thread];
 	uint64_t row_ns = f->now - f->threads[thread].busy_since_ns;
 	pool_end_work(&f->threads[thread], q, f->now);
-	pool_end_try(&f->pool, q, piece);
+	pool_end_try(q, piece);
 	piece->job->n_open--;
 	pool_learn_batch_ns(q, piece->job, row_ns);
 	pool_list_or_unlist(&f->pool, q);
@@ -149,11 +150,11 @@ static bool is_last(const struct fixture *f, const struct pool_owner *o)
 	       elapsed(o->part.n_busy, o->part.begun_ns, f->now) > o->part.n_busy * (uint64_t)(SLOW_MS * MS);
 }
 
-static bool may_take(const struct fixture *f, const struct pool_queue *q)
+static bool may_take(const struct pool_queue *q)
 {
 	if (!q->first || (q->max_busy && q->part.n_busy >= q->max_busy))
 		return false;
-	return !q->first->ops->fetch || pool_may_have_ticket(&f->pool, q) || (!q->reads.n_tickets && !q->n_trying);
+	return !q->first->ops->fetch || pool_may_have_ticket(q) || (!q->reads.n_tickets && !q->n_trying);
 }
 
 /* Whether the picked queue is one that a search of all queues could have found: its user has the least turn of those that
@@ -162,17 +163,17 @@ static void expect_first(const struct fixture *f, const struct pool_queue *picke
 {
 	bool any = false, any_not_last = false;
 	for (unsigned i = 0; i < f->n; i++) {
-		any |= may_take(f, &f->queues[i]);
-		any_not_last |= may_take(f, &f->queues[i]) && !is_last(f, f->queues[i].owner);
+		any |= may_take(&f->queues[i]);
+		any_not_last |= may_take(&f->queues[i]) && !is_last(f, f->queues[i].owner);
 	}
 	ck_assert_int_eq(picked != NULL, any);
 	if (!any)
 		return;
-	ck_assert(may_take(f, picked));
+	ck_assert(may_take(picked));
 	ck_assert_int_eq(is_last(f, picked->owner), !any_not_last);
 	for (unsigned i = 0; i < f->n; i++) {
 		const struct pool_queue *q = &f->queues[i];
-		if (!may_take(f, q) || is_last(f, q->owner) != !any_not_last)
+		if (!may_take(q) || is_last(f, q->owner) != !any_not_last)
 			continue;
 		ck_assert_uint_ge(turn_of(f, q, USER), turn_of(f, picked, USER));
 		if (q->owner == picked->owner)
@@ -198,7 +199,7 @@ static void change(struct fixture *f)
 		pool_order_update(&f->pool, q);
 		break;
 	case 2: /* tickets come and go without the queue's doing */
-		f->pool.n_free_tickets = f->pool.n_reserved + draw(TICKETS + 1 - f->pool.n_reserved);
+		f->pool.local.n_free_tickets = f->pool.local.n_reserved + draw(TICKETS + 1 - f->pool.local.n_reserved);
 		break;
 	case 3:
 		f->pool.target = 1 + draw(WORKERS);

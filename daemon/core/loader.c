@@ -32,6 +32,7 @@ static void maybe_free(struct loader *l)
 		return;
 	l->ops->closed(l);
 	streams_finish(&l->streams);
+	pool_lane_leave(l->host.pool, l->host.lane);
 	for (unsigned i = 0; i < 4; i++)
 		plan_unref(l->plans[i].plan);
 	pool_source_finish(&l->rows);
@@ -467,15 +468,13 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 		return -ENOMEM;
 	l->spec = *spec;
 	l->recipe = *recipe;
-	l->host = (struct stream_host){ .ops = &host_ops,
-					.pool = pool,
-					.spec = &l->spec,
-					.source = &l->rows.source,
-					.server = dataset_server(recipe->dataset) };
+	l->host = (struct stream_host){ .ops = &host_ops, .pool = pool, .spec = &l->spec, .source = &l->rows.source };
 	l->ops = ops;
 	l->owner = owner;
 	l->created_ns = uv_hrtime();
 	int r = fields_make(recipe, spec, &l->fields, &l->layout);
+	if (r == 0 && dataset_server(recipe->dataset))
+		r = pool_lane_join(pool, dataset_server(recipe->dataset), spec->uid, &l->host.lane);
 	if (r == 0)
 		r = pool_source_init(&l->rows, pool, &l->spec, &l->recipe, &l->layout, l->fields, bad_budget);
 	if (r == 0) {
@@ -487,6 +486,7 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	}
 	if (r) {
 		streams_finish(&l->streams);
+		pool_lane_leave(pool, l->host.lane);
 		free(l->fields);
 		free(l);
 		return r;

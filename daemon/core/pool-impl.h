@@ -9,6 +9,7 @@
 struct pool_thread {
 	pthread_t id;
 	struct pool *pool;
+	struct pool_lane *lane; /* of an I/O thread */
 	unsigned number;
 	bool started;
 	void *worker;           /* pool_params.worker_create's; workers only */
@@ -29,12 +30,30 @@ struct pool_user_job {
 	struct pool_part part;
 };
 
-/* A file system that a server provides: another machine, or a process. */
-struct pool_filesystem {
-	struct pool_filesystem *next;
-	uint64_t number;
-	unsigned n_queues; /* freed at 0 */
-	struct pool_reads reads;
+/* The I/O threads and tickets of one file system that a server (another machine, or a process) provides, or of all local
+ * disks. */
+struct pool_lane {
+	struct pool_lane *next; /* of pool.lanes */
+	struct pool *pool;
+	uint64_t filesystem; /* 0: the local disks */
+	struct pool_thread *threads;
+	unsigned n_threads;
+	struct pool_ticket *tickets; /* all of them */
+	unsigned n_tickets;
+	pthread_cond_t io; /* for its threads */
+
+	/* all below: under the pool's lock */
+	unsigned n_io;                /* threads that run; a lane that ends is freed at 0 */
+	struct pool_lane_user *users; /* their turn to fetch next, the longest without one first */
+	unsigned n_users;             /* those with queues */
+	struct pool_ticket *free_tickets;
+	unsigned n_free_tickets;
+	unsigned n_reserved; /* tickets that rows in work may take; never more than are free */
+	struct pool_queue *starved;
+	struct pool_task *tasks, *tasks_running; /* tasks: they wait, in the order of their coming */
+	uint64_t task_round;                     /* in which a user's next task begins, if it has none: pool-tasks.c */
+	unsigned n_io_sleeping, n_io_busy;
+	bool ending; /* no user is left: its threads end */
 };
 
 struct pool {
@@ -46,31 +65,24 @@ struct pool {
 	pthread_cond_t work;   /* for workers below the target */
 	pthread_cond_t spare;  /* for the other workers, so that a wake-up for work never reaches a worker that may not
 	                        * work */
-	pthread_cond_t io;     /* for I/O threads */
 	pthread_cond_t watch;  /* for the watcher */
 	pthread_cond_t relief; /* for the other relief threads */
 	pthread_cond_t began;  /* for pool_create: a worker has begun */
-	struct pool_thread *workers, *io_threads; /* workers: max_workers of them, then as many relief threads */
-	struct pool_owner *owners;                /* changed by the loop thread alone, under the lock */
+	struct pool_thread *workers; /* max_workers of them, then as many relief threads */
+	struct pool_owner *owners;   /* changed by the loop thread alone, under the lock, like the next */
+	struct pool_lane local, *lanes;
 
 	/* all below: under the lock */
 	struct pool_queue *queues; /* those that may have rows to take */
 	struct pool_part all;      /* its parts are the users */
 	struct pool_debt *debts;   /* of users without queues: pool-debts.h */
 	unsigned n_owners;         /* users with queues */
-	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
-	unsigned n_free_tickets;
-	unsigned n_reserved;                      /* tickets that rows in work may take; never more than are free */
-	struct pool_filesystem *filesystems, any; /* `any` serves all file systems where memory is short */
-	struct pool_reads far;                    /* of queues that have a file system */
-	struct pool_queue *starved;
-	struct pool_task *tasks, *tasks_running, *tasks_done; /* tasks: they wait, in the order of their coming */
-	uint64_t task_round; /* in which a user's next task begins, if it has none: pool-tasks.c */
+	struct pool_task *tasks_done;
 	struct pool_job *done;
 	unsigned n_sleeping, n_waking; /* together exactly the threads in pthread_cond_wait(&p->work); the waking ones
 	                                * have been signalled */
 	uint64_t waking_since_ns;      /* while n_waking: when the last of them was signalled */
-	unsigned target, n_io_sleeping, n_io_busy;
+	unsigned target;
 	uint64_t n_rows, n_parked, n_wakes, n_near;
 	unsigned n_began;            /* workers that are ready, or could not be made */
 	bool told;                   /* the loop has been woken and has not drained since */
@@ -78,7 +90,6 @@ struct pool {
 	unsigned n_idle_watches;
 	bool stopping;
 
-	struct pool_ticket *tickets; /* all of them */
 	void (*on_closed)(void *arg);
 	void *on_closed_arg;
 };

@@ -4,7 +4,7 @@
 
 #include "core/pool-impl.h"
 
-/* A pthread's start routine, for a struct pool_thread. */
-void *pool_io_main(void *arg);
+/* Starts n threads of the lane, from number `first` on. 0, or a negative errno when one could not be started; those before it run. */
+int pool_io_start(struct pool_lane *lane, unsigned first, unsigned n);
 
 #endif

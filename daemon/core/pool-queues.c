@@ -50,7 +50,24 @@ bool pool_finish_if_done(struct pool *p, struct pool_job *job)
 	return tell;
 }
 
-/* ---- users and file systems ---- */
+/* ---- users ---- */
+
+void pool_add_lane_user(struct pool *p, struct pool_lane *lane, struct pool_lane_user *u, uid_t uid)
+{
+	*u = (struct pool_lane_user){ .lane = lane, .uid = uid };
+	u->to_fetch_end = &u->to_fetch;
+	pthread_mutex_lock(&p->lock);
+	list_push(&lane->users, u, next);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_remove_lane_user(struct pool *p, struct pool_lane_user *u)
+{
+	pthread_mutex_lock(&p->lock);
+	assert(!u->n_queues && !u->reads.n_tickets && !u->reads.n_fetching && !u->to_fetch);
+	list_remove(&u->lane->users, u, next);
+	pthread_mutex_unlock(&p->lock);
+}
 
 static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 {
@@ -59,6 +76,7 @@ static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 		return o;
 	o->uid = uid;
 	o->part.of = &p->all;
+	pool_add_lane_user(p, &p->local, &o->local, uid);
 	pthread_mutex_lock(&p->lock);
 	pool_debts_return(p, o);
 	list_push(&p->owners, o, next);
@@ -83,12 +101,24 @@ static void drop_owner(struct pool *p, struct pool_owner *o)
 {
 	if (o->n_queues > 0)
 		return;
-	assert(!o->jobs && !o->part.n_busy && !o->part.n_listed && !o->reads.n_tickets && !o->far.n_tickets);
+	assert(!o->jobs && !o->part.n_busy && !o->part.n_listed);
+	pool_remove_lane_user(p, &o->local);
 	pthread_mutex_lock(&p->lock);
 	list_remove(&p->owners, o, next);
 	pool_debts_leave(p, o);
 	pthread_mutex_unlock(&p->lock);
 	free(o);
+}
+
+/* The queue has reads in this lane from now on; NULL: it ends. */
+static void enter_lane(struct pool_queue *q, struct pool_lane_user *u)
+{
+	struct pool_lane_user *old = q->lane_user;
+	if (old && --old->n_queues == 0)
+		old->lane->n_users--;
+	if (u && u->n_queues++ == 0)
+		u->lane->n_users++;
+	q->lane_user = u;
 }
 
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job)
@@ -108,42 +138,19 @@ int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_
 				  .max_busy = max_busy,
 				  .waited_for = true,
 				  .batch_ns = FIRST_BATCH_NS };
-	if (o->n_queues++ == 0) {
-		pthread_mutex_lock(&p->lock);
-		p->n_owners++;
-		pthread_mutex_unlock(&p->lock);
-	}
+	pthread_mutex_lock(&p->lock);
+	enter_lane(q, &o->local);
+	p->n_owners += o->n_queues++ == 0;
+	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
 
-static struct pool_filesystem *join_filesystem(struct pool *p, uint64_t number)
-{
-	struct pool_filesystem *f = p->filesystems;
-	while (f && f->number != number)
-		f = f->next;
-	if (!f && (f = calloc(1, sizeof(*f)))) {
-		f->number = number;
-		list_push(&p->filesystems, f, next);
-	}
-	f = f ? f : &p->any;
-	f->n_queues++;
-	return f;
-}
-
-static void leave_filesystem(struct pool *p, struct pool_filesystem *f)
-{
-	assert(!f || f->n_queues > 0);
-	if (!f || --f->n_queues > 0 || f == &p->any)
-		return;
-	list_remove(&p->filesystems, f, next);
-	free(f);
-}
-
-void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem)
+void pool_queue_set_lane(struct pool *p, struct pool_queue *q, struct pool_lane_user *u)
 {
 	pthread_mutex_lock(&p->lock);
-	assert(!q->filesystem && !q->first && !q->reads.n_tickets);
-	q->filesystem = join_filesystem(p, filesystem);
+	assert(u->uid == q->owner->uid && u->n_joined > 0);
+	assert(q->lane_user == &q->owner->local && !q->first && !q->reads.n_tickets && !q->n_trying);
+	enter_lane(q, u);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -153,7 +160,7 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q)
 	struct pool_user_job *j = q->user_job;
 	pthread_mutex_lock(&p->lock);
 	assert(!q->part.n_listed && !heap_has(&q->part.turn) && !q->reads.n_tickets && !q->returned.job);
-	leave_filesystem(p, q->filesystem);
+	enter_lane(q, NULL);
 	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);
 	assert(o->n_queues > 0 && j->n_queues > 0);

@@ -9,22 +9,23 @@
 
 #include "core/pool-impl.h"
 
-/* Whether the queue may have another ticket. */
-bool pool_may_have_ticket(const struct pool *p, const struct pool_queue *q);
+/* Whether the queue may have another ticket of its lane. */
+bool pool_may_have_ticket(const struct pool_queue *q);
 /* A worker takes a new row and tries it, with a reserved ticket if the queue may have one. */
-void pool_begin_try(struct pool *p, struct pool_queue *q, struct pool_piece *piece);
+void pool_begin_try(struct pool_queue *q, struct pool_piece *piece);
 /* The row is made, or will not be made: its reservation ends. */
-void pool_end_try(struct pool *p, struct pool_queue *q, struct pool_piece *piece);
+void pool_end_try(struct pool_queue *q, struct pool_piece *piece);
 /* The row's input has to be fetched (again, if it has a ticket). */
 void pool_wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece *piece);
-void pool_give_ticket_back(struct pool *p, struct pool_ticket *t);
-/* Tickets have become free, or the set of queues that may take tickets has changed. */
-void pool_serve_starved(struct pool *p);
+void pool_give_ticket_back(struct pool_ticket *t);
+/* Tickets of the lane have become free. */
+void pool_serve_starved(struct pool *p, struct pool_lane *lane);
 /* The queue's returned row will not be made. */
 void pool_unlink_starved(struct pool *p, struct pool_queue *q);
-/* The next ticket for an I/O thread, which calls pool_count_fetching when it begins (1) and ends (-1). NULL: none. */
-struct pool_ticket *pool_take_to_fetch(struct pool *p);
-void pool_count_fetching(struct pool *p, const struct pool_ticket *t, int by);
+/* The next ticket for an I/O thread of the lane, which calls pool_count_fetching when it begins (1) and ends (-1). NULL:
+ * none. */
+struct pool_ticket *pool_take_to_fetch(struct pool_lane *lane);
+void pool_count_fetching(const struct pool_ticket *t, int by);
 /* The fetched input is not wanted. Not under the lock: it may free much memory. */
 void pool_drop_input(const struct pool *p, const struct pool_ticket *t);
 

@@ -31,19 +31,20 @@ static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
 /* ---- picking ---- */
 
 /* A queue without tickets may always try, with one worker. */
-static bool may_take_new(const struct pool *p, const struct pool_queue *q)
+static bool may_take_new(const struct pool_queue *q)
 {
 	if (!q->first)
 		return false;
 	if (!q->first->ops->fetch)
 		return true;
-	return !q->returned.job && (pool_may_have_ticket(p, q) || (q->reads.n_tickets == 0 && q->n_trying == 0));
+	return !q->returned.job && (pool_may_have_ticket(q) || (q->reads.n_tickets == 0 && q->n_trying == 0));
 }
 
 /* For a queue in the order. */
 static bool may_take(const struct pool *p, const struct pool_queue *q)
 {
-	return q->fetched || may_take_new(p, q);
+	(void)p;
+	return q->fetched || may_take_new(q);
 }
 
 static bool goes_last(const struct pool *p, const struct pool_owner *o, uint64_t now)
@@ -94,7 +95,7 @@ static void note_taken(struct pool *p, const struct pool_thread *self, const str
  * as the decoders. */
 bool pool_take_piece(struct pool *p, const struct pool_thread *self, struct pool_queue *q, struct pool_piece *out)
 {
-	bool fetched = q->fetched && !(q->took_fetched && may_take_new(p, q));
+	bool fetched = q->fetched && !(q->took_fetched && may_take_new(q));
 	q->took_fetched = fetched;
 	if (fetched) {
 		struct pool_ticket *before = self->node ? pool_nodes_before(p, q, self->node) : NULL;
@@ -111,7 +112,7 @@ bool pool_take_piece(struct pool *p, const struct pool_thread *self, struct pool
 		return false;
 	uint32_t left = job->n_rows - job->n_taken;
 	*out = (struct pool_piece){ .job = job, .first = job->n_taken, .n = left < job->chunk ? left : job->chunk };
-	pool_begin_try(p, q, out);
+	pool_begin_try(q, out);
 	assert(out->n > 0);
 	job->n_taken += out->n;
 	job->n_open += out->n;

@@ -27,6 +27,7 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 {
 	void *worker = self->worker;
 	struct pool_job *job = piece->job;
+	struct pool_lane *lane = q->lane_user->lane;
 	uint64_t begun = now;
 	pool_begin_work(p, self, q, now);
 	bool skip = job->cancelled;
@@ -48,9 +49,9 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 	if (r == POOL_WOULD_BLOCK && !job->cancelled) {
 		pool_wait_for_input(p, q, piece);
 	} else {
-		pool_end_try(p, q, piece);
+		pool_end_try(q, piece);
 		if (piece->ticket)
-			pool_give_ticket_back(p, piece->ticket);
+			pool_give_ticket_back(piece->ticket);
 		assert(job->n_open >= piece->n && job->n_taken >= piece->first + piece->n);
 		p->n_rows += piece->n;
 		job->n_open -= piece->n;
@@ -58,8 +59,8 @@ static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_
 		tell = pool_finish_if_done(p, job);
 	}
 	pool_list_or_unlist(p, q);
-	if (p->starved)
-		pool_serve_starved(p);
+	if (lane->starved)
+		pool_serve_starved(p, lane);
 	if (tell)
 		pool_tell_loop(p);
 	return now;

@@ -1,5 +1,6 @@
 /* See pool.h: the loop thread's functions, and the pool's life. Its parts, each calling only those before it:
  *
+ *     pool-threads   how threads begin and end
  *     pool-wake      which threads are woken, and the loop
  *     pool-order     the queues that have rows, by their turns
  *     pool-debts     what else is done for users than rows
@@ -10,6 +11,7 @@
  *     pool-workers   workers and relief threads
  *     pool-tasks     which task is next
  *     pool-io        I/O threads
+ *     pool-lanes     the lanes of file systems: their threads and tickets
  *
  * The awkward corner is parking: a taken row is with a worker, with an I/O thread, in its queue's `fetched` list, or is
  * its queue's `returned` row. In each case it is counted in job->n_open, so that a job is done exactly when all rows
@@ -23,17 +25,18 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/pool-debts.h"
 #include "core/pool-io.h"
+#include "core/pool-lanes.h"
 #include "core/pool-nodes.h"
 #include "core/pool-order.h"
 #include "core/pool-queues.h"
 #include "core/pool-tasks.h"
+#include "core/pool-threads.h"
 #include "core/pool-tickets.h"
 #include "core/pool-turns.h"
 #include "core/pool-wake.h"
@@ -84,26 +87,16 @@ static void on_told(uv_poll_t *poll, int status, int events)
 		;
 	pool_drain(p);
 	finish_tasks(p);
+	pool_lanes_reap(p);
 }
 
 /* ---- threads ---- */
 
-static int pool_start_threads(struct pool *p, struct pool_thread *threads, unsigned first, unsigned n,
-			      void *(*main_fn)(void *))
+static int start_thread(struct pool *p, struct pool_thread *t, unsigned number, void *(*main)(void *), const char *name)
 {
-	for (unsigned i = 0; i < n; i++) {
-		threads[i].pool = p;
-		threads[i].number = first + i;
-		int r = pthread_create(&threads[i].id, NULL, main_fn, &threads[i]);
-		if (r)
-			return -r;
-		/* for top, perf and debuggers */
-		pthread_setname_np(threads[i].id, main_fn == pool_worker_main   ? "batchd-worker"
-						  : main_fn == pool_relief_main ? "batchd-relief"
-										: "batchd-io");
-		threads[i].started = true;
-	}
-	return 0;
+	t->pool = p;
+	t->number = number;
+	return pool_thread_start(t, main, name);
 }
 
 /* One after the other, so that what fails for want of memory fails in the same order each time. */
@@ -111,7 +104,7 @@ static int start_workers(struct pool *p)
 {
 	int r = p->params.nodes ? pool_nodes_assign(p) : 0;
 	for (unsigned i = 0; r == 0 && i < p->params.max_workers; i++) {
-		r = pool_start_threads(p, p->workers + i, i, 1, pool_worker_main);
+		r = start_thread(p, &p->workers[i], i, pool_worker_main, "batchd-worker");
 		if (r)
 			return r;
 		pthread_mutex_lock(&p->lock);
@@ -123,12 +116,12 @@ static int start_workers(struct pool *p)
 	return r;
 }
 
-static void join_threads(struct pool_thread *threads, unsigned n)
+static int start_relief(struct pool *p)
 {
-	for (unsigned i = 0; threads && i < n; i++) {
-		if (threads[i].started)
-			pthread_join(threads[i].id, NULL);
-	}
+	int r = 0;
+	for (unsigned i = 0; r == 0 && i < p->params.max_workers; i++)
+		r = start_thread(p, &p->workers[p->params.max_workers + i], i, pool_relief_main, "batchd-relief");
+	return r;
 }
 
 static void stop_threads(struct pool *p)
@@ -137,22 +130,20 @@ static void stop_threads(struct pool *p)
 	p->stopping = true;
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->spare);
-	pthread_cond_broadcast(&p->io);
+	pthread_cond_broadcast(&p->local.io);
 	pthread_cond_broadcast(&p->watch);
 	pthread_cond_broadcast(&p->relief);
 	pthread_mutex_unlock(&p->lock);
-	join_threads(p->workers, 2 * p->params.max_workers);
-	join_threads(p->io_threads, p->params.n_io);
+	pool_threads_join(p->workers, 2 * p->params.max_workers);
+	pool_threads_join(p->local.threads, p->local.n_threads);
+	pool_lanes_stop(p);
 }
 
 /* ---- life ---- */
 
 static void pool_free_pool(struct pool *p)
 {
-	for (unsigned i = 0; p->tickets && i < p->params.n_tickets; i++) {
-		if (p->tickets[i].input)
-			p->params.input_destroy(p->tickets[i].input);
-	}
+	pool_lane_finish(&p->local);
 	for (unsigned i = 0; p->workers && i < 2 * p->params.max_workers; i++) {
 		if (p->workers[i].worker)
 			p->params.worker_destroy(p->workers[i].worker);
@@ -162,14 +153,11 @@ static void pool_free_pool(struct pool *p)
 	pthread_cond_destroy(&p->began);
 	pthread_cond_destroy(&p->relief);
 	pthread_cond_destroy(&p->watch);
-	pthread_cond_destroy(&p->io);
 	pthread_cond_destroy(&p->spare);
 	pthread_cond_destroy(&p->work);
 	pthread_mutex_destroy(&p->lock);
 	pool_debts_finish(p);
-	free(p->tickets);
 	free(p->workers);
-	free(p->io_threads);
 	free(p);
 }
 
@@ -190,19 +178,6 @@ static int make_relief(struct pool *p)
 		p->workers[i].worker = p->params.worker_create(p->params.arg);
 		if (!p->workers[i].worker)
 			return -ENOMEM;
-	}
-	return 0;
-}
-
-static int make_tickets(struct pool *p)
-{
-	for (unsigned i = 0; i < p->params.n_tickets; i++) {
-		struct pool_ticket *t = &p->tickets[i];
-		t->input = p->params.input_create(p->params.arg);
-		if (!t->input)
-			return -ENOMEM;
-		list_push(&p->free_tickets, t, next);
-		p->n_free_tickets++;
 	}
 	return 0;
 }
@@ -230,11 +205,9 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	if (!p->params.n_processors)
 		p->params.n_processors = params->max_workers;
 	p->target = params->max_workers;
-	p->to_fetch_end = &p->to_fetch;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->spare, NULL);
-	pthread_cond_init(&p->io, NULL);
 	pthread_cond_init(&p->relief, NULL);
 	pthread_cond_init(&p->began, NULL);
 	pthread_condattr_t attr;
@@ -243,29 +216,18 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	pthread_cond_init(&p->watch, &attr);
 	pthread_condattr_destroy(&attr);
 	p->workers = calloc((size_t)2 * params->max_workers, sizeof(*p->workers));
-	p->io_threads = calloc(params->n_io, sizeof(*p->io_threads));
-	p->tickets = calloc(params->n_tickets ? params->n_tickets : 1, sizeof(*p->tickets));
-	int r = p->workers && p->io_threads && p->tickets ? make_tickets(p) : -ENOMEM;
+	int r = p->workers ? pool_lane_init(p, &p->local, params->n_io, params->n_tickets) : -ENOMEM;
 	if (r == 0)
 		r = make_relief(p);
 	if (r) {
 		pool_free_pool(p);
 		return r;
 	}
-	/* Only the loop thread handles signals. */
-	sigset_t all, old;
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = start_workers(p);
 	if (r == 0)
-		r = pool_start_threads(p, p->workers + params->max_workers, 0, params->max_workers, pool_relief_main);
+		r = start_relief(p);
 	if (r == 0)
-		r = pool_start_threads(p, p->io_threads, 0, params->n_io, pool_io_main);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+		r = pool_io_start(&p->local, 0, params->n_io);
 	if (r == 0)
 		r = start_listening(p, loop);
 	if (r) {
@@ -280,8 +242,8 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 {
 	stop_threads(p);
-	assert(!p->owners && !p->all.n_listed && !p->queues && !p->done && !p->tasks && !p->tasks_running &&
-	       !p->tasks_done);
+	assert(!p->owners && !p->all.n_listed && !p->queues && !p->done && !p->tasks_done);
+	assert(!p->local.tasks && !p->local.tasks_running && !p->local.users);
 	p->on_closed = on_closed;
 	p->on_closed_arg = arg;
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
@@ -361,12 +323,19 @@ bool pool_is_finished(struct pool *p, const struct pool_job *job)
 
 /* ---- tasks ---- */
 
+static struct pool_lane *lane_of(struct pool *p, const struct pool_task *t)
+{
+	assert(!t->lane_user || t->lane_user->uid == t->owner);
+	return t->lane_user ? t->lane_user->lane : &p->local;
+}
+
 void pool_run_task(struct pool *p, struct pool_task *t)
 {
+	struct pool_lane *lane = lane_of(p, t);
 	pthread_mutex_lock(&p->lock);
-	pool_add_task(p, t);
+	pool_add_task(lane, t);
 	/* Thread 0 does not take tasks, so waking only one thread might wake only that one: wake all. */
-	pthread_cond_broadcast(&p->io);
+	pthread_cond_broadcast(&lane->io);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -379,10 +348,11 @@ void pool_charge(struct pool *p, uid_t owner, uint64_t ns)
 
 bool pool_drop_task(struct pool *p, struct pool_task *t)
 {
+	struct pool_lane *lane = lane_of(p, t);
 	pthread_mutex_lock(&p->lock);
-	bool waits = list_has(&p->tasks, t, next);
+	bool waits = list_has(&lane->tasks, t, next);
 	if (waits)
-		list_remove(&p->tasks, t, next);
+		list_remove(&lane->tasks, t, next);
 	pthread_mutex_unlock(&p->lock);
 	return waits;
 }
@@ -416,12 +386,16 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 				  .target = p->target,
 				  .busy = p->all.n_busy,
 				  .n_processors = p->params.n_processors,
-				  .n_io = p->params.n_io,
-				  .io_busy = p->n_io_busy,
+				  .n_io = p->local.n_io,
+				  .io_busy = p->local.n_io_busy,
 				  .n_rows = p->n_rows,
 				  .n_parked = p->n_parked,
 				  .n_wakes = p->n_wakes,
 				  .n_near = p->n_near };
+	for (const struct pool_lane *lane = p->lanes; lane; lane = lane->next) {
+		s->n_io += lane->n_io;
+		s->io_busy += lane->n_io_busy;
+	}
 	pthread_mutex_unlock(&p->lock);
 }
 

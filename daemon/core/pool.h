@@ -12,6 +12,10 @@
  * relief threads bring each other user up to its share: they work beyond the target for as long as rows take long, and
  * sleep otherwise.
  *
+ * I/O threads and tickets come in *lanes*, as bulkheads: one lane for all local disks, and one for each file system that
+ * a server provides, from the first job that reads from it to the last. A server that does not answer takes nothing but
+ * its own lane.
+ *
  * Threads: pool_* functions are the loop thread's; struct pool_job_ops says where each callback runs. One mutex guards
  * queues, jobs' counters and the lists; no other lock is taken while it is held. */
 #ifndef BATCHD_POOL_H
@@ -29,12 +33,13 @@
 struct nodes;
 struct pool;
 struct pool_job;
+struct pool_lane;
 struct pool_task;
 
-/* Rows that wait for their input. Made once per pool and reused. */
+/* Rows that wait for their input. Made once per lane and reused. */
 struct pool_ticket {
 	struct pool_job *job;
-	struct pool_ticket *next; /* in the pool's lists, under its lock */
+	struct pool_ticket *next; /* in the lane's lists, under the pool's lock */
 	uint32_t row, n;          /* the first, and how many */
 	uint32_t n_slow;          /* likewise */
 	uint32_t stage;           /* run's own, for fetch: 0 at first. A row may need several inputs, one by one */
@@ -74,14 +79,26 @@ struct pool_part {
 	uint64_t level_ns;     /* the highest worker time of any of its parts when one of that part's rows was taken */
 };
 
+/* A user of a lane. */
+struct pool_lane_user {
+	struct pool_lane_user *next;
+	struct pool_lane *lane;
+	uid_t uid;
+	unsigned n_joined; /* pool_lane_join's that have not been left; freed at 0. The loop thread's */
+	unsigned n_queues; /* under the pool's lock, like all that follows */
+	struct pool_reads reads;
+	struct pool_ticket *to_fetch,
+		**to_fetch_end; /* rows that wait for an I/O thread, in the order of their coming */
+};
+
 /* A user with queues. */
 struct pool_owner {
 	struct pool_owner *next;
 	uid_t uid;
 	unsigned n_queues;
 	struct pool_user_job *jobs;
-	struct pool_part part;        /* under the pool's lock, like all that follows */
-	struct pool_reads reads, far; /* all; those that a server has to answer */
+	struct pool_lane_user local; /* in the lane of the local disks */
+	struct pool_part part;       /* under the pool's lock, like all that follows */
 	struct pool_owner *next_aside;
 };
 
@@ -103,17 +120,16 @@ struct pool_queue {
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
 	bool took_fetched;                          /* the last row taken was a fetched row */
 	struct pool_reads reads;
-	uint64_t n_parked;                  /* rows that had to wait for input, since the start */
-	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
-	int n_ready;                        /* batches ready for the trainer: fewer is more urgent */
-	atomic_bool waited_for;             /* whether the loop must be woken as soon as a job is done. Any thread may
+	uint64_t n_parked;                /* rows that had to wait for input, since the start */
+	int64_t batch_ns;                 /* worker time that a batch takes, an average over rows */
+	int n_ready;                      /* batches ready for the trainer: fewer is more urgent */
+	atomic_bool waited_for;           /* whether the loop must be woken as soon as a job is done. Any thread may
 	                                     * read it; written under the pool's lock */
-	unsigned max_busy;                  /* workers on this queue; 0: no maximum */
-	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
-	struct pool_piece returned;         /* a new row that needs a ticket and cannot have one yet */
-	struct pool_queue *next_starved;    /* while it has a returned row */
-	struct pool_filesystem *filesystem; /* the file system whose server has to answer; NULL: its files are on local
-	                                     * disks */
+	unsigned max_busy;                /* workers on this queue; 0: no maximum */
+	unsigned n_trying;                /* new rows in work without a reserved ticket: at most 1 begins */
+	struct pool_piece returned;       /* a new row that needs a ticket and cannot have one yet */
+	struct pool_queue *next_starved;  /* while it has a returned row */
+	struct pool_lane_user *lane_user; /* its user in the lane that reads its files */
 };
 
 struct pool_job {
@@ -129,10 +145,11 @@ struct pool_job {
 };
 
 struct pool_params {
-	unsigned max_workers;              /* at least 1; as many threads again are made for relief */
-	unsigned n_io;                     /* I/O threads, at least 1 */
-	unsigned n_tickets;                /* rows that may wait for input at once */
-	void *(*worker_create)(void *arg); /* a worker's own state, made before pool_create returns, by the worker's
+	unsigned max_workers;               /* at least 1; as many threads again are made for relief */
+	unsigned n_io;                      /* I/O threads for local disks, at least 1 */
+	unsigned n_tickets;                 /* rows that may wait for input from local disks at once */
+	unsigned n_lane_io, n_lane_tickets; /* the same for each other lane; 0: as many */
+	void *(*worker_create)(void *arg);  /* a worker's own state, made before pool_create returns, by the worker's
 	                                    * thread or for a relief thread; NULL: out of memory */
 	void (*worker_destroy)(void *worker);
 	void *(*input_create)(void *arg);
@@ -157,10 +174,9 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 /* owner: the user for which the rows are made. job: an address that tells the user's jobs apart; NULL: those rows that
  * belong to no job. 0 or -ENOMEM. */
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job);
-/* Before the first job, for a queue whose files are not on a local disk but come from a server. Tickets and I/O threads
- * are bounded for all such queues of a user together, and for all queues of a file system together. filesystem: any
- * number that tells file systems apart. */
-void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem);
+/* Before the first job, for a queue whose files come from the lane's file system and not from local disks. The queue has
+ * to be removed before the lane is left. */
+void pool_queue_set_lane(struct pool *p, struct pool_queue *q, struct pool_lane_user *u);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
 /* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
  * job is done; otherwise done jobs stay in the pool until pool_drain, which saves one wake-up of the loop per batch. */
@@ -189,8 +205,9 @@ struct pool_task {
 	void (*run)(struct pool_task *t);
 	void (*done)(struct pool_task *t);
 	uid_t owner;
-	bool opens;             /* it reads files of the owner, which may never answer */
-	struct pool_task *next; /* the pool's, like the next */
+	bool opens;                       /* it reads files of the owner, which may never answer */
+	struct pool_lane_user *lane_user; /* the lane that runs it; NULL: that of the local disks */
+	struct pool_task *next;           /* the pool's, like the next */
 	uint64_t round;
 };
 void pool_run_task(struct pool *p, struct pool_task *t);
@@ -201,11 +218,19 @@ void pool_charge(struct pool *p, uid_t owner, uint64_t ns);
 /* Calls only t->done, in the loop's next iteration. */
 void pool_call(struct pool *p, struct pool_task *t);
 
+/* A job of this user reads from a file system that a server provides: makes the file system's lane if it is the first.
+ * filesystem: a number that tells file systems apart, not 0. 0, or a negative errno: there is no memory (-ENOMEM), or no
+ * thread may be made (-EAGAIN). */
+int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool_lane_user **out);
+/* Never waits for the lane's threads: the last of them ends the lane. u may be NULL. */
+void pool_lane_leave(struct pool *p, struct pool_lane_user *u);
+
 /* How many workers may work; 1..max. Takes effect as rows finish. */
 void pool_set_target(struct pool *p, unsigned n);
 
 struct pool_stats {
-	unsigned max, target, busy, n_io, io_busy; /* busy: more than target, while rows take long */
+	unsigned max, target, busy; /* busy: more than target, while rows take long */
+	unsigned n_io, io_busy;     /* of all lanes */
 	unsigned n_processors;
 	uint64_t n_rows, n_parked, n_wakes; /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */

@@ -334,8 +334,8 @@ int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uin
 		s->consumers = NULL;
 		return r;
 	}
-	if (host->server)
-		pool_queue_set_origin(host->pool, &s->queue, host->server);
+	if (host->lane)
+		pool_queue_set_lane(host->pool, &s->queue, host->lane);
 	return 0;
 }
 

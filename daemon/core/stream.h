@@ -49,8 +49,7 @@ struct stream_host {
 	struct pool *pool;
 	const struct loader_spec *spec;
 	struct batch_source *source; /* what makes the batches; borrowed */
-	uint64_t server;             /* the server that provides the files (dataset_server); 0: the files are on local
-	                              * disks */
+	struct pool_lane_user *lane; /* of the file system that a server provides; NULL: the files are on local disks */
 	unsigned n_in_flight;        /* jobs, tasks and copies to GPUs that have not completed */
 	uint32_t n_returned;         /* consumers that came back (consumer.reconnected) and have said where to go on, or
 	                              * have left again */

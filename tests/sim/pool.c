@@ -163,9 +163,23 @@ static void meanwhile(void)
 		;
 }
 
-void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem)
+void pool_queue_set_lane(struct pool *p, struct pool_queue *q, struct pool_lane_user *u)
 {
-	(void)p, (void)q, (void)filesystem;
+	(void)p, (void)q, (void)u;
+	SIM_CHECK(false, "no data set here is on a server");
+}
+
+int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool_lane_user **out)
+{
+	(void)p, (void)filesystem, (void)owner, (void)out;
+	SIM_CHECK(false, "no data set here is on a server");
+	return -ENOMEM;
+}
+
+void pool_lane_leave(struct pool *p, struct pool_lane_user *u)
+{
+	(void)p;
+	SIM_CHECK(!u, "a lane that does not exist is left");
 }
 
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job)

@@ -173,6 +173,50 @@ START_TEST(test_a_set_that_reaches_a_server_counts_as_one)
 }
 END_TEST
 
+START_TEST(test_a_set_that_reaches_two_servers_has_a_number_of_its_own)
+{
+	/* Proves that it shares threads with the sets of neither server, and that files of a local disk beside a
+	 * server's change nothing. */
+	static const int32_t numbers[] = { 3, 1, 4 };
+	static const char *const sources[] = { "far/x.npy", "far/y.npy", "second/x.npy", "near.npy" };
+	uint64_t of[4], both[2];
+	char text[512];
+	struct dataset *ds;
+	pid_t first;
+
+	make_dir("here", 0755);
+	make_dir("second", 0755);
+	put_npy("here/x.npy", "<i4", "(3,)", numbers, sizeof(numbers));
+	put_npy("here/y.npy", "<i4", "(3,)", numbers, sizeof(numbers));
+	put_npy("near.npy", "<i4", "(3,)", numbers, sizeof(numbers));
+	if (!start_server()) {
+		return;
+	}
+	first = server;
+	server = fuse_start(in_root("here"), in_root("second"));
+	ck_assert_int_gt(server, 0);
+	for (int i = 0; i < 4; i++) {
+		ds = open_trusted("npy", in_root(sources[i]));
+		of[i] = dataset_server(ds);
+		dataset_unref(ds);
+	}
+	ck_assert(of[0] && of[0] == of[1] && of[2] && of[2] != of[0] && !of[3]);
+	for (int i = 0; i < 2; i++) {
+		snprintf(text, sizeof(text), "%s/far/x.npy,%s/%s", f.root, f.root, i ? "near.npy" : "second/x.npy");
+		ds = open_trusted("npy", text);
+		both[i] = dataset_server(ds);
+		dataset_unref(ds);
+	}
+	ck_assert(both[0] && both[0] != of[0] && both[0] != of[2]);
+	ck_assert_uint_eq(both[1], of[0]);
+	kill(server, SIGKILL);
+	waitpid(server, NULL, 0);
+	ck_assert_int_eq(umount2(in_root("second"), MNT_DETACH), 0);
+	server = first;
+	end_server();
+}
+END_TEST
+
 START_TEST(test_arrays_and_lists_of_a_server_are_served_and_closed_without_it)
 {
 	/* Proves that descriptors of files on FUSE are accepted from any user, that their sets count as a server's, and
@@ -272,6 +316,7 @@ SUITE(far_files)
 	tcase_add_test(tc, test_a_servers_clock_is_not_trusted_for_some_seconds);
 	tcase_add_test(tc, test_a_link_to_a_server_is_not_followed_without_waiting);
 	tcase_add_test(tc, test_a_set_that_reaches_a_server_counts_as_one);
+	tcase_add_test(tc, test_a_set_that_reaches_two_servers_has_a_number_of_its_own);
 	tcase_add_test(tc, test_arrays_and_lists_of_a_server_are_served_and_closed_without_it);
 	tcase_add_test(tc, test_a_cached_sample_is_used_after_a_look_at_its_file_alone);
 	suite_add_tcase(s, tc);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/gather.h"
+#include "data/servers.h"
 
 static void arrays_destroy(struct dataset *ds)
 {
@@ -187,7 +188,7 @@ void arrays_end(struct arrays *a, const char *text, uint64_t content, struct dat
 
 	for (unsigned i = 0; i < a->n_files; i++) {
 		a->ranges[i] = mapped_range(&a->files[i]);
-		ds->server = ds->server ? ds->server : a->files[i].server;
+		ds->server = servers_both(ds->server, a->files[i].server);
 		ds->memory_bytes += a->files[i].held_bytes;
 	}
 	ds->content_id = content;

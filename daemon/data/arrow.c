@@ -21,6 +21,7 @@
 #include "data/dataset-impl.h"
 #include "data/file.h"
 #include "data/name.h"
+#include "data/servers.h"
 #include "data/shards.h"
 #include "data/tree.h"
 #include "util/clock.h"
@@ -511,6 +512,7 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 {
 	struct dataset *ds = &a->base;
 	uint64_t n_rows_bytes = a->rows ? o->n_rows * sizeof(*a->rows) : 0;
+	struct stat st;
 
 	ds->n = a->rows ? o->n_rows : a->index.n_rows;
 	ds->is_image = a->index.choices.image >= 0;
@@ -518,8 +520,8 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 	ds->ops = ds->is_image ? &image_ops : &value_ops;
 	ds->n_classes = (uint32_t)a->index.n_classes;
 	ds->server = a->shards.server;
-	if (a->images >= 0 && a->index.paths.n && !(a->images_traits & DIR_LOCAL) && !ds->server)
-		ds->server = 1;
+	if (a->images >= 0 && a->index.paths.n && !(a->images_traits & DIR_LOCAL) && fstat(a->images, &st) == 0)
+		ds->server = servers_both(ds->server, servers_number(&st));
 	ds->memory_bytes = sizeof(*a) + arrow_index_bytes(&a->index) + shards_memory_bytes(&a->shards) +
 			   a->shards.names.n * sizeof(*a->files) + n_rows_bytes + a->table.memory.held_bytes;
 	ds->content_id = XXH3_64bits_withSeed(a->rows, n_rows_bytes, arrow_index_hash(&a->index) ^ a->table.hash);

@@ -10,6 +10,7 @@
 
 #include "data/blend-spec.h"
 #include "data/dataset-impl.h"
+#include "data/servers.h"
 
 enum { GATHER_AT_ONCE = 256 };
 
@@ -312,7 +313,7 @@ static int add_part(struct blend *m, const struct blend_spec *spec, unsigned k, 
 		memcpy(m->base.left_out, part->left_out, sizeof(m->base.left_out));
 	if (!m->base.no_label[0])
 		memcpy(m->base.no_label, part->no_label, sizeof(m->base.no_label));
-	m->base.server = m->base.server ? m->base.server : part->server;
+	m->base.server = servers_both(m->base.server, part->server);
 	return 0;
 }
 

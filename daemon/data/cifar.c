@@ -11,6 +11,7 @@
 
 #include "data/dataset-impl.h"
 #include "data/mapped.h"
+#include "data/servers.h"
 
 enum { EDGE = 32, PICTURE_BYTES = 3 * EDGE * EDGE, MAX_FILES = 64, N_COARSE = 20 };
 
@@ -166,7 +167,7 @@ static int cifar_open_file(struct cifar *c, const struct dataset_source *source,
 	if (r == 0) {
 		c->ranges[c->n_files - 1] = mapped_range(m);
 		c->first[c->n_files] = c->first[c->n_files - 1] + n_bytes / record;
-		c->base.server = c->base.server ? c->base.server : m->server;
+		c->base.server = servers_both(c->base.server, m->server);
 		c->base.memory_bytes += m->held_bytes;
 	}
 	return r;

@@ -39,7 +39,7 @@ struct dataset {
 	char list_folder[256]; /* of a list: where its relative paths begin; else "" */
 	uint64_t cache_id;     /* images */
 	uint64_t memory_bytes; /* names and labels, without mapped files */
-	uint64_t server;       /* see dataset_server; a device number, or 1 for a data set without one */
+	uint64_t server;       /* see dataset_server; servers.h has the numbers */
 	uint32_t n_classes;
 	uint32_t n_shards;                 /* 0: it is one piece */
 	const struct dataset_blend *blend; /* owned by the kind; NULL: a sample comes once an epoch */

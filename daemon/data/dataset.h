@@ -90,7 +90,8 @@ struct dataset_blend {
 const struct dataset_blend *dataset_blend(const struct dataset *ds); /* NULL: each sample comes once */
 uint64_t dataset_memory_bytes(const struct dataset *ds);             /* memory that it takes while it is open */
 /* Whether another machine or process serves its files: 0 when they are all on local disks, else a number that differs
- * between file systems. Only READ_WAIT is useful then. */
+ * between file systems; of a set that reaches several, one that no single file system has. Only READ_WAIT is useful
+ * then. */
 uint64_t dataset_server(const struct dataset *ds);
 /* A list of files of which the first ones all are missing means another folder, or no file of this machine: -ENOENT with
  * err. Reads a file; not for the loop thread. */

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "data/file.h"
+#include "data/servers.h"
 #include "util/io-full.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14; older kernels refuse it */
@@ -139,7 +140,7 @@ int mapped_map(struct mapped *m, const struct dataset_source *source, const stru
 		return dataset_fail_errno(err, errno, m->name);
 	m->map = map;
 	m->map_bytes = n_bytes;
-	m->server = dir_traits(m->fd, source->access) & DIR_LOCAL ? 0 : st->st_dev ? st->st_dev : 1;
+	m->server = dir_traits(m->fd, source->access) & DIR_LOCAL ? 0 : servers_number(st);
 	mapped_advise(m, row_bytes);
 	keep_path_only(m);
 	return 0;

@@ -11,6 +11,7 @@
 
 #include "data/file.h"
 #include "data/kept-fds.h"
+#include "data/servers.h"
 #include "util/closing.h"
 #include "util/size.h"
 
@@ -236,8 +237,8 @@ int shards_open(struct shards *s, uint32_t i, struct stat *st, bool *is_kept, st
 
 void shards_note(struct shards *s, int fd, const struct stat *st)
 {
-	if (!s->server && !(dir_traits(fd, &s->access) & DIR_LOCAL))
-		s->server = st->st_dev ? st->st_dev : 1;
+	if (!(dir_traits(fd, &s->access) & DIR_LOCAL))
+		s->server = servers_both(s->server, servers_number(st));
 }
 
 /* For a running job, which the change of a shard's name or rights must not end: so without the ctime, which a cache's

@@ -14,6 +14,7 @@
 #include "data/dataset-impl.h"
 #include "data/gather.h"
 #include "data/mapped.h"
+#include "data/servers.h"
 #include "data/token-file.h"
 #include "util/parse.h"
 #include "util/io-full.h"
@@ -402,7 +403,7 @@ static int tokens_open_file(struct tokens *t, const struct dataset_source *sourc
 	if (r == 0) {
 		f->tokens = f->file.map + f->layout.offset_bytes;
 		t->ranges[t->n_files - 1] = mapped_range(&f->file);
-		t->base.server = t->base.server ? t->base.server : f->file.server;
+		t->base.server = servers_both(t->base.server, f->file.server);
 		t->base.memory_bytes += f->file.held_bytes;
 	}
 	return r;

@@ -18,6 +18,7 @@
 #include "data/column-fields.h"
 #include "data/file.h"
 #include "data/kept-fds.h"
+#include "data/servers.h"
 
 struct tree {
 	struct dataset base;
@@ -285,13 +286,16 @@ bool tree_reaches_server(int root_fd, const struct manifest *index, const struct
 	return false;
 }
 
+/* A set that crosses mounts reads from file systems that are not known one by one. */
 static void find_server(struct tree *t, bool crosses)
 {
-	struct stat st;
+	struct stat st = { 0 };
 
 	t->root_traits = dir_traits(t->root_fd, &t->access);
 	if (!(t->root_traits & DIR_LOCAL) || crosses) {
-		t->base.server = fstat(t->root_fd, &st) == 0 && st.st_dev ? st.st_dev : 1;
+		if (!crosses)
+			fstat(t->root_fd, &st);
+		t->base.server = crosses ? t->base.cache_id | SERVERS_SEVERAL : servers_number(&st);
 		t->any_mount = DIR_ANY_MOUNT;
 		t->root_traits |= DIR_ANY_MOUNT;
 	}

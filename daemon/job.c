@@ -1,7 +1,7 @@
 /* Jobs: a job is made by its first session, joined by later ones, and kept warm for a while after the last.
  *
- * The difficult part is opening. An I/O thread opens the data set (it may take minutes to index) while sessions come
- * and go. The opening belongs to the job, and the job to the sessions that wait for it. A job without sessions still
+ * The difficult part is opening. An I/O thread opens the data set (it may take minutes to index, and a server that hangs
+ * may never answer) while sessions come and go. The opening belongs to the job, and the job to the sessions that wait for it. A job without sessions still
  * has to wait until its opening returns. */
 #include "job.h"
 
@@ -15,6 +15,7 @@
 #include "opening.h"
 #include "request.h"
 #include "session-state.h"
+#include "sources.h"
 #include "util/container.h"
 #include "util/list.h"
 #include "util/log.h"
@@ -261,10 +262,6 @@ void job_task_end(struct job_task *t)
 		job_close(j);
 }
 
-static struct job_task *opening_task(const struct job *j)
-{
-	return j->opening ? &j->opening->task : NULL;
-}
 
 static void job_run_task(struct pool_task *p)
 {
@@ -279,9 +276,13 @@ static void end_task(struct pool_task *p)
 
 void job_task_run(struct job_task *t)
 {
-	t->pool_task = (struct pool_task){
-		.run = job_run_task, .done = end_task, .owner = t->job->spec.uid, .opens = t == opening_task(t->job)
-	};
+	const struct opening *o = t->job->opening;
+	bool opens = o && t == &o->task && t->run == opening_run;
+	t->pool_task = (struct pool_task){ .run = job_run_task,
+					   .done = end_task,
+					   .owner = t->job->spec.uid,
+					   .opens = opens,
+					   .lane_user = opens ? o->lane : NULL };
 	pool_run_task(t->job->engine->pool, &t->pool_task);
 }
 
@@ -301,6 +302,12 @@ static void on_progress_timer(uv_timer_t *t)
 		peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &p), NULL, 0);
 }
 
+static void end_opening(struct opening *o)
+{
+	pool_lane_leave(o->task.job->engine->pool, o->lane);
+	uv_close((uv_handle_t *)&o->progress, opening_free);
+}
+
 /* Drops an opening that no session waits for and that no thread has yet. */
 static void drop_if_waiting(struct job *j)
 {
@@ -309,7 +316,7 @@ static void drop_if_waiting(struct job *j)
 		return;
 	j->opening = NULL;
 	job_task_drop(&o->task);
-	uv_close((uv_handle_t *)&o->progress, opening_free);
+	end_opening(o);
 }
 
 /* The part of an opening's memory that stays as long as the loader. */
@@ -374,13 +381,41 @@ static void opening_done(struct job_task *t)
 		job_end_sessions(j, &o->why);
 	else if (j->loader->layout.slot_bytes > e->config->limits.batch_bytes)
 		refuse_batches(j);
-	uv_close((uv_handle_t *)&o->progress, opening_free);
+	end_opening(o);
+}
+
+/* From here on a server that hangs has threads of its own file system alone. */
+static void opening_located(struct job_task *t)
+{
+	struct opening *o = container_of(t, struct opening, task);
+	struct job *j = t->job;
+	int r = o->where.server ? pool_lane_join(j->engine->pool, o->where.server, j->spec.uid, &o->lane) : 0;
+	t->run = opening_run;
+	t->done = opening_done;
+	if (r == 0 && !atomic_load(&o->stop)) {
+		job_task_begin(t, j);
+		job_task_run(t);
+		return;
+	}
+	char text[600];
+	snprintf(text, sizeof(text),
+		 "%s: %s; raise the limit of threads (ulimit -u, TasksMax=), or lower io_threads in the daemon's "
+		 "configuration",
+		 o->where.name, r == -EAGAIN ? "no thread may be made to read it" : strerror(-r));
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", r ? text : "the opening was stopped");
+	opening_done(t);
 }
 
 void job_advance(struct job *j)
 {
 	for (struct session *s = j->sessions; s; s = s->next_in_job)
 		j->engine->job_ops->advance(s);
+}
+
+static int on_path(void *arg, const char *path, size_t n_bytes)
+{
+	(void)arg, (void)path, (void)n_bytes;
+	return 1;
 }
 
 static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)
@@ -391,7 +426,9 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 		job_move(j, JOB_FAILED);
 		return;
 	}
-	o->task = (struct job_task){ .run = opening_run, .done = opening_done };
+	bool has_files = n_fds || source_each_path(r->source, on_path, NULL);
+	o->task = (struct job_task){ .run = has_files ? opening_locate : opening_run,
+				     .done = has_files ? opening_located : opening_done };
 	job_task_begin(&o->task, j);
 	o->access = r->access;
 	o->source = r->source;

@@ -206,21 +206,23 @@ static bool misses_files(struct opening *o)
 	return true;
 }
 
+static struct dataset_source source_of(const struct opening *o)
+{
+	return (struct dataset_source){ .spec = o->source, .fds = o->fds, .n_fds = o->n_fds, .access = &o->access };
+}
+
 static void open_source(struct opening *o)
 {
 	const struct loader_spec *spec = &o->task.job->spec;
 	atomic_store(&o->phase, NULL); /* if it had to wait */
 	struct dataset_error err = { .text = "" };
-	struct dataset_source source = { .spec = o->source,
-					 .fds = o->fds,
-					 .n_fds = o->n_fds,
-					 .access = &o->access,
-					 .cache_dir = o->manifest_dir,
-					 .cache_limit_bytes = o->index_dir_limit_bytes,
-					 .meter = &o->meter,
-					 .on_progress = on_dataset_progress,
-					 .progress_arg = o,
-					 .stop = &o->stop };
+	struct dataset_source source = source_of(o);
+	source.cache_dir = o->manifest_dir;
+	source.cache_limit_bytes = o->index_dir_limit_bytes;
+	source.meter = &o->meter;
+	source.on_progress = on_dataset_progress;
+	source.progress_arg = o;
+	source.stop = &o->stop;
 	o->meter = (struct meter){ .more = on_more_memory, .arg = o };
 	int r = dataset_open(&source, &o->recipe.dataset, &err);
 	if (r == 0)
@@ -239,6 +241,13 @@ static void open_source(struct opening *o)
 	else if (!lacks_labels(o, spec) && !lacks_fields(o, spec) && !leaves_out_too_many(o) && !misses_files(o) &&
 		 !leaves_out_a_part(o, spec) && !cannot_order(o, spec) && !refuses_kinds(o, spec))
 		opening_open_pipeline(o, spec);
+}
+
+void opening_locate(struct job_task *t)
+{
+	struct opening *o = container_of(t, struct opening, task);
+	struct dataset_source source = source_of(o);
+	locate_source(&source, &o->where);
 }
 
 void opening_run(struct job_task *t)

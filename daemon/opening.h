@@ -1,16 +1,19 @@
-/* The opening of a job's data set: what an I/O thread needs for it, and what it makes. The thread opens the data set (it
- * may take minutes to index) and parses the pipeline; the result is a recipe. job.c says when it runs. */
+/* The opening of a job's data set: what an I/O thread needs for it, and what it makes. One for local disks finds the file
+ * systems of the files, without asking them. Then one of the file system's own opens the data set (it may take minutes to
+ * index) and parses the pipeline; the result is a recipe. job.c says when each runs. */
 #ifndef BATCHD_OPENING_H
 #define BATCHD_OPENING_H
 
 #include <stdatomic.h>
 
 #include "data/file.h"
+#include "data/locate.h"
 #include "job.h"
 #include "util/meter.h"
 
 struct opening {
 	struct job_task task;
+	struct pool_lane_user *lane; /* of the file system that it reads; NULL: of local disks, or not known yet */
 	uv_timer_t progress;
 	struct charge memory;  /* of the data set that it opens */
 	int refused;           /* ACCOUNT_E_: there was no memory for it */
@@ -28,6 +31,7 @@ struct opening {
 	struct decode_limits limits;
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds;
+	struct location where;
 	struct recipe recipe;
 	int result;
 	struct refusal why; /* if it failed */
@@ -38,8 +42,9 @@ struct opening {
 
 /* The memory for the bit per sample that marks bad ones, of data sets that can have such. */
 uint64_t opening_bits_bytes(const struct recipe *r, bool has_pipeline);
-/* For job_task: run, on the I/O thread. */
+/* For job_task: run, on the I/O thread; the second first. */
 void opening_run(struct job_task *t);
+void opening_locate(struct job_task *t);
 /* What was not the data set's fault. The first reason counts. */
 void opening_fail(struct opening *o, Batchd__Wire__ErrorCode code, const char *field, const char *text);
 /* Gives back what it has made. */

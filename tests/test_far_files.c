@@ -1,10 +1,12 @@
 /* Files on a server: a worker never waits for it, I/O threads wait, and closing does not wait at all. The server is a
  * FUSE file system of the test's own, which is stopped (SIGSTOP) as a network file system hangs. Skipped where FUSE may
  * not be mounted. */
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "core/sample.h"
+#include "data/locate.h"
 #include "data/sample-cache.h"
 #include "jpegs.h"
 
@@ -217,6 +219,80 @@ START_TEST(test_a_set_that_reaches_two_servers_has_a_number_of_its_own)
 }
 END_TEST
 
+static struct location locate(const struct data_access *access, const char *spec, const int *fds, unsigned n_fds)
+{
+	const struct dataset_source source = { .spec = spec, .fds = fds, .n_fds = n_fds, .access = access };
+	struct location out;
+
+	locate_source(&source, &out);
+	return out;
+}
+
+/* With the test's folder for each @. */
+static void below_root(const char *spec, char text[600])
+{
+	size_t n = 0;
+
+	for (; *spec; spec++)
+		n += (size_t)snprintf(text + n, 600 - n, "%.*s", *spec == '@' ? 64 : 1, *spec == '@' ? f.root : spec);
+}
+
+START_TEST(test_a_server_is_found_without_asking_it)
+{
+	/* Proves that a stopped server's file system is known by paths, links, patterns and descriptors, and has the number
+	 * that its data sets have; and that local files and memory have none. */
+	static const char *const there[] = { "imagefolder:@/far",
+					     "imagefolder:@/far/cat/..",
+					     "imagefolder:@/near/../link/cat",
+					     "files:@/link/no/such/list.txt",
+					     "tar:@/far/{0..9}.tar",
+					     "npy:@/near/x.npy,@/far/y.npy",
+					     "blend:imagefolder:@/near;;imagefolder:@/far" };
+	static const char *const here[] = { "imagefolder:@", "npy:@/farther.npy", "random:length=8" };
+	char text[600], named[300];
+	struct location at;
+	struct dataset *ds;
+	int fd[2];
+
+	make_dir("here", 0755);
+	make_dir("here/cat", 0755);
+	make_dir("near", 0755);
+	put("here/cat/a.jpg", "cat a");
+	if (!start_server()) {
+		return;
+	}
+	ck_assert_int_eq(symlink("near/../far", in_root("link")), 0);
+	ds = open_trusted("imagefolder", in_root("far"));
+	locate_dataset(ds, &at);
+	snprintf(named, sizeof(named), "fuse at %s/far", f.root);
+	ck_assert_str_eq(at.name, named);
+	fd[0] = open(in_root("near"), O_PATH | O_CLOEXEC);
+	fd[1] = open(in_root("far/cat"), O_PATH | O_CLOEXEC);
+	stop_server();
+	for (size_t i = 0; i < sizeof(there) / sizeof(there[0]); i++) {
+		below_root(there[i], text);
+		at = locate(&f.trusted, text, NULL, 0);
+		ck_assert_msg(at.server == dataset_server(ds), "%s", text);
+		ck_assert_str_eq(at.name, named);
+	}
+	ck_assert_uint_eq(locate(&f.other, "imagefolder:/elsewhere", fd, 2).server, dataset_server(ds));
+	for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++) {
+		below_root(here[i], text);
+		at = locate(&f.trusted, text, NULL, 0);
+		ck_assert_msg(at.server == 0, "%s", text);
+	}
+	ck_assert_uint_eq(locate(&f.other, "imagefolder:/elsewhere", fd, 1).server, 0);
+	close(fd[0]);
+	close(fd[1]);
+	fd[0] = memfd_create("x", MFD_CLOEXEC);
+	ck_assert_uint_eq(locate(&f.other, "npy:x", fd, 1).server, 0);
+	close(fd[0]);
+	go_on();
+	dataset_unref(ds);
+	end_server();
+}
+END_TEST
+
 START_TEST(test_arrays_and_lists_of_a_server_are_served_and_closed_without_it)
 {
 	/* Proves that descriptors of files on FUSE are accepted from any user, that their sets count as a server's, and
@@ -317,6 +393,7 @@ SUITE(far_files)
 	tcase_add_test(tc, test_a_link_to_a_server_is_not_followed_without_waiting);
 	tcase_add_test(tc, test_a_set_that_reaches_a_server_counts_as_one);
 	tcase_add_test(tc, test_a_set_that_reaches_two_servers_has_a_number_of_its_own);
+	tcase_add_test(tc, test_a_server_is_found_without_asking_it);
 	tcase_add_test(tc, test_arrays_and_lists_of_a_server_are_served_and_closed_without_it);
 	tcase_add_test(tc, test_a_cached_sample_is_used_after_a_look_at_its_file_alone);
 	suite_add_tcase(s, tc);

@@ -34,10 +34,12 @@ class FarDaemon(HungDaemon):
     def answers(self):
         # The mount has to exist first, although the daemon opens nothing before a request; it exists, because the
         # server has the descriptor from here on.
-        if not hasattr(self, "server"):
-            self.server = subprocess.Popen(
-                [BUILD / "tests/tools/fuse", str(self.fuse), str(self.near)], pass_fds=[self.fuse]
-            )
+        if not hasattr(self, "servers"):
+            self.servers = [
+                subprocess.Popen([BUILD / "tests/tools/fuse", str(fd), str(self.near)], pass_fds=[fd])
+                for fd in self.fuses.values()
+            ]
+            self.server = self.servers[0]
         return super().answers()
 
     def hang(self):
@@ -52,8 +54,9 @@ class FarDaemon(HungDaemon):
     def give_up(self):
         """Also where nothing may be mounted: then start() skips the test."""
         super().give_up()
-        self.server.kill()
-        self.server.wait()
+        for server in self.servers:
+            server.kill()
+            server.wait()
 
     def end(self):
         self.go_on()
@@ -129,6 +132,50 @@ def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, 
         assert sum(loader["dataset"] == "far" for loader in status_of(d)["loaders"]) == 4
         d.go_on()
         assert [t.finish()[-1] for t in trainers] == [expected[1]] * 4
+    finally:
+        for t in trainers:
+            if t.process.poll() is None:
+                t.kill()
+        d.end()
+
+
+class TwoServers(FarDaemon):
+    also = ("other",)
+
+
+@needs_root
+def test_a_dead_mount_takes_nothing_from_its_own_users_other_data(build, public, samples, monkeypatch):  # noqa: F811
+    # One user has four jobs on a server that hangs, and opens ten more data sets there. The user's data on another
+    # server and on a local disk is opened and read as if nothing was wrong.
+    near = public / "near"
+    shutil.copytree(samples, near)
+    config = NO_LINGER + "workers: 2\nio_threads: 8\ncache: {decoded: off, jpeg: off}\ndatasets:\n"
+    for name, folder in (("far", public / "hung"), ("other", public / "other"), ("near", near)):
+        config += f"  - name: {name}\n    source: imagefolder:{folder}\n"
+    options = {"transform": "val224", "dtype": "uint8"}
+    d = TwoServers(public, near, config)
+    monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+    trainers = []
+    try:
+        expected = two_epochs("near", "expected", **options).finish()
+        trainers = [two_epochs("far", f"far{i}", True, **options) for i in range(4)]
+        assert [t.hear() for t in trainers] == [expected[0]] * 4
+        d.hang()
+        limit = threading.Timer(HANG_S, d.go_on)  # only turns a hang into a failure
+        limit.start()
+        for t in trainers:
+            t.tell()
+        trainers += [two_epochs("far", f"late{i}", **options) for i in range(10)]
+        until("every opening is there", lambda: len(status_of(d)["loaders"]) == 14)
+        until("reads and openings hang", lambda: status_of(d)["workers"]["io_busy"] >= 4)
+        for round in range(2):
+            assert two_epochs("other", f"other{round}", **options).finish() == expected
+            assert two_epochs("near", f"near{round}", **options).finish() == expected
+        assert limit.is_alive(), "the server had to answer first"
+        limit.cancel()
+        assert sum(loader["dataset"] == "far" for loader in status_of(d)["loaders"]) == 14
+        d.go_on()
+        assert [t.finish()[-1] for t in trainers] == [expected[1]] * 14
     finally:
         for t in trainers:
             if t.process.poll() is None:

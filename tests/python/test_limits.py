@@ -115,34 +115,40 @@ def test_each_kind_of_offender_is_one_record_and_disturbs_no_trainer(make_daemon
 
 # ---- a file system that hangs ----
 
-# A FUSE file system whose server never answers, in a mount namespace of its own; then the process becomes the daemon.
+# FUSE file systems whose servers never answer, in a mount namespace of its own; then the process becomes the daemon.
 BESIDE_A_HUNG_MOUNT = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 def must(r):
     if r:
         sys.exit(77)
-fd, folder, program = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+mounts, program = dict(text.split(":", 1) for text in sys.argv[1].split(",")), sys.argv[2:]
 must(libc.unshare(0x20000))
 must(libc.mount(b"none", b"/", None, 0x44000, None))
-must(libc.mount(b"hung", folder.encode(), b"fuse", 0, f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()))
-os.close(fd)
+for fd, folder in mounts.items():
+    options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other"
+    must(libc.mount(b"hung", folder.encode(), b"fuse", 0, options.encode()))
+    os.close(int(fd))
 os.execv(program[0], program)
 """
 
 
 class HungDaemon(Daemon):
+    also = ()  # folders beside `hung` that are file systems, too
+
     def start(self):
         try:
-            self.fuse = os.open("/dev/fuse", os.O_RDWR)
+            self.fuses = {name: os.open("/dev/fuse", os.O_RDWR) for name in ("hung", *self.also)}
         except OSError as e:
             pytest.skip(f"no FUSE here: {e}")
-        hung = self.folder / "hung"
-        hung.mkdir()
-        argv = [sys.executable, "-c", BESIDE_A_HUNG_MOUNT, str(self.fuse), str(hung), *self.argv]
+        self.fuse = self.fuses["hung"]
+        for name in self.fuses:
+            (self.folder / name).mkdir()
+        mounts = ",".join(f"{fd}:{self.folder / name}" for name, fd in self.fuses.items())
+        argv = [sys.executable, "-c", BESIDE_A_HUNG_MOUNT, mounts, *self.argv]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self.fuse]
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=self.fuses.values()
             )
         until("batchd listens", lambda: self.answers() or self.process.poll() is not None)
         if self.process.poll() == 77:
@@ -150,17 +156,18 @@ class HungDaemon(Daemon):
             pytest.skip("mounting is not allowed here")
 
     def give_up(self):
-        """Ends the file system: hanging calls fail."""
-        os.close(self.fuse)
+        """Ends the file systems: hanging calls fail."""
+        for fd in self.fuses.values():
+            os.close(fd)
         self.fuse = -1
 
 
 @needs_root
 def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeypatch):  # noqa: F811
-    # One user opens twelve data sets that do not answer; two hang (a quarter of eight threads), ten wait, and another
-    # user gets an epoch.
+    # One user opens twelve data sets that do not answer; two hang (a quarter of the file system's eight threads), ten
+    # wait, and another user gets an epoch.
     n, names = 12, "".join(f"  - name: hung{i}\n    source: imagefolder:{public}/hung\n" for i in range(12))
-    d = HungDaemon(public, [], NO_LINGER + "socket_mode: 0666\nio_threads: 8\ndatasets:\n" + names)
+    d = HungDaemon(public, [], NO_LINGER + "socket_mode: 0666\nio_threads: 16\ndatasets:\n" + names)
     monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
     try:
         with contextlib.ExitStack() as stack:
@@ -170,7 +177,7 @@ def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeyp
                 assert wire.hear()
                 wire.send(open_packet(f"hung{i}", job=f"job{i}"))
             until("every opening is there", lambda: len(status_of(d)["loaders"]) == n)
-            assert status_of(d)["workers"]["io_busy"] == 2
+            until("openings hang", lambda: status_of(d)["workers"]["io_busy"] == 2)
             assert b"waiting for your other data sets" in wires[-1].hear()
             assert finish_as(
                 65534,

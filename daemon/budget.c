@@ -93,10 +93,9 @@ void budget_set_limits(struct budget *b, const struct config *c)
 		[ACCOUNT_LOADERS] = l->loaders,
 	};
 	uint64_t user[ACCOUNT_N_KINDS] = {
-		[ACCOUNT_SESSIONS] = l->sessions_per_user,
-		[ACCOUNT_LOADERS] = l->loaders_per_user,
-		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,
-		[ACCOUNT_FDS] = l->fds_per_user,
+		[ACCOUNT_SESSIONS] = l->sessions_per_user,         [ACCOUNT_LOADERS] = l->loaders_per_user,
+		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,       [ACCOUNT_FDS] = l->fds_per_user,
+		[ACCOUNT_FILE_SYSTEMS] = l->file_systems_per_user,
 	};
 	/* 0 would mean no limit. */
 	uint64_t memory_per_user = (uint64_t)(l->memory_per_user * (double)b->bytes) + 1;

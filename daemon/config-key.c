@@ -55,6 +55,8 @@ const struct key config_keys[] = {
 	{ KEY(limits.memory_per_user, limits.memory_per_user), KIND_SHARE, true, "80%", 0, 0 },
 	{ KEY(limits.unread_per_user, limits.unread_per_user), KIND_SIZE, true, "16MiB", 64 * KIB, 64 * GIB },
 	{ KEY(limits.fds_per_user, limits.fds_per_user), KIND_COUNT, true, "512", 8, 1 << 20 },
+	{ KEY(limits.file_systems, limits.file_systems), KIND_COUNT, false, "32", 1, 256 },
+	{ KEY(limits.file_systems_per_user, limits.file_systems_per_user), KIND_COUNT, true, "8", 1, 256 },
 	{ KEY(limits.producers, limits.producers), KIND_COUNT, true, "64", 1, 4096 },
 	{ KEY(limits.producers_per_user, limits.producers_per_user), KIND_COUNT, true, "32", 1, 4096 },
 	{ KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20 },

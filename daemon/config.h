@@ -49,9 +49,10 @@ struct config_limits {
 	uint32_t pending;                     /* connections that have not said hello yet */
 	uint64_t hello_timeout_ns;            /* for the hello, and for a request sent in part */
 	uint32_t loaders, loaders_per_user;
-	double memory_per_user;   /* 0..1, share of `memory` that one user's batches may take */
-	uint64_t unread_per_user; /* bytes of answers that the user's trainers have not read */
-	uint32_t fds_per_user;    /* that the daemon has open for one user */
+	double memory_per_user;                       /* 0..1, share of `memory` that one user's batches may take */
+	uint64_t unread_per_user;                     /* bytes of answers that the user's trainers have not read */
+	uint32_t fds_per_user;                        /* that the daemon has open for one user */
+	uint32_t file_systems, file_systems_per_user; /* of servers: each has I/O threads of its own */
 	uint32_t producers, producers_per_user;
 	uint32_t batch_size; /* rows */
 	uint64_t batch_bytes;

@@ -137,6 +137,8 @@ static int start_pool(struct engine *e)
 		.n_tickets = TICKETS + config_max_workers(e->config),
 		.n_lane_io = (e->config->io_threads + LANE_PART - 1) / LANE_PART,
 		.n_lane_tickets = TICKETS / LANE_PART + config_max_workers(e->config),
+		.max_lanes = e->config->limits.file_systems,
+		.accounts = &e->budget.accounts,
 		.worker_create = create_worker,
 		.worker_destroy = destroy_worker,
 		.input_create = create_input,

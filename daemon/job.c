@@ -348,6 +348,29 @@ static void refuse_batches(struct job *j)
 	job_end_sessions(j, &why);
 }
 
+/* No lane of the file system that its files are on: r is pool_lane_join's. */
+static void refuse_lane(struct opening *o, int r)
+{
+	const struct config_limits *l = &o->task.job->engine->config->limits;
+	char text[600];
+	if (r > 0) {
+		bool user = r == ACCOUNT_E_USER;
+		snprintf(
+			text, sizeof(text),
+			"%s has data sets on %u network file systems, all that limits.%s in the daemon's configuration "
+			"allows: close loaders, or raise it",
+			user ? "this user" : "the daemon", user ? l->file_systems_per_user : l->file_systems,
+			user ? "file_systems_per_user" : "file_systems");
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__LIMIT, user ? "file_systems_per_user" : "file_systems", text);
+		return;
+	}
+	snprintf(text, sizeof(text),
+		 "no thread can be made to read %s: %s; raise the limit of threads (ulimit -u, TasksMax=), or lower "
+		 "io_threads in the daemon's configuration",
+		 o->where.name, strerror(-r));
+	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", text);
+}
+
 static void opening_done(struct job_task *t)
 {
 	struct opening *o = container_of(t, struct opening, task);
@@ -366,7 +389,9 @@ static void opening_done(struct job_task *t)
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
 	if (r == 0) {
-		r = job_make_loader(j, &spec, &o->recipe);
+		do
+			r = job_make_loader(j, &spec, &o->recipe);
+		while (r > 0 && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
 		if (r)
 			loader_spec_finish(&spec);
 	}
@@ -374,7 +399,9 @@ static void opening_done(struct job_task *t)
 		charge_move(&j->data_bytes, &o->memory);
 		charge_shrink(&j->data_bytes, j->data_bytes.amount - keeps_bytes(j));
 	}
-	if (r && !o->result)
+	if (r == -EAGAIN || r > 0)
+		refuse_lane(o, r);
+	else if (r && !o->result)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
 	job_move(j, r ? JOB_FAILED : JOB_READY);
 	if (r)
@@ -389,7 +416,10 @@ static void opening_located(struct job_task *t)
 {
 	struct opening *o = container_of(t, struct opening, task);
 	struct job *j = t->job;
-	int r = o->where.server ? pool_lane_join(j->engine->pool, o->where.server, j->spec.uid, &o->lane) : 0;
+	int r;
+	do /* lingering jobs are closed to make room */
+		r = o->where.server ? pool_lane_join(j->engine->pool, o->where.server, j->spec.uid, &o->lane) : 0;
+	while (r > 0 && job_close_lingering(j->engine, j->spec.uid, r == ACCOUNT_E_ALL));
 	t->run = opening_run;
 	t->done = opening_done;
 	if (r == 0 && !atomic_load(&o->stop)) {
@@ -397,12 +427,10 @@ static void opening_located(struct job_task *t)
 		job_task_run(t);
 		return;
 	}
-	char text[600];
-	snprintf(text, sizeof(text),
-		 "%s: %s; raise the limit of threads (ulimit -u, TasksMax=), or lower io_threads in the daemon's "
-		 "configuration",
-		 o->where.name, r == -EAGAIN ? "no thread may be made to read it" : strerror(-r));
-	opening_fail(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", r ? text : "the opening was stopped");
+	if (r)
+		refuse_lane(o, r);
+	else
+		opening_fail(o, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, "", "the opening was stopped");
 	opening_done(t);
 }
 

@@ -93,7 +93,7 @@ void job_note_ending(struct session *s);
 void job_leave(struct session *s);
 /* Something that the job's sessions waited for is ready: each continues with opening. */
 void job_advance(struct job *j);
-/* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
+/* Makes the job's loader; takes spec and recipe unless it fails. 0, ACCOUNT_E_ or negative errno as pool_lane_join. */
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
 /* Moves the job to another state; no other function does. */
 void job_move(struct job *j, enum job_state to);

@@ -545,6 +545,8 @@ static json_t *limits_part(const struct engine *e)
 	set_int(o, "slots_bytes_per_user", account_memory_limit(&e->budget.accounts));
 	set_int(o, "unread_bytes_per_user", e->config->limits.unread_per_user);
 	set_int(o, "fds_per_user", e->config->limits.fds_per_user);
+	set_int(o, "file_systems", e->config->limits.file_systems);
+	set_int(o, "file_systems_per_user", e->config->limits.file_systems_per_user);
 	set_int(o, "producers", e->config->limits.producers);
 	set_int(o, "producers_per_user", e->config->limits.producers_per_user);
 	set_int(o, "batch_size", e->config->limits.batch_size);
@@ -559,6 +561,7 @@ static void add_user(void *arg, const struct account *x)
 		[ACCOUNT_SESSIONS] = "sessions",         [ACCOUNT_LOADERS] = "loaders",
 		[ACCOUNT_SLOT_BYTES] = "slots_bytes",    [ACCOUNT_DATA_BYTES] = "data_bytes",
 		[ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
+		[ACCOUNT_FILE_SYSTEMS] = "file_systems",
 	};
 	json_t *o = json_object();
 	set_int(o, "uid", x->uid);

@@ -127,6 +127,8 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.limits.pending, 64);
 	ck_assert_uint_eq(c.limits.hello_timeout_ns, UINT64_C(5000000000));
 	ck_assert_uint_eq(c.limits.loaders, 64);
+	ck_assert_uint_eq(c.limits.file_systems, 32);
+	ck_assert_uint_eq(c.limits.file_systems_per_user, 8);
 	ck_assert_uint_eq(c.limits.producers, 64);
 	ck_assert_uint_eq(c.limits.producers_per_user, 32);
 	ck_assert_uint_eq(c.limits.batch_size, 65536);
@@ -348,6 +350,8 @@ static const struct border {
 	{ "limits.pending", "1", "0", "4096", "4097" },
 	{ "limits.hello_timeout", "100ms", "99ms", "1h", "3601s" },
 	{ "limits.loaders", "1", "0", "4096", "4097" },
+	{ "limits.file_systems", "1", "0", "256", "257" },
+	{ "limits.file_systems_per_user", "1", "0", "256", "257" },
 	{ "limits.producers", "1", "0", "4096", "4097" },
 	{ "limits.producers_per_user", "1", "0", "4096", "4097" },
 	{ "limits.batch_size", "1", "0", "1048576", "1048577" },

@@ -11,10 +11,12 @@
 #include "suite.h"
 
 enum { ALICE = 1, BOB = 2, DEAD = 7, OTHER = 8, N_IO = 8, LANE_IO = 6, TICKETS = 16, MOST_ROWS = 100 };
+enum { MOST_LANES = 5, MOST_OF_USER = 3 };
 
 struct fixture {
 	uv_loop_t loop;
 	struct pool *pool;
+	struct accounts accounts;
 	char log[4 * MOST_ROWS]; /* rows fetched, in order */
 	atomic_int n_logged;
 };
@@ -66,11 +68,14 @@ static void *make_thing(void *arg)
 static void setup_with(struct fixture *f, unsigned n_lane_io)
 {
 	memset(f, 0, sizeof(*f));
+	f->accounts.limit_per_user[ACCOUNT_FILE_SYSTEMS] = MOST_OF_USER;
 	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
 	struct pool_params params = { .max_workers = 2,
 				      .n_io = N_IO,
 				      .n_tickets = TICKETS,
 				      .n_lane_io = n_lane_io,
+				      .max_lanes = MOST_LANES,
+				      .accounts = &f->accounts,
 				      .worker_create = make_thing,
 				      .worker_destroy = free,
 				      .input_create = make_thing,
@@ -95,6 +100,7 @@ static void teardown(struct fixture *f)
 	pool_close(f->pool, NULL, NULL);
 	uv_run(&f->loop, UV_RUN_DEFAULT);
 	ck_assert_int_eq(uv_loop_close(&f->loop), 0);
+	ck_assert(accounts_balanced(&f->accounts));
 }
 
 /* filesystem 0: a local disk. */
@@ -215,6 +221,38 @@ START_TEST(test_a_lane_ends_with_its_last_job)
 }
 END_TEST
 
+START_TEST(test_a_user_has_so_many_lanes_and_all_users_together_too)
+{
+	/* A lane that a user has already costs nothing more, another user's lane is no new one, and one that was left
+	 * makes room. */
+	struct fixture f;
+	struct pool_lane_user *hers[MOST_OF_USER], *his[MOST_OF_USER], *u;
+	setup(&f);
+	for (unsigned i = 0; i < MOST_OF_USER; i++)
+		ck_assert_int_eq(pool_lane_join(f.pool, 10 + i, ALICE, &hers[i]), 0);
+	ck_assert_int_eq(pool_lane_join(f.pool, 10, ALICE, &u), 0);
+	ck_assert_ptr_eq(u, hers[0]);
+	ck_assert_int_eq(pool_lane_join(f.pool, 20, ALICE, &u), ACCOUNT_E_USER);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(pool_lane_join(f.pool, 10 + i, BOB, &his[i]), 0);
+	pool_lane_leave(f.pool, his[1]);
+	for (unsigned i = 1; i < MOST_OF_USER; i++)
+		ck_assert_int_eq(pool_lane_join(f.pool, 20 + i, BOB, &his[i]), 0);
+	ck_assert_int_eq(pool_lane_join(f.pool, 30, 3, &u), ACCOUNT_E_ALL);
+	ck_assert_int_eq(pool_lane_join(f.pool, 10, 3, &u), 0);
+	pool_lane_leave(f.pool, u);
+	pool_lane_leave(f.pool, hers[2]);
+	ck_assert_int_eq(pool_lane_join(f.pool, 30, 3, &u), 0);
+	pool_lane_leave(f.pool, u);
+	pool_lane_leave(f.pool, hers[0]);
+	for (unsigned i = 0; i < 2; i++)
+		pool_lane_leave(f.pool, hers[i]);
+	for (unsigned i = 0; i < MOST_OF_USER; i++)
+		pool_lane_leave(f.pool, his[i]);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_a_pool_is_closed_while_a_lane_ends)
 {
 	/* The loop has not heard of the lane's end yet, and perhaps its threads have not begun. */
@@ -309,6 +347,7 @@ SUITE(pool_lanes)
 	tcase_add_test(t, test_two_users_of_one_file_system_have_its_threads_in_turn);
 	tcase_add_test(t, test_one_user_of_a_file_system_leaves_threads_for_another);
 	tcase_add_test(t, test_a_lane_ends_with_its_last_job);
+	tcase_add_test(t, test_a_user_has_so_many_lanes_and_all_users_together_too);
 	tcase_add_test(t, test_a_pool_is_closed_while_a_lane_ends);
 	tcase_add_test(t, test_openings_that_hang_leave_all_openings_elsewhere_alone);
 	suite_add_tcase(s, t);

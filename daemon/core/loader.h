@@ -69,7 +69,8 @@ struct loader {
 	uint64_t created_ns;
 };
 
-/* Takes the recipe and the spec (contents move). 0, or negative errno: then the caller keeps both. */
+/* Takes the recipe and the spec (contents move). 0; or ACCOUNT_E_ of pool_lane_join, or negative errno: then the caller
+ * keeps both. */
 int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
 		  const struct loader_ops *ops, void *owner, struct loader **out);
 /* Begins and publishes no more batches; used while sessions are told that the daemon stops. */

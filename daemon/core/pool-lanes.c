@@ -65,9 +65,20 @@ static void free_lane(struct pool_lane *lane)
 	free(lane);
 }
 
+/* Without those that end. */
+static unsigned n_lanes(const struct pool *p)
+{
+	unsigned n = 0;
+	for (const struct pool_lane *lane = p->lanes; lane; lane = lane->next)
+		n += !lane->ending;
+	return n;
+}
+
 static int make_lane(struct pool *p, uint64_t filesystem, struct pool_lane **out)
 {
 	const struct pool_params *params = &p->params;
+	if (params->max_lanes && n_lanes(p) >= params->max_lanes)
+		return ACCOUNT_E_ALL;
 	struct pool_lane *lane = calloc(1, sizeof(*lane));
 	if (!lane)
 		return -ENOMEM;
@@ -146,6 +157,23 @@ static struct pool_lane_user *find_user(const struct pool_lane *lane, uid_t uid)
 	return u;
 }
 
+static int make_user(struct pool *p, struct pool_lane *lane, uid_t uid, struct pool_lane_user **out)
+{
+	struct pool_lane_user *u = calloc(1, sizeof(*u));
+	struct charge charge = { 0 };
+	int r = u ? 0 : -ENOMEM;
+	if (r == 0 && p->params.accounts)
+		r = charge_begin(&charge, p->params.accounts, uid, ACCOUNT_FILE_SYSTEMS, 1);
+	if (r) {
+		free(u);
+		return r;
+	}
+	pool_add_lane_user(p, lane, u, uid);
+	charge_move(&u->charge, &charge);
+	*out = u;
+	return 0;
+}
+
 int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool_lane_user **out)
 {
 	assert(filesystem && !p->stopping);
@@ -154,14 +182,14 @@ int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool
 	if (r)
 		return r;
 	struct pool_lane_user *u = find_user(lane, owner);
-	if (!u && (u = calloc(1, sizeof(*u))))
-		pool_add_lane_user(p, lane, u, owner);
-	if (u)
+	if (!u)
+		r = make_user(p, lane, owner, &u);
+	if (r == 0)
 		u->n_joined++;
 	else if (!lane->users)
 		end_lane(p, lane);
 	*out = u;
-	return u ? 0 : -ENOMEM;
+	return r;
 }
 
 void pool_lane_leave(struct pool *p, struct pool_lane_user *u)
@@ -173,6 +201,7 @@ void pool_lane_leave(struct pool *p, struct pool_lane_user *u)
 	if (--u->n_joined > 0)
 		return;
 	pool_remove_lane_user(p, u);
+	charge_release(&u->charge);
 	free(u);
 	if (!lane->users)
 		end_lane(p, lane);

@@ -28,6 +28,7 @@
 
 #include <uv.h>
 
+#include "util/account.h"
 #include "util/heap.h"
 
 struct nodes;
@@ -84,7 +85,8 @@ struct pool_lane_user {
 	struct pool_lane_user *next;
 	struct pool_lane *lane;
 	uid_t uid;
-	unsigned n_joined; /* pool_lane_join's that have not been left; freed at 0. The loop thread's */
+	unsigned n_joined; /* pool_lane_join's that have not been left; freed at 0. The loop thread's, like the next */
+	struct charge charge;
 	unsigned n_queues; /* under the pool's lock, like all that follows */
 	struct pool_reads reads;
 	struct pool_ticket *to_fetch,
@@ -149,6 +151,8 @@ struct pool_params {
 	unsigned n_io;                      /* I/O threads for local disks, at least 1 */
 	unsigned n_tickets;                 /* rows that may wait for input from local disks at once */
 	unsigned n_lane_io, n_lane_tickets; /* the same for each other lane; 0: as many */
+	unsigned max_lanes;                 /* other lanes; 0: no maximum */
+	struct accounts *accounts;          /* charged for each lane of a user (ACCOUNT_FILE_SYSTEMS); NULL: nothing */
 	void *(*worker_create)(void *arg);  /* a worker's own state, made before pool_create returns, by the worker's
 	                                    * thread or for a relief thread; NULL: out of memory */
 	void (*worker_destroy)(void *worker);
@@ -219,8 +223,8 @@ void pool_charge(struct pool *p, uid_t owner, uint64_t ns);
 void pool_call(struct pool *p, struct pool_task *t);
 
 /* A job of this user reads from a file system that a server provides: makes the file system's lane if it is the first.
- * filesystem: a number that tells file systems apart, not 0. 0, or a negative errno: there is no memory (-ENOMEM), or no
- * thread may be made (-EAGAIN). */
+ * filesystem: a number that tells file systems apart, not 0. 0; ACCOUNT_E_USER, ACCOUNT_E_ALL: there are as many lanes as
+ * this user, or all, may have; or a negative errno: there is no memory (-ENOMEM), or no thread may be made (-EAGAIN). */
 int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool_lane_user **out);
 /* Never waits for the lane's threads: the last of them ends the lane. u may be NULL. */
 void pool_lane_leave(struct pool *p, struct pool_lane_user *u);

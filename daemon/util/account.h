@@ -21,6 +21,7 @@ enum account_kind {
 	ACCOUNT_DATA_BYTES,   /* names, labels and orders: what a data set and the plan of an epoch take */
 	ACCOUNT_UNREAD_BYTES, /* answers that clients have not read yet */
 	ACCOUNT_FDS,
+	ACCOUNT_FILE_SYSTEMS, /* servers' file systems that the user's data sets are on */
 	ACCOUNT_N_KINDS
 };
 

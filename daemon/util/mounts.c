@@ -98,10 +98,11 @@ void mounts_finish(struct mounts *m)
 bool mount_is_local(const struct mount *mount)
 {
 	/* As data/file.c has them by number; and those that are no disks but answer by themselves. */
-	static const char *const local[] = { "ext2",	"ext3",	 "ext4",     "xfs",    "btrfs",	  "tmpfs",    "ramfs",
-					     "f2fs",	"zfs",	 "bcachefs", "erofs",  "squashfs", "jfs",     "nilfs2",
-					     "vfat",	"exfat", "ntfs3",    "udf",    "iso9660",  "reiserfs", "overlay",
-					     "rootfs",	"proc",	 "sysfs",    "devtmpfs", "devpts", "cgroup2", "hugetlbfs" };
+	static const char *const local[] = { "ext2",     "ext3",     "ext4",    "xfs",      "btrfs", "tmpfs",
+					     "ramfs",    "f2fs",     "zfs",     "bcachefs", "erofs", "squashfs",
+					     "jfs",      "nilfs2",   "vfat",    "exfat",    "ntfs3", "udf",
+					     "iso9660",  "reiserfs", "overlay", "rootfs",   "proc",  "sysfs",
+					     "devtmpfs", "devpts",   "cgroup2", "hugetlbfs" };
 
 	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
 		if (!strcmp(mount->type, local[i]))

@@ -10,6 +10,8 @@ import threading
 import numpy as np
 import pytest
 
+import batchd
+
 from conftest import BUILD
 from daemons import until
 from test_end_to_end import Trainer
@@ -180,6 +182,32 @@ def test_a_dead_mount_takes_nothing_from_its_own_users_other_data(build, public,
         for t in trainers:
             if t.process.poll() is None:
                 t.kill()
+        d.end()
+
+
+@needs_root
+def test_a_user_has_so_many_file_systems(build, public, samples, monkeypatch):  # noqa: F811
+    # One more is refused by name while loaders use them; a loader that only lingers makes room.
+    near = public / "near"
+    shutil.copytree(samples, near)
+    config = "linger: 1h\nlimits: {file_systems_per_user: 1}\ndatasets:\n"
+    for name, folder in (("far", "hung"), ("other", "other")):
+        config += f"  - name: {name}\n    source: imagefolder:{public / folder}\n"
+    d = TwoServers(public, near, config)
+    monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+    options = {"transform": "val224", "dtype": "uint8", "arrays": "numpy"}
+    try:
+        far = batchd.DataLoader("far", 8, job="far", **options)
+        same = batchd.DataLoader("far", 8, job="same", **options)
+        with pytest.raises(batchd.LimitError, match=r"this user has data sets on 1 network file systems, all that "
+                           r"limits.file_systems_per_user in .* allows: close loaders, or raise it"):  # fmt: skip
+            batchd.DataLoader("other", 8, job="other", **options)
+        assert [user["file_systems"] for user in status_of(d)["users"]] == [1]
+        far.close()
+        same.close()
+        with batchd.DataLoader("other", 8, job="other", **options) as other:
+            next(iter(other))
+    finally:
         d.end()
 
 

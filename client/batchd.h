@@ -699,42 +699,6 @@ struct batchd_image {
 int batchd_load_images(struct batchd_load *l, const struct batchd_image *images, uint32_t n, void *rows,
 		       uint32_t *failed, char *err, size_t err_size);
 
-/* What a trainer does, or its next batch waits for; batchctl(1) describes the states. */
-enum batchd_state {
-	BATCHD_STATE_BUSY,
-	BATCHD_STATE_READ,
-	BATCHD_STATE_DECODE,
-	BATCHD_STATE_TRANSFORM,
-	BATCHD_STATE_GPU_COPY,
-	BATCHD_STATE_ORDER,
-	BATCHD_STATE_PRODUCER,
-	BATCHD_STATE_PEER,
-	BATCHD_STATE_MEMORY,
-	BATCHD_STATE_IDLE,
-	BATCHD_N_STATES
-};
-
-/* Whether its input is the limit of a training, and what would help. All of it is in the struct: nothing is to be
- * freed. */
-struct batchd_verdict {
-	size_t size_bytes;
-	char text[768];                 /* one line for a person */
-	int known;                      /* 0: the trainer has worked for less than a second */
-	int input_bound;                /* it waits for batches for at least 5 % of its time */
-	enum batchd_state cause;        /* the state that has most of the waiting; BUSY: it never waits */
-	double share;                   /* of its time without idle time: waiting for batches; 0 to 1 */
-	double shares[BATCHD_N_STATES]; /* of its time, idle time included, in each state; they sum to 1 */
-	/* Estimates of how much faster the training would be (0.6: by 60 %): without waiting for the cause, with twice
-	 * the processors, with a worker for each processor, with decoded images in memory. 0: no faster, or that does
-	 * not apply. */
-	double without_cause, twice_the_cpu, all_processors, decoded_cache;
-};
-/* The verdict on the trainer that is this rank of this user's job (batchd_info has both): of the last minute, or of all
- * its time. v->size_bytes must be set. socket, err: as above. Any thread, also beside one that is in a call with the
- * loader; blocks for an answer of the daemon. BATCHD_E_NOT_FOUND: there is no such trainer. */
-int batchd_verdict(const char *socket, const char *job, uint32_t rank, int since_start, struct batchd_verdict *v,
-		   char *err, size_t err_size);
-
 /* Records for so many milliseconds, or until a signal, what the daemon does, for its own user and root. *memory:
  * *n_bytes of struct trace_memory (proto/recording.h), which free() frees. socket, err: as above. Blocks. */
 int batchd_trace(const char *socket, unsigned milliseconds, void **memory, size_t *n_bytes, char *err, size_t err_size);

@@ -87,8 +87,7 @@ static int start_waiting(struct link *k, struct fault *f)
 	if (k->stale_wake)
 		r = recv_wake(k, MSG_DONTWAIT, f);
 	k->stale_wake = k->stale_wake && r == BATCHD_AGAIN;
-	if (ring_clock_state(&k->ring) != RING_WAITS)
-		link_note_state(k, RING_WAITS, clock_now_ns());
+	ring_set_state(&k->ring, RING_WAITS);
 	ring_start_waiting(&k->ring);
 	k->said_waiting = true;
 	return r < 0 ? r : 0;

@@ -84,12 +84,6 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 	}
 }
 
-void link_note_state(struct link *k, enum ring_state state, uint64_t now_ns)
-{
-	if (state != RING_IDLE || ring_clock_state(&k->ring) != RING_IDLE)
-		ring_clock_move(&k->ring, state, now_ns);
-}
-
 void link_heard_wake(struct link *k)
 {
 	k->said_waiting = ring_is_waited_for(&k->ring); /* an old Wake does not answer a new question */

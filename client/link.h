@@ -149,8 +149,6 @@ int link_listen(struct link *k, int flags, struct fault *f);
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
 	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
 	      struct fault *f);
-/* What the trainer does from now_ns on, for the daemon's statistics. */
-void link_note_state(struct link *k, enum ring_state state, uint64_t now_ns);
 /* Notes that a Wake was received, in any call. */
 void link_heard_wake(struct link *k);
 /* Sends Wake to the daemon, which sleeps. Under the lock. 0 or a negative errno. */

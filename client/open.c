@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "blend.h"
-#include "clock.h"
 #include "cuda/delivery.h"
 #include "mixing.h"
 #include "position.h"
@@ -292,7 +291,6 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	if (r < 0)
 		return fault_set(f, BATCHD_E_NOMEM, "cannot map the ring of batchd at %s: %s", k->connection.address,
 				 strerror(-r));
-	ring_clock_move(&k->ring, RING_IDLE, clock_now_ns());
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");

@@ -1,5 +1,4 @@
 /* A trainer's own batches: pushed to the daemon, and kept until they come back. */
-#include "clock.h"
 #include "loader.h"
 #include "pending.h"
 #include "reconnect.h"
@@ -66,6 +65,6 @@ void batchd_sampling(struct batchd_loader *l, int begins)
 	if (loader_enter(l) < 0)
 		return;
 	if (l->link)
-		link_note_state(l->link, begins ? RING_ORDERS : RING_BUSY, clock_now_ns());
+		ring_set_state(&l->link->ring, begins ? RING_ORDERS : RING_BUSY);
 	(void)loader_leave(l, 0);
 }

@@ -263,7 +263,7 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 		return r;
 	now = clock_now_ns();
 	wait_ns = now - began;
-	link_note_state(l->link, RING_BUSY, now);
+	ring_set_state(&l->link->ring, RING_BUSY);
 	r = stream_lend(l, &ready, wait_ns);
 	if (r < 0)
 		return r;
@@ -304,7 +304,7 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 	if (!l->streaming || (l->pushed_all && l->next_step == l->n_pushed)) {
 		l->at_end |= l->pushed_all;
 		l->streaming = false;
-		link_note_state(l->link, RING_IDLE, began);
+		ring_set_state(&l->link->ring, RING_IDLE);
 		return BATCHD_END;
 	}
 	if (l->own_batches && l->next_step == l->n_pushed)

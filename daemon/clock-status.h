@@ -6,9 +6,7 @@
 
 struct session;
 
-/* Brings the clock of an attached trainer up to now. */
-void clock_status_update(struct session *s);
-/* What it says, as an object; client/man/batchctl-status.1 has the names. */
+/* What it says, as an object; client/man/batchctl.1 has the names. */
 json_t *clock_status_json(const struct session *s);
 
 #endif

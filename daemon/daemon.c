@@ -19,6 +19,7 @@
 #include "notify.h"
 #include "recent-errors.h"
 #include "report.h"
+#include "sampler.h"
 #include "session.h"
 #include "shutdown.h"
 #include "start-failure.h"
@@ -95,15 +96,9 @@ static void destroy_input(void *input)
 	sample_input_destroy(input);
 }
 
-static bool worker_waits(const void *worker)
+static enum stage worker_stage(const void *worker)
 {
-	return sample_worker_waits(worker);
-}
-
-static uint64_t memory_wait_ns(void *arg)
-{
-	struct engine *e = arg;
-	return work_memory_waited_ns(&e->budget.work);
+	return sample_worker_stage(worker);
 }
 
 static void charge_for_slab(void *pool, uid_t payer, uint64_t ns)
@@ -144,8 +139,7 @@ static int start_pool(struct engine *e)
 		.input_create = create_input,
 		.input_drop = drop_input,
 		.input_destroy = destroy_input,
-		.worker_waits = worker_waits,
-		.memory_wait_ns = memory_wait_ns,
+		.worker_stage = worker_stage,
 		.n_processors = cpu_available(NULL),
 		.nodes = e->nodes,
 		.arg = e,
@@ -335,6 +329,7 @@ static void start_handles(struct daemon *d)
 	shutdown_init(&d->shutdown);
 	uv_timer_init(loop, &e->stall);
 	e->stall.data = e;
+	sampler_init(e);
 	uv_check_init(loop, &d->audit);
 	uv_signal_init(loop, &d->on_term);
 	uv_signal_init(loop, &d->on_int);

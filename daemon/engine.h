@@ -23,6 +23,12 @@ struct recent_errors;
 struct reports;
 struct session;
 
+struct sampler { /* sampler.c's */
+	uv_timer_t timer;
+	uint64_t at_ns, due_ns; /* of the last look; of the next one */
+	uint32_t random;
+};
+
 struct engine {
 	uv_loop_t loop;
 	struct config *config;
@@ -39,6 +45,7 @@ struct engine {
 	struct recent_errors *errors; /* NULL: they are not kept */
 	unsigned n_loads; /* clients of single images, and those that have gone while workers are in their jobs */
 	uv_timer_t stall; /* stall.c's clock */
+	struct sampler sampler;
 	bool stopping;
 	const struct job_ops *job_ops;
 	/* Callbacks of the root: */

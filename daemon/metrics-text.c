@@ -170,9 +170,9 @@ static void put_stage_numbers(struct metrics_out *o, const char *name, const cha
 static void put_stages(struct metrics_out *o)
 {
 	metrics_begin(o, "batchd_stage_seconds_total", "counter",
-		      "Time of a worker by stage, for the rows that are timed.");
+		      "Time of workers by stage, sampled while a trainer is attached.");
 	put_stage_numbers(o, "batchd_stage_seconds_total", "seconds");
-	metrics_begin(o, "batchd_stage_rows_total", "counter", "Rows that are timed, one in a few.");
+	metrics_begin(o, "batchd_stage_rows_total", "counter", "Rows made, beside batchd_stage_seconds_total.");
 	put_stage_numbers(o, "batchd_stage_rows_total", "rows");
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/group.h"
 #include "job.h"
+#include "sampler.h"
 #include "session-fail.h"
 #include "session-ring.h"
 #include "util/container.h"
@@ -34,6 +35,8 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 	struct session *s = container_of(c, struct session, consumer);
 	if (s->state != SESSION_ATTACHED)
 		return -EPIPE;
+	if (c->waiting)
+		sampler_before_handover(s->engine);
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 	b.seek = c->seek;
 	b.slot = slot->number;

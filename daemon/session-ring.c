@@ -94,25 +94,12 @@ void session_ring_collect(struct session *s)
 		break_off(s, why);
 }
 
-void session_ring_read_clock(struct session *s, uint64_t now_ns)
-{
-	struct trainer_waits *told = &s->consumer.clock.told;
-	struct ring_times t;
-	if (!s->ring.page)
-		return;
-	bool known = ring_clock_read(&s->ring, now_ns, &t);
-	*told = (struct trainer_waits){
-		.wait_ns = t.wait_ns, .idle_ns = t.idle_ns, .order_ns = t.order_ns, .known = known
-	};
-}
-
 void session_ring_look(struct consumer *c)
 {
 	struct session *s = session_of(c);
 	session_ring_collect(s);
 	if (!is_usable(s))
 		return;
-	session_ring_read_clock(s, uv_hrtime());
 	c->n_unread = ring_untaken(&s->ring.batches);
 	if (s->ring.batches.broken) {
 		break_off(s, "an impossible position");

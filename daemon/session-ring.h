@@ -25,9 +25,6 @@ void session_ring_collect(struct session *s);
 /* What its trainer has been given, as the trainer says: at most what was published. */
 struct ring_taken session_ring_taken(const struct session *s);
 
-/* Takes in how the trainer says that it has spent its time. */
-void session_ring_read_clock(struct session *s, uint64_t now_ns);
-
 /* Notes the trainer's statistics from a Release, received as a packet or through the ring. */
 void control_note_release(struct session *s, const Batchd__Wire__Release *r);
 

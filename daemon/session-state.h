@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include "core/state-clock.h"
 #include "core/stream.h"
 #include "cuda/gpus.h"
 #include "engine.h"
@@ -84,7 +85,8 @@ struct session {
 	int pidfd;                                       /* an orphan's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
-	struct latency waits; /* of its batches, as it told when it gave them back */
+	struct latency waits;     /* of its batches, as it told when it gave them back */
+	struct state_clock clock; /* of how it spends its time while it is ATTACHED; sampler.c's */
 	struct stall stall;
 	struct charge held, fds; /* an orphan's, taken over from its connection */
 	pid_t pid;

@@ -20,6 +20,7 @@
 #include "producer.h"
 #include "recent-errors.h"
 #include "request.h"
+#include "sampler.h"
 #include "served-job.h"
 #include "session-batches.h"
 #include "session-fail.h"
@@ -33,7 +34,6 @@
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/trace.h"
-#include "verdict-status.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -265,6 +265,7 @@ static void session_attach(struct session *s, uint32_t rank)
 	s->peer->is_trainer = true;
 	if (!uv_is_active((uv_handle_t *)&s->engine->stall))
 		stall_watch(s->engine);
+	sampler_attach(s);
 	device_attach(s);
 	session_send_opened(s, ring);
 	close(ring);
@@ -506,12 +507,6 @@ static void on_release(struct session *s, const Batchd__Wire__Release *m)
 		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
 }
 
-static void on_verdict(struct session *s, const Batchd__Wire__VerdictRequest *m)
-{
-	struct refusal why;
-	session_note(s, verdict_status_answer(s, m, &why), &why);
-}
-
 static void on_load_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fds)
 {
 	struct refusal why;
@@ -600,8 +595,6 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		session_on_status(s);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE)
 		session_on_trace(s);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT)
-		on_verdict(s, m->verdict);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN)
 		on_load_open(s, m->load_open, fds);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD)

@@ -110,6 +110,7 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 	server_stop(s->server);
 	uv_timer_stop(&s->idle);
 	uv_timer_stop(&e->stall);
+	uv_timer_stop(&e->sampler.timer);
 	/* Started before anything ends: the last session, or job, may begin the next step. */
 	uv_timer_start(&s->shutdown_timer, on_grace_over, GPU_GRACE_S * 1000, 0);
 	tell_clients(s);

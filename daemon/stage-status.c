@@ -4,17 +4,18 @@
 
 json_t *stage_status_json(const struct batch_source *s)
 {
-	static const char *const names[SOURCE_N_STAGES] = { [SOURCE_READ] = "read",
-							    [SOURCE_DECODE] = "decode",
-							    [SOURCE_TRANSFORM] = "transform",
-							    [SOURCE_MEMORY] = "memory" };
-	const struct source_costs c = source_get_costs(s);
-	if (!c.n_rows)
+	static const char *const names[N_STAGES] = { [STAGE_READ] = "read",
+						     [STAGE_DECODE] = "decode",
+						     [STAGE_TRANSFORM] = "transform",
+						     [STAGE_MEMORY] = "memory" };
+	uint64_t n_rows = tally_sum(&s->sums, SOURCE_ROWS);
+	if (!n_rows || s->ops->is_asked)
 		return NULL;
 	json_t *o = json_object();
-	for (int i = 0; i < SOURCE_N_STAGES; i++)
-		json_object_set_new(
-			o, names[i],
-			json_pack("{s:I, s:f}", "rows", (json_int_t)c.n_rows, "seconds", (double)c.ns[i] / 1e9));
+	for (unsigned i = STAGE_READ; i < N_STAGES; i++) {
+		uint64_t ns = tally_sum(&s->sums, SOURCE_STAGE_NS + i - STAGE_READ);
+		json_object_set_new(o, names[i],
+				    json_pack("{s:I, s:f}", "rows", (json_int_t)n_rows, "seconds", (double)ns / 1e9));
+	}
 	return o;
 }

@@ -6,8 +6,8 @@
 
 struct batch_source;
 
-/* {"read": {"rows": n, "seconds": s}, ...} of the rows that were timed, which is one in a few; NULL: nothing is made
- * here. */
+/* {"read": {"rows": n, "seconds": s}, ...}: the rows made, and the workers' time in that stage, as samples tell. NULL:
+ * nothing is made here. */
 json_t *stage_status_json(const struct batch_source *s);
 
 #endif

@@ -359,10 +359,8 @@ static json_t *handover_part(const struct latency *l)
 static void set_clock(json_t *o, const struct session *s, bool all)
 {
 	status_set(o, "clock", clock_status_json(s));
-	if (!all || !s->job)
-		return;
-	status_set(o, "verdict", verdict_status_of(s, false));
-	status_set(o, "verdict_since_start", verdict_status_of(s, true));
+	if (all && s->job)
+		verdict_status_add(o, s);
 }
 
 static json_t *session_part(const struct session *s, uid_t viewer)
@@ -613,8 +611,6 @@ char *status_json(struct engine *e, uid_t viewer)
 	status_set(root, "gpus", gpus_part(e));
 	for (const struct job *j = e->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j, viewer));
-	for (struct session *s = e->sessions; s; s = s->next)
-		clock_status_update(s);
 	for (const struct session *s = e->sessions; s; s = s->next) {
 		if (s->state != SESSION_GREETED && s->state != SESSION_ENDING)
 			json_array_append_new(sessions, session_part(s, viewer));

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "clock-status.h"
 #include "core/loader.h"
 #include "core/verdict.h"
 #include "job.h"
@@ -18,11 +17,19 @@ enum {
 	DECODED_PARTS = 21,       /* ... may be decoded pixels: see budget.c */
 };
 
-static uint64_t worked_ns(const uint64_t ns[CLOCK_N_STATES])
+struct verdict_period {
+	const char *key, *words;
+	unsigned seconds;
+};
+static const struct verdict_period last_minute = { "verdict", "in the last minute", MINUTE };
+static const struct verdict_period periods[] = { { "verdict_last_5s", "in the last 5 s", 5 },
+						 { "verdict_since_start", "since it connected", 0 } };
+
+static uint64_t worked_us(const struct clock_times *t)
 {
 	uint64_t all = 0;
 	for (int i = 0; i < CLOCK_IDLE; i++)
-		all += ns[i];
+		all += t->us[i];
 	return all;
 }
 
@@ -36,16 +43,16 @@ static void describe_stalled(const struct session *s, char *text, size_t size)
 }
 
 /* The other trainer of its job that has been busy for the greatest part of its time. */
-static void describe_slowest(const struct session *s, char *text, size_t size)
+static void describe_slowest(const struct session *s, unsigned seconds, char *text, size_t size)
 {
 	double most = 0.5; /* a trainer that waits for more than half of its time keeps no other one waiting */
 	*text = '\0';
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
-		uint64_t ns[CLOCK_N_STATES];
+		struct clock_times t;
 		if (o == s || o->state != SESSION_ATTACHED)
 			continue;
-		state_clock_last(&o->consumer.clock.states, MINUTE, ns);
-		double busy = (double)ns[CLOCK_BUSY] / (double)(worked_ns(ns) + 1);
+		state_clock_last(&o->clock, seconds, &t);
+		double busy = (double)t.us[CLOCK_BUSY] / (double)(worked_us(&t) + 1);
 		if (busy <= most)
 			continue;
 		most = busy;
@@ -54,40 +61,36 @@ static void describe_slowest(const struct session *s, char *text, size_t size)
 	}
 }
 
-static void make(const struct session *s, bool whole, struct verdict *v)
+static double mean_decoded_bytes(const struct batch_source *s)
+{
+	uint64_t n = tally_sum(&s->sums, SOURCE_DECODED_ROWS);
+	return n ? (double)tally_sum(&s->sums, SOURCE_DECODED_BYTES) / (double)n : 0;
+}
+
+/* What is the same for all periods. */
+static struct verdict_facts facts_of(const struct session *s)
 {
 	const struct engine *e = s->engine;
 	const struct loader *l = s->job->loader;
-	const struct trainer_clock *c = &s->consumer.clock;
 	struct pool_stats pool;
-	char stalled[320], slowest[80];
 	pool_get_stats(e->pool, &pool);
-	describe_stalled(s, stalled, sizeof(stalled));
-	describe_slowest(s, slowest, sizeof(slowest));
 	uint64_t most = memory_available(NULL) / 100 * MOST_MEMORY_PERCENT;
 	uint64_t half = e->budget.bytes / 2;
-	struct verdict_facts f = {
+	return (struct verdict_facts){
 		.p99_wait_ns = latency_percentile_ns(&s->waits, 99),
 		.rank = s->consumer.rank,
-		.n_busy = c->lacked_ns ? (unsigned)((c->worked_ns + c->lacked_ns / 2) / c->lacked_ns) : pool.busy,
 		.n_workers = pool.target,
 		.n_processors = pool.n_processors,
 		.n_most_workers = pool.max,
-		.costs = source_get_costs(l->host.source),
 		.copies = l->host.source->copies,
 		.n_samples = dataset_n(l->recipe.dataset),
+		.decoded_bytes = mean_decoded_bytes(l->host.source),
 		.is_decoded_cached = l->recipe.decoded != NULL,
 		.caches_ops = l->recipe.pipeline && strcmp(pipeline_prefix_text(l->recipe.pipeline), "[]") != 0,
 		.decoded_room_bytes = half > e->budget.index_bytes ? half - e->budget.index_bytes : 0,
 		.most_decoded_room_bytes = most / PARTS * DECODED_PARTS,
 		.most_memory_bytes = most,
-		.why = stalled,
-		.slowest = slowest,
 	};
-	state_clock_last(&c->states, MINUTE, f.ns);
-	for (int i = 0; whole && i < CLOCK_N_STATES; i++)
-		f.ns[i] = c->states.total_ns[i];
-	verdict_make(&f, v);
 }
 
 static json_t *verdict_status_json(const struct verdict *v)
@@ -109,83 +112,48 @@ static json_t *verdict_status_json(const struct verdict *v)
 	return o;
 }
 
-json_t *verdict_status_of(const struct session *s, bool whole)
+static json_t *verdict_status_of(const struct session *s, struct verdict_facts *f, const struct verdict_period *period)
 {
+	char stalled[320], slowest[80] = "";
 	struct verdict v;
-	make(s, whole, &v);
+	f->period = period->words;
+	state_clock_last(&s->clock, period->seconds, &f->times);
+	describe_stalled(s, stalled, sizeof(stalled));
+	if (f->times.us[CLOCK_PEER])
+		describe_slowest(s, period->seconds, slowest, sizeof(slowest));
+	f->why = stalled;
+	f->slowest = slowest;
+	verdict_make(f, &v);
 	return verdict_status_json(&v);
 }
 
-/* ---- for one client ---- */
-
-static struct session *find_trainer(const struct session *asker, const char *job, uint32_t rank)
+void verdict_status_add(json_t *o, const struct session *s)
 {
-	struct session *s = asker->engine->sessions;
-	while (s && !(s->state == SESSION_ATTACHED && s->job && s->uid == asker->uid && s->consumer.rank == rank &&
-		      !strcmp(s->job->spec.job, job)))
-		s = s->next;
-	return s;
-}
-
-static void shares_of(const struct session *s, bool whole, double part[CLOCK_N_STATES])
-{
-	const struct state_clock *c = &s->consumer.clock.states;
-	uint64_t ns[CLOCK_N_STATES], all = 0;
-	state_clock_last(c, MINUTE, ns);
-	if (whole)
-		memcpy(ns, c->total_ns, sizeof(ns));
-	for (int i = 0; i < CLOCK_N_STATES; i++)
-		all += ns[i];
-	for (int i = 0; i < CLOCK_N_STATES; i++)
-		part[i] = all ? (double)ns[i] / (double)all : i == CLOCK_IDLE;
-}
-
-int verdict_status_answer(struct session *asker, const Batchd__Wire__VerdictRequest *m, struct refusal *why)
-{
-	Batchd__Wire__Verdict answer = BATCHD__WIRE__VERDICT__INIT;
-	double part[CLOCK_N_STATES];
-	struct verdict v;
-	struct session *s = find_trainer(asker, m->job, m->rank);
-	if (!s)
-		return refuse(why, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "job",
-			      "no trainer of this user is rank %u of job '%s': `batchctl status` lists those that are",
-			      m->rank, m->job);
-	clock_status_update(s);
-	make(s, m->since_start, &v);
-	shares_of(s, m->since_start, part);
-	answer.text = v.text;
-	answer.known = v.known;
-	answer.input_bound = v.input_bound;
-	answer.share = v.share;
-	answer.cause = v.cause;
-	answer.n_part = CLOCK_N_STATES;
-	answer.part = part;
-	answer.without_cause = v.without;
-	answer.twice_the_cpu = v.more_cpu;
-	answer.all_processors = v.more_workers;
-	answer.decoded_cache = v.decoded_cache;
-	peer_send(asker->peer, WIRE_SERVER(VERDICT, verdict, &answer), NULL, 0);
-	return 0;
+	struct verdict_facts f = facts_of(s);
+	json_object_set_new(o, last_minute.key, verdict_status_of(s, &f, &last_minute));
+	for (unsigned i = 0; i < sizeof(periods) / sizeof(*periods); i++)
+		json_object_set_new(o, periods[i].key, verdict_status_of(s, &f, &periods[i]));
 }
 
 json_t *verdict_status_worst(const struct engine *e, bool (*is_shown)(void *arg, const struct session *s), void *arg)
 {
 	const struct session *worst = NULL;
-	uint64_t most_ns = 0;
+	uint64_t most_us = 0;
 	for (const struct session *s = e->sessions; s; s = s->next) {
-		uint64_t ns[CLOCK_N_STATES];
+		struct clock_times t;
 		if (s->state != SESSION_ATTACHED || !s->job || !is_shown(arg, s))
 			continue;
-		state_clock_last(&s->consumer.clock.states, MINUTE, ns);
-		uint64_t lost_ns = worked_ns(ns) - ns[CLOCK_BUSY];
-		if (worst && lost_ns <= most_ns)
+		state_clock_last(&s->clock, MINUTE, &t);
+		uint64_t lost_us = worked_us(&t) - t.us[CLOCK_BUSY];
+		if (worst && lost_us <= most_us)
 			continue;
 		worst = s;
-		most_ns = lost_ns;
+		most_us = lost_us;
 	}
 	if (!worst)
 		return NULL;
-	json_t *o = verdict_status_of(worst, false);
+	struct verdict_facts f = facts_of(worst);
+	json_t *o = verdict_status_of(worst, &f, &last_minute);
 	json_object_set_new(o, "job", json_string(worst->job->spec.job));
 	json_object_set_new(o, "rank", json_integer(worst->consumer.rank));
 	json_object_set_new(o, "session", json_integer((json_int_t)worst->number));

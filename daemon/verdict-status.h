@@ -5,15 +5,12 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "refusal.h"
-
 struct engine;
 struct session;
 
-/* An attached trainer's: of its last minute, or (whole) of all its time. */
-json_t *verdict_status_of(const struct session *s, bool whole);
-/* Answers a client of the trainer's own user with Verdict. 0, or REFUSED: there is no such trainer. */
-int verdict_status_answer(struct session *asker, const Batchd__Wire__VerdictRequest *m, struct refusal *why);
+/* An attached trainer's, into its part of the status: "verdict" of the last minute, "verdict_last_5s" and
+ * "verdict_since_start". */
+void verdict_status_add(json_t *o, const struct session *s);
 /* Of the trainers that may be shown, that of the one that has lost most time in the last minute, with its job; NULL:
  * there is none. */
 json_t *verdict_status_worst(const struct engine *e, bool (*is_shown)(void *arg, const struct session *s), void *arg);

@@ -19,7 +19,7 @@ enum trace_kind {
 	TRACE_BEGIN,    /* a batch begins in slot a; b: its generation */
 	TRACE_READY,    /* the batch in slot a is made; b: its generation */
 	TRACE_PUBLISH,  /* the batch in slot a goes to trainer c; b: its generation */
-	TRACE_STAGES,   /* a worker has made row c of batch a, a timed one; b: its stages, as trace_stages packs them */
+	TRACE_STAGES, /* a worker has made row c of batch a, one row in four; b: its stages, as trace_stages packs them */
 };
 
 /* How long a row's input was read and decoded, in steps of TRACE_STEP_NS; the rest of it was spent on its transform. */

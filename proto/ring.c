@@ -213,58 +213,32 @@ bool ring_take_notice(struct ring *r)
 /* ---- what the trainer does ---- */
 
 /* Statistics need no order among themselves, nor with the entries. */
-static uint64_t ring_clock_get(const _Atomic uint64_t *word)
+void ring_set_state(struct ring *r, enum ring_state to)
+{
+	atomic_store_explicit(&r->page->trainer.state, to, memory_order_relaxed);
+}
+
+enum ring_state ring_get_state(const struct ring *r)
+{
+	return (enum ring_state)atomic_load_explicit(&r->page->trainer.state, memory_order_relaxed);
+}
+
+static uint64_t ring_count(const _Atomic uint64_t *word)
 {
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static void ring_clock_grow(_Atomic uint64_t *word, uint64_t by)
-{
-	atomic_store_explicit(word, ring_clock_get(word) + by, memory_order_relaxed);
-}
-
-enum ring_state ring_clock_state(const struct ring *r)
-{
-	return (enum ring_state)atomic_load_explicit(&r->page->clock.state, memory_order_relaxed);
-}
-
-void ring_clock_move(struct ring *r, enum ring_state to, uint64_t now_ns)
-{
-	struct ring_clock *c = &r->page->clock;
-	uint64_t since = ring_clock_get(&c->since_ns), ns = since && now_ns > since ? now_ns - since : 0;
-	enum ring_state from = ring_clock_state(r);
-
-	atomic_store_explicit(&c->since_ns, now_ns, memory_order_relaxed);
-	atomic_store_explicit(&c->state, to, memory_order_relaxed);
-	if (from == RING_WAITS)
-		ring_clock_grow(&c->wait_ns, ns);
-	else if (from == RING_IDLE)
-		ring_clock_grow(&c->idle_ns, ns);
-	else if (from == RING_ORDERS)
-		ring_clock_grow(&c->order_ns, ns);
-}
-
-bool ring_clock_read(const struct ring *r, uint64_t now_ns, struct ring_times *t)
-{
-	const struct ring_clock *c = &r->page->clock;
-	enum ring_state state = ring_clock_state(r);
-	uint64_t since = ring_clock_get(&c->since_ns), ns = now_ns > since ? now_ns - since : 0;
-
-	t->wait_ns = ring_clock_get(&c->wait_ns) + (state == RING_WAITS ? ns : 0);
-	t->idle_ns = ring_clock_get(&c->idle_ns) + (state == RING_IDLE ? ns : 0);
-	t->order_ns = ring_clock_get(&c->order_ns) + (state == RING_ORDERS ? ns : 0);
-	return since != 0;
-}
-
 void ring_count_batch(struct ring *r, uint32_t n_rows)
 {
-	ring_clock_grow(&r->page->clock.n_batches, 1);
-	ring_clock_grow(&r->page->clock.n_rows, n_rows);
+	struct ring_trainer *t = &r->page->trainer;
+
+	atomic_store_explicit(&t->n_batches, ring_count(&t->n_batches) + 1, memory_order_relaxed);
+	atomic_store_explicit(&t->n_rows, ring_count(&t->n_rows) + n_rows, memory_order_relaxed);
 }
 
 struct ring_taken ring_read_taken(const struct ring *r)
 {
-	const struct ring_clock *c = &r->page->clock;
+	const struct ring_trainer *t = &r->page->trainer;
 
-	return (struct ring_taken){ ring_clock_get(&c->n_batches), ring_clock_get(&c->n_rows) };
+	return (struct ring_taken){ ring_count(&t->n_batches), ring_count(&t->n_rows) };
 }

@@ -47,14 +47,11 @@ enum ring_state {
 	RING_ORDERS /* it chooses the indices of its own batches, which keeps it from its work as waiting does */
 };
 
-/* How the trainer has spent its time (CLOCK_MONOTONIC), and what it was given. The client writes it, for statistics
- * only. */
-struct ring_clock {
-	_Alignas(64) _Atomic uint64_t since_ns; /* when the present state began; 0: the client has not begun */
-	_Atomic uint64_t wait_ns, idle_ns;      /* in earlier states, in all */
-	_Atomic uint64_t order_ns;              /* likewise */
-	_Atomic uint32_t state;                 /* enum ring_state */
-	_Atomic uint64_t n_batches, n_rows;     /* that the trainer was given */
+/* What it does, and what it was given. The client writes it, for statistics only. */
+struct ring_trainer {
+	_Alignas(64) uint64_t reserved[4];  /* were times until sampling came */
+	_Atomic uint32_t state;             /* enum ring_state */
+	_Atomic uint64_t n_batches, n_rows; /* that the trainer was given */
 };
 
 /* The page itself, as both map it. */
@@ -69,7 +66,7 @@ struct ring_page {
 	/* The daemon sets it to 1 when it has sent a Notice that the client has not asked for: read the socket also while
 	 * there are batches. The client resets it to 0. On the line that the client reads at each batch. */
 	_Atomic uint32_t noticed;
-	struct ring_clock clock;
+	struct ring_trainer trainer;
 	_Alignas(RING_CONTROL_BYTES) unsigned char batch[RING_ENTRIES][RING_BATCH_BYTES];
 	unsigned char release[RING_ENTRIES][RING_RELEASE_BYTES];
 };
@@ -129,15 +126,10 @@ bool ring_wake_client(struct ring *r);
 
 /* ---- what the trainer does ---- */
 
-/* The client's loader thread: the trainer is in another state from now_ns on. */
-void ring_clock_move(struct ring *r, enum ring_state to, uint64_t now_ns);
-enum ring_state ring_clock_state(const struct ring *r);
-struct ring_times {
-	uint64_t wait_ns, idle_ns, order_ns;
-};
-/* The daemon: how long the trainer has been in these states, up to now_ns. The times are read one by one while the
- * client may write them, and the client may write anything: they are for statistics. False: it has not begun. */
-bool ring_clock_read(const struct ring *r, uint64_t now_ns, struct ring_times *t);
+/* The client's loader thread. */
+void ring_set_state(struct ring *r, enum ring_state to);
+/* Either side. The client may write anything, so the daemon may get any number. */
+enum ring_state ring_get_state(const struct ring *r);
 
 struct ring_taken {
 	uint64_t n_batches, n_rows;

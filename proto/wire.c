@@ -312,10 +312,6 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 			       : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN:
 		return check_load_open(a, m->load_open);
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT:
-		return name_ok(a, m->verdict->job, WIRE_MAX_JOB)
-			       ? NULL
-			       : "VerdictRequest.job is longer than 128 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
@@ -437,10 +433,6 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return check_load_opened(m->load_opened);
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED:
 		return bytes_ok(a, m->loaded->text, WIRE_MAX_TEXT) ? NULL : "Loaded has a text that is too long";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_VERDICT:
-		if (m->verdict->n_part > WIRE_MAX_STATES || m->verdict->cause >= m->verdict->n_part)
-			return "Verdict has more than 16 states, or a cause that is none of them";
-		return bytes_ok(a, m->verdict->text, WIRE_MAX_TEXT) ? NULL : "Verdict has a text that is too long";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
 			       ? NULL
@@ -560,8 +552,7 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE] = "Trace",
 					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN] = "LoadOpen",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD] = "Load",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_VERDICT] = "VerdictRequest" };
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD] = "Load" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
@@ -583,8 +574,7 @@ const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED] = "Traced",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED] = "LoadOpened",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_VERDICT] = "Verdict" };
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

@@ -45,7 +45,6 @@ enum {
 	WIRE_MAX_CHANNELS = 3,   /* of mean and std */
 	WIRE_MAX_STATUS = 61440, /* bytes of JSON in one packet */
 	WIRE_MAX_LOADS = 64,     /* slots for single images */
-	WIRE_MAX_STATES = 16,    /* of a trainer's clock */
 
 	/* Sizes that CUDA defines. */
 	WIRE_UUID_BYTES = 16,

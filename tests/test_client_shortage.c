@@ -338,13 +338,6 @@ static int live_curious(char *why, size_t size)
 	return r;
 }
 
-static int live_asking_for_a_verdict(char *why, size_t size)
-{
-	struct batchd_verdict v = { .size_bytes = sizeof(v) };
-	int r = batchd_verdict(path, "no such job", 0, 0, &v, why, size);
-	return r == BATCHD_E_NOT_FOUND ? 0 : r;
-}
-
 /* A single image, which is none: the daemon's answer names what is wrong. */
 static int live_on_single_images(char *why, size_t size)
 {
@@ -478,17 +471,11 @@ static int live_on_a_gpu(char *why, size_t size)
 }
 
 static const struct life lives[] = {
-	{ "alone", live_alone, 6, false },
-	{ "writable", live_writable, 6, false },
-	{ "group", live_in_a_group, 12, false },
-	{ "own", live_with_own_batches, 6, false },
-	{ "again", live_again, 12, false },
-	{ "cut", live_on_without_a_connection, 12, false },
-	{ "status", live_curious, 2, false },
-	{ "producer", live_for_others, 4, false },
-	{ "gpu", live_on_a_gpu, 8, true },
-	{ "verdict", live_asking_for_a_verdict, 1, false },
-	{ "images", live_on_single_images, 3, false },
+	{ "alone", live_alone, 6, false },       { "writable", live_writable, 6, false },
+	{ "group", live_in_a_group, 12, false }, { "own", live_with_own_batches, 6, false },
+	{ "again", live_again, 12, false },      { "cut", live_on_without_a_connection, 12, false },
+	{ "status", live_curious, 2, false },    { "producer", live_for_others, 4, false },
+	{ "gpu", live_on_a_gpu, 8, true },       { "images", live_on_single_images, 3, false },
 };
 enum { N_LIVES = sizeof(lives) / sizeof(*lives) };
 

@@ -52,10 +52,10 @@ static void *make_thing(void *arg)
 	return calloc(1, 16);
 }
 
-static bool waits(const void *worker)
+static enum stage stage_of_worker(const void *worker)
 {
 	(void)worker;
-	return atomic_load(&act) == WAIT_FOR_MEMORY;
+	return atomic_load(&act) == WAIT_FOR_MEMORY ? STAGE_MEMORY : STAGE_DECODE;
 }
 
 static void setup(struct fixture *f, enum act first)
@@ -73,7 +73,7 @@ static void setup(struct fixture *f, enum act first)
 				      .worker_destroy = free,
 				      .input_create = make_thing,
 				      .input_destroy = free,
-				      .worker_waits = waits };
+				      .worker_stage = stage_of_worker };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1, NULL), 0);
 	f->job = (struct pool_job){ .ops = &ops, .n_rows = 1, .chunk = 1 };

@@ -167,14 +167,14 @@ static void begin_waiting(struct waiter *w, uid_t uid, char name, size_t bytes)
 	ck_assert_int_eq(pthread_create(&w->thread, NULL, take_and_leave, w), 0);
 	while (n_waiting() == before)
 		sched_yield();
-	ck_assert(atomic_load(&w->ws.waits));
+	ck_assert_int_eq(atomic_load(&w->ws.stage), STAGE_MEMORY);
 }
 
 static void expect_order(const char *expected, struct waiter *w, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		pthread_join(w[i].thread, NULL);
-		ck_assert(!atomic_load(&w[i].ws.waits));
+		ck_assert_int_eq(atomic_load(&w[i].ws.stage), STAGE_NONE);
 	}
 	ck_assert_uint_eq(atomic_load(&n_in_order), n);
 	order[n] = '\0';

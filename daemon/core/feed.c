@@ -31,12 +31,10 @@ static uint64_t feed_world(const struct feed *f)
 static void push_fill(struct feed *f, struct feed_fill *fill)
 {
 	fill->next = NULL;
-	if (f->first) {
+	if (f->first)
 		f->last->next = fill;
-	} else {
+	else
 		f->first = fill;
-		f->unasked_ns += uv_hrtime() - f->unasked_since_ns;
-	}
 	f->last = fill;
 }
 
@@ -45,8 +43,6 @@ static void free_first(struct feed *f)
 	struct feed_fill *fill = f->first;
 	assert(fill);
 	f->first = fill->next;
-	if (!f->first)
-		f->unasked_since_ns = uv_hrtime();
 	free(fill);
 }
 
@@ -127,17 +123,16 @@ static void feed_on_close(struct batch_source *source)
 	}
 }
 
-static uint64_t feed_unasked_ns(const struct batch_source *source, uint64_t now_ns)
+static bool feed_is_asked(const struct batch_source *source)
 {
-	const struct feed *f = container_of(source, const struct feed, source);
-	return f->unasked_ns + (f->first ? 0 : now_ns - f->unasked_since_ns);
+	return container_of(source, const struct feed, source)->first != NULL;
 }
 
 static const struct batch_source_ops source_ops = { .submit = feed_on_submit,
 						    .cancel = feed_on_cancel,
 						    .moved = on_moved,
 						    .close = feed_on_close,
-						    .unasked_ns = feed_unasked_ns };
+						    .is_asked = feed_is_asked };
 
 /* ---- the end of an epoch ---- */
 
@@ -628,7 +623,6 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	f->loader = loader;
 	f->caps = *caps;
 	f->next_number = first_number;
-	f->unasked_since_ns = uv_hrtime();
 	uv_timer_init(loop, &f->kick);
 	f->kick.data = f;
 	if (caps->stands) {

@@ -72,8 +72,6 @@ struct feed {
 	struct producer_caps caps;
 	uint64_t next_number; /* of a fill */
 	struct feed_fill *first, *last;
-	uint64_t unasked_ns,
-		unasked_since_ns;   /* how long there was no pending fill; when that began, while there is none */
 	struct slot *dropped;       /* slots that no producer writes into; completed at the next kick */
 	bool made_any, reached_any; /* `at`, `reached` are valid */
 	struct position at;         /* epoch and step (over all ranks) that the producer makes next if it continues

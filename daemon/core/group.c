@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/shortage.h"
 #include "core/stream-impl.h"
 #include "core/stream-list.h"
 #include "core/stream-places.h"
@@ -124,7 +123,6 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 	c->rank = place;
 	c->quota = g->slot_quota;
 	c->positioned = false;
-	shortage_begin(c);
 	g->member[place] = c;
 	return 0;
 }
@@ -510,8 +508,6 @@ static void expect_no_more(struct group *g, uint32_t place)
 
 static void take_position(struct consumer *c, uint64_t seek)
 {
-	shortage_account(c);
-	c->clock.shortage = SHORTAGE_NONE;
 	c->seek = seek;
 	c->positioned = true;
 	c->waits_for_epoch = false;
@@ -562,7 +558,6 @@ void group_leave(struct consumer *c)
 {
 	struct group *g = c->group;
 	assert(g->member[c->rank] == c);
-	shortage_account(c);
 	group_leave_cohort(c);
 	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
 		g->slots->slot[i].holders &=

@@ -238,40 +238,25 @@ static void finish_rows(struct pool_source *p, struct slot *slot, uint32_t n)
 
 /* ---- images ---- */
 
-static void note_cost(struct pool_source *p, const struct sample_cost *c)
+static void note_image(const struct row *r, const struct sample_worker *w)
 {
-	if (!c->timed)
-		return;
-	struct source_costs costs = { .n_rows = 1,
-				      .ns = { [SOURCE_READ] = c->read_ns,
-					      [SOURCE_DECODE] = c->decode_ns,
-					      [SOURCE_TRANSFORM] = c->transform_ns,
-					      [SOURCE_MEMORY] = c->memory_ns },
-				      .decoded_bytes = c->decoded_bytes };
-	source_add_costs(&p->source, &costs);
-}
-
-/* Working memory is waited for while a picture is decoded, mostly. */
-static void trace_cost(const struct row *r, const struct sample_cost *c)
-{
-	if (c->timed && trace_is_on())
-		trace_add(TRACE_STAGES, c->began_ns, c->ended_ns, (uintptr_t)&r->slot->job,
-			  trace_stages(c->read_ns, c->decode_ns + c->memory_ns), r->number);
+	struct tally *sums = &r->source->source.sums;
+	const struct sample_spans *spans = sample_spans(w);
+	if (!dataset_is_image(r->source->recipe->dataset))
+		tally_add(sums, SOURCE_ARRAY_BYTES, pixels_bytes(&r->source->recipe->pixels));
+	if (sample_decoded_bytes(w)) {
+		tally_add(sums, SOURCE_DECODED_ROWS, 1);
+		tally_add(sums, SOURCE_DECODED_BYTES, sample_decoded_bytes(w));
+	}
+	if (spans)
+		trace_add(TRACE_STAGES, spans->began_ns, spans->ended_ns, (uintptr_t)&r->slot->job,
+			  trace_stages(spans->read_ns, spans->decode_ns), r->number);
 }
 
 static void places_of_views(const struct row *r, void *rows[VIEWS_MAX])
 {
 	for (unsigned k = 0; k < views_n(r->source->recipe->pipeline); k++)
 		rows[k] = row_of_field(r, &r->source->layout->field[k]); /* views are the first fields: fields.c */
-}
-
-static void note_image(const struct row *r, void *worker)
-{
-	struct pool_source *p = r->source;
-	if (!dataset_is_image(p->recipe->dataset))
-		tally_add(&p->source.sums, SOURCE_ARRAY_BYTES, pixels_bytes(&p->recipe->pixels));
-	note_cost(p, sample_cost(worker));
-	trace_cost(r, sample_cost(worker));
 }
 
 static int make_image(const struct row *r, void *worker, uint64_t index, struct sample_input *in,

@@ -28,7 +28,6 @@ static void fetch_later(struct pool *p, struct pool_ticket *t)
 	*u->to_fetch_end = t;
 	u->to_fetch_end = &t->next;
 	p->n_parked++;
-	t->job->queue->n_parked++;
 	if (u->lane->n_io_sleeping)
 		pthread_cond_signal(&u->lane->io);
 }

@@ -144,6 +144,7 @@ void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue
 		part->begun_ns += now;
 	}
 	self->busy_since_ns = now;
+	self->at = q;
 	pool_order_drop(p, q);
 }
 
@@ -157,11 +158,7 @@ void pool_end_work(struct pool_thread *self, struct pool_queue *q, uint64_t now)
 		part->served_ns += now - begun;
 	}
 	self->busy_since_ns = 0;
-}
-
-uint64_t pool_turns_busy_ns(const struct pool *p, uint64_t now)
-{
-	return pool_order_served(&p->all, now);
+	self->at = NULL;
 }
 
 void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)

@@ -15,8 +15,6 @@ bool pool_take_piece(struct pool *p, const struct pool_thread *self, struct pool
 /* The thread begins to work on rows of the queue, and ends that work. pool_list_or_unlist must follow the end. */
 void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now);
 void pool_end_work(struct pool_thread *self, struct pool_queue *q, uint64_t now);
-/* Worker time of all rows since the start, rows in work included. */
-uint64_t pool_turns_busy_ns(const struct pool *p, uint64_t now);
 /* Rows of the job took row_ns each. */
 void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns);
 /* A queue that begins to have work starts level with the others, and so do its job and its user if they had none.

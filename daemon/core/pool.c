@@ -405,14 +405,18 @@ static uint64_t cpu_ns_of(const struct pool_thread *t)
 	return pthread_getcpuclockid(t->id, &clock) ? 0 : clock_ns(clock);
 }
 
+static enum stage stage_of(const struct pool *p, const struct pool_thread *t)
+{
+	return p->params.worker_stage ? p->params.worker_stage(t->worker) : STAGE_NONE;
+}
+
 /* A row that began before it was seen: what it had used by then is not known. */
 static void look_at(const struct pool *p, struct pool_thread *t, uint64_t row, uint64_t now, struct pool_progress *out)
 {
 	uint64_t cpu = row ? cpu_ns_of(t) : 0;
 	if (row != t->seen_row_ns)
 		t->row_cpu_ns = cpu;
-	if (row != t->seen_row_ns || cpu >= t->seen_cpu_ns + PROGRESS_NS ||
-	    (p->params.worker_waits && p->params.worker_waits(t->worker))) {
+	if (row != t->seen_row_ns || cpu >= t->seen_cpu_ns + PROGRESS_NS || stage_of(p, t) == STAGE_MEMORY) {
 		t->seen_row_ns = row;
 		t->seen_cpu_ns = cpu;
 		t->seen_at_ns = now;
@@ -435,17 +439,26 @@ void pool_get_progress(struct pool *p, struct pool_progress *out)
 	out->idle_ns = waking_ns > out->idle_ns ? waking_ns : out->idle_ns;
 }
 
-void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out)
+void pool_look(struct pool *p, const struct pool_queue *q, struct pool_look *out)
 {
-	uint64_t memory_ns = p->params.memory_wait_ns ? p->params.memory_wait_ns(p->params.arg) : 0;
-	uint64_t now = clock_now_ns();
+	*out = (struct pool_look){ .n_processors = p->params.n_processors };
 	pthread_mutex_lock(&p->lock);
-	*out = (struct pool_usage){ .at_ns = now,
-				    .busy_ns = pool_turns_busy_ns(p, now),
-				    .memory_ns = memory_ns,
-				    .n_processors = p->params.n_processors,
-				    .n_workers = q->max_busy && q->max_busy < p->target ? q->max_busy : p->target,
-				    .n_tickets = q->reads.n_tickets,
-				    .n_parked = q->n_parked };
+	unsigned n_own = 0;
+	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
+		const struct pool_thread *t = &p->workers[i];
+		if (!t->at)
+			continue;
+		enum stage stage = stage_of(p, t);
+		bool own = t->at == q;
+		n_own += own;
+		out->n_at[stage] += own;
+		out->n_others += !own;
+		out->n_others_running += !own && stage != STAGE_MEMORY;
+	}
+	out->n_workers = q->max_busy && q->max_busy < p->target ? q->max_busy : p->target;
+	out->n_tickets = q->reads.n_tickets;
+	unsigned n_idle = p->target > n_own + out->n_others ? p->target - n_own - out->n_others : 0;
+	unsigned n_more = out->n_workers > n_own ? out->n_workers - n_own : 0;
 	pthread_mutex_unlock(&p->lock);
+	out->n_idle = n_idle < n_more ? n_idle : n_more;
 }

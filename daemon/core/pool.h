@@ -30,6 +30,7 @@
 
 #include "util/account.h"
 #include "util/heap.h"
+#include "util/stage.h"
 
 struct nodes;
 struct pool;
@@ -122,7 +123,6 @@ struct pool_queue {
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
 	bool took_fetched;                          /* the last row taken was a fetched row */
 	struct pool_reads reads;
-	uint64_t n_parked;                /* rows that had to wait for input, since the start */
 	int64_t batch_ns;                 /* worker time that a batch takes, an average over rows */
 	int n_ready;                      /* batches ready for the trainer: fewer is more urgent */
 	atomic_bool waited_for;           /* whether the loop must be woken as soon as a job is done. Any thread may
@@ -159,10 +159,8 @@ struct pool_params {
 	void *(*input_create)(void *arg);
 	void (*input_drop)(void *input); /* the fetched input will not be read; NULL: nothing to do */
 	void (*input_destroy)(void *input);
-	/* Any thread: whether the worker waits for memory. NULL: it never does. */
-	bool (*worker_waits)(const void *worker);
-	/* Loop thread: how long workers have waited for memory while they were busy, since the start. NULL: never. */
-	uint64_t (*memory_wait_ns)(void *arg);
+	/* Any thread: what the worker does. NULL: not known. */
+	enum stage (*worker_stage)(const void *worker);
 	unsigned n_processors; /* that the workers have; 0: one for each */
 	struct nodes *nodes;   /* the workers are bound to them and prefer jobs there; NULL: there is one. It outlives
 	                        * the pool */
@@ -250,16 +248,16 @@ struct pool_progress {
 };
 void pool_get_progress(struct pool *p, struct pool_progress *out);
 
-/* What the workers have done up to a moment, for the difference of two moments: whether a queue's rows waited for workers
- * or for their input. */
-struct pool_usage {
-	uint64_t at_ns, busy_ns; /* the moment; worker time since the start, rows in work included */
-	uint64_t memory_ns;      /* of busy_ns, waiting for memory */
-	unsigned n_workers;      /* that may work on the queue */
-	unsigned n_processors;   /* that the workers have */
-	unsigned n_tickets;      /* rows of the queue that wait for input */
-	uint64_t n_parked;       /* and those that had to, since the start */
+/* What the workers do now: whether a queue's rows wait for workers or for their input. */
+struct pool_look {
+	unsigned n_at[N_STAGES];   /* workers at the queue's rows, by what they do */
+	unsigned n_others;         /* workers at other rows */
+	unsigned n_others_running; /* of these, those that do not wait for memory */
+	unsigned n_workers;        /* that may work on the queue */
+	unsigned n_idle;           /* of these, those that have no row */
+	unsigned n_processors;     /* that the workers have */
+	unsigned n_tickets;        /* rows of the queue that wait for input */
 };
-void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out);
+void pool_look(struct pool *p, const struct pool_queue *q, struct pool_look *out);
 
 #endif

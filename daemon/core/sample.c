@@ -19,13 +19,14 @@
 #include "pipeline/random.h"
 #include "util/clock.h"
 #include "util/size.h"
+#include "util/trace.h"
 
 enum {
 	OPS_TIME = 2,               /* times that of decoding: what a transform may take */
 	PROBES = 8,                 /* samples that are looked at to guess how large all of them are */
 	KEEP_INPUT_BYTES = 1 << 20, /* of a file read ahead */
 	NO_ROOM_PAUSE_MS = 10,
-	TIMED_ROWS = 4, /* one row in so many is timed */
+	TRACED_ROWS = 4, /* one row in so many is recorded with its stages */
 };
 
 struct sample_worker {
@@ -37,17 +38,16 @@ struct sample_worker {
 	struct scratch row, rgb; /* of an array's picture */
 	struct scratch gathered; /* pictures of a chunk: small, so that no user pays for them */
 	struct filling filling;
-	bool hurried;            /* a trainer waits for rows */
-	bool fills_always;       /* then it never counts as hurried */
-	bool only_crop;          /* the row in hand is not for the decoded cache */
-	enum filling_row filled; /* what became of the row in hand */
-	enum index_use indexed;  /* likewise */
-	size_t unfit_bytes;      /* of the last picture, if the decoded cache had no room for it */
-	uint32_t n_made;         /* rows, to choose those that are timed */
-	uint64_t read_ns;        /* when the row in hand had its file; only of a timed one */
-	uint64_t read_bytes;     /* of the row in hand, from a file by this worker */
-	uint64_t waited_ns;      /* for working memory, at that time: space.waited_ns */
-	struct sample_cost cost; /* of the row in hand, or of the last */
+	bool hurried;              /* a trainer waits for rows */
+	bool fills_always;         /* then it never counts as hurried */
+	bool only_crop;            /* the row in hand is not for the decoded cache */
+	enum filling_row filled;   /* what became of the row in hand */
+	enum index_use indexed;    /* likewise */
+	size_t unfit_bytes;        /* of the last picture, if the decoded cache had no room for it */
+	uint32_t n_made;           /* rows, to choose those that are recorded */
+	uint64_t read_bytes;       /* of the row in hand, from a file by this worker */
+	uint64_t decoded_bytes;    /* likewise, as the decoded cache would keep it; 0: not known */
+	struct sample_spans spans; /* of the row in hand, or of the last */
 };
 
 void recipe_finish(struct recipe *r)
@@ -95,9 +95,9 @@ uint64_t sample_most_ns(uint64_t image_ns)
 	return image_ns + OPS_TIME * image_ns;
 }
 
-bool sample_worker_waits(const struct sample_worker *w)
+enum stage sample_worker_stage(const struct sample_worker *w)
 {
-	return atomic_load_explicit(&w->space.waits, memory_order_relaxed);
+	return (enum stage)atomic_load_explicit(&w->space.stage, memory_order_relaxed);
 }
 
 /* Whether there is an entry for the file in its current state; a stale entry is dropped. */
@@ -326,48 +326,35 @@ static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct 
 	return views_resume(r->pipeline, w->pipeline, &prefix, key, rows, why);
 }
 
-/* ---- what a row costs ---- */
+/* ---- what a recording shows of a row ---- */
 
-static void sample_begin_cost(struct sample_worker *w)
+static void begin_spans(struct sample_worker *w)
 {
-	bool timed = w->n_made % TIMED_ROWS == 0;
-	w->cost = (struct sample_cost){ .timed = timed };
-	w->read_ns = w->read_bytes = 0;
-	decoder_time(w->decoder, timed);
+	w->spans.began_ns = 0;
+	if (!trace_is_on() || w->n_made % TRACED_ROWS)
+		return;
+	memset(w->space.stage_ns, 0, sizeof(w->space.stage_ns));
+	w->space.stage_began_ns = w->spans.began_ns = clock_now_ns();
 }
 
-/* The row's bytes or pixels are at hand. */
-static void note_read(struct sample_worker *w)
+/* Working memory is waited for while a picture is decoded, mostly. */
+static void end_spans(struct sample_worker *w)
 {
-	if (w->cost.timed && !w->read_ns) {
-		w->read_ns = clock_now_ns();
-		w->waited_ns = w->space.waited_ns;
-	}
+	const uint64_t *ns = w->space.stage_ns;
+	workspace_stage(STAGE_NONE);
+	w->spans.ended_ns = w->space.stage_began_ns;
+	w->spans.read_ns = ns[STAGE_READ];
+	w->spans.decode_ns = ns[STAGE_DECODE] + ns[STAGE_MEMORY];
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
+const struct sample_spans *sample_spans(const struct sample_worker *w)
 {
-	return a > b ? a - b : 0;
+	return w->spans.began_ns ? &w->spans : NULL;
 }
 
-/* Working memory is waited for in the middle of reading a file, of decoding or of an op. waited_ns: space.waited_ns when
- * the row began. */
-static void sample_end_cost(struct sample_worker *w, uint64_t began_ns, uint64_t waited_ns)
+uint64_t sample_decoded_bytes(const struct sample_worker *w)
 {
-	struct sample_cost *c = &w->cost;
-	c->began_ns = began_ns;
-	c->ended_ns = clock_now_ns();
-	uint64_t all = c->ended_ns - began_ns;
-	note_read(w);
-	c->read_ns = less(w->read_ns - began_ns, w->waited_ns - waited_ns);
-	c->memory_ns = w->space.waited_ns - waited_ns;
-	c->decode_ns = less(decoder_spent_ns(w->decoder), w->space.waited_ns - w->waited_ns);
-	c->transform_ns = less(all, c->read_ns + c->decode_ns + c->memory_ns);
-}
-
-const struct sample_cost *sample_cost(const struct sample_worker *w)
-{
-	return &w->cost;
+	return w->decoded_bytes;
 }
 
 uint64_t sample_read_bytes(const struct sample_worker *w)
@@ -385,11 +372,11 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 {
 	struct image_info info;
 	struct image_error why;
-	note_read(w);
+	workspace_stage(STAGE_TRANSFORM);
 	int result = pipeline_open(r->pipeline, w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
-		if (w->cost.timed)
-			w->cost.decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
+		if (!r->decoded)
+			w->decoded_bytes = views_prefix_bytes(r->pipeline, w->pipeline, info.width, info.height);
 		size_t n_bytes = (size_t)info.width * info.height * decoded_bytes(r);
 		bool fits = r->decoded && !w->only_crop && cache_has_room(r->decoded, n_bytes);
 		bool keep = fits && filling_may(&w->filling, r->decoded, w->hurried);
@@ -427,7 +414,7 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 			    struct cache_hit *hit, void *const rows[], struct sample_error *err)
 {
 	struct image_error why;
-	note_read(w);
+	workspace_stage(STAGE_TRANSFORM);
 	w->filled = FILLING_HIT;
 	int result = views_resume(r->pipeline, w->pipeline, &hit->image, key, rows, &why);
 	cache_release(hit);
@@ -469,7 +456,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 		result = gather_picture(r, key.index, w->row.data, &why);
 	if (result)
 		return bad_read(r, key.index, &why, err);
-	note_read(w);
+	workspace_stage(STAGE_TRANSFORM);
 	struct image image = pixels_image(&r->pixels, from, pixel, memory);
 	bool gray = pixels_are_gray(&r->pixels, pixel);
 	result = views_run_image(r->pipeline, w->pipeline, &image, gray, key, rows, &image_why);
@@ -479,6 +466,7 @@ static int make_from_array(const struct recipe *r, struct sample_worker *w, stru
 static int sample_make_unless_bad(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 				  struct sample_input *in, bool may_wait, void *const rows[], struct sample_error *err)
 {
+	workspace_stage(STAGE_READ);
 	if (has_pixels(r))
 		return make_from_array(r, w, key, in, rows, err);
 	uint64_t index = key.index;
@@ -566,11 +554,12 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 {
 	workspace_enter(&w->space, r->uid);
 	bool kept = w->space.used_bytes > 0;
-	sample_begin_cost(w);
+	begin_spans(w);
+	w->read_bytes = w->decoded_bytes = 0;
 	w->indexed = INDEX_OTHER;
 	w->filled = FILLING_PLAIN;
 	bool weighs = sample_weighs(r, w);
-	uint64_t began_ns = w->cost.timed || weighs ? clock_now_ns() : 0, waited_ns = w->space.waited_ns;
+	uint64_t began_ns = weighs ? clock_now_ns() : 0;
 	int result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
 	if (sample_makes_room(w, result, kept))
 		result = sample_make_unless_bad(r, w, key, in, may_wait, rows, err);
@@ -581,8 +570,8 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	w->n_made += result == 0;
 	if (result == 0 && (r->decoded || w->indexed != INDEX_OTHER))
 		note_filling(r, w, weighs ? clock_now_ns() - began_ns : 0);
-	if (result == 0 && w->cost.timed)
-		sample_end_cost(w, began_ns, waited_ns);
+	if (w->spans.began_ns)
+		end_spans(w);
 	sample_end_sample(w);
 	return result;
 }
@@ -632,8 +621,6 @@ int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sampl
 {
 	workspace_enter(&w->space, r->uid);
 	bool kept = w->space.used_bytes > 0;
-	w->cost.timed = false;
-	decoder_time(w->decoder, false);
 	int result = make_from_memfd(r, w, key, fd, offset, n_bytes, rows, err);
 	if (sample_makes_room(w, result, kept))
 		result = make_from_memfd(r, w, key, fd, offset, n_bytes, rows, err);

@@ -33,12 +33,10 @@ int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget
 		  const struct decode_limits *limits);
 void recipe_finish(struct recipe *r);
 
-/* What a row has cost; one row in a few is timed. */
-struct sample_cost {
-	bool timed;
+/* When a row was made, and how long it was read and decoded: for a recording. */
+struct sample_spans {
 	uint64_t began_ns, ended_ns;
-	uint64_t read_ns, decode_ns, transform_ns, memory_ns; /* memory: waiting for working memory */
-	uint64_t decoded_bytes;                               /* of the whole picture; 0: it came decoded */
+	uint64_t read_ns, decode_ns;
 };
 
 /* Decoder, scratch memory and file buffer of one worker thread. */
@@ -47,7 +45,8 @@ struct sample_worker *sample_worker_create(const struct decode_limits *limits); 
 void sample_worker_destroy(struct sample_worker *w);
 /* Processor time that a sample may take, with images of at most this time to decode. */
 uint64_t sample_most_ns(uint64_t image_ns);
-bool sample_worker_waits(const struct sample_worker *w); /* for memory; any thread */
+/* Any thread: what the worker is doing. */
+enum stage sample_worker_stage(const struct sample_worker *w);
 /* Whether a trainer waits for the rows that follow: then filling the decoded cache is limited (core/filling.h). At
  * first none does. */
 void sample_worker_hurry(struct sample_worker *w, bool hurried);
@@ -111,8 +110,12 @@ int sample_make_at(const struct recipe *r, struct sample_worker *w, struct sampl
 uint64_t sample_read_bytes(const struct sample_worker *w);
 uint64_t sample_fetched_bytes(const struct sample_input *in);
 
-/* The cost of the worker's last row, for which sample_make returned 0. */
-const struct sample_cost *sample_cost(const struct sample_worker *w);
+/* What the decoded cache would keep of the worker's last row, if it read the row's picture and there is no such cache; 0:
+ * not known. */
+uint64_t sample_decoded_bytes(const struct sample_worker *w);
+
+/* Of the worker's last row. NULL: it is not recorded; one row in a few is, while there is a recording. */
+const struct sample_spans *sample_spans(const struct sample_worker *w);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
  * only. */

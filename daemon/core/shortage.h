@@ -1,17 +1,21 @@
-/* What trainers that wait for their next batch lack, for their clocks. A stream calls these at the beginning and at the
- * end of each of its steps; in between, the reason may go away. Loop thread only. */
+/* Why a trainer that waits for its next batch does not have it. */
 #ifndef BATCHD_SHORTAGE_H
 #define BATCHD_SHORTAGE_H
 
 #include "core/stream.h"
 
-/* A trainer attaches: its clock begins. */
-void shortage_begin(struct consumer *c);
-/* Accounts the time of one trainer up to now, whether it waits or not; the shortage stays. */
-void shortage_account(struct consumer *c);
-/* For the stream's trainers that waited, or may have: accounts the time up to now. */
-void shortage_account_stream(struct stream *s);
-/* Nothing more can be done for the stream now: notes what its trainers that wait, or soon will, lack. */
-void shortage_note(struct stream *s);
+enum shortage {
+	SHORTAGE_NONE,     /* nothing that is known */
+	SHORTAGE_ROWS,     /* rows: workers make them, or read their files */
+	SHORTAGE_COPY,     /* its copy on the GPU */
+	SHORTAGE_ORDER,    /* its indices */
+	SHORTAGE_PRODUCER, /* a producer's answer */
+	SHORTAGE_PEER,     /* a slot, which other trainers keep; or their coming */
+	SHORTAGE_MEMORY,   /* a slot, which no other trainer keeps */
+};
+
+/* What the batch at the cursor of a consumer that has no other batch lacks now, or has lacked until the last moment. Loop
+ * thread only. */
+enum shortage shortage_of(const struct consumer *c);
 
 #endif

@@ -1,8 +1,6 @@
 /* See state-clock.h. A second of the clock has its own counts; those of a second that comes again are cleared when the
- * time gets there, so a clock that nothing touched for an hour costs no more than one that is in use. */
+ * time gets there. */
 #include "core/state-clock.h"
-
-#include <string.h>
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -15,59 +13,57 @@ const char *const clock_state_names[CLOCK_N_STATES] = {
 
 void state_clock_begin(struct state_clock *c, uint64_t now_ns)
 {
-	*c = (struct state_clock){ .began_ns = now_ns, .at_ns = now_ns };
+	*c = (struct state_clock){ .at_ns = now_ns, .state = CLOCK_IDLE, .first_second = now_ns / SECOND_NS };
 }
 
-/* value * part / total, rounded down, without overflow. */
-static uint64_t part_of(uint64_t value, uint64_t part, uint64_t total)
+/* Counts us microseconds of one second. Each state gets the difference of two rounded sums, so together they get all. */
+static void count(struct state_clock *c, struct clock_second *s, uint64_t us, const struct clock_sample *sample)
 {
-	return (uint64_t)((unsigned __int128)value * part / total);
-}
-
-/* Gives each second its part of the period's states. */
-static void spread(struct state_clock *c, uint64_t now_ns, const uint64_t ns[CLOCK_N_STATES])
-{
-	uint64_t all = now_ns - c->at_ns;
-	uint64_t first = c->at_ns / SECOND_NS, last = now_ns / SECOND_NS;
-	if (last - first >= CLOCK_SECONDS)
-		first = last - CLOCK_SECONDS + 1; /* the seconds before have no place any more */
-	for (uint64_t k = first; k <= last; k++) {
-		struct clock_second *s = &c->second[k % CLOCK_SECONDS];
-		uint64_t begin = k * SECOND_NS > c->at_ns ? k * SECOND_NS : c->at_ns;
-		uint64_t end = (k + 1) * SECOND_NS < now_ns ? (k + 1) * SECOND_NS : now_ns;
-		if (k * SECOND_NS > c->at_ns)
-			*s = (struct clock_second){ { 0 } };
-		for (int i = 0; i < CLOCK_N_STATES; i++) {
-			uint64_t part = first == last ? ns[i] : part_of(ns[i], end - begin, all);
-			s->ns[i] += (uint32_t)part;
-		}
-	}
-}
-
-void state_clock_add(struct state_clock *c, uint64_t now_ns, const uint64_t ns[CLOCK_N_STATES])
-{
-	uint64_t all = now_ns > c->at_ns ? now_ns - c->at_ns : 0, used = 0, exact[CLOCK_N_STATES];
-	if (!all)
-		return;
+	double sum = 0;
+	uint64_t counted = 0;
 	for (int i = 0; i < CLOCK_N_STATES; i++) {
-		exact[i] = ns[i] < all - used ? ns[i] : all - used;
-		used += exact[i];
+		sum += sample->part[i];
+		uint64_t upto = i == CLOCK_IDLE ? us : (uint64_t)(sum * (double)us + 0.5);
+		upto = upto < counted ? counted : upto > us ? us : upto;
+		s->us[i] += (uint32_t)(upto - counted);
+		c->total.us[i] += upto - counted;
+		counted = upto;
 	}
-	exact[CLOCK_BUSY] += all - used;
-	for (int i = 0; i < CLOCK_N_STATES; i++)
-		c->total_ns[i] += exact[i];
-	spread(c, now_ns, exact);
-	c->at_ns = now_ns;
+	for (int i = 0; i < WORK_N; i++) {
+		uint64_t work_us = (uint64_t)(sample->work[i] * (double)us + 0.5);
+		s->work_us[i] += (uint32_t)work_us;
+		c->total.work_us[i] += work_us;
+	}
 }
 
-void state_clock_last(const struct state_clock *c, unsigned n_seconds, uint64_t ns[CLOCK_N_STATES])
+void state_clock_add(struct state_clock *c, uint64_t now_ns, const struct clock_sample *sample)
 {
-	uint64_t last = c->at_ns / SECOND_NS, first = c->began_ns / SECOND_NS;
-	memset(ns, 0, CLOCK_N_STATES * sizeof(*ns));
-	for (uint64_t n = 0; n < n_seconds && n < CLOCK_SECONDS && last - n >= first; n++) {
+	c->state = CLOCK_BUSY;
+	for (int i = 0; i < CLOCK_N_STATES; i++)
+		c->state = sample->part[i] > sample->part[c->state] ? (enum clock_state)i : c->state;
+	while (c->at_ns < now_ns) {
+		uint64_t k = c->at_ns / SECOND_NS, end = (k + 1) * SECOND_NS < now_ns ? (k + 1) * SECOND_NS : now_ns;
+		count(c, &c->second[k % CLOCK_SECONDS], end / 1000 - c->at_ns / 1000, sample);
+		if (end == (k + 1) * SECOND_NS)
+			c->second[(k + 1) % CLOCK_SECONDS] = (struct clock_second){ .us = { 0 } };
+		c->at_ns = end;
+	}
+}
+
+void state_clock_last(const struct state_clock *c, unsigned n_seconds, struct clock_times *out)
+{
+	uint64_t last = c->at_ns / SECOND_NS, n = last - c->first_second + 1;
+	if (!n_seconds) {
+		*out = c->total;
+		return;
+	}
+	*out = (struct clock_times){ .us = { 0 } };
+	n = n < n_seconds ? n : n_seconds;
+	for (uint64_t k = 0; k < n && k < CLOCK_SECONDS; k++) {
+		const struct clock_second *s = &c->second[(last - k) % CLOCK_SECONDS];
 		for (int i = 0; i < CLOCK_N_STATES; i++)
-			ns[i] += c->second[(last - n) % CLOCK_SECONDS].ns[i];
-		if (last == n)
-			break;
+			out->us[i] += s->us[i];
+		for (int i = 0; i < WORK_N; i++)
+			out->work_us[i] += s->work_us[i];
 	}
 }

@@ -1,10 +1,10 @@
-/* A state clock: how long something was in each of a few states, in all and over the last minute.
+/* A trainer's state clock: how long it was in each of a few states, in all and over the last minute, as samples tell.
  *
- * The states of a trainer: exactly one of them holds at any moment, so the shares of any period sum to 1. A trainer that
- * has a batch, or has one ready to take, is busy; in every state from CLOCK_READ to CLOCK_MEMORY it has asked for a batch
- * that is not there, and the state names what the batch waits for.
+ * Exactly one state holds at any moment, so the shares of any period sum to 1. A trainer that has a batch, or has one
+ * ready to take, is busy; in every state from CLOCK_READ to CLOCK_MEMORY it has asked for a batch that is not there, and
+ * the state names what the batch waits for.
  *
- * Time is added when an event happens anyway; nothing wakes up for it. No allocation, no lock; one thread's. */
+ * A sample stands for the time since the one before, however late it is. No allocation, no lock; one thread's. */
 #ifndef BATCHD_STATE_CLOCK_H
 #define BATCHD_STATE_CLOCK_H
 
@@ -26,24 +26,45 @@ enum clock_state {
 
 extern const char *const clock_state_names[CLOCK_N_STATES];
 
-enum { CLOCK_SECONDS = 64 }; /* how far back it can look */
-
-struct clock_second {
-	uint32_t ns[CLOCK_N_STATES];
+/* While the trainer waits for rows: what workers do, in worker time. */
+enum clock_work {
+	WORK_READ, /* at its own rows, like the next three */
+	WORK_DECODE,
+	WORK_TRANSFORM,
+	WORK_MEMORY,
+	WORK_OTHERS, /* at rows of others */
+	WORK_IDLE,   /* a worker that could make its rows, and a processor for it, have nothing to do */
+	WORK_WAITED, /* the time itself */
+	WORK_N
 };
 
+/* What a trainer does at a moment. Its waiting for rows is divided by what the workers do, so several states may have a
+ * part of it. */
+struct clock_sample {
+	double part[CLOCK_N_STATES]; /* they sum to 1 */
+	double work[WORK_N];         /* workers */
+};
+
+struct clock_times {
+	uint64_t us[CLOCK_N_STATES], work_us[WORK_N];
+};
+
+enum { CLOCK_SECONDS = 64 }; /* how far back it can look */
+
 struct state_clock {
-	uint64_t began_ns, at_ns; /* time is accounted from the first to the second; CLOCK_MONOTONIC */
-	uint64_t total_ns[CLOCK_N_STATES];
-	struct clock_second second[CLOCK_SECONDS]; /* at_ns's, and those before; by their number, modulo */
+	uint64_t at_ns;         /* of the last sample; CLOCK_MONOTONIC */
+	enum clock_state state; /* the greatest part of it */
+	uint64_t first_second;
+	struct clock_times total;
+	struct clock_second {
+		uint32_t us[CLOCK_N_STATES], work_us[WORK_N];
+	} second[CLOCK_SECONDS]; /* at_ns's, and those before; by their number, modulo */
 };
 
 void state_clock_begin(struct state_clock *c, uint64_t now_ns);
-/* Accounts the time up to now_ns. ns: the part of it that each state had; their sum is the time since at_ns, and any
- * rest counts as busy. Of several states it does not matter which came first. */
-void state_clock_add(struct state_clock *c, uint64_t now_ns, const uint64_t ns[CLOCK_N_STATES]);
-/* The time in each state during the last n seconds that have been accounted, at most CLOCK_SECONDS; the oldest of them
- * and the present one count in whole seconds of the clock. */
-void state_clock_last(const struct state_clock *c, unsigned n_seconds, uint64_t ns[CLOCK_N_STATES]);
+void state_clock_add(struct state_clock *c, uint64_t now_ns, const struct clock_sample *sample);
+/* Of the last n seconds before the last sample, at most CLOCK_SECONDS; the oldest of them and the present one count in
+ * whole seconds of the clock. 0: of all time. */
+void state_clock_last(const struct state_clock *c, unsigned n_seconds, struct clock_times *out);
 
 #endif

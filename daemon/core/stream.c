@@ -13,7 +13,6 @@
 #include "core/own-batches.h"
 #include "core/plan.h"
 #include "core/pool.h"
-#include "core/shortage.h"
 #include "core/source.h"
 #include "core/stream-impl.h"
 #include "core/stream-list.h"
@@ -260,7 +259,6 @@ void stream_step(struct stream *s)
 	bool again;
 	do {
 		stream_look(s);
-		shortage_account_stream(s);
 		stream_publish(s);
 		stream_update_urgency(s);
 		if (s->positioned && has_positioned_consumer(s)) {
@@ -270,7 +268,6 @@ void stream_step(struct stream *s)
 		}
 		again = stream_arm(s);
 	} while (again && ++rounds < MOST_ROUNDS);
-	shortage_note(s);
 	/* Each further round ends a lease or has found a ring emptied, so there are few rounds; but trainers determine
 	 * when that happens. */
 	if (again)
@@ -386,7 +383,6 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	c->stream = c->home = s;
 	c->rank = rank;
 	c->positioned = false;
-	shortage_begin(c);
 	s->consumers[place] = c;
 	return 0;
 }
@@ -416,7 +412,6 @@ void stream_detach(struct consumer *c)
 	struct stream *s = c->stream;
 	if (!s)
 		return;
-	shortage_account(c);
 	c->home = NULL;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
 	s->host->n_returned += c->reconnected;
@@ -477,8 +472,6 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	struct stream *s = c->stream;
 	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
 	assert(s->consumers[place] == c);
-	shortage_account(c);
-	c->clock.shortage = SHORTAGE_NONE;
 	if (!s->positioned || is_alone(s, c)) {
 		stream_drop_from(s, s->first);
 		own_batches_drop(s);

@@ -16,7 +16,6 @@
 #define BATCHD_STREAM_H
 
 #include "core/slots.h"
-#include "core/trainer-clock.h"
 
 struct batch_source;
 struct consumer;
@@ -63,7 +62,7 @@ struct consumer_ops {
 	/* A batch could not be copied to the consumer's device_slab, which is unusable from now on. Only for consumers
 	 * that have one. */
 	void (*device_slab_failed)(struct consumer *c, const char *why);
-	/* Updates n_unread, waiting and clock.told, and collects pending releases with stream_take_back. */
+	/* Updates n_unread and waiting, and collects pending releases with stream_take_back. */
 	void (*look)(struct consumer *c);
 	/* The stream is about to wait: the trainer must wake it (stream_wake) after taking the last batch, or after
 	 * leaving wake_at releases to be collected. True if that is so already, or has become so since `look`. */
@@ -97,7 +96,6 @@ struct consumer {
 	uint32_t quota;       /* the most leases it may have; 0: twice as many as there are slots */
 	uint64_t n_skipped;   /* batches that it missed, in total */
 	uint64_t n_missed;    /* batches that it missed between the last it was given and the next */
-	struct trainer_clock clock; /* how it has spent its time since it attached */
 };
 
 /* The trainer's own index batch, waiting to be made. */

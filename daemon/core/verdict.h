@@ -1,27 +1,27 @@
 /* The verdict on a trainer's input: whether it is the limit, what the trainer waits for, and what would help, in a line.
  *
- * The line and its numbers follow from the state clock and from what rows have cost. What a change would bring is an
- * estimate, and called one. It assumes that the rest of the training takes as long as before. */
+ * The line and its numbers follow from the state clock. What a change would bring is an estimate, and called one. It
+ * assumes that the rest of the training takes as long as before. */
 #ifndef BATCHD_VERDICT_H
 #define BATCHD_VERDICT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/source.h"
 #include "core/state-clock.h"
 
 /* What a verdict is made of. */
 struct verdict_facts {
-	uint64_t ns[CLOCK_N_STATES]; /* of the period that it is about */
-	uint64_t p99_wait_ns;        /* of the trainer's recent batches */
+	const char *period; /* that it is about: "in the last minute" */
+	struct clock_times times;
+	uint64_t p99_wait_ns; /* of the trainer's recent batches */
 	uint32_t rank;
-	unsigned n_busy, n_workers; /* workers: on average while the trainer waited for rows lately; that may work */
-	unsigned n_processors;      /* of the CPU quota */
-	unsigned n_most_workers;    /* as the configuration has it; 0: one for each processor */
-	struct source_costs costs;  /* of the rows made so far */
-	bool copies;                /* rows are copied from arrays, by workers: what they read */
+	unsigned n_workers;      /* that may work */
+	unsigned n_processors;   /* of the CPU quota */
+	unsigned n_most_workers; /* as the configuration has it; 0: one for each processor */
+	bool copies;             /* rows are copied from arrays, by workers: what they read */
 	uint64_t n_samples;
+	double decoded_bytes; /* what the decoded cache would keep of a sample, on average; 0: not known */
 	bool is_decoded_cached;
 	bool caches_ops; /* the decoded cache would save ops, too, and not only decoding */
 	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows, which is

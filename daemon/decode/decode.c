@@ -15,8 +15,7 @@
 #include "decode/raster.h"
 #include "decode/tiff-tags.h"
 #include "decode/webp.h"
-#include "util/clock.h"
-#include "util/container.h"
+#include "util/workspace.h"
 
 /* Buffers larger than this are freed at the next image, so that one giant image does not cost memory forever. */
 enum { KEEP_BYTES = 64 << 20 };
@@ -39,8 +38,6 @@ struct decoder {
 	struct scratch turned, widened;
 	struct image_info stored; /* as the file stores it; format 0 while nothing is open */
 	int turn;                 /* orientation to undo, 1 for none */
-	bool timed;
-	uint64_t spent_ns; /* in decoder_open and decoder_region, while timed */
 };
 
 struct decoder *decoder_create(const struct decode_limits *limits)
@@ -416,26 +413,25 @@ static int decode_region(struct decoder *d, enum pixel as, struct region_px want
 	return 0;
 }
 
-/* ---- timed ---- */
-
-void decoder_time(struct decoder *d, bool timed)
-{
-	d->timed = timed;
-	d->spent_ns = 0;
-}
-
-uint64_t decoder_spent_ns(const struct decoder *d)
-{
-	return d->spent_ns;
-}
+/* ---- the stage of the thread ---- */
 
 int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
 		 struct image_error *err)
 {
-	uint64_t began = d->timed ? clock_now_ns() : 0;
+	enum stage before = workspace_stage(STAGE_DECODE);
 	int outcome = decode_open(d, bytes, n_bytes, apply_exif, info, err);
 
-	d->spent_ns += d->timed ? clock_now_ns() - began : 0;
+	workspace_stage(before);
+	return outcome;
+}
+
+static int decode_region_in_stage(struct decoder *d, enum pixel as, struct region_px want, struct row_sink *sink,
+				  struct image *out, struct image_error *err)
+{
+	enum stage before = workspace_stage(STAGE_DECODE);
+	int outcome = decode_region(d, as, want, sink, out, err);
+
+	workspace_stage(before);
 	return outcome;
 }
 
@@ -447,35 +443,11 @@ int decoder_region(struct decoder *d, struct region_px want, struct image *out, 
 int decoder_region_as(struct decoder *d, enum pixel as, struct region_px want, struct image *out,
 		      struct image_error *err)
 {
-	uint64_t began = d->timed ? clock_now_ns() : 0;
-	int outcome = decode_region(d, as, want, NULL, out, err);
-
-	d->spent_ns += d->timed ? clock_now_ns() - began : 0;
-	return outcome;
-}
-
-/* What the sink takes is not the decoder's. */
-struct timed_sink {
-	struct row_sink sink, *to;
-	uint64_t ns;
-};
-
-static void take_timed(struct row_sink *sink, const uint8_t *rows, size_t stride_bytes, unsigned n)
-{
-	struct timed_sink *t = container_of(sink, struct timed_sink, sink);
-	uint64_t began = clock_now_ns();
-
-	t->to->take(t->to, rows, stride_bytes, n);
-	t->ns += clock_now_ns() - began;
+	return decode_region_in_stage(d, as, want, NULL, out, err);
 }
 
 int decoder_region_to(struct decoder *d, struct region_px want, struct row_sink *sink, struct image *out,
 		      struct image_error *err)
 {
-	struct timed_sink timed = { { take_timed }, sink, 0 };
-	uint64_t began = d->timed ? clock_now_ns() : 0;
-	int outcome = decode_region(d, PIXEL_RGB, want, d->timed ? &timed.sink : sink, out, err);
-
-	d->spent_ns += d->timed ? clock_now_ns() - began - timed.ns : 0;
-	return outcome;
+	return decode_region_in_stage(d, PIXEL_RGB, want, sink, out, err);
 }

@@ -2,7 +2,8 @@
  * 32 bits, as convert("I;16"), convert("I") and convert("F") do.
  *
  * A decoder belongs to one thread, which uses it for every image. Order of calls for one image: decoder_open, then
- * decoder_region once. After the first images, decoding allocates nothing. */
+ * decoder_region once. After the first images, decoding allocates nothing. In these the thread is in STAGE_DECODE
+ * (workspace_stage); a sink is called in it, too. */
 #ifndef BATCHD_DECODE_H
 #define BATCHD_DECODE_H
 
@@ -56,10 +57,6 @@ const char *image_format_name(enum image_format format);
 /* NULL when memory is short. */
 struct decoder *decoder_create(const struct decode_limits *limits);
 void decoder_destroy(struct decoder *d);
-/* Whether decoder_open and decoder_region are timed from here on; the sum begins at 0. */
-void decoder_time(struct decoder *d, bool timed);
-uint64_t decoder_spent_ns(const struct decoder *d);
-
 /* Looks at the header of one image. The bytes are borrowed until the next decoder_open or decoder_close and need no
  * alignment. Returns 0, an IMAGE_E_ outcome with err->text, or -ENOMEM. apply_exif: turn the image upright (torchvision
  * does not; PIL.ImageOps.exif_transpose does). */

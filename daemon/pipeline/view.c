@@ -8,6 +8,7 @@
 
 #include "image/gray.h"
 #include "util/container.h"
+#include "util/workspace.h"
 
 /* Bytes of a pixel. */
 static size_t view_px(const struct view *v)
@@ -235,7 +236,9 @@ struct band_sink {
 
 static void take_band(struct row_sink *sink, const uint8_t *rows, size_t stride_bytes, unsigned n)
 {
+	enum stage before = workspace_stage(STAGE_TRANSFORM);
 	resample_take_band(container_of(sink, struct band_sink, sink)->resampler, rows, stride_bytes, n);
+	workspace_stage(before);
 }
 
 /* Decodes the part that q reads, if necessary, and begins to resample it: a decoder's rows while they come, where both

@@ -6,6 +6,7 @@
 
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/trace.h"
 
 enum { ALIGN = 64, RESERVE_PART = 4, AHEAD_PART = 4, KEPT_PART = 4 };
 
@@ -37,14 +38,23 @@ uint64_t work_memory_used(struct work_memory *m)
 	return used;
 }
 
-uint64_t work_memory_waited_ns(struct work_memory *m)
+/* ---- stages ---- */
+
+static enum stage stage_move(struct workspace *ws, enum stage to)
 {
-	pthread_mutex_lock(&m->lock);
-	uint64_t ns = m->waited_ns;
-	if (m->n_waiting)
-		ns += m->n_waiting * clock_now_ns() - m->began_ns;
-	pthread_mutex_unlock(&m->lock);
-	return ns;
+	enum stage from = (enum stage)atomic_load_explicit(&ws->stage, memory_order_relaxed);
+	if (trace_is_on()) {
+		uint64_t now = clock_now_ns();
+		ws->stage_ns[from] += now - ws->stage_began_ns;
+		ws->stage_began_ns = now;
+	}
+	atomic_store_explicit(&ws->stage, (unsigned char)to, memory_order_relaxed);
+	return from;
+}
+
+enum stage workspace_stage(enum stage to)
+{
+	return current ? stage_move(current, to) : STAGE_NONE;
 }
 
 /* ---- between users; under the lock ---- */
@@ -80,14 +90,12 @@ static void begin_to_wait(struct work_memory *m, struct workspace *ws)
 	ws->turn = other ? other->turn : m->last_user == user_of(ws) ? m->turn : m->turn - 1;
 	list_append(&m->waiting, ws, next_waiting);
 	m->n_waiting++;
-	atomic_store(&ws->waits, true);
 }
 
 static void end_waiting(struct work_memory *m, struct workspace *ws)
 {
 	list_remove(&m->waiting, ws, next_waiting);
 	m->n_waiting--;
-	atomic_store(&ws->waits, false);
 }
 
 static const struct workspace *next_for_reserve(const struct work_memory *m)
@@ -134,18 +142,14 @@ static bool workspace_grab(struct work_memory *m, struct workspace *ws, uint64_t
 /* Waits until the workspace has the bytes. Under the lock. */
 static void wait_for_bytes(struct work_memory *m, struct workspace *ws, uint64_t n)
 {
-	uint64_t began = clock_now_ns();
 	begin_to_wait(m, ws);
-	m->began_ns += began;
+	enum stage before = stage_move(ws, STAGE_MEMORY);
 	while (!workspace_grab(m, ws, n))
 		pthread_cond_wait(&m->changed, &m->lock);
-	uint64_t ns = clock_now_ns() - began;
+	stage_move(ws, before);
 	end_waiting(m, ws);
 	if (m->waiting && !m->holder) /* another is next for the reserve */
 		pthread_cond_broadcast(&m->changed);
-	m->began_ns -= began;
-	m->waited_ns += ns;
-	ws->waited_ns += ns;
 }
 
 static bool workspace_take(struct workspace *ws, uint64_t n)
@@ -202,6 +206,7 @@ void workspace_enter(struct workspace *ws, uid_t uid)
 void workspace_leave(struct workspace *ws)
 {
 	atomic_store_explicit(&ws->user, 0, memory_order_relaxed);
+	atomic_store_explicit(&ws->stage, STAGE_NONE, memory_order_relaxed);
 	current = NULL;
 	if (!ws->holds)
 		return;

@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "util/stage.h"
+
 struct workspace;
 
 struct work_memory {
@@ -26,17 +28,16 @@ struct work_memory {
 	pthread_cond_t changed;
 	struct workspace *waiting; /* in the order of their coming */
 	unsigned n_waiting;
-	struct workspace *in_use;     /* those that have memory and are not of files read ahead */
-	uint64_t waited_ns, began_ns; /* of waits that are over; the sum of the times at which the others began */
-	uint64_t left_bytes;          /* of the shared part */
-	uint64_t ahead_left_bytes;    /* of the shared part, what files read ahead may still take */
-	uint64_t used_bytes;          /* by all, the reserve included */
-	uint64_t kept_bytes;          /* constant: of the shared part, what is for a user's first worker */
-	uint64_t ahead_bytes;         /* constant: the most that files read ahead may take */
-	uint64_t reserve_bytes;       /* constant: of the reserve; also the most that one workspace may have */
-	struct workspace *holder;     /* the workspace that may draw from the reserve */
-	uint64_t turn;                /* of the user that had it last: grows by two each time */
-	long long last_user;          /* as struct workspace.user */
+	struct workspace *in_use;  /* those that have memory and are not of files read ahead */
+	uint64_t left_bytes;       /* of the shared part */
+	uint64_t ahead_left_bytes; /* of the shared part, what files read ahead may still take */
+	uint64_t used_bytes;       /* by all, the reserve included */
+	uint64_t kept_bytes;       /* constant: of the shared part, what is for a user's first worker */
+	uint64_t ahead_bytes;      /* constant: the most that files read ahead may take */
+	uint64_t reserve_bytes;    /* constant: of the reserve; also the most that one workspace may have */
+	struct workspace *holder;  /* the workspace that may draw from the reserve */
+	uint64_t turn;             /* of the user that had it last: grows by two each time */
+	long long last_user;       /* as struct workspace.user */
 };
 
 struct workspace {
@@ -44,7 +45,7 @@ struct workspace {
 	bool ahead;             /* of a file that is read ahead: never waits; an allocation of up to
 	                         * WORK_AHEAD_FREE_BYTES is not charged */
 	atomic_llong user;      /* 1 + the id of the user for whom its thread works now; 0: for none. Any thread */
-	atomic_bool waits;      /* for memory, now. Any thread */
+	atomic_uchar stage;     /* enum stage; any thread may read it */
 	/* under the lock of `of` */
 	struct workspace *next_waiting, *next_in_use;
 	uint64_t turn; /* while it waits: of its user, for the reserve; the least is next */
@@ -53,7 +54,8 @@ struct workspace {
 	uint64_t reserved_bytes; /* of these, from the reserve */
 	uint64_t refused_bytes;  /* what it would have used with the refused amount; 0: nothing was refused */
 	bool holds;              /* it is the holder */
-	uint64_t waited_ns;      /* for the reserve, since the start */
+	/* While a recording runs: how long it has been in each stage, and when the present one began. */
+	uint64_t stage_ns[N_STAGES], stage_began_ns;
 };
 
 enum { WORK_AHEAD_FREE_BYTES = 64 << 10 };
@@ -62,13 +64,13 @@ enum { WORK_AHEAD_FREE_BYTES = 64 << 10 };
 void work_memory_init(struct work_memory *m, uint64_t all_bytes);
 void work_memory_finish(struct work_memory *m);
 uint64_t work_memory_used(struct work_memory *m);
-/* How long threads have waited for memory since the start, those that wait now included. */
-uint64_t work_memory_waited_ns(struct work_memory *m);
 
 /* This thread works for the user: what it allocates is charged to ws until workspace_leave. */
 void workspace_enter(struct workspace *ws, uid_t uid);
 /* The sample is done. A workspace that holds the reserve must have returned everything that it drew from it. */
 void workspace_leave(struct workspace *ws);
+/* This thread begins another stage of the sample in hand. Returns the stage that it was in; without a workspace none. */
+enum stage workspace_stage(enum stage to);
 
 /* 64-byte aligned, not cleared. NULL: memory is short, or refused (then refused_bytes is set). Keep *payer for
  * work_free; NULL: no workspace is charged. */

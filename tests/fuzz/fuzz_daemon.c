@@ -613,14 +613,6 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	case 15:
 		say_load(c, in);
 		break;
-	case 9: {
-		Batchd__Wire__VerdictRequest verdict = BATCHD__WIRE__VERDICT_REQUEST__INIT;
-
-		verdict.job = (char *)"a";
-		verdict.rank = byte(in) % 3;
-		SAY(c, VERDICT, verdict, &verdict);
-		break;
-	}
 	default:
 		SAY(c, WAKE, wake, &wake);
 	}

@@ -44,7 +44,7 @@ def place(pictures, tmp_path, monkeypatch):
 WORDS = {
     "slow disk": "reading the files",
     "one processor": "of 1 workers busy",
-    "slow trainer": "not input-bound: p99 wait ",
+    "slow trainer": "not input-bound since it connected: p99 wait ",
     "stalled rank": "other trainers of the job (rank 1 is the slowest: it works for",
     "small budget": "memory (too small a budget",
 }
@@ -102,7 +102,7 @@ def test_status_begins_with_the_verdict(daemon, batchctl):
 
         text = until("the trainer is the slow part", verdict_after_a_while)
         parts = json.loads(batchctl("status", "--json").stdout)["verdict"]
-    assert text.startswith("verdict") and "not input-bound: p99 wait" in text
+    assert text.startswith("verdict") and "not input-bound in the last minute: p99 wait" in text
     assert parts["job"] == loader.job and parts["rank"] == 0 and parts["input_bound"] is False
 
 
@@ -113,7 +113,7 @@ def test_a_closed_loader_says_its_verdict_when_asked(daemon, capfd, monkeypatch)
         with batchd.DataLoader(**options) as loader:
             for _ in loader:
                 pass
-            with pytest.raises(ValueError, match="last_minute, since_start, not 'ever'"):
+            with pytest.raises(ValueError, match="last_5s, last_minute, since_start, not 'ever'"):
                 loader.verdict("ever")
         said = re.findall(
             r"^batchd: (no verdict yet|not input-bound|input-bound|held up)", capfd.readouterr().err, re.M

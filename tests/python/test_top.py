@@ -51,7 +51,7 @@ def test_a_pipe_gets_lines_and_no_escape_sequences(trainers, batchctl):
     lines = made.stdout.splitlines()
     heading = next(i for i, line in enumerate(lines) if line.startswith("JOB"))
     assert len(lines) == heading + 3
-    assert re.match(r"(no verdict yet: |not input-bound: |input-bound )", lines[0]), lines[0]
+    assert re.match(r"(no verdict yet: |not input-bound in the last minute: |input-bound )", lines[0]), lines[0]
     assert not any("verdict" in line or "input-bound" in line for line in lines[1:])
     only = batchctl("top", "--n", "1", "--job", "alpha").stdout
     assert "alpha" in only and "a-job-with" not in only

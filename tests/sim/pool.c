@@ -323,8 +323,8 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 	*s = (struct pool_stats){ .max = MAX_PIECES };
 }
 
-void pool_get_usage(struct pool *p, const struct pool_queue *q, struct pool_usage *out)
+void pool_look(struct pool *p, const struct pool_queue *q, struct pool_look *out)
 {
 	(void)p, (void)q;
-	*out = (struct pool_usage){ .n_workers = MAX_PIECES };
+	*out = (struct pool_look){ .n_workers = MAX_PIECES, .n_idle = MAX_PIECES };
 }

@@ -95,6 +95,8 @@ unsigned sim_n_fds(void);
 bool sim_timer_fires(bool later);
 /* Only sim_held_timer_fires fires this timer; the passing of time does not. */
 void sim_timer_hold(const uv_timer_t *t);
+/* This timer is no event: it fires, late, when time has passed for another one. NULL: there is none. */
+void sim_timer_put_aside(const uv_timer_t *t);
 void sim_held_timer_fires(void);
 bool sim_handle_closes(void);
 /* Notifies the poll of this descriptor, whichever it is. */

@@ -14,7 +14,7 @@ struct handle {
 };
 
 static struct handle *handles;
-static const uv_handle_t *held;
+static const uv_handle_t *held, *aside;
 static uint64_t now_ms = 1000;
 
 static struct handle *find(const uv_handle_t *h)
@@ -123,11 +123,19 @@ void uv_close(uv_handle_t *h, uv_close_cb fn)
 		forget(x);
 }
 
+static void fire_if_due(struct handle *x)
+{
+	if (!x->active || x->due_ms > now_ms)
+		return;
+	x->active = false;
+	x->on_time((uv_timer_t *)x->h);
+}
+
 bool sim_timer_fires(bool later)
 {
 	struct handle *best = NULL;
 	for (struct handle *x = handles; x; x = x->next) {
-		if (x->active && x->on_time && x->h != held && (!best || x->due_ms < best->due_ms))
+		if (x->active && x->on_time && x->h != held && x->h != aside && (!best || x->due_ms < best->due_ms))
 			best = x;
 	}
 	if (!best || (!later && best->due_ms > now_ms))
@@ -137,7 +145,14 @@ bool sim_timer_fires(bool later)
 	best->active = best->repeat_ms > 0;
 	best->due_ms = now_ms + best->repeat_ms;
 	best->on_time((uv_timer_t *)best->h);
+	if (aside)
+		fire_if_due(find(aside));
 	return true;
+}
+
+void sim_timer_put_aside(const uv_timer_t *t)
+{
+	aside = (const uv_handle_t *)t;
 }
 
 void sim_timer_hold(const uv_timer_t *t)

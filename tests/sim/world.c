@@ -11,6 +11,7 @@
 #include "data/sample-cache.h"
 #include "producer.h"
 #include "report.h"
+#include "sampler.h"
 #include "shutdown.h"
 
 uint64_t sim_seed;
@@ -137,6 +138,8 @@ int __wrap_close(int fd)
 static void on_finished(struct shutdown *shutdown)
 {
 	uv_close((uv_handle_t *)&shutdown->engine->stall, NULL);
+	uv_close((uv_handle_t *)&shutdown->engine->sampler.timer, NULL);
+	sim_timer_put_aside(NULL);
 	finished = true;
 }
 
@@ -290,6 +293,8 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 	finished = false;
 	uv_timer_init(&e->loop, &e->stall);
 	e->stall.data = e;
+	sampler_init(e);
+	sim_timer_put_aside(&e->sampler.timer);
 	e->budget.accounts.limit[ACCOUNT_LOADERS] = n_loaders;
 	e->budget.accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
 	e->budget.accounts.memory_limit = budget_bytes;

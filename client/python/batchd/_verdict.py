@@ -13,7 +13,7 @@ LEAST_S, LEAST_SHARE = 60.0, 0.2  # of a loader that says its verdict when it is
 class Verdict(str):
     """One line, and what it was made of:
 
-    known            False: the trainer has worked for less than a second
+    known            False: in the period the trainer has worked for less than a second
     input_bound      whether it waits for batches for at least 5 % of its time
     share            the part of its time, without idle time, that it waits for batches
     cause            the state that has most of this: "read", "decode", "transform", "gpu_copy", "order", "producer",
@@ -46,7 +46,7 @@ class Verdict(str):
         return self
 
 
-PERIODS = {"last_minute": "verdict", "since_start": "verdict_since_start"}
+PERIODS = {"last_5s": "verdict_last_5s", "last_minute": "verdict", "since_start": "verdict_since_start"}
 
 
 def ask(socket, job, rank, period):

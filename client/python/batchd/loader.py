@@ -557,7 +557,7 @@ class DataLoader(Options, Opening, Position, Delivery):
 
     def verdict(self, period="last_minute"):
         """Whether the input limits this trainer, where, and what would help: one line of text, with the numbers as
-        attributes (help(batchd.Verdict)). period: "last_minute", or "since_start" of the connection."""
+        attributes (help(batchd.Verdict)). period: "last_5s", "last_minute", or "since_start" of the connection."""
         self._live()
         return _verdict.ask(self.socket, self.job, self.rank, period)
 

@@ -302,7 +302,7 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	k->lease = calloc(k->n_slots, sizeof *k->lease);
 	if (!k->lease)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	r = slab_map(fds[0], m->window, m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
+	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
 	if (r == 0 && k->gpu)
 		r = delivery_attach(k, m, fds[0], fds[2], f);
 	return r < 0 || !l->mix ? r : mixing_attach(l, k, m, f);

@@ -223,7 +223,7 @@ static uint32_t slots_there(int fd, uint64_t slot_bytes, uint32_t n_slots)
 
 /* Without these seals a truncation by the daemon would raise SIGBUS here, and another process could change a batch
  * while it is read. */
-static int check_fd(int fd, uint32_t n_least, uint32_t n_there, struct fault *f)
+static int check_fd(int fd, uint32_t n_there, struct fault *f)
 {
 	const int needed = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -231,14 +231,12 @@ static int check_fd(int fd, uint32_t n_least, uint32_t n_there, struct fault *f)
 	if (seals < 0 || (seals & needed) != needed)
 		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)",
 				 seals, needed);
-	if (n_there < n_least)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %u slots where it said %u", n_there,
-				 n_least);
+	if (!n_there)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has no whole slot");
 	return 0;
 }
 
-int slab_map(int fd, uint32_t n_least, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out,
-	     struct fault *f)
+int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out, struct fault *f)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), n_bytes;
 	uint32_t n_there;
@@ -252,7 +250,7 @@ int slab_map(int fd, uint32_t n_least, uint32_t n_slots, uint64_t slot_bytes, bo
 				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages", n_slots,
 				 (unsigned long long)slot_bytes);
 	n_there = slots_there(fd, slot_bytes, n_slots);
-	r = check_fd(fd, n_least, n_there, f);
+	r = check_fd(fd, n_there, f);
 	if (r < 0)
 		return r;
 	if (n_there < n_slots) {

@@ -12,11 +12,9 @@
 
 struct slab;
 
-/* Maps n_slots of the memfd, whose descriptor it borrows, after checking that it is sealed and has n_least of them. The
- * others may have no memory yet, or never: see slab_has. writable as in struct batchd_options. 0 or a batchd code with
- * f. */
-int slab_map(int fd, uint32_t n_least, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out,
-	     struct fault *f);
+/* Maps n_slots of the memfd, whose descriptor it borrows, after checking that it is sealed and has one of them. The others
+ * may have no memory yet, or never: see slab_has. writable as in struct batchd_options. 0 or a batchd code with f. */
+int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out, struct fault *f);
 /* Whether the slot's memory is there; it stays there. */
 bool slab_has(struct slab *s, uint32_t slot);
 

@@ -148,8 +148,8 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 			      "a newer incarnation of this job is running");
 	char values[SPEC_VALUES_BYTES];
 	const char *what, *field = j ? difference(j, &r->spec, &data, &what, values) : NULL;
-	/* No session uses the warm loader: a changed script simply replaces it. */
-	if (field && !j->n_sessions && j->state == JOB_READY && !j->n_tasks) {
+	/* No session uses the warm loader: a changed script simply replaces it, even while more of its slots are made. */
+	if (field && !j->n_sessions && j->state == JOB_READY) {
 		job_retire(j);
 		j = NULL;
 		field = NULL;

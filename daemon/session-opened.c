@@ -91,7 +91,7 @@ void session_send_opened(struct session *s, int ring)
 	fill_fields(l, &fields, &o);
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
-	o.window = l->is_async ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */
+	o.window = l->is_async ? l->group.slot_quota : slots->n_sure; /* slots that it can rely on; more may be made */
 	o.slot_bytes = l->layout.slot_bytes;
 	o.indices_offset = l->layout.indices_offset;
 	if (s->job->served)

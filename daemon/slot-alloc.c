@@ -18,7 +18,10 @@
 enum {
 	MIN_SLOTS = 2,
 	FIRST_SLOTS = 4,
+	LARGE_FIRST_SLOTS = 3, /* also of a short epoch: a loop holds one, has the next, and one is made */
+	LARGE_SLOT_BYTES = 64 << 20,
 	PLENTY_SLOTS = 16,
+	PLENTY_BYTES = 64 << 20,
 	PLENTY_PART = 8,
 	SMALL_WINDOW_SLOTS = 32,
 	SMALL_WINDOW_BYTES = 8 << 20
@@ -28,6 +31,7 @@ struct slot_alloc {
 	struct job_task task;
 	struct slot_layout layout;
 	uint32_t n, n_made; /* of the slab; of those whose memory is made now */
+	uint32_t n_rest;    /* charged as well, and made after the first one, for which the trainer waits */
 	uint32_t window;    /* a group's, see core/group.h */
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
@@ -41,16 +45,25 @@ struct slot_alloc {
 
 /* ---- how many ---- */
 
+/* No more slots are of use: all batches of an epoch, and one of the next. */
+static uint32_t useful_slots(const struct loader *l)
+{
+	uint64_t n = l->is_async || l->spec.own_batches ? UINT64_MAX : loader_n_batches(l, 0);
+	return n < LARGE_FIRST_SLOTS ? LARGE_FIRST_SLOTS : n < UINT32_MAX ? (uint32_t)n + 1 : UINT32_MAX;
+}
+
 /* As many slots as asked for. For small batches more than the configured number, because making a batch takes less time
  * than waking a process up for it. */
 static uint32_t wanted_slots(const struct engine *e, const struct loader *l)
 {
 	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
-	uint32_t configured = e->config->slots ? e->config->slots : FIRST_SLOTS;
+	uint32_t first = l->layout.slot_bytes < LARGE_SLOT_BYTES ? FIRST_SLOTS : LARGE_FIRST_SLOTS;
+	uint32_t configured = e->config->slots ? e->config->slots : first, useful = useful_slots(l);
 	if (l->spec.n_slots)
 		return l->spec.n_slots;
 	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
-	return n > configured ? (uint32_t)n : configured;
+	n = n > configured ? n : configured;
+	return n < useful || e->config->slots ? (uint32_t)n : useful;
 }
 
 /* The rings of a group's other trainers, which come when its slots are there. */
@@ -72,19 +85,21 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
 
-/* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. They
- * take at most a part of the free memory, so that many trainers, each with less than the one before, and caches find
- * room too. Making the pages of 12 large slots takes as long as making several batches, so they are made when the
+/* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. All of
+ * them together take no more bytes than stay near a processor, where more would make batches slower, and at most a part
+ * of the free memory, so that many trainers, each with less than the one before, and caches find room too. Making the pages of 12 large slots takes as long as making several batches, so they are made when the
  * workers have nothing else to do: a trainer that waits for the workers gains nothing from more slots. A GPU pins all
  * of a slab at once, so they would come too late for it. */
 static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
-	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted ||
-	    n >= PLENTY_SLOTS)
+	uint64_t most = PLENTY_BYTES / l->layout.slot_bytes, useful = useful_slots(l);
+	most = most < PLENTY_SLOTS ? most : PLENTY_SLOTS;
+	most = most < useful ? most : useful;
+	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted || n >= most)
 		return 0;
 	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(e, l, &left);
 	uint64_t more = (free_bytes > used ? free_bytes - used : 0) / PLENTY_PART / l->layout.slot_bytes;
-	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
+	return (uint32_t)(more < most - n ? more : most - n);
 }
 
 /* As many as wanted, or as the budget and the user's quota have room for; lingering jobs are closed to make room. */
@@ -230,6 +245,24 @@ static void slot_alloc_fix(struct slots *slots)
 	slots->fixed = true;
 }
 
+static void take_more(struct slot_alloc *a, struct loader *l)
+{
+	struct slots *slots = a->slots;
+	slots->n_made += a->n_made;
+	if (a->fix && a->task.session)
+		slot_alloc_fix(slots);
+	else if (slots->n_made == slots->n)
+		slots_end(slots);
+	else
+		slots->may_grow |= slots->n_made == slots->n_sure; /* those that follow are a bonus */
+	if (a->bytes.account)
+		charge_merge(&slots->bytes, &a->bytes);
+	for (uint32_t i = 0; l && !l->is_async && i < l->streams.n; i++) {
+		if (l->streams.list[i]->slots == slots)
+			stream_pump(l->streams.list[i]);
+	}
+}
+
 /* The memory is there: hands it to the stream, or the group. */
 static void slot_alloc_take(struct slot_alloc *a)
 {
@@ -237,18 +270,10 @@ static void slot_alloc_take(struct slot_alloc *a)
 	struct job *j = a->task.job;
 	struct loader *l = j->loader;
 	if (a->more) {
-		a->slots->n_made += a->n_made;
-		if (a->fix && s)
-			slot_alloc_fix(a->slots);
-		else if (a->slots->n_made == a->slots->n)
-			slots_end(a->slots);
-		charge_merge(&a->slots->bytes, &a->bytes);
-		for (uint32_t i = 0; l && !l->is_async && i < l->streams.n; i++) {
-			if (l->streams.list[i]->slots == a->slots)
-				stream_pump(l->streams.list[i]);
-		}
+		take_more(a, l);
 		return;
 	}
+	a->slots->n_sure = a->n_made + a->n_rest;
 	charge_move(&a->slots->bytes, &a->bytes);
 	a->slots->slab.payer = a->slots->bytes.account->uid;
 	charge_move(&a->slots->fd, &a->fd);
@@ -261,7 +286,40 @@ static void slot_alloc_take(struct slot_alloc *a)
 		group_set_slots(&l->group, a->slots, a->window, group_slot_quota(a->window, l->spec.n_slots));
 	} else {
 		stream_set_slots(loader_stream(l, s->consumer.rank), a->slots);
-		a->slots->may_grow = a->slots->n_made < a->slots->n;
+		a->slots->may_grow = !a->n_rest && a->slots->n_made < a->slots->n;
+	}
+}
+
+/* The trainer begins with the first slot while the others are made. */
+static void make_the_rest(struct slot_alloc *a, struct job *j)
+{
+	a->more = true;
+	a->n_made = a->n_rest;
+	a->n_rest = 0;
+	a->slots->growing = true;
+	slots_ref(a->slots);
+	a->task.session = NULL; /* it no longer waits */
+	job_task_begin(&a->task, j);
+	job_task_run(&a->task);
+}
+
+static void refuse_making(const struct slot_alloc *a, struct refusal *why)
+{
+	refuse(why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s%s",
+	       (unsigned long long)a->charged_bytes, strerror(-a->result),
+	       a->result == -EFBIG ? ": raise ulimit -f, which holds for memory, too, where the daemon starts" : "");
+}
+
+/* The rest could not be made: those that count on it end. */
+static void end_without_rest(struct slot_alloc *a)
+{
+	struct refusal why;
+	refuse_making(a, &why);
+	charge_shrink(&a->slots->bytes, a->n_made * a->slots->layout.slot_bytes);
+	for (struct session *s = a->task.job->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		if (s->consumer.slots == a->slots)
+			a->task.job->engine->job_ops->end(s, &why);
 	}
 }
 
@@ -286,15 +344,17 @@ static void on_made(struct job_task *t)
 			slot_alloc_fix(a->slots);
 		} else if (s) {
 			struct refusal why;
-			refuse(&why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s%s",
-			       (unsigned long long)a->charged_bytes, strerror(-a->result),
-			       a->result == -EFBIG
-				       ? ": raise ulimit -f, which holds for memory, too, where the daemon starts"
-				       : "");
+			refuse_making(a, &why);
 			e->job_ops->end(s, &why);
+		} else if (grew && a->slots->n_made < a->slots->n_sure) {
+			end_without_rest(a);
 		}
 	} else {
 		slot_alloc_take(a);
+		if (a->n_rest && s && j->state == JOB_READY) {
+			make_the_rest(a, j);
+			return;
+		}
 	}
 	if (a->more)
 		slots_unref(a->slots);
@@ -330,6 +390,8 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 		slot_alloc_fix(more);
 		return SLOT_ALLOC_THERE;
 	}
+	/* A GPU pins the slab as a whole, and members of a group count on all slots. */
+	bool first = !l->spec.share && !l->spec.served && !s->device.asked && n > 1;
 	struct slot_alloc *a = calloc(1, sizeof(*a));
 	const char *what = "";
 	int r = -ENOMEM;
@@ -341,7 +403,8 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 					  .share = l->spec.share,
 					  .served = l->spec.served,
 					  .n = more || fixes ? n : final_slots(e, s, l, n),
-					  .n_made = n,
+					  .n_made = first ? 1 : n,
+					  .n_rest = first ? n - 1 : 0,
 					  .window = window,
 					  .fix = fixes,
 					  .bonus = fixes && more && !least,

@@ -124,10 +124,11 @@ static void spoil(int i)
 	case 9:
 		d->opened.world_size = 0;
 		break;
-	/* more than the file has */
-	case 10:
-		d->opened.n_slots = d->opened.window = 30;
-		d->opened.slab_bytes *= 10;
+	case 10: /* a file that ends in its first slot */
+		close(d->slab_fd);
+		d->slab_fd =
+			sealed_memfd(d->slot_bytes / 2, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE, &mapping);
+		munmap(mapping, d->slot_bytes / 2);
 		break;
 	case 11:
 		d->opened.ring = 0;

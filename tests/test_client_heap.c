@@ -143,7 +143,7 @@ static unsigned map_and_destroy(uint32_t n_slots)
 	struct fault f;
 
 	reset_count();
-	ck_assert_int_eq(slab_map(d->slab_fd, n_slots, n_slots, d->slot_bytes, false, &s, &f), 0);
+	ck_assert_int_eq(slab_map(d->slab_fd, n_slots, d->slot_bytes, false, &s, &f), 0);
 	unsigned n = count();
 	ck_assert(slab_detach(s)); /* unmaps what is not on loan */
 	slab_destroy(s);

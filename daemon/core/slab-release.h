@@ -1,7 +1,6 @@
 /* Giving slabs back: a thread of its own frees their pages, because that takes the kernel a millisecond for a few MiB, and
  * the loop serves all users. Pages are made only when those that were given back before are free. The processor time
- * that it takes is somebody's: the user's for which the slab was made.
- * Any thread. */
+ * that it takes is charged to the user for which the slab was made. Any thread. */
 #ifndef BATCHD_SLAB_RELEASE_H
 #define BATCHD_SLAB_RELEASE_H
 

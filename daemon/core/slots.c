@@ -101,7 +101,7 @@ static int slots_create_in(struct nodes *nodes, const struct slot_layout *layout
 	if (r)
 		goto fail;
 	s->slot = slot;
-	s->n_made = n_made;
+	s->n_made = s->n_sure = n_made;
 	s->n_refs = 1;
 	for (uint32_t i = 0; i < n; i++) {
 		slot[i].number = i;

@@ -95,6 +95,7 @@ struct slots {
 	uint32_t n;
 	uint32_t n_made;     /* the first n_made slots have memory; fewer than n while memory is being made, or in a
 	                      * share group, see group.h */
+	uint32_t n_sure;     /* the first n_sure are charged, and made or being made: a trainer may rely on them */
 	uint32_t first_free; /* no slot before it is FREE */
 	bool may_grow;       /* the rest is made when workers rest: stream_rests */
 	bool growing;        /* the rest is being made, once and for all */

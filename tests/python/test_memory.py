@@ -1,5 +1,6 @@
 """The daemon's memory: within its budget whatever the caches hold, and freed when the work is done."""
 
+import itertools
 import json
 
 import batchd
@@ -45,27 +46,34 @@ def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samp
 
 
 @pytest.mark.parametrize(
-    "config, options, n",
+    "config, options, mib, first, n",
     [
-        ("memory: 1GiB\n", {}, 16),  # an eighth of the free memory has room for them
-        ("memory: 96MiB\n", {}, 5),  # an eighth of 96 MiB less four slots of 5 has room for one
-        ("memory: 1GiB\nslots: 5\n", {}, 5),  # as configured
-        ("memory: 1GiB\n", {"n_slots": 3}, 3),
+        ("memory: 1GiB\n", {}, 5, 4, 12),  # 64 MiB
+        ("memory: 1GiB\n", {}, 2, 4, 16),
+        ("memory: 1GiB\n", {"length": 96}, 2, 4, 7),  # an epoch's six batches and one
+        ("memory: 1GiB\n", {"length": 32}, 2, 3, 3),
+        ("memory: 1GiB\n", {}, 65, 3, 3),
+        ("memory: 96MiB\n", {}, 5, 4, 5),  # an eighth of 96 MiB less four slots of 5 has room for one
+        ("memory: 1GiB\nslots: 5\n", {}, 5, 5, 5),  # as configured
+        ("memory: 1GiB\n", {"n_slots": 3}, 5, 3, 3),  # as requested
     ],
-)  # as requested
-def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, n):
-    # The first four exist at once. The others come when the trainer takes batches and the workers have nothing left to
-    # do; before that it gains nothing from them. They are charged, and each is used.
+)
+def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, mib, first, n):
+    # The first ones exist soon. The others come when the trainer takes batches and the workers have nothing left to do;
+    # before that it gains nothing from them. They are charged, and each is used.
     make_daemon(config="cache: {decoded: off, jpeg: off}\n" + config)
-    slot = 5 * MIB
-    with batchd.DataLoader(f"random:length=6400,shape={slot // 256 - 32}x4", 16, arrays="numpy", **options) as loader:
-        batches = iter(loader)
+    slot, length = mib * MIB, options.pop("length", 6400)
+    with batchd.DataLoader(
+        f"random:length={length},shape={slot // 256 - 32}x4", 16, arrays="numpy", **options
+    ) as loader:
+        epoch = iter(loader)
+        batches = itertools.chain(epoch, (batch for _ in range(1000) for batch in loader))
 
         def full():  # of how many batches, when the workers have nothing left to do
             stream = batchd.status()["loaders"][0]["streams"][0]
             return stream["making"] == 0 and stream["ready"] + stream["held"] == stream["window"] and stream["window"]
 
-        assert until("the first batches", full) == (n if options or "slots" in config else 4)
+        assert until("the first batches", lambda: (full() or 0) >= first and full()) == first
         while until("a full window", full) < n:
             next(batches)
         assert n * (slot - MIB) <= batchd.status()["memory"]["slots_bytes"] <= n * slot + MIB

@@ -405,6 +405,8 @@ static void check_stream(const struct stream *s)
 	const struct slot *before = NULL;
 	uint32_t n_held = 0, n_unheld = 0;
 	note_ref(s->slots);
+	if (s->slots && s->slots->growing) /* by a task */
+		note_ref(s->slots);
 	for (const struct slot *slot = s->first; slot; slot = slot->next) {
 		SIM_CHECK(slot->linked && slot->stream == s && slot->slots == s->slots,
 			  "slot %u is in a list it does not belong to", slot->number);

@@ -1,6 +1,7 @@
 /* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups
  * that are not in lockstep. */
 #include "core/leases.h"
+#include "core/shortage.h"
 #include "streams.h"
 
 START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
@@ -99,6 +100,60 @@ START_TEST(test_workers_rest_when_every_row_is_taken_and_no_slot_is_free)
 	s->queue.first = NULL;
 	s->slots->may_grow = false;
 	leave(t);
+	teardown(&f);
+}
+END_TEST
+
+static enum shortage lacked;
+
+static int note_lack(struct consumer *c, const struct slot *slot)
+{
+	lacked = shortage_of(c);
+	return on_publish(c, slot);
+}
+
+static const struct consumer_ops noting_ops = { .publish = note_lack, .look = consumer_look, .arm = consumer_arm };
+
+START_TEST(test_what_a_trainer_waits_for_has_a_reason)
+{
+	/* Nothing before it has said where to begin; its rows, also at the moment before it is told that they are made; a
+	 * slot, when it has all of them. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
+	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
+	t->c.ops = &noting_ops;
+	ck_assert_int_eq(shortage_of(&t->c), SHORTAGE_NONE);
+	loader_seek(&t->c, 1, &(struct position){ 0 });
+	settle(&f, t, 1);
+	ck_assert_int_eq(lacked, SHORTAGE_ROWS);
+	settle(&f, t, 3);
+	ck_assert_int_eq(shortage_of(&t->c), SHORTAGE_MEMORY);
+	ck_assert_int_eq(stream_release(&t->c, t->got[0].slot, t->got[0].generation), 0);
+	ck_assert_int_eq(shortage_of(&t->c), SHORTAGE_ROWS);
+	leave(t);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_trainer_waits_for_others_and_for_its_own_indices)
+{
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 2, .share = true, .policy = GROUP_WAIT }, 100);
+	struct stream *s = with_slots(&f, 0, 3);
+	struct trainer *keen = attach(s, 0), *slow = attach(s, 1);
+	loader_seek(&keen->c, 1, &(struct position){ 0 });
+	loader_seek(&slow->c, 1, &(struct position){ 0 });
+	consume(&f, keen, 3);
+	ck_assert_int_eq(shortage_of(&keen->c), SHORTAGE_PEER);
+	leave(keen);
+	leave(slow);
+	teardown(&f);
+
+	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1, .own_batches = true }, 100);
+	struct trainer *own = attach(with_slots(&f, 0, 3), 0);
+	loader_seek(&own->c, 1, &(struct position){ 0 });
+	ck_assert_int_eq(shortage_of(&own->c), SHORTAGE_ORDER);
+	leave(own);
 	teardown(&f);
 }
 END_TEST
@@ -524,6 +579,8 @@ SUITE(stream)
 	tcase_add_test(t, test_a_held_slot_is_not_made_again);
 	tcase_add_test(t, test_batches_that_no_trainer_is_short_of_count_as_made);
 	tcase_add_test(t, test_workers_rest_when_every_row_is_taken_and_no_slot_is_free);
+	tcase_add_test(t, test_what_a_trainer_waits_for_has_a_reason);
+	tcase_add_test(t, test_a_trainer_waits_for_others_and_for_its_own_indices);
 	tcase_add_test(t, test_a_stale_or_foreign_release_is_refused);
 	tcase_add_test(t, test_after_a_seek_batches_carry_its_number_and_begin_there);
 	tcase_add_test(t, test_seeks_at_random_never_lose_a_slot);

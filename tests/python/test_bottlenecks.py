@@ -4,6 +4,8 @@ import itertools
 import json
 import os
 import re
+import shutil
+import threading
 import time
 
 import pytest
@@ -12,6 +14,8 @@ import batchd
 import bottlenecks
 from bottlenecks import ROWS
 from daemons import Daemon, in_time, until
+from test_far_files import FarDaemon
+from test_reliability import NO_LINGER, needs_root, public  # noqa: F401 (public is a fixture)
 
 pytestmark = pytest.mark.long("waits for measured verdicts; test_verdict.c holds the rule")
 
@@ -85,6 +89,51 @@ def test_a_cache_is_predicted_as_large_as_what_it_keeps(place):
     assert said["cropped"]["decoded_cache_bytes"] == pytest.approx(48 * 64 * 64 * 3 * 9 / 8, rel=0.01)
     assert not said["whole"]["decoded_cache_at_least"] and said["cropped"]["decoded_cache_at_least"]
     assert said["cropped"]["decoded_cache"] > 0
+
+
+@needs_root
+def test_the_last_5_seconds_know_the_bottleneck_of_now(build, public, samples, monkeypatch):  # noqa: F811
+    """A trainer that is the slow part; then its files' server hangs, and answers again. What is slow changes the verdict
+    of the last 5 seconds, while the last minute remembers. And as only files are slow, a decoded cache, which reads none,
+    is worth at least as much as fast files."""
+    shutil.copytree(samples, public / "near")
+    config = NO_LINGER + bottlenecks.NO_CACHE + f"datasets:\n  - name: far\n    source: imagefolder:{public}/hung\n"
+    d = FarDaemon(public, public / "near", config)
+    monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+    over = threading.Event()
+    try:
+        loader = batchd.DataLoader("far", 8, transform=bottlenecks.CROP, dtype="uint8", n_slots=2, arrays="numpy")
+
+        def train():
+            while not over.is_set():
+                for _ in loader:
+                    over.wait(0.05)
+
+        def verdict(condition):
+            said = loader.verdict("last_5s")
+            return said.known and condition(said) and said
+
+        trainer = threading.Thread(target=train)
+        trainer.start()
+        until("the trainer is the slow part", lambda: verdict(lambda v: not v.input_bound))
+        d.hang()
+        limit = threading.Timer(300, d.go_on)  # only turns a hang into a failure
+        limit.start()
+        said = until("the files are the slow part", lambda: verdict(lambda v: v.share > 0.9))
+        assert said.cause == "read" and said.shares["read"] > 0.8, said.shares
+        assert "in the last 5 s: reading the files; without waiting for files: " in said
+        assert said.decoded_cache >= said.without_cause > 1
+        d.go_on()
+        limit.cancel()
+        until("the trainer is the slow part again", lambda: verdict(lambda v: not v.input_bound))
+        minute = loader.verdict()
+        assert minute.input_bound and minute.cause == "read" and "in the last minute" in minute
+        over.set()
+        trainer.join()
+        loader.close()
+    finally:
+        over.set()
+        d.end()
 
 
 # ---- where the verdict is said ----

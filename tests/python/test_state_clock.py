@@ -1,12 +1,13 @@
 """The state clock of trainers in `batchctl status --json`."""
 
 import json
+import signal
 import time
 
 import batchd
 import pytest
 
-from daemons import in_time
+from daemons import in_time, until
 
 STATES = "busy read decode transform gpu_copy order producer peer memory idle".split()
 
@@ -46,6 +47,29 @@ def test_shares_sum_to_one_and_seconds_to_the_time_that_passed(daemon, batchctl)
     assert idle["seconds"]["idle"] - first["seconds"]["idle"] > 0.55
     in_time(idle["seconds"]["busy"] - first["seconds"]["busy"] < 0.05)
     assert last["seconds"]["busy"] > 20 * 2 * 0.02
+
+
+def test_a_stalled_daemon_counts_the_time_that_passed(daemon, batchctl):
+    """A daemon that is stopped for a while, while its trainer has a batch: the clock has all of the time, once, as busy."""
+    with batchd.DataLoader("random:length=640,shape=3x32x32,dtype=uint8", batch_size=32) as loader:
+        batches = iter(loader)
+        next(batches)
+        first = time.monotonic()
+        before = clock(batchctl)["seconds"]
+        began = time.monotonic()
+        daemon.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        daemon.process.send_signal(signal.SIGCONT)
+        stalled = time.monotonic() - began
+
+        def counted():
+            now = clock(batchctl)["seconds"]
+            passed = sum(now.values()) - sum(before.values())
+            return passed >= stalled and (now["busy"] - before["busy"], passed)
+
+        busy, passed = until("the time is counted", counted)
+        assert passed <= time.monotonic() - first + 0.2
+        assert busy == pytest.approx(passed, abs=0.01)
 
 
 @pytest.mark.timing

@@ -57,10 +57,8 @@ static void count_stages(struct pool *pool, const struct stream *s, uint64_t ns)
 	struct batch_source *source = s->host->source;
 	struct pool_look look;
 	pool_look(pool, &s->queue, &look);
-	look.n_at[STAGE_READ] += source->copies ? look.n_at[STAGE_NONE] : 0;
-	for (unsigned i = STAGE_READ; i < N_STAGES; i++)
-		if (look.n_at[i])
-			tally_add(&source->sums, SOURCE_STAGE_NS + i - STAGE_READ, look.n_at[i] * ns);
+	for (unsigned i = 0; i < N_STAGES; i++)
+		source->stage_ns[i == STAGE_NONE && source->copies ? STAGE_READ : i] += look.n_at[i] * ns;
 }
 
 static void sampler_look(struct engine *e)

@@ -12,10 +12,9 @@ json_t *stage_status_json(const struct batch_source *s)
 	if (!n_rows || s->ops->is_asked)
 		return NULL;
 	json_t *o = json_object();
-	for (unsigned i = STAGE_READ; i < N_STAGES; i++) {
-		uint64_t ns = tally_sum(&s->sums, SOURCE_STAGE_NS + i - STAGE_READ);
-		json_object_set_new(o, names[i],
-				    json_pack("{s:I, s:f}", "rows", (json_int_t)n_rows, "seconds", (double)ns / 1e9));
-	}
+	for (unsigned i = STAGE_READ; i < N_STAGES; i++)
+		json_object_set_new(
+			o, names[i],
+			json_pack("{s:I, s:f}", "rows", (json_int_t)n_rows, "seconds", (double)s->stage_ns[i] / 1e9));
 	return o;
 }

@@ -89,7 +89,6 @@ static struct verdict_facts facts_of(const struct session *s)
 		.caches_ops = l->recipe.pipeline && strcmp(pipeline_prefix_text(l->recipe.pipeline), "[]") != 0,
 		.decoded_room_bytes = half > e->budget.index_bytes ? half - e->budget.index_bytes : 0,
 		.most_decoded_room_bytes = most / PARTS * DECODED_PARTS,
-		.most_memory_bytes = most,
 	};
 }
 

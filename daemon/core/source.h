@@ -38,16 +38,16 @@ enum source_sum {
 	SOURCE_ARRAY_BYTES,  /* of samples, copied from arrays */
 	SOURCE_DECODED_ROWS, /* of which sample_decoded_bytes is known */
 	SOURCE_DECODED_BYTES,
-	SOURCE_STAGE_NS, /* of workers, from STAGE_READ on; sampled while a trainer is attached (sampler.h) */
-	SOURCE_N_SUMS = SOURCE_STAGE_NS + N_STAGES - STAGE_READ
+	SOURCE_N_SUMS
 };
 _Static_assert((int)SOURCE_N_SUMS <= (int)TALLY_SUMS, "a cell has too few sums");
 
 struct batch_source {
 	const struct batch_source_ops *ops;
-	bool goes_back;    /* can make a batch again that it has made before */
-	bool copies;       /* workers copy rows of arrays, and decode nothing */
-	struct tally sums; /* enum source_sum; by any thread */
+	bool goes_back;              /* can make a batch again that it has made before */
+	bool copies;                 /* workers copy rows of arrays, and decode nothing */
+	struct tally sums;           /* enum source_sum; by any thread */
+	uint64_t stage_ns[N_STAGES]; /* of workers, sampled while a trainer is attached (sampler.h) */
 };
 
 #endif

@@ -24,9 +24,8 @@ struct verdict_facts {
 	double decoded_bytes; /* what the decoded cache would keep of a sample, on average; 0: not known */
 	bool is_decoded_cached;
 	bool caches_ops; /* the decoded cache would save ops, too, and not only decoding */
-	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows, which is
-	 * most_memory_bytes. */
-	uint64_t decoded_room_bytes, most_decoded_room_bytes, most_memory_bytes;
+	/* The decoded cache's room as configured, and in the largest memory budget that this machine allows. */
+	uint64_t decoded_room_bytes, most_decoded_room_bytes;
 	const char *why;     /* of a peer: which trainer is stalled, and why; may be empty */
 	const char *slowest; /* of a peer, without a stalled one: which trainer the others wait for; may be empty */
 };

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { TALLY_SUMS = 9, TALLY_CELLS = 16, TALLY_LINE_BYTES = 64 };
+enum { TALLY_SUMS = 5, TALLY_CELLS = 16, TALLY_LINE_BYTES = 64 };
 
 struct tally_cell {
 	atomic_uint_fast64_t sum[TALLY_SUMS];

@@ -157,6 +157,8 @@ def test_the_page_in_a_browser(forwarder, tab, samples, tmp_path):
     batch = next(it)
     tab.open(f"http://127.0.0.1:{forwarder.server_address[1]}/")
     shows(tab, "the job", "document.getElementById('loaders').innerText.includes('a-run')")
+    axis = tab.value("document.querySelector('#trainers .axis').innerText")
+    assert axis.split("\n") == [*(f"{m} min ago" for m in (5, 4, 3, 2, 1)), "now"], axis
     looks = forwarder.n["/status.json"]
     until("it updates", lambda: forwarder.n["/status.json"] >= looks + 2)
     assert not any(path.startswith("/batch/") for path in forwarder.n), forwarder.n

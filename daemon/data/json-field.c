@@ -41,6 +41,23 @@ static int add_value(struct text *values, const json_t *value, struct json_value
 	return text_add(values, number, out->n, &out->at);
 }
 
+/* What is wrong with a document; its grammar allows the first two. */
+static void tell_error(struct json_document *d, const json_error_t *error)
+{
+	switch (json_error_code(error)) {
+	case json_error_numeric_overflow:
+		snprintf(d->error, sizeof(d->error), "has a number that is too large: %s", error->text);
+		break;
+	case json_error_null_character:
+	case json_error_null_byte_in_key:
+		snprintf(d->error, sizeof(d->error), "has a text with \\u0000, which is not read");
+		break;
+	default:
+		snprintf(d->error, sizeof(d->error), "is no JSON: %s", error->text);
+		break;
+	}
+}
+
 static int json_document_parse(struct json_document *d, struct text *values)
 {
 	uint64_t parsed_bytes = d->n * (uint64_t)PARSED_PER_BYTE;
@@ -52,7 +69,8 @@ static int json_document_parse(struct json_document *d, struct text *values)
 		return r;
 	d->parsed_bytes = parsed_bytes;
 	d->object = json_loadb(d->bytes + mark, d->n - mark, 0, &error);
-	snprintf(d->error, sizeof(d->error), "%s", error.text);
+	if (!d->object)
+		tell_error(d, &error);
 	return 0;
 }
 
@@ -69,11 +87,10 @@ int json_field_add(struct text *values, struct json_document *d, const char *key
 		r = add_value(values, value, out);
 		return r < 0 ? r : 1;
 	}
-	snprintf(why, size, "%s%.80s%s",
-		 !d->object ? "is no JSON: "
-		 : value    ? ""
-			    : "has no ",
-		 !d->object ? d->error : key, value ? " is null" : "");
+	if (!d->object)
+		snprintf(why, size, "%.120s", d->error);
+	else
+		snprintf(why, size, "%s%.80s%s", value ? "" : "has no ", key, value ? " is null" : "");
 	return 0;
 }
 

@@ -21,8 +21,8 @@ struct json_document {
 	const char *bytes;
 	size_t n;
 	json_t *object;
-	uint64_t parsed_bytes; /* taken of the meter */
-	char error[JSON_ERROR_TEXT_LENGTH];
+	uint64_t parsed_bytes;                   /* taken of the meter */
+	char error[40 + JSON_ERROR_TEXT_LENGTH]; /* with what it says of the document */
 };
 
 /* Adds the value of `key` to `values` as text: a string as it is, numbers in decimal, true and false as 1 and 0, lists and

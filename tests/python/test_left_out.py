@@ -77,6 +77,9 @@ def wrong(kind):
         "text": b'{"score": "high"}',
         "too large": b'{"score": 1e300}',
         "behind": b'{"score": 1} {}',
+        "beyond int64": b'{"score": 1, "id": 9223372036854775808}',
+        "beyond double": b'{"score": 1, "x": -1e400}',
+        "zero": rb'{"score": 1, "x": "a\u0000"}',
     }[kind]
 
 
@@ -89,6 +92,9 @@ def wrong(kind):
         ("text", "score (json:score) is 'high', text, and the first is a number"),
         ("too large", "too large for float32"),
         ("behind", "its json is no JSON: "),
+        ("beyond int64", "its json has a number that is too large: too big integer near '9223372036854775808'"),
+        ("beyond double", "its json has a number that is too large: real number overflow near '-1e400'"),
+        ("zero", r"its json has a text with \u0000"),
     ],
 )
 def test_a_sample_that_is_left_out_is_named(make_daemon, batchctl, tmp_path, kind, reason):

@@ -18,10 +18,15 @@ int main(int argc, char **argv)
 	if (batchd_open(&o, &loader, err, sizeof err) < 0)
 		return fprintf(stderr, "%s\n", err), 1;
 	batchd_get_info(loader, &info);
+	if (info.dtype != BATCHD_FLOAT32) {
+		fprintf(stderr, "this trainer takes rows of float32\n");
+		batchd_close(loader);
+		return 1;
+	}
 	for (uint64_t epoch = 0; epoch < 2 && r >= 0; epoch++) {
 		r = batchd_start(loader, epoch, 0, 0, NULL);
 		while (r >= 0 && (r = batchd_next(loader, &b, BATCHD_FOREVER)) == BATCHD_OK) {
-			const float *pixels = b.data;
+			const float *pixels = (const float *)b.data;
 			size_t n = b.n_rows;
 			double sum = 0;
 

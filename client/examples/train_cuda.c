@@ -73,6 +73,11 @@ int main(int argc, char **argv)
 	if (batchd_open(&o, &loader, err, sizeof err) < 0)
 		return fprintf(stderr, "%s\n", err), 1;
 	batchd_get_info(loader, &info);
+	if (info.dtype != BATCHD_FLOAT32) {
+		fprintf(stderr, "this trainer takes rows of float32\n");
+		batchd_close(loader);
+		return 1;
+	}
 	n = info.batch_size;
 	if (info.device_path == BATCHD_DEVICE_COPY)
 		fprintf(stderr, "batches are copied by this process: %s\n", info.device_reason);

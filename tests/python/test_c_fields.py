@@ -2,13 +2,14 @@
 whose data it reads."""
 
 import io
+import shutil
 import subprocess
 import tarfile
 
 import numpy
 import pytest
 
-from daemons import BUILD
+from daemons import BUILD, REPO
 
 image = pytest.importorskip("PIL.Image")
 
@@ -100,3 +101,25 @@ def test_a_huggingface_data_set(daemon, tmp_path):
     data = datasets.load_from_disk(str(tmp_path / "saved"))
     found = rows_of(f"arrow:{tmp_path}/saved#text=text,n=n,ids=ids")
     same(found, [{"text": r["text"], "n": r["n"], "ids": float(numpy.mean(r["ids"]))} for r in data])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64", "float64"])
+def test_the_smallest_trainer_takes_what_it_reads(daemon, tmp_path, dtype):
+    """client/examples/train.c prints numpy's means of float32, and reads no other numbers as if they were that."""
+    x = numpy.arange(24).reshape(6, 4).astype(dtype)
+    numpy.save(tmp_path / "x.npy", x)
+    program = BUILD / "client" / "examples" / "train"
+    done = subprocess.run([program, f"npy:{tmp_path}/x.npy"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if dtype == "float32":
+        assert done.returncode == 0 and done.stdout.splitlines() == [
+            f"epoch {epoch} batch 0: 6 rows, mean {x.mean():.4f}" for epoch in (0, 1)
+        ]
+    else:
+        assert done.returncode == 1 and not done.stdout and "float32" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", ["train.c", "fields.c"])
+def test_the_examples_are_c_plus_plus_too(name):
+    flags = ["-x", "c++", "-std=c++20", "-Wall", "-Werror", "-fsyntax-only", f"-I{REPO / 'client'}"]
+    subprocess.run(["c++", *flags, REPO / "client" / "examples" / name], check=True)

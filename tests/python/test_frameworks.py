@@ -71,7 +71,7 @@ def test_transformers_trainer_evaluates_each_row_once_and_resumes(daemon, holds,
     holds("under_trainer.py", tmp_path, ranks=2)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [0, 2, 3])
 def test_transformers_trainer_counts_no_padding_of_a_loader_that_its_method_makes(daemon, holds, tmp_path, ranks):
     """Trainer.__init__, which keeps a bound gather_for_metrics, has run before there is any loader."""
     holds("under_trainer_methods.py", tmp_path, ranks=ranks)

@@ -3,7 +3,8 @@
 `accumulate` synchronises at an epoch's end, and `gather_for_metrics` leaves padding out, both by the state of the
 loader that is being iterated. Accelerate cuts padding off the end of the gathered rows. Its own loaders deal whole
 batches out in turn, so padding lies there; here, as with torch's DistributedSampler, it lies at the end of some ranks'
-parts. So gather_for_metrics is given only the rows that are no padding.
+parts. So gather_for_metrics is given only the rows that are no padding. Trainer repeats each batch's loss to the size of
+a full batch, and relies on Accelerate to shorten that of the last one, too.
 """
 
 import functools
@@ -33,9 +34,9 @@ class Iterated:
 
     remainder = 0  # nothing for Accelerate to cut off
 
-    def __init__(self, world_size):
+    def __init__(self, world_size, batch_size):
         self.end_of_dataloader = False
-        self.world_size = world_size
+        self.world_size, self.batch_size = world_size, batch_size
         self.n_rows = self.n_padding = 0
 
     def gave(self, batch, last):
@@ -43,14 +44,14 @@ class Iterated:
         self.end_of_dataloader, self.n_rows, self.n_padding = last, batch.n_rows, batch.n_padding
 
 
-def begin(iterator, ours, world_size):
+def begin(iterator, ours, world_size, batch_size):
     """Tells GradientState that this iteration begins, and later, when the iterator is gone, that it has ended. None if
     the script has made no Accelerator."""
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     if state is None or not getattr(state, "_shared_state", None) or not hasattr(state, "_add_dataloader"):
         return None
     adapt(ours)
-    iterated = Iterated(world_size)
+    iterated = Iterated(world_size, batch_size)
     state()._add_dataloader(iterated)
     # GradientState keeps weak references, but does not notice when an object has gone.
     iterated.end = weakref.finalize(iterator, _remove, state, iterated)
@@ -124,26 +125,32 @@ def gather_for_metrics(self, input_data, *args, **more):
     original = next(_gathered[base] for base in type(self).__mro__ if base in _gathered)
     data = original(self, input_data, *args, **more)
     iterated = self.gradient_state.active_dataloader
-    if isinstance(iterated, Iterated) and iterated.end_of_dataloader and iterated.world_size == self.num_processes > 1:
+    if isinstance(iterated, Iterated) and iterated.end_of_dataloader and iterated.world_size == self.num_processes:
         return _without_padding(self, iterated, data)
     return data
 
 
 def _without_padding(accelerator, iterated, data):
-    """The rows of all ranks, in the ranks' order, without the rows that only repeat samples. Data that is not one item
-    per row stays as it is."""
+    """The rows of all ranks, in the ranks' order, without the rows that only repeat samples. Data that is neither one item
+    per row nor one per row of a full batch stays as it is."""
     torch = sys.modules["torch"]
     counts = accelerator.gather(
         torch.tensor([[iterated.n_rows, iterated.n_padding]], device=accelerator.device)
     ).tolist()
-    keep = [row < n_rows - n_padding for n_rows, n_padding in counts for row in range(n_rows)]
-    if all(keep):
-        return data
-    if isinstance(data, list) and len(data) == len(keep):  # a list of objects
-        return [item for item, is_kept in zip(data, keep) if is_kept]
-    mask = torch.tensor(keep)
+
+    def keep(n):
+        """Which of n items are kept; None: n is not their number."""
+        for sizes in ([n_rows for n_rows, _ in counts], [iterated.batch_size] * len(counts)):
+            if sum(sizes) == n:
+                kept = [n_rows - n_padding for n_rows, n_padding in counts]
+                return [row < most for most, size in zip(kept, sizes) for row in range(size)]
+        return None
+
+    if isinstance(data, list) and (kept := keep(len(data))):  # a list of objects
+        return [item for item, is_kept in zip(data, kept) if is_kept]
 
     def pick(tensor):
-        return tensor[mask.to(tensor.device)] if tensor.ndim and len(tensor) == len(keep) else tensor
+        kept = keep(len(tensor)) if tensor.ndim else None
+        return tensor if kept is None or all(kept) else tensor[torch.tensor(kept, device=tensor.device)]
 
     return sys.modules["accelerate.utils"].recursively_apply(pick, data)

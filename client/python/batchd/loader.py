@@ -594,7 +594,7 @@ class DataLoader(Options, Opening, Position, Delivery):
 
     def _show(self, iterator):
         """Tells Accelerate, if the script has it, of an iteration over a loader of ours."""
-        return _accelerate.begin(iterator, DataLoader, self.world_size)
+        return _accelerate.begin(iterator, DataLoader, self.world_size, self.batch_size)
 
 
 _OPTIONS = tuple(n for n in inspect.signature(DataLoader.__init__).parameters if n not in ("self", "others"))

@@ -1,5 +1,5 @@
-"""transformers' Trainer on several ranks, with loaders made in its methods only, behind Trainer.__init__: metrics count
-each row once, whatever their number. argv: a folder."""
+"""transformers' Trainer, alone and on several ranks, with loaders made in its methods only, behind Trainer.__init__: metrics
+count each row once, whatever their number, and the loss is the rows' mean. argv: a folder."""
 
 import torchvision_ops  # noqa: F401
 import inspect
@@ -12,7 +12,7 @@ from transformers import Trainer, TrainingArguments
 
 import batchd
 
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+rank, world = (int(os.environ.get(name, alone)) for name, alone in (("RANK", 0), ("WORLD_SIZE", 1)))
 
 
 class Dictionaries:
@@ -58,7 +58,7 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     save_strategy="no",
     logging_strategy="no",
-    ddp_backend="gloo",
+    ddp_backend="gloo" if world > 1 else None,
 )
 trainer = Ours(
     Model(),
@@ -71,5 +71,13 @@ for n in (97, 99, 16, 7, 1):
     trainer.n = n
     metrics = trainer.evaluate()
     assert (metrics["eval_n"], metrics["eval_distinct"]) == (n, n), metrics
+trainer.n = 10 * world  # each rank has a batch of 8 rows and one of 2
+loss = trainer.evaluate()["eval_loss"]
+with batchd.DataLoader(
+    f"random:length={trainer.n},shape=2", trainer.n, rank=0, world_size=1
+) as loader, torch.no_grad():
+    ((x, _),) = loader
+    mean = trainer.model.layer(x).mean().item()
+assert abs(loss - mean) < 1e-6, (loss, mean)
 if rank == 0:
     print("held")

@@ -760,8 +760,9 @@ static int refuse_path(const char *path, struct fault *f)
 				 kind, path);
 	return fault_set(
 		f, BATCHD_E_INVALID,
-		"dataset '%s' is a file without its kind: files:%s if it lists images, npy:%s if it is an array; " OTHER_FORMATS,
-		path, path, path);
+		"dataset '%s' is a file without its kind: files:%s if it lists images, npy:%s if it is an array, "
+		"tokens:%s,length=T if it is one of tokens; " OTHER_FORMATS,
+		path, path, path, path);
 }
 
 /* The known kind that n bytes before a colon are meant to be: "ImageFolder", "folder", "file", "image-folder". NULL: not

@@ -44,6 +44,18 @@ def test_a_relative_path_and_parts_of_a_list(daemon, tmp_path, monkeypatch):
             assert next(iter(loader))[0].tolist() == X.tolist()
 
 
+def test_a_file_of_windows_is_one_of_tokens(daemon, tmp_path):
+    """A length leaves that alone; without one the error names it beside the others."""
+    numpy.arange(100, dtype="uint16").tofile(tmp_path / "t.bin")
+    for path in (tmp_path / "t.bin", str(tmp_path / "t.bin"), [tmp_path / "t.bin"]):
+        with batchd.DataLoader(path, 3, length=8) as loader:
+            assert next(iter(loader))[0].tolist() == numpy.arange(24).reshape(3, 8).tolist()
+    with pytest.raises(batchd.InvalidError, match=r"tokens:.*t.bin,length=T if it is one of tokens"):
+        batchd.DataLoader(tmp_path / "t.bin", 3)
+    with pytest.raises(TypeError, match="length is for token files"):
+        batchd.DataLoader(made(tmp_path) / "x.npy", 3, length=8)
+
+
 def test_folders_of_shards(daemon, tmp_path):
     """A folder of .npy files is none; one of arrow files and one of shards are; one with two kinds names both."""
     datasets = pytest.importorskip("datasets")

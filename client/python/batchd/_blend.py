@@ -19,7 +19,7 @@ class Blend:
         return f"batchd.blend({dict(self.parts)!r}, seed={self.seed!r})"
 
 
-def _part(dataset):
+def _part(dataset, length=None):
     """The text of one of several data sets."""
     if not isinstance(dataset, (str, bytes, os.PathLike)):
         kind = type(dataset).__name__
@@ -28,7 +28,7 @@ def _part(dataset):
             "Hand over a single data set without a list; make one of HuggingFace's by concatenate_datasets, or name what "
             "save_to_disk(DIR) has written as 'arrow:DIR'; batchd.serve shares any other Dataset or DataLoader"
         )
-    text = _check.dataset(dataset)
+    text = _check.dataset(dataset, length)
     if ":" not in text:
         raise ValueError(
             f"{text!r} is one of several data sets, and each must say what it is, such as 'imagefolder:DIR'; a name from "
@@ -65,9 +65,9 @@ def complete(dataset, length, seed, shuffle, fields):
     if isinstance(dataset, list):
         if not dataset:
             raise ValueError("dataset is an empty list")
-        dataset = Blend([(_part(d), None) for d in dataset], None)
+        dataset = Blend([(_part(d, length), None) for d in dataset], None)
     if not isinstance(dataset, Blend):
-        return _shards.with_fields(_specs.complete(_check.dataset(dataset), length, seed, shuffle), fields)
+        return _shards.with_fields(_specs.complete(_check.dataset(dataset, length), length, seed, shuffle), fields)
     if length is not None and not any(part.startswith("tokens:") for part, _ in dataset.parts):
         raise TypeError(_specs.NO_LENGTH)
     named, parts = fields, []

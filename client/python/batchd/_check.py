@@ -80,10 +80,10 @@ def collate(function):
     return function
 
 
-def dataset(value):
+def dataset(value, length=None):
     """The data set as text."""
     if isinstance(value, (str, bytes, os.PathLike)):
-        return _paths.with_kind(value)
+        return _paths.with_kind(value, length)
     raise TypeError(_object_instead.advice(value) or f"dataset must be a text, not {type(value).__name__}: {_PLACES}")
 
 

@@ -31,9 +31,9 @@ def _in_folder(path):
     return sorted(kinds) or ["imagefolder"]  # whose error says what belongs into it
 
 
-def with_kind(value):
+def with_kind(value, length=None):
     """The text of a data set. Of a path without a kind, the kind goes before it; one that may be several is an error, and what
-    is no known kind of file is the C library's to refuse."""
+    is no known kind of file is the C library's to refuse, unless it has windows of a `length`."""
     text = os.fsdecode(value)
     is_path = isinstance(value, os.PathLike)
     if not is_path and (":" in text or "\0" in text or not ("/" in text or os.path.exists(text))):
@@ -45,6 +45,8 @@ def with_kind(value):
     if len(kinds) > 1:
         written = " or ".join(repr(f"{kind}:{text}") for kind in kinds)
         raise ValueError(f"dataset {text!r} is a folder with more than one kind of data: write {written}")
+    if kinds == [None] and length is not None:
+        kinds = ["tokens"]
     if kinds and kinds[0]:
         return f"{kinds[0]}:{text}"
     return text if "/" in text or not is_path else f"./{text}"

@@ -7,6 +7,7 @@ import lzma
 import pickle
 import struct
 import tarfile
+import warnings
 
 import numpy
 import pytest
@@ -85,6 +86,27 @@ def test_random_windows_are_real_ones_uniform_and_resumable(daemon, tmp_path):
     assert torch.equal(torch.stack(halves, 1).flatten(), starts[0])
     with batchd.DataLoader(spec, length=T, batch_size=64, seed=4) as loader:
         assert not torch.equal(next(iter(loader))[0][:, 0], starts[0])
+
+
+@pytest.mark.parametrize("samples", ["", ",samples=64"])
+def test_a_loop_that_draws_the_same_windows_again_is_told(daemon, tmp_path, samples):
+    """nanoGPT's get_batch draws anew in each call, and an epoch of windows=random begins with the first ones again."""
+    path = raw_file(tmp_path / "t.bin")
+
+    def firsts(begin, **options):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with batchd.DataLoader(
+                f"tokens:{path},windows=random{samples}", length=T, batch_size=2, **options
+            ) as loader:
+                got = begin(loader)
+        return got, [str(w.message) for w in told]
+
+    got, told = firsts(lambda loader: [next(iter(loader))[0].tolist() for _ in range(3)])
+    assert got[0] == got[1] == got[2]
+    assert [("begins with the windows that the epochs before" in text) for text in told] == ([] if samples else [True])
+    got, told = firsts(lambda loader: [x.tolist() for (x, _), _ in zip(loader, range(3))])
+    assert got[0] != got[1] != got[2] and not told
 
 
 def test_an_endless_order_is_not_shuffled(daemon, tmp_path):

@@ -8,7 +8,7 @@ and read by the C library.
 import ctypes
 import weakref
 
-from . import _check, _draws, _epoch, _lib, _watch
+from . import _check, _draws, _epoch, _lib, _specs, _watch
 from ._batch import Place
 from ._delivery import UNTRIED
 from ._warn import warn
@@ -238,7 +238,19 @@ class Position:
         if not place.over and (place != self._started or self._struct.generation):
             self._joined = None
             self._start(place)
+            self._tell_again(place)
         return place
+
+    def _tell_again(self, place):
+        """Of a loop that draws anew in an epoch of its own, as nanoGPT's get_batch does, and gets the last one's draws."""
+        if self._warned_again or not place.epoch or place.base or place.step or not _specs.is_endless(self._spec):
+            return
+        self._warned_again = True
+        warn(
+            f"epoch {place.epoch} of {self._spec!r} begins with the windows that the epochs before began with: an epoch of "
+            "windows=random has no end, and the same windows each time. Take all batches from one iterator, iter(loader), or give "
+            "another seed"
+        )
 
     def _join_group(self):
         """Moves to where the share group is: the place of this trainer's first batch."""

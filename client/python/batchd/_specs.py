@@ -18,6 +18,11 @@ def fields(spec):
     return ("x", "y") if spec.startswith("tokens:") and "form=whole" not in _parts(spec) else None
 
 
+def is_endless(spec):
+    """Whether its windows are drawn by their index alone, without an end, so that each epoch begins with the same ones."""
+    return spec.startswith("tokens:") and "windows=random" in _parts(spec) and ",samples=" not in spec
+
+
 def complete(spec, length, seed, shuffle):
     """spec with length= in it, and with the loader's seed where windows are drawn at random."""
     if not spec.startswith("tokens:"):

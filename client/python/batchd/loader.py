@@ -375,6 +375,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._two_slots = UNTRIED
         self._warned = False
         self._warned_apart = self._warned_epoch = self._warned_replaced = self._was_together = False
+        self._warned_again = False
         self._classes = classes
         self.last_batch = None
         self._timing = _timing.Timing()

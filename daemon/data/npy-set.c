@@ -72,7 +72,7 @@ static int open_parts(const struct dataset_source *source, const char *text, con
 		      bool sealed, struct dataset **out, struct dataset_error *err)
 {
 	struct arrays *a = arrays_create(source, n, n ? parts[0].path : "npy", err);
-	uint64_t content = 0;
+	uint64_t content = sealed ? XXH3_64bits(text, strlen(text)) : 0; /* in memory it has the hash of all values */
 	int r = 0;
 
 	if (!a)

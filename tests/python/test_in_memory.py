@@ -274,6 +274,22 @@ def test_more_than_the_users_memory_is_refused(make_daemon):
         batchd.DataLoader((torch.zeros(200 << 20, dtype=torch.uint8), torch.zeros(200 << 20, dtype=torch.uint8)))
 
 
+def test_a_state_belongs_to_all_values(daemon):
+    """Proves that one other value, far from those that are looked at in a file, is another data set."""
+    x = numpy.zeros(100_000)
+    with batchd.DataLoader((x,), 1000) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with batchd.DataLoader((x.copy(),), 1000) as loader:
+        loader.load_state_dict(state)
+        assert len(list(loader)) == 99
+    x[50_003] = 1
+    with batchd.DataLoader((x,), 1000) as loader:
+        with pytest.raises(batchd.InvalidError, match="the state belongs to another data set"):
+            loader.load_state_dict(state)
+            next(iter(loader))
+
+
 def test_status_does_not_tell_the_id(daemon):
     """It would be enough to join the job from another container, and to read its data."""
     with batchd.DataLoader({"a": torch.zeros(8), "b": torch.zeros(8)}, batch_size=2, job="secret") as loader:

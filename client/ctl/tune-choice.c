@@ -140,6 +140,8 @@ static void choose_dtype(struct tune *t)
 {
 	const struct tune_trial *wide = find_value(t, TUNE_DTYPE, "float32"), *best = find_best(t, TUNE_DTYPE);
 
+	if (!find_value(t, TUNE_DTYPE, "uint8")) /* arrays, which come as they are stored */
+		return;
 	if (wide && best == wide)
 		snprintf(t->choice.reason[TUNE_DTYPE], sizeof t->choice.reason[TUNE_DTYPE],
 			 "dtype: float32 makes %.0f images/s; no other type makes as many", wide->median);

@@ -114,10 +114,13 @@ int tune_take_answer(struct tune_trial *trial, char *text)
 {
 	json_t *answer = text ? json_loads(text, 0, NULL) : NULL;
 	const json_t *total = json_object_get(answer, "total"), *rate = json_object_get(answer, "images_per_s");
+	const char *dtype = json_string_value(json_object_get(json_object_get(answer, "bench"), "dtype"));
 	int r = 1;
 
 	free(text);
-	if (rate)
+	if (trial->dtype && dtype && strcmp(trial->dtype, dtype) != 0)
+		snprintf(trial->problem, sizeof trial->problem, "rows are %.20s, as they are stored", dtype);
+	else if (rate)
 		r = note_round(trial, json_number_value(rate), -1);
 	else if (answer) {
 		trial->slow = trial->cached && json_array_size(json_object_get(answer, "epochs")) < 2;

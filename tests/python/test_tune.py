@@ -135,6 +135,9 @@ def test_shards_and_arrays(batchctl, samples, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((256, 64), np.float32))
     text = tune(batchctl, "--most-workers", "1", f"npy:{tmp_path}/x.npy").stdout
     assert re.search(r"^workers +1 +[1-9]\d*", text, re.M) and "PyTorch num_workers" not in text
+    for dtype in ("float16", "uint8"):
+        assert re.search(rf"^dtype +{dtype}[ -]+rows are float32, as they are stored$", text, re.M), text
+    assert "dtype: " not in text
     subprocess.run(["tar", "-cf", tmp_path / "s.tar", "-C", samples, "."], check=True)
     text = tune(batchctl, "--no-torch", "--most-workers", "1", f"tar:{tmp_path}/s.tar#image=jpg").stdout
     assert re.search(r"^workers +1 +[1-9]\d*", text, re.M) and "Recommended" in text

@@ -172,11 +172,11 @@ static int add_sample(struct parse *p, const char *path, size_t n_path, int64_t 
 /* Strictly a decimal int64. */
 static bool parse_label(const char *text, size_t n, int64_t *label)
 {
-	bool negative = n && *text == '-';
+	bool negative = n && *text == '-', has_sign = negative || (n && *text == '+');
 	uint64_t value = 0, most = (uint64_t)INT64_MAX + negative;
 
-	text += negative;
-	n -= negative;
+	text += has_sign;
+	n -= has_sign;
 	if (!n)
 		return false;
 	for (size_t i = 0; i < n; i++) {

@@ -26,12 +26,12 @@ bool list_whole(const char *text, int64_t *value)
 
 	errno = 0;
 	*value = strtoll(text, &end, 10);
-	return !errno && end != text && !*end && *text != ' ' && *text != '+';
+	return !errno && end != text && !*end && *text != ' ';
 }
 
 bool list_exceeds_int64(const char *text)
 {
-	const char *digits = text + (*text == '-');
+	const char *digits = text + (*text == '-' || *text == '+');
 	int64_t value;
 
 	return *digits && !digits[strspn(digits, "0123456789")] && !list_whole(text, &value);

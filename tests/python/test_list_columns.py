@@ -83,6 +83,16 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
     assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", -1), ("a.jpg", -1)])  # no label
 
 
+def test_a_sign_makes_no_real_number(tmp_path):
+    """Proves that +1 is as whole as -1, in tables and in lists, as csv's readers and int() have it."""
+    (tmp_path / "l.csv").write_text("path,label,n\na.jpg,+1,+5\nb.jpg,-1,-7\nc.jpg,1,6\n")
+    fields, got = values(f"files:{tmp_path}/l.csv#image=path,label=label,n=n")
+    for name, wanted in (("label", [1, -1, 1]), ("n", [5, -7, 6])):
+        assert [int.from_bytes(row[name], "little", signed=True) for row in got] == wanted
+    (tmp_path / "l.txt").write_text("a.jpg\t+1\nb.jpg\t-1\n")
+    assert listed(f"files:{tmp_path}/l.txt")[1] == [("a.jpg", 1), ("b.jpg", -1)]
+
+
 @pytest.mark.parametrize("header", ["path, label", " path ,label ", 'path, "label"', "path\t,\tlabel"])
 def test_blanks_around_names_do_not_count(tmp_path, header):
     """Proves that the label is found with blanks around its name, and that the cells below a header with blanks before its

@@ -265,16 +265,25 @@ static int read_index_head(struct index *x, uint64_t index_bytes, struct token_l
 	int r;
 
 	if (index_bytes < sizeof(head))
-		return bad(x->err, "not an index of Megatron's: it has %llu bytes", (unsigned long long)index_bytes);
+		return bad(
+			x->err,
+			"not an index of Megatron's: it has %llu bytes; say dtype=... to read the .bin beside it without it",
+			(unsigned long long)index_bytes);
 	r = x->read(x->arg, 0, head, sizeof(head));
 	if (r < 0)
 		return r;
 	memcpy(&version, head + 9, sizeof(version));
 	memcpy(&x->n_sequences, head + 18, sizeof(x->n_sequences));
 	memcpy(&n_documents, head + 26, sizeof(n_documents));
-	if (memcmp(head, "MMIDIDX\0\0", 9) || version != 1)
+	if (memcmp(head, "MMIDIDX\0\0", 9))
 		return bad(x->err, "not an index of Megatron's (MMIDIDX, version 1): say dtype=... to read the .bin "
 				   "beside it without an index");
+	if (version != 1)
+		return bad(
+			x->err,
+			"version %llu of Megatron's index: expected 1; the .bin is read alone, with dtype=..., where no "
+			".idx lies beside it",
+			(unsigned long long)version);
 	if (head[17] >= sizeof(codes) / sizeof(codes[0]) || !codes[head[17]].is_known)
 		return bad(x->err, "its tokens have type %u: expected 1 to 5 or 8, whole numbers", head[17]);
 	room = index_bytes - sizeof(head);

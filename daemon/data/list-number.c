@@ -26,15 +26,18 @@ bool list_whole(const char *text, int64_t *value)
 
 	errno = 0;
 	*value = strtoll(text, &end, 10);
-	return !errno && end != text && !*end && *text != ' ';
+	return !errno && end != text && !end[strspn(end, " ")];
 }
 
 bool list_exceeds_int64(const char *text)
 {
-	const char *digits = text + (*text == '-' || *text == '+');
+	const char *digits = text + strspn(text, " ");
 	int64_t value;
+	size_t n;
 
-	return *digits && !digits[strspn(digits, "0123456789")] && !list_whole(text, &value);
+	digits += *digits == '-' || *digits == '+';
+	n = strspn(digits, "0123456789");
+	return n && !digits[n + strspn(digits + n, " ")] && !list_whole(text, &value);
 }
 
 size_t list_floats(const char *text, float *out, size_t most)

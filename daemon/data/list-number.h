@@ -11,6 +11,7 @@ enum list_kind { LIST_ANY, LIST_CLASS, LIST_INT, LIST_FLOAT, LIST_TEXT };
 /* False: there is no kind of this name. */
 bool list_kind_find(const char *name, size_t n, enum list_kind *kind);
 
+/* With blanks around it or without. */
 bool list_whole(const char *text, int64_t *value);
 /* A whole number that int64 does not hold, such as a hash as uint64. */
 bool list_exceeds_int64(const char *text);

@@ -83,9 +83,9 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path):
     assert listed(f"files:{tmp_path}/n.csv") == ([], [("b.jpg", -1), ("a.jpg", -1)])  # no label
 
 
-def test_a_sign_makes_no_real_number(tmp_path):
-    """Proves that +1 is as whole as -1, in tables and in lists, as csv's readers and int() have it."""
-    (tmp_path / "l.csv").write_text("path,label,n\na.jpg,+1,+5\nb.jpg,-1,-7\nc.jpg,1,6\n")
+def test_neither_a_sign_nor_a_blank_makes_a_real_number(tmp_path):
+    """Proves that +1 is as whole as -1, in tables and in lists, and with blanks around it, as int() has it."""
+    (tmp_path / "l.csv").write_text("path,label,n\na.jpg,+1, +5\nb.jpg, -1,-7 \nc.jpg,1, 6 \n")
     fields, got = values(f"files:{tmp_path}/l.csv#image=path,label=label,n=n")
     for name, wanted in (("label", [1, -1, 1]), ("n", [5, -7, 6])):
         assert [int.from_bytes(row[name], "little", signed=True) for row in got] == wanted

@@ -80,8 +80,8 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	static uint8_t pixels[10 * 64], zeros[64];
 	struct image image = { pixels, 64, 20, 10 };
 	struct cache *c = make(10 << 20, NULL);
-	struct cache_space *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
-			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 0);
+	struct cache_space *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5, 1),
+			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 0, 1);
 	struct file_bytes b = file_of(42, 1001, 3);
 	struct cache_hit hit;
 
@@ -107,8 +107,8 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	ck_assert(hit.n_index_bytes == 6 && !memcmp(hit.index, "states", 6));
 	cache_release(&hit);
 	free(b.data);
-	cache_detach(decoded);
-	cache_detach(indexes);
+	cache_detach(decoded, 1);
+	cache_detach(indexes, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -117,21 +117,21 @@ START_TEST(test_loaders_of_the_same_data_set_share_a_space)
 {
 	/* Proves that a space is identified by data set, tier and prefix, and that different ones share no entries. */
 	struct cache *c = make(10 << 20, NULL);
-	struct cache_space *a = cache_attach(c, 1, 100, CACHE_DECODED, 5);
-	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5),
-			   *other = cache_attach(c, 1, 100, CACHE_DECODED, 6);
-	struct cache_space *another = cache_attach(c, 2, 100, CACHE_DECODED, 5),
-			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 5);
+	struct cache_space *a = cache_attach(c, 1, 100, CACHE_DECODED, 5, 1);
+	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5, 1),
+			   *other = cache_attach(c, 1, 100, CACHE_DECODED, 6, 1);
+	struct cache_space *another = cache_attach(c, 2, 100, CACHE_DECODED, 5, 1),
+			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 5, 1);
 
 	ck_assert_ptr_eq(a, same);
 	ck_assert_ptr_ne(a, other);
 	ck_assert_ptr_ne(a, another);
 	ck_assert_ptr_ne(a, indexes);
-	cache_detach(a);
-	cache_detach(same);
-	cache_detach(other);
-	cache_detach(another);
-	cache_detach(indexes);
+	cache_detach(a, 1);
+	cache_detach(same, 1);
+	cache_detach(other, 1);
+	cache_detach(another, 1);
+	cache_detach(indexes, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -140,7 +140,7 @@ START_TEST(test_a_full_cache_keeps_what_it_has)
 {
 	/* Proves that nothing is evicted to insert, memory stays within the budget, and refusals are counted. */
 	struct cache *c = make(4 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 1000, CACHE_DECODED, 0);
+	struct cache_space *s = cache_attach(c, 1, 1000, CACHE_DECODED, 0, 1);
 	unsigned n_in = 0, n_refused = 0;
 	struct cache_stats stats;
 	struct cache_hit hit;
@@ -167,7 +167,7 @@ START_TEST(test_a_full_cache_keeps_what_it_has)
 	ck_assert_uint_eq(stats.refused, n_refused);
 	ck_assert_uint_eq(stats.hits, n_in);
 	ck_assert_uint_eq(stats.misses, 1);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -177,18 +177,18 @@ START_TEST(test_an_unused_data_set_makes_room)
 	/* Proves that entries of an unused data set stay until another data set needs the memory, and that a held hit
 	 * survives even that. */
 	struct cache *c = make(4 << 20, NULL);
-	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_DECODED, 0), *fresh;
+	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_DECODED, 0, 1), *fresh;
 	struct cache_hit held, hit;
 	unsigned n_in = 0;
 
 	for (uint64_t i = 0; i < 1000; i++) {
 		put(old, i, 10000, 0);
 	}
-	cache_detach(old);
-	old = cache_attach(c, 1, 1000, CACHE_DECODED, 0);
+	cache_detach(old, 1);
+	old = cache_attach(c, 1, 1000, CACHE_DECODED, 0, 1);
 	ck_assert(cache_lookup(old, 5, &held)); /* still there */
-	cache_detach(old);
-	fresh = cache_attach(c, 2, 1000, CACHE_DECODED, 0);
+	cache_detach(old, 1);
+	fresh = cache_attach(c, 2, 1000, CACHE_DECODED, 0, 1);
 	ck_assert(cache_has_room(fresh, 10000));
 	for (uint64_t i = 0; i < 1000; i++) {
 		n_in += put(fresh, i, 10000, 0) == 0;
@@ -201,10 +201,10 @@ START_TEST(test_an_unused_data_set_makes_room)
 		n_in += put(fresh, i, 10000, 0) == 0;
 	}
 	ck_assert_uint_gt(n_in, 350);
-	old = cache_attach(c, 1, 10, CACHE_DECODED, 0); /* 4 KiB of table may no longer fit */
+	old = cache_attach(c, 1, 10, CACHE_DECODED, 0, 1); /* 4 KiB of table may no longer fit */
 	ck_assert(!cache_lookup(old, 5, &hit));
-	cache_detach(old);
-	cache_detach(fresh);
+	cache_detach(old, 1);
+	cache_detach(fresh, 1);
 	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, 4 << 20);
 	cache_destroy(c);
 }
@@ -214,7 +214,7 @@ START_TEST(test_large_entries_leave_a_quarter)
 {
 	/* Proves that there is no ample room left while the tier still takes small entries. */
 	struct cache *c = make(8 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10000, CACHE_DECODED, 0);
+	struct cache_space *s = cache_attach(c, 1, 10000, CACHE_DECODED, 0, 1);
 	uint64_t n = 0;
 
 	ck_assert(!cache_has_ample_room(NULL, 1));
@@ -226,7 +226,7 @@ START_TEST(test_large_entries_leave_a_quarter)
 	for (uint64_t i = 0; i < 50; i++) {
 		ck_assert_int_eq(put(s, 5000 + i, 1000, 0), 0);
 	}
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -238,13 +238,13 @@ START_TEST(test_everything_charged_is_refunded)
 	struct cache *c = make(1 << 20, NULL);
 
 	for (uint64_t set = 0; set < 50; set++) {
-		struct cache_space *s = cache_attach(c, set, 10, CACHE_DECODED, 0);
+		struct cache_space *s = cache_attach(c, set, 10, CACHE_DECODED, 0, 1);
 
 		ck_assert_ptr_nonnull(s);
 		for (uint64_t i = 0; i < 10; i++) {
 			ck_assert_int_eq(put(s, i, 90000, 0), 0);
 		}
-		cache_detach(s);
+		cache_detach(s, 1);
 	}
 	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, 1 << 20);
 	cache_destroy(c);
@@ -255,7 +255,7 @@ START_TEST(test_a_stale_entry_is_replaced)
 {
 	/* Proves the three ways in which an entry of another file is detected, and that its memory is used again. */
 	struct cache *c = make(1 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10, CACHE_DECODED, 0);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_DECODED, 0, 1);
 	struct file_bytes now = file_of(3, 50000, 2);
 	struct cache_stats stats;
 	struct cache_hit hit;
@@ -279,7 +279,7 @@ START_TEST(test_a_stale_entry_is_replaced)
 		ck_assert_int_eq(put(s, 3, 50000, version), 0); /* 15 MB through 1 MiB */
 	}
 	free(now.data);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -289,7 +289,7 @@ START_TEST(test_an_index_grows_in_place_of_the_old_one)
 	/* Proves that putting an index again replaces it, that holders of the old one keep it, and that growth does not
 	 * use up the budget. */
 	struct cache *c = make(1 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0, 1);
 	struct file_bytes b = file_of(1, 100, 0);
 	struct cache_hit old, grown;
 	char bytes[2000];
@@ -308,7 +308,7 @@ START_TEST(test_an_index_grows_in_place_of_the_old_one)
 	cache_release(&grown);
 	ck_assert_uint_le(stats_of(c, CACHE_CHECKPOINTS).charged_bytes, 100000);
 	free(b.data);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -318,20 +318,20 @@ START_TEST(test_a_tier_that_is_off_finds_nothing)
 	/* Proves that without a budget, or with a budget too small for the table, there is no space, and that all
 	 * functions accept that. */
 	struct cache *c = make(0, NULL), *small = make(4096, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10, CACHE_DECODED, 0);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_DECODED, 0, 1);
 	struct file_bytes b = file_of(1, 10, 0);
 	struct cache_stats stats;
 	struct cache_hit hit;
 
 	ck_assert_ptr_null(s);
-	ck_assert_ptr_null(cache_attach(small, 1, 1000, CACHE_DECODED, 0));
+	ck_assert_ptr_null(cache_attach(small, 1, 1000, CACHE_DECODED, 0, 1));
 	ck_assert_uint_eq(stats_of(small, CACHE_DECODED).charged_bytes, 0);
 	ck_assert(!cache_lookup(s, 1, &hit));
 	ck_assert(!cache_has_room(s, 1));
 	ck_assert_int_eq(put_file(s, 1, &b), CACHE_E_FULL);
 	cache_space_get_stats(s, &stats);
 	ck_assert_uint_eq(stats.misses, 0);
-	cache_detach(s);
+	cache_detach(s, 1);
 	free(b.data);
 	cache_destroy(c);
 	cache_destroy(small);
@@ -347,9 +347,11 @@ START_TEST(test_memory_reuses_what_comes_back)
 	 * bound. */
 	enum { N = 200 };
 	struct cache_budget budget = { .limit_bytes = 8 << 20 };
+	enum { HEAD = sizeof(struct cache_block) };
 	struct {
+		struct cache_block *block;
 		unsigned char *at;
-		size_t n, block_bytes;
+		size_t n;
 		unsigned char mark;
 	} blocks[N] = { 0 };
 	struct cache_memory m;
@@ -363,14 +365,17 @@ START_TEST(test_memory_reuses_what_comes_back)
 			for (size_t k = 0; k < blocks[i].n; k += 61) {
 				ck_assert_uint_eq(blocks[i].at[k], blocks[i].mark);
 			}
-			cache_memory_free(&m, blocks[i].at, blocks[i].block_bytes);
+			cache_memory_free(&m, blocks[i].block);
 		}
 		blocks[i].n = (size_t)rand_r(&seed) % 30000;
 		blocks[i].mark = (unsigned char)turn;
-		blocks[i].at = cache_memory_alloc(&m, blocks[i].n, &blocks[i].block_bytes);
+		blocks[i].block = cache_memory_alloc(&m, HEAD + blocks[i].n, (uint64_t)turn, true);
+		blocks[i].at = blocks[i].block ? (unsigned char *)blocks[i].block + HEAD : NULL;
 		n_failed += !blocks[i].at;
 		if (blocks[i].at) {
-			ck_assert_uint_eq((uintptr_t)blocks[i].at % 64, 0);
+			ck_assert_uint_eq((uintptr_t)blocks[i].block % 64, 0);
+			ck_assert_uint_eq(blocks[i].block->tag, (uint64_t)turn);
+			ck_assert_uint_ge(blocks[i].block->n_bytes, HEAD + blocks[i].n);
 			memset(blocks[i].at, blocks[i].mark, blocks[i].n);
 		}
 	}
@@ -378,6 +383,193 @@ START_TEST(test_memory_reuses_what_comes_back)
 	ck_assert_uint_le(budget.used_bytes, 8 << 20);
 	cache_memory_finish(&m);
 	ck_assert_uint_eq(budget.used_bytes, 0);
+}
+END_TEST
+
+START_TEST(test_a_retired_mapping_goes_with_its_last_block)
+{
+	/* Whatever the order of its blocks; its freed blocks are given to nobody, and the others stay. */
+	enum { N = 64, BYTES = 60000 };
+	struct cache_budget budget = { .limit_bytes = 64 << 20 };
+	struct cache_memory m;
+	struct cache_block *blocks[N];
+	uint64_t *tags, before;
+	size_t n;
+
+	cache_memory_init(&m, &budget);
+	ck_assert(!cache_memory_retire(&m, &tags, &n));
+	for (uint64_t i = 0; i < N; i++)
+		blocks[i] = cache_memory_alloc(&m, BYTES, i, true);
+	before = budget.used_bytes;
+	cache_memory_free(&m, blocks[1]);
+	ck_assert(cache_memory_retire(&m, &tags, &n));
+	ck_assert_uint_ge(n, 8);
+	ck_assert(cache_block_is_retired(blocks[0]));
+	ck_assert(!cache_block_is_retired(blocks[N - 1]));
+	ck_assert_uint_eq(budget.used_bytes, before);
+	for (size_t i = 0; i < n; i++) {
+		ck_assert_uint_le(tags[i], n);
+		ck_assert_uint_ne(tags[i], 1);
+		cache_memory_free(&m, blocks[tags[i]]);
+	}
+	ck_assert_uint_lt(budget.used_bytes, before);
+	ck_assert_uint_eq(cache_memory_charged(&m), budget.used_bytes);
+	free(tags);
+	while (cache_memory_retire(&m, &tags, &n)) {
+		for (size_t i = 0; i < n; i++)
+			cache_memory_free(&m, blocks[tags[i]]);
+		free(tags);
+	}
+	ck_assert_uint_eq(budget.used_bytes, 0);
+	blocks[0] = cache_memory_alloc(&m, BYTES, 0, true);
+	ck_assert_ptr_nonnull(blocks[0]);
+	ck_assert_ptr_null(cache_memory_alloc(&m, 8 << 20, 0, false));
+	cache_memory_free(&m, blocks[0]);
+	cache_memory_finish(&m);
+	ck_assert_uint_eq(budget.used_bytes, 0);
+}
+END_TEST
+
+/* ---- users ---- */
+
+enum { ALICE = 1, BOB = 2, CAROL = 3, ENTRY = 10000, ENTRIES = 4000, SHARED_BYTES = 24 << 20 };
+
+static void fill(struct cache_space *s)
+{
+	for (uint64_t i = 0; i < ENTRIES; i++)
+		put(s, i, ENTRY, 0);
+}
+
+static uint64_t charged(struct cache_space *s)
+{
+	struct cache_stats stats;
+
+	cache_space_get_stats(s, &stats);
+	return stats.charged_bytes;
+}
+
+/* The entries that it has are those that were put. */
+static void check_entries(struct cache_space *s)
+{
+	struct cache_hit hit;
+
+	for (uint64_t i = 0; i < ENTRIES; i++) {
+		if (!cache_lookup(s, i, &hit))
+			continue;
+		ck_assert_uint_eq(hit.file.ino, i);
+		ck_assert_uint_eq(hit.image.rgb[0], i & 0xff);
+		ck_assert_uint_eq(hit.image.rgb[ENTRY - 1], i & 0xff);
+		cache_release(&hit);
+	}
+}
+
+static void is_about(uint64_t bytes, uint64_t expected)
+{
+	ck_assert_msg(bytes > expected - expected / 8 && bytes < expected + expected / 8, "%llu where %llu is due",
+		      (unsigned long long)bytes, (unsigned long long)expected);
+}
+
+START_TEST(test_users_have_equal_parts_of_a_full_cache)
+{
+	/* The first has all of it until others come, holds no more than its part while they want theirs, and has all
+	 * again when they have gone. A hit of an entry that has to go stays whole. */
+	struct cache *c = make(SHARED_BYTES, NULL);
+	struct cache_space *bobs = cache_attach(c, 1, ENTRIES, CACHE_DECODED, 0, BOB), *alices, *carols;
+	struct cache_hit held;
+
+	fill(bobs);
+	is_about(charged(bobs), SHARED_BYTES);
+	ck_assert(!cache_has_room(bobs, ENTRY));
+	ck_assert(cache_lookup(bobs, 0, &held));
+	alices = cache_attach(c, 2, ENTRIES, CACHE_DECODED, 0, ALICE);
+	ck_assert(cache_has_room(alices, ENTRY));
+	for (int i = 0; i < 3; i++) {
+		fill(alices);
+		fill(bobs);
+	}
+	is_about(charged(alices), SHARED_BYTES / 2);
+	is_about(charged(bobs), SHARED_BYTES / 2);
+	ck_assert(!cache_has_room(alices, ENTRY));
+	ck_assert(!cache_has_room(bobs, ENTRY));
+	carols = cache_attach(c, 3, ENTRIES, CACHE_DECODED, 0, CAROL);
+	for (int i = 0; i < 3; i++) {
+		fill(bobs);
+		fill(carols);
+		fill(alices);
+	}
+	is_about(charged(alices), SHARED_BYTES / 3);
+	is_about(charged(bobs), SHARED_BYTES / 3);
+	is_about(charged(carols), SHARED_BYTES / 3);
+	check_entries(alices);
+	check_entries(bobs);
+	check_entries(carols);
+	for (int i = 0; i < ENTRY; i++)
+		ck_assert_uint_eq(held.image.rgb[i], 0);
+	cache_release(&held);
+	cache_detach(alices, ALICE);
+	cache_detach(carols, CAROL);
+	fill(bobs);
+	is_about(charged(bobs), SHARED_BYTES);
+	cache_detach(bobs, BOB);
+	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, SHARED_BYTES);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_what_a_user_does_not_want_stays_another_users)
+{
+	/* Alice's data set takes an eighth: Bob keeps the rest, and many data sets give him no more than his part. */
+	struct cache *c = make(SHARED_BYTES, NULL);
+	struct cache_space *bobs[4], *alices;
+
+	for (uint64_t i = 0; i < 4; i++) {
+		bobs[i] = cache_attach(c, 10 + i, ENTRIES, CACHE_DECODED, 0, BOB);
+		fill(bobs[i]);
+	}
+	alices = cache_attach(c, 2, ENTRIES, CACHE_DECODED, 0, ALICE);
+	for (int round = 0; round < 2; round++) {
+		for (uint64_t i = 0; i < SHARED_BYTES / 8 / ENTRY; i++)
+			put(alices, i, ENTRY, 0);
+		for (int i = 0; i < 4; i++)
+			fill(bobs[i]);
+	}
+	ck_assert_uint_ge(charged(bobs[0]) + charged(bobs[1]) + charged(bobs[2]) + charged(bobs[3]),
+			  SHARED_BYTES * 3 / 4);
+	for (uint64_t i = 0; i < SHARED_BYTES / 8 / ENTRY; i++) {
+		struct cache_hit hit;
+
+		ck_assert(cache_lookup(alices, i, &hit));
+		cache_release(&hit);
+	}
+	fill(alices);
+	is_about(charged(alices), SHARED_BYTES / 2);
+	for (int i = 0; i < 4; i++)
+		cache_detach(bobs[i], BOB);
+	cache_detach(alices, ALICE);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_a_data_set_of_two_users_counts_for_each_in_equal_parts)
+{
+	/* Bob and Carol share a third each, in one space; Alice has hers. */
+	struct cache *c = make(SHARED_BYTES, NULL);
+	struct cache_space *both = cache_attach(c, 1, ENTRIES, CACHE_DECODED, 0, BOB), *alices;
+
+	ck_assert_ptr_eq(cache_attach(c, 1, ENTRIES, CACHE_DECODED, 0, CAROL), both);
+	ck_assert_ptr_eq(cache_attach(c, 1, ENTRIES, CACHE_DECODED, 0, BOB), both); /* another loader of his */
+	fill(both);
+	alices = cache_attach(c, 2, ENTRIES, CACHE_DECODED, 0, ALICE);
+	fill(alices);
+	is_about(charged(alices), SHARED_BYTES / 3);
+	is_about(charged(both), SHARED_BYTES / 3 * 2);
+	cache_detach(both, BOB);
+	cache_detach(both, CAROL);
+	fill(alices); /* of two users */
+	is_about(charged(alices), SHARED_BYTES / 2);
+	cache_detach(both, BOB);
+	cache_detach(alices, ALICE);
+	cache_destroy(c);
 }
 END_TEST
 
@@ -402,7 +594,7 @@ static uint64_t kept_bytes(uint64_t id)
 static void live(unsigned n, const char *text)
 {
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 
 	for (uint64_t i = 0; i < n; i++) {
 		struct file_bytes b = file_of(i, 100, 0);
@@ -410,7 +602,7 @@ static void live(unsigned n, const char *text)
 		ck_assert_int_eq(cache_put_index(s, i, &b, text, strlen(text) + 1), 0);
 		free(b.data);
 	}
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 
@@ -418,7 +610,7 @@ static void live(unsigned n, const char *text)
 static unsigned n_found(unsigned n, const char *text)
 {
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	unsigned found = 0;
 
 	for (uint64_t i = 0; i < n; i++) {
@@ -433,7 +625,7 @@ static unsigned n_found(unsigned n, const char *text)
 		}
 		free(b.data);
 	}
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 	return found;
 }
@@ -458,7 +650,7 @@ START_TEST(test_sync_writes_what_is_new)
 {
 	/* Proves that a crash after cache_sync loses nothing that was put before it. */
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	struct file_bytes b = file_of(0, 100, 0);
 	uint64_t before, once;
 
@@ -471,7 +663,7 @@ START_TEST(test_sync_writes_what_is_new)
 	cache_sync(c);
 	ck_assert_uint_eq(kept_bytes(9), once);
 	free(b.data);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -480,7 +672,7 @@ START_TEST(test_the_kept_file_stays_bounded)
 {
 	/* Proves that indexes that grow again and again do not let the file grow without end. */
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	struct file_bytes b = file_of(0, 100, 0);
 	static char bytes[100000];
 
@@ -491,7 +683,7 @@ START_TEST(test_the_kept_file_stays_bounded)
 		ck_assert_uint_le(kept_bytes(9), (1 << 20) + 6 * 100000);
 	}
 	free(b.data);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 	ck_assert_int_eq(access(kept_path(9), F_OK), 0);
 }
@@ -535,7 +727,7 @@ START_TEST(test_a_second_life_at_the_same_time_only_reads)
 {
 	/* Proves that two daemons over one directory do not write into each other's records. */
 	struct cache *first = make(10 << 20, folder), *second;
-	struct cache_space *a = cache_attach(first, 9, 1000, CACHE_CHECKPOINTS, 0), *b;
+	struct cache_space *a = cache_attach(first, 9, 1000, CACHE_CHECKPOINTS, 0, 1), *b;
 	struct file_bytes file = file_of(0, 100, 0);
 	struct cache_hit hit;
 	uint64_t size;
@@ -544,15 +736,15 @@ START_TEST(test_a_second_life_at_the_same_time_only_reads)
 	cache_sync(first);
 	size = kept_bytes(9);
 	second = make(10 << 20, folder);
-	b = cache_attach(second, 9, 1000, CACHE_CHECKPOINTS, 0);
+	b = cache_attach(second, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert(cache_lookup_for(b, 0, &file, &hit));
 	cache_release(&hit);
 	ck_assert_int_eq(cache_put_index(b, 0, &file, "from second", 12), 0);
-	cache_detach(b);
+	cache_detach(b, 1);
 	cache_destroy(second);
 	ck_assert_uint_eq(kept_bytes(9), size);
 	free(file.data);
-	cache_detach(a);
+	cache_detach(a, 1);
 	cache_destroy(first);
 }
 END_TEST
@@ -561,7 +753,7 @@ START_TEST(test_a_directory_that_is_missing_is_no_error)
 {
 	/* Proves that indexes work even without a folder to keep them in. */
 	struct cache *c = make(10 << 20, "/no/such/directory");
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	struct file_bytes b = file_of(0, 100, 0);
 	struct cache_hit hit;
 
@@ -570,7 +762,7 @@ START_TEST(test_a_directory_that_is_missing_is_no_error)
 	ck_assert(cache_lookup(s, 0, &hit));
 	cache_release(&hit);
 	free(b.data);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -581,11 +773,12 @@ static void *use_everything(void *arg)
 {
 	struct cache *c = arg;
 	unsigned seed = (unsigned)(uintptr_t)&seed;
+	uid_t user = (uid_t)rand_r(&seed) % 3;
 
 	for (int round = 0; round < 20; round++) {
 		uint64_t set = (uint64_t)rand_r(&seed) % 3;
-		struct cache_space *s = cache_attach(c, set, 100, CACHE_DECODED, 0),
-				   *x = cache_attach(c, set, 100, CACHE_CHECKPOINTS, 0);
+		struct cache_space *s = cache_attach(c, set, 100, CACHE_DECODED, 0, user),
+				   *x = cache_attach(c, set, 100, CACHE_CHECKPOINTS, 0, user);
 
 		for (int turn = 0; turn < 200; turn++) {
 			uint64_t i = (uint64_t)rand_r(&seed) % 100;
@@ -616,8 +809,8 @@ static void *use_everything(void *arg)
 		if (round % 5 == 0) {
 			cache_sync(c);
 		}
-		cache_detach(s);
-		cache_detach(x);
+		cache_detach(s, user);
+		cache_detach(x, user);
 	}
 	return NULL;
 }
@@ -659,6 +852,10 @@ SUITE(cache)
 	tcase_add_test(tc, test_an_index_grows_in_place_of_the_old_one);
 	tcase_add_test(tc, test_a_tier_that_is_off_finds_nothing);
 	tcase_add_test(tc, test_memory_reuses_what_comes_back);
+	tcase_add_test(tc, test_a_retired_mapping_goes_with_its_last_block);
+	tcase_add_test(tc, test_users_have_equal_parts_of_a_full_cache);
+	tcase_add_test(tc, test_what_a_user_does_not_want_stays_another_users);
+	tcase_add_test(tc, test_a_data_set_of_two_users_counts_for_each_in_equal_parts);
 	tcase_add_test(tc, test_indexes_survive_a_restart);
 	tcase_add_test(tc, test_sync_writes_what_is_new);
 	tcase_add_test(tc, test_the_kept_file_stays_bounded);

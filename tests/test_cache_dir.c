@@ -170,12 +170,12 @@ static bool has(struct cache_space *s, uint64_t index, const char *text)
 static void live(unsigned n, const char *text)
 {
 	struct cache *c = make(64 << 20);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 
 	for (uint64_t i = 0; i < n; i++) {
 		put(s, i, text, strlen(text) + 1);
 	}
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 
@@ -195,11 +195,11 @@ START_TEST(test_a_kept_file_of_holes_is_begun_anew)
 		live(20, "text");
 		ck_assert_int_eq(truncate(in_folder(kept), i ? (off_t)4 << 30 : (off_t)1 << 40), 0);
 		c = make(i ? (uint64_t)8 << 30 : 64 << 20);
-		s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+		s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 		ck_assert_int_eq(stat(in_folder(kept), &st), 0);
 		ck_assert_int_eq(st.st_size, CACHE_FILE_HEADER_BYTES);
 		put(s, 3, "new", 4);
-		cache_detach(s);
+		cache_detach(s, 1);
 		cache_destroy(c);
 	}
 }
@@ -220,10 +220,10 @@ START_TEST(test_another_users_kept_file_is_left_alone)
 	ck_assert_int_eq(chown(in_folder(kept), 65534, 65534), 0);
 	ck_assert_int_eq(stat(in_folder(kept), &before), 0);
 	c = make(64 << 20);
-	s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert(!has(s, 0, "text"));
 	put(s, 5, "more", 5);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 	ck_assert_int_eq(stat(in_folder(kept), &after), 0);
 	ck_assert_int_eq(after.st_size, before.st_size);
@@ -252,11 +252,11 @@ START_TEST(test_reading_gives_up_behind_so_much_junk)
 	free(records);
 	close(fd);
 	c = make(64 << 20);
-	s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert(has(s, 0, "text") && has(s, 1, "text"));
 	ck_assert_int_eq(stat(in_folder(kept), &after), 0);
 	ck_assert_int_eq(after.st_size, before.st_size);
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -267,7 +267,7 @@ static struct cache_space *slow;
 static void *attach_slowly(void *arg)
 {
 	(void)arg;
-	slow = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
+	slow = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	return NULL;
 }
 
@@ -284,8 +284,8 @@ START_TEST(test_a_slow_load_holds_no_trainer_up)
 	disk_set(true);
 	ck_assert_int_eq(pthread_create(&thread, NULL, attach_slowly, NULL), 0);
 	disk_await_reader();
-	other = cache_attach(shared, 9, 1000, CACHE_DECODED, 0);
-	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
+	other = cache_attach(shared, 9, 1000, CACHE_DECODED, 0, 1);
+	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert_ptr_nonnull(other);
 	ck_assert_ptr_nonnull(same);
 	put(same, 3, "fresh", 6);
@@ -295,15 +295,15 @@ START_TEST(test_a_slow_load_holds_no_trainer_up)
 	ck_assert_ptr_eq(slow, same);
 	ck_assert(has(same, 2, "kept"));
 	ck_assert(has(same, 3, "fresh"));
-	cache_detach(slow);
-	cache_detach(same);
-	cache_detach(other);
+	cache_detach(slow, 1);
+	cache_detach(same, 1);
+	cache_detach(other, 1);
 	cache_destroy(shared);
 	shared = make(64 << 20);
-	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
+	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert_msg(has(same, 3, "fresh"), "what was learnt while the space was loaded is not kept");
 	ck_assert(has(same, 2, "kept"));
-	cache_detach(same);
+	cache_detach(same, 1);
 	cache_destroy(shared);
 }
 END_TEST
@@ -313,20 +313,20 @@ START_TEST(test_a_put_never_writes_to_a_disk)
 	/* Proves that a worker that needs memory does not write another data set's indexes to get it: unwritten indexes
 	 * stay, and are evicted once they are written. */
 	struct cache *c = make(2 << 20);
-	struct cache_space *old = cache_attach(c, 9, 100, CACHE_CHECKPOINTS, 0), *fresh;
+	struct cache_space *old = cache_attach(c, 9, 100, CACHE_CHECKPOINTS, 0, 1), *fresh;
 	struct file_bytes b = file_of(1);
 	static char bytes[1500000];
 	struct stat st;
 
 	put(old, 0, bytes, sizeof(bytes));
-	cache_detach(old);
-	fresh = cache_attach(c, 10, 100, CACHE_CHECKPOINTS, 0);
+	cache_detach(old, 1);
+	fresh = cache_attach(c, 10, 100, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert_int_eq(cache_put_index(fresh, 1, &b, bytes, sizeof(bytes)), CACHE_E_FULL);
 	ck_assert_int_eq(stat(in_folder(kept), &st), 0);
 	ck_assert_int_eq(st.st_size, CACHE_FILE_HEADER_BYTES);
 	cache_sync(c);
 	ck_assert_int_eq(cache_put_index(fresh, 1, &b, bytes, sizeof(bytes)), 0);
-	cache_detach(fresh);
+	cache_detach(fresh, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -338,7 +338,7 @@ START_TEST(test_a_failed_compaction_leaves_nothing)
 	/* Proves that a new file that cannot be completed (here because of a limit, as on a full disk) is removed. */
 	enum { N = 200, BYTES = 20000 };
 	struct cache *c = make(64 << 20);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0, 1);
 	struct rlimit limit = { 500000, 500000 };
 	static char bytes[BYTES];
 	struct cache_hit hit;
@@ -360,7 +360,7 @@ START_TEST(test_a_failed_compaction_leaves_nothing)
 	cache_sync(c);
 	ck_assert_uint_eq(n_files(), 1);
 	ck_assert(is_there(kept));
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST

@@ -174,12 +174,12 @@ START_TEST(test_an_index_of_another_device_is_a_miss)
 
 	there.dev = 9;
 	ck_assert_int_eq(cache_create(&config, &c), 0);
-	s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0);
+	s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0, 1);
 	ck_assert_int_eq(cache_put_index(s, 3, &here, "states", 6), 0);
 	ck_assert(cache_lookup_for(s, 3, &here, &hit));
 	cache_release(&hit);
 	ck_assert(!cache_lookup_for(s, 3, &there, &hit));
-	cache_detach(s);
+	cache_detach(s, 1);
 	cache_destroy(c);
 }
 END_TEST
@@ -195,7 +195,7 @@ START_TEST(test_another_change_time_is_another_file)
 	new.ctime_ns++;
 	ck_assert_int_eq(cache_create(&config, &c), 0);
 	for (enum cache_tier tier = 0; tier < CACHE_N_TIERS; tier++) {
-		struct cache_space *s = cache_attach(c, 1, 10, tier, 0);
+		struct cache_space *s = cache_attach(c, 1, 10, tier, 0, 1);
 		struct image image = { bytes, 3, 1, 1 };
 		struct cache_hit hit;
 
@@ -206,7 +206,7 @@ START_TEST(test_another_change_time_is_another_file)
 		ck_assert_uint_eq(hit.file.ctime_ns, 7);
 		cache_release(&hit);
 		ck_assert(!cache_lookup_for(s, 3, &new, &hit));
-		cache_detach(s);
+		cache_detach(s, 1);
 	}
 	cache_destroy(c);
 }

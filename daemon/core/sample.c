@@ -52,8 +52,8 @@ struct sample_worker {
 
 void recipe_finish(struct recipe *r)
 {
-	cache_detach(r->indexes);
-	cache_detach(r->decoded);
+	cache_detach(r->indexes, r->uid);
+	cache_detach(r->decoded, r->uid);
 	dataset_unref(r->dataset);
 	pipeline_destroy(r->pipeline);
 	*r = (struct recipe){ 0 };
@@ -683,8 +683,8 @@ int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget
 		sample_worker_destroy(w);
 	}
 	if (decoded)
-		r->decoded = cache_attach(cache, id, n, CACHE_DECODED, prefix_id(r));
-	r->indexes = cache_attach(cache, id, n, CACHE_CHECKPOINTS, 0);
+		r->decoded = cache_attach(cache, id, n, CACHE_DECODED, prefix_id(r), r->uid);
+	r->indexes = cache_attach(cache, id, n, CACHE_CHECKPOINTS, 0, r->uid);
 	return 0;
 }
 

@@ -2,10 +2,12 @@
  *
  * Entries of a cache are put once and stay, so nearly all blocks come from the end of the newest mapping, without
  * headers between them. Blocks are freed when a file changed or an index grew. They wait in bins for an entry of about
- * their size and are then used whole, never split, so that memory does not fragment. All memory is freed together with
- * the data set. */
+ * their size and are then used whole, never split, so that memory does not fragment. Memory is freed together with the
+ * data set, or a mapping at a time where another user's data set needs room: then the blocks of one mapping leave, which
+ * is why they are linked, instead of as many in all mappings. */
 #include "data/cache-memory.h"
 
+#include <stdlib.h>
 #include <sys/mman.h>
 
 enum {
@@ -20,12 +22,17 @@ enum {
 struct cache_mapping {
 	struct cache_mapping *next;
 	size_t size_bytes;
+	struct cache_block *blocks; /* in use */
+	size_t n_blocks;
+	atomic_bool retired;
 };
+_Static_assert(sizeof(struct cache_mapping) <= CACHE_MEMORY_ALIGN, "blocks begin behind it");
 
 /* At the beginning of a block that was freed. */
 struct free_block {
 	struct free_block *next;
 	size_t size_bytes;
+	struct cache_mapping *mapping;
 };
 
 static size_t round_up(size_t n, size_t to)
@@ -71,7 +78,7 @@ static bool cache_memory_charge(struct cache_budget *b, uint64_t n)
 	return true;
 }
 
-static void put_in_bin(struct cache_memory *m, void *block, size_t size_bytes)
+static void put_in_bin(struct cache_memory *m, struct cache_mapping *mapping, void *block, size_t size_bytes)
 {
 	struct free_block *f = block;
 	unsigned bin;
@@ -80,11 +87,12 @@ static void put_in_bin(struct cache_memory *m, void *block, size_t size_bytes)
 		return;
 	bin = bin_of(size_bytes);
 	f->size_bytes = size_bytes;
+	f->mapping = mapping;
 	f->next = m->bins[bin];
 	m->bins[bin] = f;
 }
 
-static void *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins, size_t *block_bytes)
+static struct free_block *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins)
 {
 	for (unsigned bin = bin_of(n), end = bin + n_bins; bin < end && bin < CACHE_MEMORY_N_BINS; bin++) {
 		struct free_block **link = &m->bins[bin];
@@ -95,7 +103,6 @@ static void *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins, s
 
 			if (f->size_bytes >= n) {
 				*link = f->next;
-				*block_bytes = f->size_bytes;
 				return f;
 			}
 		}
@@ -103,14 +110,19 @@ static void *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins, s
 	return NULL;
 }
 
-/* Sizes the mapping so that even a small budget loses little to partly filled mappings. */
+/* So that even a small budget loses little to partly filled mappings. */
+size_t cache_mapping_bytes(const struct cache_budget *budget)
+{
+	uint64_t part = atomic_load(&budget->limit_bytes) / PARTS_OF_BUDGET;
+
+	return part > MAPPING_MAX_BYTES   ? MAPPING_MAX_BYTES
+	       : part < MAPPING_MIN_BYTES ? MAPPING_MIN_BYTES
+					  : round_up(part, PAGE_BYTES);
+}
+
 static size_t mapping_bytes(const struct cache_memory *m, size_t n)
 {
-	uint64_t part = atomic_load(&m->budget->limit_bytes) / PARTS_OF_BUDGET;
-	size_t usual = part > MAPPING_MAX_BYTES   ? MAPPING_MAX_BYTES
-		       : part < MAPPING_MIN_BYTES ? MAPPING_MIN_BYTES
-						  : round_up(part, PAGE_BYTES);
-	size_t needed = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
+	size_t usual = cache_mapping_bytes(m->budget), needed = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
 
 	return needed > usual ? needed : usual;
 }
@@ -131,8 +143,9 @@ static bool map_more(struct cache_memory *m, size_t n)
 		atomic_fetch_sub(&m->budget->used_bytes, size);
 		return false;
 	}
-	put_in_bin(m, m->at, (size_t)(m->end - m->at));
-	*mapping = (struct cache_mapping){ m->mappings, size };
+	if (m->mappings && !atomic_load(&m->mappings->retired))
+		put_in_bin(m, m->mappings, m->at, (size_t)(m->end - m->at));
+	*mapping = (struct cache_mapping){ .next = m->mappings, .size_bytes = size };
 	m->mappings = mapping;
 	m->at = (char *)mapping + CACHE_MEMORY_ALIGN;
 	m->end = (char *)mapping + size;
@@ -140,30 +153,52 @@ static bool map_more(struct cache_memory *m, size_t n)
 	return true;
 }
 
-void *cache_memory_alloc(struct cache_memory *m, size_t n, size_t *block_bytes)
+static struct cache_block *block_begin(struct cache_mapping *mapping, void *at, size_t n_bytes, uint64_t tag)
 {
-	void *block;
+	struct cache_block *b = at;
+
+	*b = (struct cache_block){ .mapping = mapping, .next = mapping->blocks, .n_bytes = n_bytes, .tag = tag };
+	if (b->next)
+		b->next->previous = b;
+	mapping->blocks = b;
+	mapping->n_blocks++;
+	return b;
+}
+
+static void block_end(struct cache_block *b)
+{
+	*(b->previous ? &b->previous->next : &b->mapping->blocks) = b->next;
+	if (b->next)
+		b->next->previous = b->previous;
+	b->mapping->n_blocks--;
+}
+
+struct cache_block *cache_memory_alloc(struct cache_memory *m, size_t n, uint64_t tag, bool may_grow)
+{
+	struct cache_block *block = NULL;
+	struct free_block *freed;
 
 	n = round_up(n ? n : 1, CACHE_MEMORY_ALIGN);
 	pthread_mutex_lock(&m->lock);
-	block = take_from_bins(m, n, 2, block_bytes);
-	if (!block && ((size_t)(m->end - m->at) >= n || map_more(m, n))) {
-		block = m->at;
+	freed = take_from_bins(m, n, 2);
+	if (!freed && ((size_t)(m->end - m->at) >= n || (may_grow && map_more(m, n)))) {
+		block = block_begin(m->mappings, m->at, n, tag);
 		m->at += n;
-		*block_bytes = n;
 	}
-	if (!block)
-		block = take_from_bins(m, n, CACHE_MEMORY_N_BINS, block_bytes);
+	if (!freed && !block)
+		freed = take_from_bins(m, n, CACHE_MEMORY_N_BINS);
+	if (freed)
+		block = block_begin(freed->mapping, freed, freed->size_bytes, tag);
 	pthread_mutex_unlock(&m->lock);
 	return block;
 }
 
-bool cache_memory_has_room(struct cache_memory *m, size_t n)
+bool cache_memory_has_room(struct cache_memory *m, size_t n, bool may_grow)
 {
 	size_t needed = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
 	bool fits;
 
-	if (atomic_load(&m->budget->used_bytes) + needed <= atomic_load(&m->budget->limit_bytes))
+	if (may_grow && atomic_load(&m->budget->used_bytes) + needed <= atomic_load(&m->budget->limit_bytes))
 		return true;
 	pthread_mutex_lock(&m->lock);
 	fits = (size_t)(m->end - m->at) >= round_up(n, CACHE_MEMORY_ALIGN);
@@ -171,9 +206,84 @@ bool cache_memory_has_room(struct cache_memory *m, size_t n)
 	return fits;
 }
 
-void cache_memory_free(struct cache_memory *m, void *block, size_t block_bytes)
+uint64_t cache_memory_charged(struct cache_memory *m)
 {
 	pthread_mutex_lock(&m->lock);
-	put_in_bin(m, block, block_bytes);
+	uint64_t n = m->charged_bytes;
 	pthread_mutex_unlock(&m->lock);
+	return n;
+}
+
+/* ---- giving mappings back ---- */
+
+/* Once it is retired and has no blocks. Under the lock. */
+static void unmap(struct cache_memory *m, struct cache_mapping *mapping)
+{
+	struct cache_mapping **link = &m->mappings;
+	size_t size = mapping->size_bytes;
+
+	while (*link != mapping)
+		link = &(*link)->next;
+	*link = mapping->next;
+	m->charged_bytes -= size;
+	munmap(mapping, size);
+	atomic_fetch_sub(&m->budget->used_bytes, size);
+}
+
+void cache_memory_free(struct cache_memory *m, struct cache_block *block)
+{
+	struct cache_mapping *mapping = block->mapping;
+
+	pthread_mutex_lock(&m->lock);
+	block_end(block);
+	if (!atomic_load(&mapping->retired))
+		put_in_bin(m, mapping, block, block->n_bytes);
+	else if (!mapping->n_blocks)
+		unmap(m, mapping);
+	pthread_mutex_unlock(&m->lock);
+}
+
+bool cache_block_is_retired(const struct cache_block *block)
+{
+	return atomic_load(&block->mapping->retired);
+}
+
+/* The newest mapping has the blocks that are taken next. */
+static void leave_mapping(struct cache_memory *m, struct cache_mapping *mapping)
+{
+	atomic_store(&mapping->retired, true);
+	if (mapping == m->mappings)
+		m->at = m->end = NULL;
+	for (unsigned bin = 0; bin < CACHE_MEMORY_N_BINS; bin++) {
+		for (struct free_block **link = &m->bins[bin]; *link;) {
+			if ((*link)->mapping == mapping)
+				*link = (*link)->next;
+			else
+				link = &(*link)->next;
+		}
+	}
+}
+
+bool cache_memory_retire(struct cache_memory *m, uint64_t **tags, size_t *n)
+{
+	struct cache_mapping *oldest = NULL;
+
+	*tags = NULL;
+	*n = 0;
+	pthread_mutex_lock(&m->lock);
+	for (struct cache_mapping *mapping = m->mappings; mapping; mapping = mapping->next) {
+		if (!atomic_load(&mapping->retired))
+			oldest = mapping;
+	}
+	if (oldest && (!oldest->n_blocks || (*tags = malloc(oldest->n_blocks * sizeof(**tags))))) {
+		for (struct cache_block *b = oldest->blocks; b; b = b->next)
+			(*tags)[(*n)++] = b->tag;
+		leave_mapping(m, oldest);
+		if (!oldest->n_blocks)
+			unmap(m, oldest);
+	} else {
+		oldest = NULL;
+	}
+	pthread_mutex_unlock(&m->lock);
+	return oldest;
 }

@@ -8,12 +8,13 @@
 #include <sys/mman.h>
 
 #include "data/cache-impl.h"
+#include "data/cache-parts.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-enum { PAD_BYTES = 64, PAGE_BYTES = 4096, POPULATE_BYTES = 16 * PAGE_BYTES };
+enum { PAD_BYTES = 64, PAGE_BYTES = 4096, POPULATE_BYTES = 16 * PAGE_BYTES, MOST_TRIES = 4 };
 
 /* ---- entries ---- */
 
@@ -46,7 +47,7 @@ void entry_unref(struct entry *e)
 	struct cache_space *s = e->space;
 
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1) {
-		cache_memory_free(&s->memory, e, e->block_bytes);
+		cache_memory_free(&s->memory, &e->block);
 		space_leave(s);
 	}
 }
@@ -180,6 +181,7 @@ static bool is_present(struct cache_space *s, uint64_t index, const struct file_
 	return stays;
 }
 
+/* An entry whose memory was retired meanwhile has no place in the table: space_shrink has looked for it already. */
 static void cache_space_insert(struct cache_space *s, uint64_t index, struct entry *e)
 {
 	struct shard *shard = shard_of(s, index);
@@ -189,10 +191,15 @@ static void cache_space_insert(struct cache_space *s, uint64_t index, struct ent
 	old = s->table[index];
 	if (old)
 		table_take(s, index);
-	table_set(s, index, e);
+	if (!cache_block_is_retired(&e->block)) {
+		table_set(s, index, e);
+		e = NULL;
+	}
 	pthread_mutex_unlock(&shard->lock);
 	if (old)
 		entry_unref(old); /* another thread has made the same entry, or the index has grown */
+	if (e)
+		entry_unref(e);
 }
 
 /* Has the kernel bring all pages of a large block in one call in place of a page fault for each. Huge pages were tried:
@@ -205,21 +212,23 @@ static void populate(void *block, size_t n_bytes)
 		(void)madvise((void *)from, to - from, MADV_POPULATE_WRITE);
 }
 
-static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
+static struct entry *entry_create(struct cache_space *s, uint64_t index, size_t n_bytes)
 {
-	size_t block_bytes = 0;
+	struct cache_block *block;
 	struct entry *e;
 
-	while (!(e = cache_memory_alloc(&s->memory, entry_bytes(n_bytes), &block_bytes))) {
-		if (!s->cache->make_room(s->cache, s->tier, false)) { /* the caller may be a worker: do not wait */
+	for (unsigned tries = 0;
+	     !(block = cache_memory_alloc(&s->memory, entry_bytes(n_bytes), index, !atomic_load(&s->is_held)));
+	     tries++) {
+		/* The caller may be a worker: do not wait. */
+		if (tries == MOST_TRIES || !s->cache->make_room(s->cache, s, false))
 			return NULL;
-		}
 	}
-	populate(e, entry_bytes(n_bytes));
+	e = (void *)block;
+	populate(e->data, n_bytes + PAD_BYTES);
 	atomic_fetch_add_explicit(&s->n_alive, 1, memory_order_relaxed);
 	e->space = s;
 	e->n_bytes = n_bytes;
-	e->block_bytes = block_bytes;
 	e->width = e->height = 0;
 	e->unsaved = e->is_kept = false;
 	atomic_init(&e->refs, 1);
@@ -229,8 +238,8 @@ static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
 
 bool cache_has_room(struct cache_space *s, size_t n_bytes)
 {
-	return s && (cache_memory_has_room(&s->memory, entry_bytes(n_bytes)) ||
-		     atomic_load(&s->cache->n_unused[s->tier]) > 0);
+	return s && (cache_memory_has_room(&s->memory, entry_bytes(n_bytes), !atomic_load(&s->is_held)) ||
+		     atomic_load(&s->cache->n_unused[s->tier]) > 0 || atomic_load(&s->may_take));
 }
 
 bool cache_has_ample_room(struct cache_space *s, size_t n_bytes)
@@ -241,9 +250,9 @@ bool cache_has_ample_room(struct cache_space *s, size_t n_bytes)
 	return atomic_load(&s->memory.budget->used_bytes) + entry_bytes(n_bytes) <= limit - limit / 4;
 }
 
-static struct entry *entry_of(struct cache_space *s, const struct file_bytes *file, size_t n_bytes)
+static struct entry *entry_of(struct cache_space *s, uint64_t index, const struct file_bytes *file, size_t n_bytes)
 {
-	struct entry *e = entry_create(s, n_bytes);
+	struct entry *e = entry_create(s, index, n_bytes);
 
 	if (e) {
 		e->mtime_ns = file->mtime_ns;
@@ -263,7 +272,7 @@ static int begin_put(struct cache_space *s, uint64_t index, const struct file_by
 		return CACHE_E_FULL;
 	if (is_present(s, index, file) && s->tier != CACHE_CHECKPOINTS)
 		return CACHE_E_PRESENT;
-	*out = entry_of(s, file, n_bytes);
+	*out = entry_of(s, index, file, n_bytes);
 	if (!*out) {
 		atomic_fetch_add(&s->refused, 1);
 		return CACHE_E_FULL;
@@ -309,7 +318,7 @@ int space_put_kept(struct cache_space *s, uint64_t index, const struct file_byte
 		   size_t n_bytes)
 {
 	struct shard *shard = shard_of(s, index);
-	struct entry *e = entry_of(s, file, n_bytes), *old;
+	struct entry *e = entry_of(s, index, file, n_bytes), *old;
 	bool newer;
 
 	if (!e)
@@ -318,21 +327,23 @@ int space_put_kept(struct cache_space *s, uint64_t index, const struct file_byte
 	e->is_kept = true;
 	pthread_mutex_lock(&shard->lock);
 	old = s->table[index];
-	newer = old && !old->is_kept;
+	newer = (old && !old->is_kept) || cache_block_is_retired(&e->block);
 	if (old && !newer)
 		table_take(s, index);
 	if (!newer)
 		table_set(s, index, e);
 	pthread_mutex_unlock(&shard->lock);
-	if (old)
-		entry_unref(newer ? e : old);
+	if (newer)
+		entry_unref(e);
+	else if (old)
+		entry_unref(old);
 	return newer ? CACHE_E_PRESENT : 0;
 }
 
 /* ---- spaces ---- */
 
 struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
-				 uint64_t prefix)
+				 uint64_t prefix, uid_t uid)
 {
 	struct cache_budget *budget = &c->budgets[tier];
 	struct cache_space *s;
@@ -344,8 +355,14 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 		return NULL;
 	memset(s, 0, sizeof(*s));
 	s->table_bytes = (n * sizeof(*s->table) + 4095) / 4096 * 4096;
+	s->cache = c;
+	s->tier = tier;
+	cache_memory_init(&s->memory, budget);
+	pthread_mutex_lock(&c->list_lock);
+	cache_parts_use(c, s, uid);
+	pthread_mutex_unlock(&c->list_lock);
 	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) &&
-	       c->make_room(c, tier, true)) {
+	       c->make_room(c, s, true)) {
 	}
 	/* Untouched pages of the table are charged though not resident: this errs on the safe side. */
 	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes))
@@ -353,15 +370,12 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 	s->table = mmap(NULL, s->table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->table == MAP_FAILED)
 		goto refund;
-	s->cache = c;
 	s->dataset_id = dataset_id;
 	s->prefix = prefix;
 	s->n = n;
-	s->tier = tier;
 	s->n_users = 1;
 	s->file.fd = -1;
 	atomic_init(&s->n_alive, 1);
-	cache_memory_init(&s->memory, budget);
 	pthread_mutex_init(&s->sync_lock, NULL);
 	for (int i = 0; i < N_SHARDS; i++)
 		pthread_mutex_init(&s->shards[i].lock, NULL);
@@ -369,6 +383,10 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 
 refund:
 	atomic_fetch_sub(&budget->used_bytes, s->table_bytes);
+	pthread_mutex_lock(&c->list_lock);
+	cache_parts_unuse(c, s, uid);
+	pthread_mutex_unlock(&c->list_lock);
+	cache_memory_finish(&s->memory);
 	free(s);
 	return NULL;
 }
@@ -390,6 +408,31 @@ void space_drop(struct cache_space *s)
 	}
 	cache_file_close(&s->file);
 	space_leave(s);
+}
+
+bool space_shrink(struct cache_space *s)
+{
+	uint64_t *tags;
+	size_t n;
+
+	if (!cache_memory_retire(&s->memory, &tags, &n))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		struct shard *shard = shard_of(s, tags[i]);
+		struct entry *e;
+
+		pthread_mutex_lock(&shard->lock);
+		e = s->table[tags[i]];
+		if (e && cache_block_is_retired(&e->block))
+			table_take(s, tags[i]);
+		else
+			e = NULL;
+		pthread_mutex_unlock(&shard->lock);
+		if (e)
+			entry_unref(e);
+	}
+	free(tags);
+	return true;
 }
 
 /* ---- statistics ---- */
@@ -418,8 +461,6 @@ void cache_space_get_stats(struct cache_space *s, struct cache_stats *out)
 	*out = (struct cache_stats){ 0 };
 	if (s) {
 		space_add_live_stats(s, out);
-		pthread_mutex_lock(&s->memory.lock);
-		out->charged_bytes = s->table_bytes + s->memory.charged_bytes;
-		pthread_mutex_unlock(&s->memory.lock);
+		out->charged_bytes = s->table_bytes + cache_memory_charged(&s->memory);
 	}
 }

@@ -10,6 +10,7 @@
 
 #include "data/cache-dir.h"
 #include "data/cache-impl.h"
+#include "data/cache-parts.h"
 
 enum { FILE_SPARE_BYTES = 4 << 20 }; /* of a kept file, beyond the old records that a crash leaves in it */
 
@@ -21,7 +22,7 @@ static void trim_dir(const struct cache *c)
 		cache_dir_trim(c->dir, c->dir_limit_bytes);
 }
 
-static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait);
+static bool make_room(struct cache *c, const struct cache_space *s, bool may_wait);
 
 int cache_create(const struct cache_config *config, struct cache **out)
 {
@@ -48,7 +49,14 @@ int cache_create(const struct cache_config *config, struct cache **out)
 
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes)
 {
-	atomic_store(&c->budgets[tier].limit_bytes, bytes);
+	uint64_t before = atomic_exchange(&c->budgets[tier].limit_bytes, bytes);
+
+	if (before == bytes)
+		return;
+	pthread_mutex_lock(&c->list_lock);
+	c->contended[tier] &= bytes < before;
+	cache_parts_update(c, tier);
+	pthread_mutex_unlock(&c->list_lock);
 }
 
 void cache_destroy(struct cache *c)
@@ -83,13 +91,14 @@ static void sample_cache_unuse(struct cache_space *s)
 
 /* Under list_lock. */
 static struct cache_space *sample_cache_find(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
-					     uint64_t prefix)
+					     uint64_t prefix, uid_t uid)
 {
 	struct cache_space *s;
 
 	for (s = c->spaces; s; s = s->next) {
 		if (s->dataset_id == dataset_id && s->n == n && s->tier == tier && s->prefix == prefix) {
 			sample_cache_use(s);
+			cache_parts_use(c, s, uid);
 			break;
 		}
 	}
@@ -97,12 +106,12 @@ static struct cache_space *sample_cache_find(struct cache *c, uint64_t dataset_i
 }
 
 static struct cache_space *find_locked(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
-				       uint64_t prefix)
+				       uint64_t prefix, uid_t uid)
 {
 	struct cache_space *s;
 
 	pthread_mutex_lock(&c->list_lock);
-	s = sample_cache_find(c, dataset_id, n, tier, prefix);
+	s = sample_cache_find(c, dataset_id, n, tier, prefix, uid);
 	pthread_mutex_unlock(&c->list_lock);
 	return s;
 }
@@ -119,14 +128,17 @@ static void sample_cache_append(struct cache *c, struct cache_space *s)
 }
 
 /* Puts a new space into the list. If another thread was faster, that thread's space is used and the new one freed. */
-static struct cache_space *sample_cache_enlist(struct cache *c, struct cache_space *s)
+static struct cache_space *sample_cache_enlist(struct cache *c, struct cache_space *s, uid_t uid)
 {
 	struct cache_space *other;
 
 	pthread_mutex_lock(&c->list_lock);
-	other = sample_cache_find(c, s->dataset_id, s->n, s->tier, s->prefix);
+	other = sample_cache_find(c, s->dataset_id, s->n, s->tier, s->prefix, uid);
 	if (!other)
 		sample_cache_append(c, s);
+	else
+		cache_parts_unuse(c, s, uid);
+	cache_parts_update(c, s->tier);
 	pthread_mutex_unlock(&c->list_lock);
 	return other ? other : s;
 }
@@ -134,14 +146,14 @@ static struct cache_space *sample_cache_enlist(struct cache *c, struct cache_spa
 /* Other threads may use it while it is still being loaded. Its sync_lock is taken before they can see it, so that no
  * thread writes to the file before it is loaded. */
 static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
-				      uint64_t prefix)
+				      uint64_t prefix, uid_t uid)
 {
-	struct cache_space *made = space_create(c, dataset_id, n, tier, prefix), *s;
+	struct cache_space *made = space_create(c, dataset_id, n, tier, prefix, uid), *s;
 
 	if (!made)
-		return find_locked(c, dataset_id, n, tier, prefix);
+		return find_locked(c, dataset_id, n, tier, prefix, uid);
 	pthread_mutex_lock(&made->sync_lock);
-	s = sample_cache_enlist(c, made);
+	s = sample_cache_enlist(c, made, uid);
 	if (s == made && tier == CACHE_CHECKPOINTS && c->dir)
 		space_load_kept(s);
 	pthread_mutex_unlock(&made->sync_lock);
@@ -151,17 +163,17 @@ static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint
 }
 
 struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t n_samples, enum cache_tier tier,
-				 uint64_t prefix)
+				 uint64_t prefix, uid_t uid)
 {
 	struct cache_space *s;
 
 	if (!c || !n_samples || !atomic_load(&c->budgets[tier].limit_bytes))
 		return NULL;
-	s = find_locked(c, dataset_id, n_samples, tier, prefix);
-	return s ? s : make_space(c, dataset_id, n_samples, tier, prefix);
+	s = find_locked(c, dataset_id, n_samples, tier, prefix, uid);
+	return s ? s : make_space(c, dataset_id, n_samples, tier, prefix, uid);
 }
 
-void cache_detach(struct cache_space *s)
+void cache_detach(struct cache_space *s, uid_t uid)
 {
 	struct cache *c = s ? s->cache : NULL;
 	struct cache_space **link;
@@ -169,6 +181,7 @@ void cache_detach(struct cache_space *s)
 	if (!s)
 		return;
 	pthread_mutex_lock(&c->list_lock);
+	cache_parts_unuse(c, s, uid);
 	sample_cache_unuse(s);
 	if (!s->n_users) {
 		for (link = &c->spaces; *link != s; link = &(*link)->next) {
@@ -204,14 +217,39 @@ static struct cache_space *take_unused(struct cache *c, enum cache_tier tier, bo
 	return s;
 }
 
-static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait)
+static void let_go(struct cache *c, struct cache_space *s)
 {
-	struct cache_space *s = take_unused(c, tier, may_wait);
+	pthread_mutex_lock(&c->list_lock);
+	sample_cache_unuse(s);
+	pthread_mutex_unlock(&c->list_lock);
+}
 
-	if (!s)
+/* From a user that has more than its share. */
+static bool take_part(struct cache *c, const struct cache_space *s)
+{
+	struct cache_space *from;
+	bool took;
+
+	pthread_mutex_lock(&c->list_lock);
+	from = cache_parts_find(c, s);
+	if (from)
+		sample_cache_use(from);
+	pthread_mutex_unlock(&c->list_lock);
+	if (!from)
 		return false;
-	space_write_unsaved(s);
-	space_drop(s);
+	took = space_shrink(from);
+	let_go(c, from);
+	return took;
+}
+
+static bool make_room(struct cache *c, const struct cache_space *s, bool may_wait)
+{
+	struct cache_space *unused = take_unused(c, s->tier, may_wait);
+
+	if (!unused)
+		return take_part(c, s);
+	space_write_unsaved(unused);
+	space_drop(unused);
 	return true;
 }
 
@@ -229,13 +267,6 @@ static struct cache_space *sample_cache_hold(struct cache *c, unsigned k)
 		sample_cache_use(s);
 	pthread_mutex_unlock(&c->list_lock);
 	return s;
-}
-
-static void let_go(struct cache *c, struct cache_space *s)
-{
-	pthread_mutex_lock(&c->list_lock);
-	sample_cache_unuse(s);
-	pthread_mutex_unlock(&c->list_lock);
 }
 
 void cache_sync(struct cache *c)

@@ -4,9 +4,10 @@
  * here), which decoders make and extend. A space is one tier of one data set (and prefix), shared by all
  * loaders that use the same.
  *
- * Entries are added while the budget lasts, and stay. An insert evicts nothing: with shuffled epochs every sample is
- * wanted exactly once an epoch, so replacing one entry by another gains nothing. Only spaces that no loader uses make
- * room.
+ * Entries are added while the budget lasts, and stay. An insert evicts nothing of its user: with shuffled epochs every
+ * sample is wanted exactly once an epoch, so replacing one entry by another gains nothing. Room is made by spaces that
+ * no loader uses, and by users that have more than an equal share of the tier while another user lacks room:
+ * data/cache-parts.h.
  *
  * All functions may be called by any thread. Entries are immutable; a hit keeps its entry alive. */
 #ifndef BATCHD_SAMPLE_CACHE_H
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "data/dataset.h"
 #include "image/image.h"
@@ -33,17 +35,17 @@ struct cache_config {
 int cache_create(const struct cache_config *config, struct cache **out); /* 0, -ENOMEM */
 /* Every space must be detached and every hit released. Writes as cache_sync does. NULL is allowed. */
 void cache_destroy(struct cache *c);
-/* A smaller budget refuses inserts; it removes no entry in use. */
+/* A smaller budget refuses inserts; it removes no entry in use. Any thread. */
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes);
 
-/* The space of n samples of a data set (dataset_cache_id), made if necessary. prefix: a hash of the deterministic
+/* For a loader of this user, the space of n samples of a data set (dataset_cache_id), made if necessary. prefix: a hash of the deterministic
  * prefix for CACHE_DECODED, 0 for CACHE_CHECKPOINTS. For CACHE_CHECKPOINTS with a directory, the first caller reads the
  * kept indexes, so call it where waiting is allowed; other callers meanwhile see the indexes read so far. NULL: the
  * tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function below
  * accepts NULL as a space that is always empty. */
 struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t n_samples, enum cache_tier tier,
-				 uint64_t prefix);
-void cache_detach(struct cache_space *s);
+				 uint64_t prefix, uid_t uid);
+void cache_detach(struct cache_space *s, uid_t uid);
 
 /* An entry that was found, on loan until cache_release. */
 struct cache_hit {

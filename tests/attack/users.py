@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 
-from attacks import ALICE, ATTACKS, BOB, DARK, become, cpu_ns, need_root, until
+from attacks import ALICE, ATTACKS, BOB, DARK, become, cpu_ns, directory, need_root, status, until
 from wire import Client, HungUp
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "client" / "python"))
@@ -231,7 +231,53 @@ def producers_leave_places(field):
     return f"bob has {n}, and alice: {error}" if error else None
 
 
+# ---- caches ----
+
+
+def caches_are_shared_equally(field):
+    """01, 12: bob fills the decoded cache; then alice trains on as much, and bob again. 16 MiB for each are 136 pictures."""
+    need_root()
+    d = field.daemon("memory: 256MiB\ncache:\n  decoded: 32MiB\n  filling: always\n")
+    clients = {}
+    for name, user in [("bob", BOB), ("alice", ALICE)]:
+        folder = field.images(name, {f"cat/{i:03}.jpg": DARK for i in range(400)}, user)
+        with acting_as(user):
+            clients[name] = Client(d.socket, 60), [directory(folder)], f"imagefolder:{folder}"
+
+    def begin(name):
+        c, fds, dataset = clients[name]
+        c.open(
+            fds,
+            dataset=dataset,
+            batch_size=8,
+            transform='[["Resize",[200,200]],"ToTensor"]',
+            dtype=2,
+            n_slots=2,
+            job=name,
+        )
+        c.seek()
+
+    def all_hits():
+        return next(tier["hits"] for tier in status(d)["cache"] if tier["tier"] == "decoded")
+
+    def hits(name):
+        """Samples of its next epoch that come from the cache."""
+        c, before = clients[name][0], all_hits()
+        for _ in range(50):
+            c.give_back(c.batch())
+        return all_hits() - before
+
+    begin("bob")
+    alone = [hits("bob") for _ in range(2)][-1]
+    begin("alice")
+    shared = [(hits("alice"), hits("bob")) for _ in range(4)][-1]
+    if alone < 200:
+        return f"bob alone has {alone} pictures in a cache for 270"
+    return None if min(shared) > 100 else f"of 400 pictures alice has {shared[0]} in the cache, and bob {shared[1]}"
+
+
 ATTACKS += [
+    caches_are_shared_equally,
     hang_ups_are_one_users,
     producers_leave_places,
     one_rank_has_its_half,

@@ -5,14 +5,15 @@ import json
 import mmap
 import os
 import pathlib
+import statistics
 import struct
 import sys
 import threading
 import time
 import traceback
 
-from attacks import ALICE, ATTACKS, BOB, DARK, become, cpu_ns, directory, need_root, status, until
-from wire import Client, HungUp
+from attacks import ALICE, ATTACKS, BOB, CROP, DARK, become, cpu_ns, directory, need_root, status, until
+from wire import VERSION, Client, HungUp
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "client" / "python"))
 
@@ -231,6 +232,126 @@ def producers_leave_places(field):
     return f"bob has {n}, and alice: {error}" if error else None
 
 
+# ---- answers ----
+
+HELLO_S, FIRST_BATCH_S = 0.05, 1  # the goals
+TRIES = 15
+
+
+def loops_queue_s(d):
+    """How long the daemon's loop has waited for a processor that others had."""
+    return int(pathlib.Path(f"/proc/{d.pid}/task/{d.pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+def answer_times(d, folder):
+    """Medians of what alice waits for: the answer to Hello, without the time in which the loop, which gives it, has no
+    processor; and from Open of a small data set to its first batch."""
+    hellos, firsts = [], []
+    for i in range(TRIES):
+        with acting_as(ALICE):
+            c = Client(d.socket, 60, program=None)
+        began, queue = time.monotonic(), loops_queue_s(d)
+        c.send("hello", version=VERSION, program="alice")
+        c.expect("welcome")
+        hellos.append(time.monotonic() - began - loops_queue_s(d) + queue)
+        root = directory(folder)
+        began = time.monotonic()
+        c.open([root], dataset=f"imagefolder:{folder}", transform=CROP, batch_size=4, dtype=2, job=f"small-{i}")
+        c.seek()
+        c.batch()
+        firsts.append(time.monotonic() - began)
+        c.close()
+        for fd in [root, *c.fds]:
+            os.close(fd)
+    return statistics.median(hellos), statistics.median(firsts)
+
+
+@contextlib.contextmanager
+def training(d, field, loaders):
+    """Bob trains with these."""
+    folder = field.images("pictures", {f"cat/{i:04}.jpg": DARK for i in range(2000)})
+    trainers = Trainers(d, folder)
+    try:
+        bob = trainers.start(BOB, loaders)
+        if not until(lambda: trainers.all_begun(bob)):
+            raise TimeoutError("bob's trainers have not begun")
+        yield
+    finally:
+        trainers.end()
+
+
+def answers_come(field, busy):
+    """A description, if alice waits for longer than the goals beside what bob does, on top of twice what she waits for
+    alone: on a busy machine that is much, as workers wait for processors, too."""
+    need_root()
+    d = field.daemon(CONFIG)
+    folder = field.images("small", {f"cat/{i}.jpg": DARK for i in range(16)}, ALICE)
+    alone = answer_times(d, folder)
+    with busy(d):
+        beside = answer_times(d, folder)
+    values = f"Hello {beside[0] * 1e3:.1f} ms, first batch {beside[1] * 1e3:.0f} ms"
+    values += f" (alone {alone[0] * 1e3:.1f} and {alone[1] * 1e3:.0f}, goals {HELLO_S * 1e3:.0f} and {FIRST_BATCH_S * 1e3:.0f})"
+    print(f"        {values}", flush=True)
+    late = beside[0] > HELLO_S + 2 * alone[0] or beside[1] > FIRST_BATCH_S + 2 * alone[1]
+    return values if late else None
+
+
+def connections_delay_nobody(field):
+    """29: bob has 60 connections that ask for the status again and again and read no answer, and 60 that say nothing."""
+
+    def flood(d, ready):
+        become(BOB)
+        asking = [Client(d.socket) for _ in range(60)]
+        silent = [Client(d.socket, program=None) for _ in range(60)]
+        os.write(ready, b"r")
+        while silent:
+            for c in asking:
+                c.socket.setblocking(False)
+                with contextlib.suppress(OSError, HungUp):
+                    c.send("status")
+
+    @contextlib.contextmanager
+    def busy(d):
+        ready = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                flood(d, ready[1])
+            finally:
+                os._exit(1)
+        try:
+            os.close(ready[1])
+            if os.read(ready[0], 1) != b"r":
+                raise TimeoutError("bob's connections are refused")
+            yield
+        finally:
+            os.close(ready[0])
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+
+    return answers_come(field, busy)
+
+
+def ranks_delay_nobody(field):
+    """29: bob has a job of 8 ranks."""
+    return answers_come(field, lambda d: training(d, field, [("bobs", i, 8) for i in range(8)]))
+
+
+def many_ranks_delay_nobody(field):
+    """29: bob has a job of 32 ranks."""
+    return answers_come(field, lambda d: training(d, field, [("bobs", i, 32) for i in range(32)]))
+
+
+def jobs_delay_nobody(field):
+    """29: bob has ten jobs."""
+    return answers_come(field, lambda d: training(d, field, [(f"bobs-{i}", 0, 1) for i in range(10)]))
+
+
+def many_jobs_delay_nobody(field):
+    """29: bob has sixty jobs."""
+    return answers_come(field, lambda d: training(d, field, [(f"bobs-{i}", 0, 1) for i in range(60)]))
+
+
 # ---- caches ----
 
 
@@ -278,6 +399,11 @@ def caches_are_shared_equally(field):
 
 ATTACKS += [
     caches_are_shared_equally,
+    connections_delay_nobody,
+    ranks_delay_nobody,
+    many_ranks_delay_nobody,
+    jobs_delay_nobody,
+    many_jobs_delay_nobody,
     hang_ups_are_one_users,
     producers_leave_places,
     one_rank_has_its_half,

@@ -550,6 +550,22 @@ START_TEST(test_what_a_user_does_not_want_stays_another_users)
 }
 END_TEST
 
+START_TEST(test_a_table_is_not_taken)
+{
+	/* It is most of what Bob has; Alice does not decode again and again for room that there is not. */
+	struct cache *c = make(SHARED_BYTES, NULL);
+	struct cache_space *bobs = cache_attach(c, 1, SHARED_BYTES / 8 / 6 * 5, CACHE_DECODED, 0, BOB),
+			   *alices = cache_attach(c, 2, ENTRIES, CACHE_DECODED, 0, ALICE);
+
+	fill(alices);
+	is_about(charged(alices), SHARED_BYTES / 6);
+	ck_assert(!cache_has_room(alices, ENTRY));
+	cache_detach(alices, ALICE);
+	cache_detach(bobs, BOB);
+	cache_destroy(c);
+}
+END_TEST
+
 START_TEST(test_a_data_set_of_two_users_counts_for_each_in_equal_parts)
 {
 	/* Bob and Carol share a third each, in one space; Alice has hers. */
@@ -855,6 +871,7 @@ SUITE(cache)
 	tcase_add_test(tc, test_a_retired_mapping_goes_with_its_last_block);
 	tcase_add_test(tc, test_users_have_equal_parts_of_a_full_cache);
 	tcase_add_test(tc, test_what_a_user_does_not_want_stays_another_users);
+	tcase_add_test(tc, test_a_table_is_not_taken);
 	tcase_add_test(tc, test_a_data_set_of_two_users_counts_for_each_in_equal_parts);
 	tcase_add_test(tc, test_indexes_survive_a_restart);
 	tcase_add_test(tc, test_sync_writes_what_is_new);

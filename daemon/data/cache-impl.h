@@ -74,7 +74,7 @@ struct cache {
 	/* Makes room for a space: drops the space that has been unused for longest, or else takes a mapping from a user
 	 * that has more than its share. False if there is neither, or if they have unsaved entries and the caller may not
 	 * wait for a write. Takes list_lock. */
-	bool (*make_room)(struct cache *c, const struct cache_space *s, bool may_wait);
+	bool (*make_room)(struct cache *c, struct cache_space *s, bool may_wait);
 	pthread_mutex_t list_lock;
 	struct cache_space *spaces;             /* the most recently detached last */
 	struct cache_stats gone[CACHE_N_TIERS]; /* sums of spaces that were dropped; under list_lock */

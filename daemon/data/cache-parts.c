@@ -152,19 +152,22 @@ void cache_parts_update(struct cache *c, enum cache_tier tier)
 	}
 }
 
-struct cache_space *cache_parts_find(struct cache *c, const struct cache_space *s)
+struct cache_space *cache_parts_find(struct cache *c, struct cache_space *s)
 {
 	struct measure m = measure(c, s->tier);
 	struct cache_space *largest = NULL;
 
 	for (struct cache_space *other = c->spaces; any_has_less(s, &m) && most_must_give(&m) && other;
 	     other = other->next) {
-		bool gives = other != s && other->tier == s->tier && find_use(other, m.most->uid);
+		bool gives = other != s && other->tier == s->tier && find_use(other, m.most->uid) &&
+			     cache_memory_charged(&other->memory);
 
 		if (gives && (!largest || part_of(other) > part_of(largest)))
 			largest = other;
 	}
 	c->contended[s->tier] |= largest != NULL;
 	cache_parts_update(c, s->tier);
+	if (!largest)
+		atomic_store(&s->may_take, false); /* tables stay */
 	return largest;
 }

@@ -14,6 +14,6 @@ void cache_parts_unuse(struct cache *c, struct cache_space *s, uid_t uid);
  * and take. */
 void cache_parts_update(struct cache *c, enum cache_tier tier);
 /* The space that has to give a mapping for one of s; NULL: s has no right to more. */
-struct cache_space *cache_parts_find(struct cache *c, const struct cache_space *s);
+struct cache_space *cache_parts_find(struct cache *c, struct cache_space *s);
 
 #endif

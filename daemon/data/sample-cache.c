@@ -22,7 +22,7 @@ static void trim_dir(const struct cache *c)
 		cache_dir_trim(c->dir, c->dir_limit_bytes);
 }
 
-static bool make_room(struct cache *c, const struct cache_space *s, bool may_wait);
+static bool make_room(struct cache *c, struct cache_space *s, bool may_wait);
 
 int cache_create(const struct cache_config *config, struct cache **out)
 {
@@ -225,7 +225,7 @@ static void let_go(struct cache *c, struct cache_space *s)
 }
 
 /* From a user that has more than its share. */
-static bool take_part(struct cache *c, const struct cache_space *s)
+static bool take_part(struct cache *c, struct cache_space *s)
 {
 	struct cache_space *from;
 	bool took;
@@ -242,7 +242,7 @@ static bool take_part(struct cache *c, const struct cache_space *s)
 	return took;
 }
 
-static bool make_room(struct cache *c, const struct cache_space *s, bool may_wait)
+static bool make_room(struct cache *c, struct cache_space *s, bool may_wait)
 {
 	struct cache_space *unused = take_unused(c, s->tier, may_wait);
 

@@ -180,6 +180,17 @@ static void on_finished(struct shutdown *shutdown)
 	uv_walk(&shutdown->engine->loop, close_handle, NULL);
 }
 
+/* What the end would have kept is kept; the rest goes with the process. */
+static void on_abandon(struct shutdown *shutdown) __attribute__((noreturn));
+static void on_abandon(struct shutdown *shutdown)
+{
+	struct daemon *d = container_of(shutdown, struct daemon, shutdown);
+	if (!shutdown->syncing)
+		cache_sync(d->engine.budget.cache);
+	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
+	d->params->end(shutdown->exit_code);
+}
+
 static void daemon_on_ended(struct engine *e)
 {
 	shutdown_go_on(&daemon_of(e)->shutdown);
@@ -325,7 +336,8 @@ static void start_handles(struct daemon *d)
 {
 	struct engine *e = &d->engine;
 	uv_loop_t *loop = &e->loop;
-	d->shutdown = (struct shutdown){ .engine = e, .server = &d->server, .finished = on_finished };
+	d->shutdown =
+		(struct shutdown){ .engine = e, .server = &d->server, .finished = on_finished, .abandon = on_abandon };
 	shutdown_init(&d->shutdown);
 	uv_timer_init(loop, &e->stall);
 	e->stall.data = e;

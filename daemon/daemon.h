@@ -13,6 +13,8 @@ struct daemon_params {
 	 * err->text. Loop thread. */
 	int (*reload)(void *arg, struct config *fresh, struct config_error *err);
 	void *reload_arg;
+	/* Ends the process when a thread that hangs keeps daemon_run from returning: no atexit, no wait. */
+	void (*end)(int exit_code) __attribute__((noreturn));
 };
 
 /* Serves until SIGTERM, SIGINT or the idle timeout. Returns the process's exit code. */

@@ -120,6 +120,13 @@ static void on_early_stop(int number)
 	_exit(EXIT_SUCCESS);
 }
 
+static void main_end(int exit_code) __attribute__((noreturn));
+static void main_end(int exit_code)
+{
+	listener_close(&listener);
+	_exit(exit_code);
+}
+
 /* A process that sees the socket may stop the daemon at once; daemon_run replaces these handlers. */
 static void handle_early_signals(void)
 {
@@ -162,6 +169,7 @@ static int main_serve(struct options *o, struct config *c)
 			.socket_path = listener.path,
 			.reload = load_config,
 			.reload_arg = o,
+			.end = main_end,
 		};
 
 		make_index_cache(c);

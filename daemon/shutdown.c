@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "core/slab-release.h"
 #include "cuda/gpus.h"
@@ -16,13 +15,16 @@
 enum {
 	GPU_GRACE_S = 3, /* for trainers to close the memory that they have open on a GPU */
 	GPU_TIMEOUT_S = 10,
+	READS_S = 10,     /* the unit kills after twenty */
+	READ_HANGS_S = 8, /* a read that takes so long is one that hangs */
 };
 
 void shutdown_init(struct shutdown *s)
 {
 	uv_timer_init(&s->engine->loop, &s->idle);
 	uv_timer_init(&s->engine->loop, &s->shutdown_timer);
-	s->idle.data = s->shutdown_timer.data = s;
+	uv_timer_init(&s->engine->loop, &s->reads_timer);
+	s->idle.data = s->shutdown_timer.data = s->reads_timer.data = s;
 }
 
 /* ---- the last steps ---- */
@@ -34,16 +36,18 @@ static void on_gpus_closed(void *arg)
 	s->engine->gpus = NULL;
 	uv_close((uv_handle_t *)&s->idle, NULL);
 	uv_close((uv_handle_t *)&s->shutdown_timer, NULL);
+	uv_close((uv_handle_t *)&s->reads_timer, NULL);
 	s->finished(s);
 }
 
 /* A driver whose GPU is lost may never return; only the end of the process frees its memory. */
 static void on_shutdown_timer(uv_timer_t *t)
 {
-	const struct shutdown *s = t->data;
+	struct shutdown *s = t->data;
 	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it",
 		   GPU_TIMEOUT_S);
-	_exit(s->exit_code ? s->exit_code : EXIT_GPU);
+	s->exit_code = s->exit_code ? s->exit_code : EXIT_GPU;
+	s->abandon(s);
 }
 
 static void on_pool_closed(void *arg)
@@ -53,11 +57,25 @@ static void on_pool_closed(void *arg)
 	gpus_close(s->engine->gpus, on_gpus_closed, s);
 }
 
+/* Fires again and again: what hangs is what keeps the pool from being closed. */
+static void on_reads_timer(uv_timer_t *t)
+{
+	struct shutdown *s = t->data;
+	struct engine *e = s->engine;
+	uint64_t seconds = e->pool ? pool_io_oldest_ns(e->pool) / 1000000000 : 0;
+	if (seconds < READ_HANGS_S)
+		return;
+	log_record(LOG_LEVEL_WARNING, "reads-left", "a file system has not answered for %llu s; ending without it",
+		   (unsigned long long)seconds);
+	s->abandon(s);
+}
+
 void shutdown_go_on(struct shutdown *s)
 {
 	struct engine *e = s->engine;
 	if (!e->stopping || e->jobs || e->sessions || e->n_loads || s->syncing || !e->pool)
 		return;
+	uv_timer_stop(&s->reads_timer);
 	struct pool *pool = e->pool;
 	e->pool = NULL;
 	slab_release_charge(NULL, NULL);
@@ -113,6 +131,7 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 	uv_timer_stop(&e->sampler.timer);
 	/* Started before anything ends: the last session, or job, may begin the next step. */
 	uv_timer_start(&s->shutdown_timer, on_grace_over, GPU_GRACE_S * 1000, 0);
+	uv_timer_start(&s->reads_timer, on_reads_timer, READS_S * 1000, 1000);
 	tell_clients(s);
 	for (struct job *j = e->jobs; j; j = j->next) {
 		if (j->opening) /* an index may take minutes, and its thread is waited for */

@@ -4,7 +4,8 @@
  *
  * Stopping: there are no new connections, every session is told, every job is closed (rows in work finish), and the
  * trainers close the memory on GPUs that they have open. Memory that is still open after GPU_GRACE_S is left to the end
- * of the process. The last event of each step begins the next. The simulation runs this file, too. Loop thread only. */
+ * of the process, and so are reads that a server has not answered when READS_S have passed. The last event of each step
+ * begins the next. The simulation runs this file, too. Loop thread only. */
 #ifndef BATCHD_SHUTDOWN_H
 #define BATCHD_SHUTDOWN_H
 
@@ -20,12 +21,15 @@ struct shutdown {
 	struct server *server;
 	uv_timer_t idle;           /* runs while there is no session */
 	uv_timer_t shutdown_timer; /* for trainers that have memory on a GPU open, then for the GPUs' threads */
+	uv_timer_t reads_timer;    /* for reads that do not return */
 	bool syncing; /* set by the caller: an I/O thread works for it, and shutdown_go_on will be called */
 	int exit_code;
 	void (*finished)(struct shutdown *s); /* only the caller's own handles are left in the loop */
+	/* Ends the process with exit_code at once: a thread will not return. */
+	void (*abandon)(struct shutdown *s) __attribute__((noreturn));
 };
 
-/* engine, server and finished are set, the rest is zeroed. */
+/* engine, server, finished and abandon are set, the rest is zeroed. */
 void shutdown_init(struct shutdown *s);
 /* The number of sessions has changed: (re)starts or stops the idle clock. */
 void shutdown_note_activity(struct shutdown *s);

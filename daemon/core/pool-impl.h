@@ -16,7 +16,7 @@ struct pool_thread {
 	unsigned node;               /* of a bound worker: 1 + the place in pool_params.nodes; 0: it has no node, or the
 	                         * machine has only one */
 	bool ready;                  /* a worker that could be made; under the lock, like the next */
-	uint64_t busy_since_ns;      /* 0: idle; under the lock */
+	uint64_t busy_since_ns;      /* the beginning of its row, read or task; 0: idle; under the lock */
 	const struct pool_queue *at; /* the queue of its rows; NULL: idle; under the lock */
 	/* pool_get_progress's, the loop thread's: the row that it saw last, the processor time of this thread when it
 	 * first saw that row and when it last saw progress, and the moment of the latter. */

@@ -110,21 +110,36 @@ static void start_others(struct pool_lane *lane)
 			lane->n_threads, strerror(-r));
 }
 
-/* One pass: a task, a row's input, or nothing to do. */
-static void io_step(struct pool_lane *lane, unsigned number)
+static void begin_busy(struct pool_thread *self)
 {
+	assert(!self->busy_since_ns && self->lane->n_io_busy < self->lane->n_io);
+	self->lane->n_io_busy++;
+	self->busy_since_ns = clock_now_ns();
+}
+
+static void end_busy(struct pool_thread *self)
+{
+	assert(self->busy_since_ns && self->lane->n_io_busy > 0);
+	self->lane->n_io_busy--;
+	self->busy_since_ns = 0;
+}
+
+/* One pass: a task, a row's input, or nothing to do. */
+static void io_step(struct pool_thread *self)
+{
+	struct pool_lane *lane = self->lane;
 	/* Tasks may run for minutes (an index): keep one thread for reads. */
-	bool takes_tasks = lane->tasks && (number > 0 || lane->n_io == 1);
+	bool takes_tasks = lane->tasks && (self->number > 0 || lane->n_io == 1);
 	struct pool_task *task = takes_tasks ? pool_take_task(lane) : NULL;
 	struct pool_ticket *ticket;
 	if (task) {
-		lane->n_io_busy++;
+		begin_busy(self);
 		pool_io_run_task(lane, task);
-		lane->n_io_busy--;
+		end_busy(self);
 	} else if ((ticket = pool_take_to_fetch(lane))) {
-		lane->n_io_busy++;
+		begin_busy(self);
 		fetch_one(lane, ticket);
-		lane->n_io_busy--;
+		end_busy(self);
 		if (lane->tasks) /* one may run that could not beside this read */
 			pthread_cond_broadcast(&lane->io);
 	} else {
@@ -143,7 +158,7 @@ static void *pool_io_main(void *arg)
 		start_others(lane);
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping && !lane->ending)
-		io_step(lane, self->number);
+		io_step(self);
 	assert(lane->n_io > 0);
 	if (--lane->n_io == 0 && lane->ending)
 		pool_tell_loop(p);

@@ -248,6 +248,9 @@ struct pool_progress {
 };
 void pool_get_progress(struct pool *p, struct pool_progress *out);
 
+/* How long an I/O thread has been at one read or task; the longest. A server that hangs makes it grow. */
+uint64_t pool_io_oldest_ns(struct pool *p);
+
 /* What the workers do now: whether a queue's rows wait for workers or for their input. */
 struct pool_look {
 	unsigned n_at[N_STAGES];   /* workers at the queue's rows, by what they do */

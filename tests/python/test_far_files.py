@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -208,6 +209,39 @@ def test_a_user_has_so_many_file_systems(build, public, samples, monkeypatch):  
         with batchd.DataLoader("other", 8, job="other", **options) as other:
             next(iter(other))
     finally:
+        d.end()
+
+
+@needs_root
+@pytest.mark.timing
+def test_a_daemon_ends_while_a_server_hangs(build, public, samples, monkeypatch):  # noqa: F811
+    # Reads and openings hang when SIGTERM comes, and never return. The daemon ends all the same, before the unit's
+    # time is up (TimeoutStopSec=20), and removes its socket.
+    near = public / "near"
+    shutil.copytree(samples, near)
+    config = (
+        NO_LINGER
+        + f"workers: 2\ncache: {{decoded: off}}\ndatasets: [{{name: far, source: 'imagefolder:{public}/hung'}}]\n"
+    )
+    d = FarDaemon(public, near, config)
+    monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+    trainers = []
+    try:
+        options = {"transform": "val224", "dtype": "uint8"}
+        trainers = [two_epochs("far", "reads", True, **options)]
+        trainers[0].hear()
+        d.hang()
+        trainers[0].tell()
+        trainers.append(two_epochs("far", "opens", **options))
+        until("a read and an opening hang", lambda: status_of(d)["workers"]["io_busy"] > 1)
+        began = time.monotonic()
+        d.process.send_signal(signal.SIGTERM)
+        assert d.process.wait(60) == 0
+        assert time.monotonic() - began < 20
+        assert "has not answered for" in d.output() and not d.socket.exists()
+    finally:
+        for t in trainers:
+            t.kill()
         d.end()
 
 

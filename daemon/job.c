@@ -394,6 +394,8 @@ static void opening_done(struct job_task *t)
 		while (r > 0 && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
 		if (r)
 			loader_spec_finish(&spec);
+		else if (j->loader->host.lane)
+			pool_lane_set_name(j->loader->host.lane, o->where.name);
 	}
 	if (r == 0 && o->memory.account) { /* frees the part that only the opening needed */
 		charge_move(&j->data_bytes, &o->memory);
@@ -422,6 +424,8 @@ static void opening_located(struct job_task *t)
 	while (r > 0 && job_close_lingering(j->engine, j->spec.uid, r == ACCOUNT_E_ALL));
 	t->run = opening_run;
 	t->done = opening_done;
+	if (o->lane)
+		pool_lane_set_name(o->lane, o->where.name);
 	if (r == 0 && !atomic_load(&o->stop)) {
 		job_task_begin(t, j);
 		job_task_run(t);

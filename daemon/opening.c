@@ -254,6 +254,8 @@ void opening_run(struct job_task *t)
 {
 	struct opening *o = container_of(t, struct opening, task);
 	open_source(o);
+	if (o->result == 0 && o->recipe.dataset)
+		locate_dataset(o->recipe.dataset, &o->where);
 	if (o->refused)
 		return; /* it may run again when other loaders have made room */
 	/* Closed here and not on the loop: closing a file on a FUSE file system waits for its server. */

@@ -135,6 +135,23 @@ static json_t *workers_part(const struct engine *e)
 	return o;
 }
 
+/* Local disks, and each server's file system with data sets: of those of other users only numbers. */
+static json_t *file_systems_part(const struct engine *e, uid_t viewer)
+{
+	json_t *list = json_array();
+	struct pool_lane_stats s;
+	for (unsigned i = 0; pool_get_lane_stats(e->pool, i, viewer, &s); i++) {
+		json_t *o = json_object();
+		set_text(o, "name", i == 0 ? "local disks" : s.is_users || viewer == 0 ? s.name : "");
+		set_int(o, "io_threads", s.n_io);
+		set_int(o, "io_busy", s.io_busy);
+		set_int(o, "waiting", s.n_waiting);
+		status_set(o, "longest_s", json_real(status_seconds(s.oldest_ns)));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
 static json_t *bad_part(struct badlist *bad)
 {
 	json_t *list = json_array();
@@ -603,6 +620,7 @@ char *status_json(struct engine *e, uid_t viewer)
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
 	status_set(root, "daemon", daemon_part(e, viewer));
 	status_set(root, "workers", workers_part(e));
+	status_set(root, "file_systems", file_systems_part(e, viewer));
 	status_set(root, "memory", memory_part(e));
 	json_t *numa = numa_status_json(e);
 	if (numa)

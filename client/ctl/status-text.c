@@ -149,6 +149,27 @@ static void print_workers(const json_t *root)
 	putchar('\n');
 }
 
+/* Local disks alone are no news. */
+static void print_file_systems(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "file_systems"), *f;
+	struct table *t;
+	size_t i;
+
+	if (json_array_size(list) < 2)
+		return;
+	t = table_create("FILE SYSTEM|>READING|>WAITING|>LONGEST READ");
+	json_array_foreach ((json_t *)(uintptr_t)list, i, f) {
+		table_cell(t, "%s", or_dash(text(f, "name")));
+		table_cell(t, "%s of %s", count(f, "io_busy", BUF), count(f, "io_threads", BUF));
+		table_cell(t, "%s", count(f, "waiting", BUF));
+		table_cell(t, "%s", seconds(status_text_number(f, "longest_s"), BUF));
+	}
+	putchar('\n');
+	table_print(t, 0);
+	table_destroy(t);
+}
+
 static void print_memory(const json_t *root)
 {
 	const json_t *m = json_object_get(root, "memory");
@@ -649,6 +670,7 @@ void status_print(const json_t *root, const json_t *last)
 	print_memory(root);
 	print_gpus(root);
 	print_cache(root);
+	print_file_systems(root);
 	print_loaders(root, last);
 	print_producers(root);
 	print_sessions(root);

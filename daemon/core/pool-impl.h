@@ -36,7 +36,8 @@ struct pool_user_job {
 struct pool_lane {
 	struct pool_lane *next; /* of pool.lanes */
 	struct pool *pool;
-	uint64_t filesystem; /* 0: the local disks */
+	uint64_t filesystem;       /* 0: the local disks */
+	char name[POOL_LANE_NAME]; /* of the file system, like the next the loop thread's */
 	struct pool_thread *threads;
 	unsigned n_threads;
 	struct pool_ticket *tickets; /* all of them */

@@ -8,11 +8,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/pool-io.h"
 #include "core/pool-queues.h"
 #include "core/pool-threads.h"
+#include "util/clock.h"
 #include "util/list.h"
 
 /* ---- life ---- */
@@ -192,6 +195,12 @@ int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool
 	return r;
 }
 
+void pool_lane_set_name(struct pool_lane_user *u, const char *name)
+{
+	if (!u->lane->name[0])
+		snprintf(u->lane->name, sizeof(u->lane->name), "%s", name);
+}
+
 void pool_lane_leave(struct pool *p, struct pool_lane_user *u)
 {
 	if (!u)
@@ -205,4 +214,56 @@ void pool_lane_leave(struct pool *p, struct pool_lane_user *u)
 	free(u);
 	if (!lane->users)
 		end_lane(p, lane);
+}
+
+/* ---- what there is to see ---- */
+
+static uint64_t oldest_of(const struct pool_lane *lane, uint64_t now)
+{
+	uint64_t oldest = 0;
+	for (unsigned i = 0; i < lane->n_threads; i++) {
+		uint64_t since = lane->threads[i].busy_since_ns;
+		if (since && now > since && now - since > oldest)
+			oldest = now - since;
+	}
+	return oldest;
+}
+
+uint64_t pool_io_oldest_ns(struct pool *p)
+{
+	struct pool_lane_stats s;
+	uint64_t oldest = 0;
+	for (unsigned i = 0; pool_get_lane_stats(p, i, 0, &s); i++)
+		oldest = s.oldest_ns > oldest ? s.oldest_ns : oldest;
+	return oldest;
+}
+
+static unsigned n_waiting_of(const struct pool_lane *lane)
+{
+	unsigned n = 0;
+	for (const struct pool_lane_user *u = lane->users; u; u = u->next) {
+		for (const struct pool_ticket *t = u->to_fetch; t; t = t->next)
+			n += t->n;
+	}
+	for (const struct pool_task *t = lane->tasks; t; t = t->next)
+		n++;
+	return n;
+}
+
+bool pool_get_lane_stats(struct pool *p, unsigned i, uid_t user, struct pool_lane_stats *out)
+{
+	const struct pool_lane *lane = i ? p->lanes : &p->local;
+	for (; lane && i > 1; i--)
+		lane = lane->next;
+	if (!lane)
+		return false;
+	pthread_mutex_lock(&p->lock);
+	*out = (struct pool_lane_stats){ .n_io = lane->n_io,
+					 .io_busy = lane->n_io_busy,
+					 .n_waiting = n_waiting_of(lane),
+					 .oldest_ns = oldest_of(lane, clock_now_ns()),
+					 .is_users = find_user(lane, user) };
+	pthread_mutex_unlock(&p->lock);
+	memcpy(out->name, lane->name, sizeof(out->name));
+	return true;
 }

@@ -439,29 +439,6 @@ void pool_get_progress(struct pool *p, struct pool_progress *out)
 	out->idle_ns = waking_ns > out->idle_ns ? waking_ns : out->idle_ns;
 }
 
-static uint64_t oldest_of(const struct pool_lane *lane, uint64_t now)
-{
-	uint64_t oldest = 0;
-	for (unsigned i = 0; i < lane->n_threads; i++) {
-		uint64_t since = lane->threads[i].busy_since_ns;
-		if (since && now - since > oldest)
-			oldest = now - since;
-	}
-	return oldest;
-}
-
-uint64_t pool_io_oldest_ns(struct pool *p)
-{
-	pthread_mutex_lock(&p->lock);
-	uint64_t now = clock_now_ns(), oldest = oldest_of(&p->local, now);
-	for (const struct pool_lane *lane = p->lanes; lane; lane = lane->next) {
-		uint64_t of = oldest_of(lane, now);
-		oldest = of > oldest ? of : oldest;
-	}
-	pthread_mutex_unlock(&p->lock);
-	return oldest;
-}
-
 void pool_look(struct pool *p, const struct pool_queue *q, struct pool_look *out)
 {
 	*out = (struct pool_look){ .n_processors = p->params.n_processors };

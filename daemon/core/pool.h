@@ -49,7 +49,7 @@ struct pool_ticket {
 	                           * it */
 };
 
-enum { POOL_WOULD_BLOCK = 1 };
+enum { POOL_WOULD_BLOCK = 1, POOL_LANE_NAME = 256 };
 
 struct pool_job_ops {
 	/* Worker thread: makes n rows from `first` on. ticket: with the fetched input, else NULL. Returns 0, or
@@ -224,6 +224,8 @@ void pool_call(struct pool *p, struct pool_task *t);
  * filesystem: a number that tells file systems apart, not 0. 0; ACCOUNT_E_USER, ACCOUNT_E_ALL: there are as many lanes as
  * this user, or all, may have; or a negative errno: there is no memory (-ENOMEM), or no thread may be made (-EAGAIN). */
 int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool_lane_user **out);
+/* What its file system is called in the status, if it has no name yet. */
+void pool_lane_set_name(struct pool_lane_user *u, const char *name);
 /* Never waits for the lane's threads: the last of them ends the lane. u may be NULL. */
 void pool_lane_leave(struct pool *p, struct pool_lane_user *u);
 
@@ -250,6 +252,14 @@ void pool_get_progress(struct pool *p, struct pool_progress *out);
 
 /* How long an I/O thread has been at one read or task; the longest. A server that hangs makes it grow. */
 uint64_t pool_io_oldest_ns(struct pool *p);
+struct pool_lane_stats {
+	char name[POOL_LANE_NAME];
+	unsigned n_io, io_busy, n_waiting; /* rows and tasks that wait for a thread */
+	uint64_t oldest_ns;                /* as pool_io_oldest_ns, of this lane */
+	bool is_users;                     /* `user` reads from it */
+};
+/* Of lane i; 0: local disks. False: there are no more. */
+bool pool_get_lane_stats(struct pool *p, unsigned i, uid_t user, struct pool_lane_stats *out);
 
 /* What the workers do now: whether a queue's rows wait for workers or for their input. */
 struct pool_look {

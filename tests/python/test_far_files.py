@@ -1,6 +1,7 @@
 """Data sets on a server that stops answering, as a network file system hangs: a FUSE file system of the test's own (tests/fuse.h), which is sent SIGSTOP."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from conftest import BUILD
 from daemons import until
 from test_end_to_end import Trainer
 from test_limits import HungDaemon, status_of
-from test_reliability import NO_LINGER, Wire, needs_root, open_packet, public  # noqa: F401 (public is a fixture)
+from test_reliability import NO_LINGER, Wire, finish_as, needs_root, open_packet, public  # noqa: F401 (public is a fixture)
 
 HANG_S = 120
 CACHES = {
@@ -146,13 +147,17 @@ class TwoServers(FarDaemon):
     also = ("other",)
 
 
+def lanes(d):
+    return {f["name"]: f for f in status_of(d)["file_systems"]}
+
+
 @needs_root
 def test_a_dead_mount_takes_nothing_from_its_own_users_other_data(build, public, samples, monkeypatch):  # noqa: F811
     # One user has four jobs on a server that hangs, and opens ten more data sets there. The user's data on another
     # server and on a local disk is opened and read as if nothing was wrong.
     near = public / "near"
     shutil.copytree(samples, near)
-    config = NO_LINGER + "workers: 2\nio_threads: 8\ncache: {decoded: off, jpeg: off}\ndatasets:\n"
+    config = NO_LINGER + "socket_mode: 0666\nworkers: 2\nio_threads: 8\ncache: {decoded: off, jpeg: off}\ndatasets:\n"
     for name, folder in (("far", public / "hung"), ("other", public / "other"), ("near", near)):
         config += f"  - name: {name}\n    source: imagefolder:{folder}\n"
     options = {"transform": "val224", "dtype": "uint8"}
@@ -170,12 +175,24 @@ def test_a_dead_mount_takes_nothing_from_its_own_users_other_data(build, public,
             t.tell()
         trainers += [two_epochs("far", f"late{i}", **options) for i in range(10)]
         until("every opening is there", lambda: len(status_of(d)["loaders"]) == 14)
-        until("reads and openings hang", lambda: status_of(d)["workers"]["io_busy"] >= 4)
+        until("the lane is full", lambda: lanes(d)[f"fuse at {public}/hung"]["io_busy"] == 4)
+        hung = lanes(d)[f"fuse at {public}/hung"]
+        assert hung["io_threads"] == 4 and hung["waiting"] > 9
+        text = subprocess.run([BUILD / "batchctl", "status"], capture_output=True, text=True, check=True).stdout
+        assert re.search(rf"^fuse at {public}/hung +4 of 4 +\d+ +\d", text, re.MULTILINE), text
+        said = finish_as(
+            65534,
+            """
+            say(names=[f["name"] for f in batchd.status()["file_systems"]])
+            """,
+        )
+        assert said == [{"names": ["local disks", ""]}]
         for round in range(2):
             assert two_epochs("other", f"other{round}", **options).finish() == expected
             assert two_epochs("near", f"near{round}", **options).finish() == expected
         assert limit.is_alive(), "the server had to answer first"
         limit.cancel()
+        assert lanes(d)[f"fuse at {public}/hung"]["longest_s"] > 0
         assert sum(loader["dataset"] == "far" for loader in status_of(d)["loaders"]) == 14
         d.go_on()
         assert [t.finish()[-1] for t in trainers] == [expected[1]] * 14

@@ -323,6 +323,17 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 	*s = (struct pool_stats){ .max = MAX_PIECES };
 }
 
+void pool_lane_set_name(struct pool_lane_user *u, const char *name)
+{
+	(void)u, (void)name;
+}
+
+bool pool_get_lane_stats(struct pool *p, unsigned i, uid_t user, struct pool_lane_stats *out)
+{
+	(void)p, (void)i, (void)user, (void)out;
+	return false;
+}
+
 uint64_t pool_io_oldest_ns(struct pool *p)
 {
 	(void)p;

@@ -114,12 +114,14 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 static unsigned n_telling(const char *dataset, unsigned n_fds)
 {
 	static const char *const own[] = { "table=", "rows=" };
-	const char *at = dataset + strlen("arrow:");
 
 	if (!strncmp(dataset, "memory:id=", strlen("memory:id=")))
 		return 0;
 	if (strncmp(dataset, "arrow:", strlen("arrow:")) != 0)
 		return n_fds;
+
+	const char *at = dataset + strlen("arrow:");
+
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
 		if (strncmp(at, own[i], strlen(own[i])) != 0)
 			continue;

@@ -74,6 +74,7 @@ static int start_cache(struct budget *b, const struct config *c)
 
 int budget_init(struct budget *b, const struct config *c)
 {
+	assert(!b->cache && !b->total_bytes);
 	b->total_bytes = total_bytes(c);
 	budget_split(b);
 	return start_cache(b, c);
@@ -81,6 +82,7 @@ int budget_init(struct budget *b, const struct config *c)
 
 void budget_finish(struct budget *b)
 {
+	assert(b->cache);
 	cache_destroy(b->cache);
 	work_memory_finish(&b->work);
 }
@@ -156,6 +158,7 @@ int budget_charge_data(struct budget *b, uid_t uid, struct charge *c, uint64_t b
 void budget_explain(const struct budget *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
 		    const char *advice, char *text, size_t size)
 {
+	assert(refusal > 0 && size > 0);
 	char need[32], used[32], have[32];
 	bool user = refusal == ACCOUNT_E_USER;
 	size_format(bytes, need, sizeof(need));

@@ -2,7 +2,10 @@
  * is idle. */
 #include "clock-status.h"
 
+#include <assert.h>
+
 #include "session-state.h"
+#include "util/thread-kind.h"
 
 static const struct {
 	const char *name;
@@ -42,6 +45,7 @@ static json_t *waits_json(const struct latency *l)
 
 json_t *clock_status_json(const struct session *s)
 {
+	assert(is_loop_thread());
 	json_t *o = json_object(), *shares = json_object();
 	struct clock_times t;
 	for (unsigned i = 0; i < sizeof(periods) / sizeof(*periods); i++) {

@@ -5,6 +5,7 @@
  * refused, the other is tried, provided the trainer knows it. */
 #include "device.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include "util/container.h"
 #include "util/log.h"
 #include "util/namespace.h"
+#include "util/thread-kind.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -106,6 +108,8 @@ static const char *find_obstacle(const struct session *s, const Batchd__Wire__Op
 
 void device_wish(struct session *s, const Batchd__Wire__Open *open)
 {
+	assert(is_loop_thread());
+	assert(!s->device.asked);
 	struct device *d = &s->device;
 	char text[GPU_REASON_BYTES];
 	if (!open->device_uuid.len)
@@ -209,6 +213,7 @@ static int charge_fd(struct session *s, enum gpu_share share, struct charge *fd,
 
 static bool begin_way(struct session *s, struct slots *slots, enum gpu_share share)
 {
+	assert(s->device.shares & 1u << share);
 	char why[GPU_REASON_BYTES] = "the daemon is out of memory";
 	struct device_task *task = malloc(sizeof(*task));
 	struct charge fd = { 0 };
@@ -257,6 +262,8 @@ bool device_fixes(const struct session *s, const struct slots *slots)
 
 bool device_ready(struct session *s, struct slots *slots)
 {
+	assert(is_loop_thread());
+	assert(s->job && slots);
 	if (s->device.asked && slots->growing)
 		return false; /* until the rest has been made: a GPU's thread, or the trainer, takes a slab as a whole */
 	struct device_slab *m = device_find(s, slots);
@@ -271,11 +278,14 @@ bool device_ready(struct session *s, struct slots *slots)
 
 void device_attach(struct session *s)
 {
+	assert(is_loop_thread());
+	assert(s->consumer.slots);
 	s->consumer.device_slab = device_find(s, s->consumer.slots);
 }
 
 void device_forgo(struct session *s, const char *text)
 {
+	assert(is_loop_thread());
 	if (!*text || !s->consumer.device_slab || s->consumer.seek)
 		return;
 	s->consumer.device_slab = NULL; /* it lives as long as the slots; later sessions may use it */
@@ -284,6 +294,7 @@ void device_forgo(struct session *s, const char *text)
 
 void device_describe(struct session *s, Batchd__Wire__Opened *o)
 {
+	assert(is_loop_thread());
 	const struct device_slab *m = s->consumer.device_slab;
 	o->driver_version = (uint32_t)gpus_driver_version(s->engine->gpus);
 	o->device_reason = s->device.reason;
@@ -314,6 +325,7 @@ bool device_must_stay(const struct session *s)
 
 void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text)
 {
+	assert(is_loop_thread());
 	struct refusal why;
 	refuse(&why, CODE(GPU_LOST), "", "%s", text);
 	for (struct session *s = e->sessions; s; s = s->next) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "http-library.h"
+#include "util/thread-kind.h"
 
 enum {
 	MOST_CONNECTIONS = 16,
@@ -221,6 +222,7 @@ static void *http_run(void *arg)
 	struct http *h = arg;
 	sigset_t all;
 
+	thread_kind = THREAD_OTHER;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, NULL);
 	pthread_setname_np(pthread_self(), "metrics");

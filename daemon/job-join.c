@@ -8,6 +8,7 @@
 
 #include "request.h"
 #include "session-state.h"
+#include "util/thread-kind.h"
 
 static struct job *find_job(struct engine *e, uid_t uid, const char *name)
 {
@@ -134,6 +135,8 @@ static unsigned n_telling(const char *dataset, unsigned n_fds)
 
 int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
 {
+	assert(is_loop_thread());
+	assert(!s->job && s->state == SESSION_GREETED);
 	struct job *j = find_job(e, r->spec.uid, r->spec.job);
 	struct data_identity data;
 	job_join_identify(fds, n_telling(r->spec.dataset, n_fds), r->access.trusted, &data);

@@ -21,6 +21,7 @@
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/size.h"
+#include "util/thread-kind.h"
 
 enum { PROGRESS_MS = 200 };
 
@@ -35,6 +36,7 @@ const char *job_state_name(enum job_state state)
 /* A move that is not in the table is a bug of the daemon; no peer can cause it. */
 void job_move(struct job *j, enum job_state to)
 {
+	assert(is_loop_thread());
 	static const bool allowed[5][5] = {
 		[JOB_OPENING] = { [JOB_READY] = true, [JOB_FAILED] = true, [JOB_CLOSING] = true },
 		[JOB_READY] = { [JOB_ENDING] = true, [JOB_FAILED] = true, [JOB_CLOSING] = true },
@@ -76,6 +78,7 @@ static void on_loader_closed(struct loader *l)
 
 void job_close(struct job *j)
 {
+	assert(is_loop_thread());
 	if (j->state == JOB_CLOSING)
 		return;
 	if (j->n_tasks) { /* the last of them closes it */
@@ -97,6 +100,7 @@ void job_close(struct job *j)
 
 void job_retire(struct job *j)
 {
+	assert(is_loop_thread());
 	j->retired = true;
 	if (!j->sessions)
 		job_close(j);
@@ -104,6 +108,7 @@ void job_retire(struct job *j)
 
 bool job_close_lingering(struct engine *e, uid_t uid, bool any_user)
 {
+	assert(is_loop_thread());
 	struct job *oldest = NULL;
 	for (struct job *j = e->jobs; j; j = j->next) { /* the newest first */
 		if (j->state != JOB_CLOSING && !j->sessions && !j->n_tasks && (any_user || j->spec.uid == uid))
@@ -118,6 +123,7 @@ bool job_close_lingering(struct engine *e, uid_t uid, bool any_user)
 
 void job_end_sessions(struct job *j, const struct refusal *why)
 {
+	assert(is_loop_thread());
 	for (struct session *s = j->sessions, *next; s; s = next) {
 		next = s->next_in_job;
 		j->engine->job_ops->end(s, why);
@@ -164,6 +170,7 @@ static void on_loader_failed(struct loader *l)
 
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
 {
+	assert(is_loop_thread());
 	if (j->state != JOB_READY)
 		return;
 	job_move(j, JOB_ENDING);
@@ -174,6 +181,7 @@ void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
 
 void job_note_moved(struct job *j)
 {
+	assert(is_loop_thread());
 	if (j->state == JOB_ENDING)
 		job_settle(j, 0);
 }
@@ -214,6 +222,8 @@ static const struct loader_ops loader_ops = {
 
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe)
 {
+	assert(is_loop_thread());
+	assert(!j->loader);
 	return loader_create(j->engine->pool, spec, recipe, j->engine->config->bad_data, &loader_ops, j, &j->loader);
 }
 
@@ -221,6 +231,7 @@ int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *reci
 
 void job_task_begin(struct job_task *t, struct job *j)
 {
+	assert(is_loop_thread());
 	assert(j->state != JOB_CLOSING);
 	t->job = j;
 	j->n_tasks++;
@@ -228,6 +239,7 @@ void job_task_begin(struct job_task *t, struct job *j)
 
 void job_task_await(struct job_task *t, struct session *s, struct job_task **place)
 {
+	assert(is_loop_thread());
 	assert(t->job == s->job && !*place);
 	t->session = s;
 	t->place = place;
@@ -236,6 +248,7 @@ void job_task_await(struct job_task *t, struct session *s, struct job_task **pla
 
 void job_task_forget(struct job_task **place)
 {
+	assert(is_loop_thread());
 	if (*place)
 		(*place)->session = NULL;
 	*place = NULL;
@@ -243,12 +256,14 @@ void job_task_forget(struct job_task **place)
 
 void job_task_drop(struct job_task *t)
 {
+	assert(is_loop_thread());
 	assert(t->job->n_tasks > 0);
 	t->job->n_tasks--;
 }
 
 void job_task_end(struct job_task *t)
 {
+	assert(is_loop_thread());
 	struct job *j = t->job;
 	assert(j->n_tasks > 0 && j->state != JOB_CLOSING);
 	assert(!t->session || (*t->place == t && t->session->job == j));
@@ -276,6 +291,8 @@ static void end_task(struct pool_task *p)
 
 void job_task_run(struct job_task *t)
 {
+	assert(is_loop_thread());
+	assert(t->run && t->job->n_tasks > 0);
 	const struct opening *o = t->job->opening;
 	bool opens = o && t == &o->task && t->run == opening_run;
 	t->pool_task = (struct pool_task){ .run = job_run_task,
@@ -304,6 +321,7 @@ static void on_progress_timer(uv_timer_t *t)
 
 static void end_opening(struct opening *o)
 {
+	assert(o->task.job->opening != o);
 	pool_lane_leave(o->task.job->engine->pool, o->lane);
 	uv_close((uv_handle_t *)&o->progress, opening_free);
 }
@@ -416,6 +434,7 @@ static void opening_done(struct job_task *t)
 /* From here on a server that hangs has threads of its own file system alone. */
 static void opening_located(struct job_task *t)
 {
+	assert(!t->session || t->session->job == t->job);
 	struct opening *o = container_of(t, struct opening, task);
 	struct job *j = t->job;
 	int r;
@@ -440,6 +459,7 @@ static void opening_located(struct job_task *t)
 
 void job_advance(struct job *j)
 {
+	assert(is_loop_thread());
 	for (struct session *s = j->sessions; s; s = s->next_in_job)
 		j->engine->job_ops->advance(s);
 }
@@ -452,6 +472,7 @@ static int on_path(void *arg, const char *path, size_t n_bytes)
 
 static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)
 {
+	assert(!j->opening && j->state == JOB_OPENING);
 	struct engine *e = j->engine;
 	struct opening *o = calloc(1, sizeof(*o));
 	if (!o) {
@@ -492,6 +513,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,
 		     struct charge *loader, struct charge *open_fds)
 {
+	assert(is_loop_thread());
+	assert(n_fds <= WIRE_MAX_FDS);
 	struct job *j = calloc(1, sizeof(*j));
 	if (!j)
 		return NULL;
@@ -516,6 +539,7 @@ struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_f
 
 void job_enter(struct job *j, struct session *s)
 {
+	assert(is_loop_thread());
 	assert(!s->job && s->state == SESSION_GREETED && j->state != JOB_CLOSING);
 	s->job = j;
 	list_push(&j->sessions, s, next_in_job);
@@ -526,6 +550,7 @@ void job_enter(struct job *j, struct session *s)
 
 void job_note_ending(struct session *s)
 {
+	assert(is_loop_thread());
 	struct job *j = s->job;
 	if (!j)
 		return;
@@ -540,6 +565,7 @@ void job_note_ending(struct session *s)
 
 void job_leave(struct session *s)
 {
+	assert(is_loop_thread());
 	struct job *j = s->job;
 	if (!j)
 		return;

@@ -1,6 +1,7 @@
 /* See last-batch.h. */
 #include "last-batch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "engine.h"
 #include "job.h"
 #include "pipeline/thumbnail.h"
+#include "util/thread-kind.h"
 
 enum { PART = 200 };
 #define LEAST_NS 200000000u /* between two answers to one user */
@@ -178,6 +180,7 @@ static unsigned make_answer(const struct job *j, char **text)
 
 unsigned last_batch_answer(struct engine *e, struct last_batch_turns *turns, uint64_t number, uid_t viewer, char **text)
 {
+	assert(is_loop_thread());
 	const struct job *j = e->jobs;
 	struct last_batch_turn *turn;
 	uint64_t began = uv_hrtime(), took;

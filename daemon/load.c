@@ -5,6 +5,7 @@
  * server. */
 #include "load.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include "util/container.h"
 #include "util/log.h"
 #include "util/size.h"
+#include "util/thread-kind.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -50,6 +52,7 @@ struct load {
 
 static void load_free(struct load *l)
 {
+	assert(!l->session && !l->opening && !l->jobs.n_busy);
 	struct engine *e = l->engine;
 	image_jobs_finish(&l->jobs);
 	recipe_finish(&l->recipe);
@@ -72,6 +75,7 @@ static void load_free_if_unused(struct load *l)
 
 void load_on_closed(struct session *s)
 {
+	assert(is_loop_thread());
 	struct load *l = s->load;
 	if (!l)
 		return;
@@ -165,6 +169,7 @@ static void load_on_opened(struct pool_task *t)
 {
 	struct load *l = container_of(t, struct load, task);
 	struct engine *e = l->engine;
+	assert(l->opening);
 	l->opening = false;
 	l->slab.payer = l->uid;
 	if (l->slab.base)
@@ -190,6 +195,7 @@ static unsigned load_n_wanted(struct engine *e)
 
 static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struct load *l)
 {
+	assert(!s->load);
 	struct engine *e = s->engine;
 	l->engine = e;
 	l->session = s;
@@ -213,6 +219,7 @@ static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struc
 
 int load_on_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fd, struct refusal *why)
 {
+	assert(is_loop_thread());
 	if (fcntl(*fd, F_GET_SEALS) < 0)
 		return refuse(why, CODE(INVALID), NULL,
 			      "the descriptor of LoadOpen is no memfd: a client reads its files itself");
@@ -240,6 +247,7 @@ int load_on_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fd, st
 
 int load_on_load(struct session *s, const Batchd__Wire__Load *m, struct refusal *why)
 {
+	assert(is_loop_thread());
 	struct load *l = s->load;
 	if (!l || l->opening || !l->jobs.job)
 		return refuse(why, CODE(PROTOCOL), NULL, "Load before LoadOpened");

@@ -6,6 +6,7 @@
  * that other users of the machine learn no names over TCP. Pictures are for the job's own user alone. */
 #include "metrics.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #include "status.h"
 #include "util/log.h"
 #include "util/parse.h"
+#include "util/thread-kind.h"
 
 enum { VIEWERS = 4, KEEP_MS = 900, PATIENCE_S = 1 };
 
@@ -244,6 +246,7 @@ static void metrics_answer(void *arg, const char *path, uid_t uid, struct http_a
 
 void metrics_destroy(struct metrics *m)
 {
+	assert(is_loop_thread());
 	if (!m)
 		return;
 	for (unsigned i = 0; i < VIEWERS; i++)
@@ -279,6 +282,8 @@ static struct metrics *metrics_off(struct metrics *m, const char *address, const
 
 struct metrics *metrics_start(struct engine *e, const char *address)
 {
+	assert(is_loop_thread());
+	assert(address);
 	struct metrics *m = metrics_create(e);
 	const char *why = "out of memory";
 	char where[128];
@@ -312,6 +317,7 @@ struct metrics *metrics_start(struct engine *e, const char *address)
 
 void metrics_stop(struct metrics *m)
 {
+	assert(is_loop_thread());
 	if (!m)
 		return;
 	pthread_mutex_lock(&m->lock);

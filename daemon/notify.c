@@ -4,6 +4,7 @@
  * kind for virtual machines (vsock:) does not concern a service inside one. */
 #include "notify.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -101,6 +102,7 @@ void notify_reloading(void)
 
 void notify_extend(uint64_t usec)
 {
+	assert(usec > 0);
 	char message[64];
 
 	snprintf(message, sizeof message, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)usec);

@@ -1,6 +1,7 @@
 /* See opening.h. Except for the last two, functions run on an I/O thread. */
 #include "opening.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "util/closing.h"
 #include "util/container.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 
 /* The data set grows: its user is charged at once, because indexing may need more memory than there is. */
 static int on_more_memory(void *arg, uint64_t bytes)
@@ -267,12 +269,14 @@ void opening_run(struct job_task *t)
 
 void opening_free_recipe(struct opening *o)
 {
+	assert(is_loop_thread());
 	recipe_finish(&o->recipe);
 	charge_release(&o->memory);
 }
 
 void opening_free(uv_handle_t *h)
 {
+	assert(is_loop_thread());
 	struct opening *o = h->data;
 	closing_add(o->access.uid, o->fds, o->n_fds); /* of an opening that never ran */
 	opening_free_recipe(o);

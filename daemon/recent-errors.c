@@ -1,11 +1,13 @@
 /* See recent-errors.h. */
 #include "recent-errors.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "util/list.h"
+#include "util/thread-kind.h"
 
 /* Drops those of users that have gone, but for the newest. */
 static void drop_gone(struct recent_errors *errors)
@@ -64,6 +66,8 @@ static struct recent_error *find_place(struct recent_user *u, const struct recen
 
 void recent_errors_note(struct recent_errors *errors, uid_t uid, const char *job, const char *text)
 {
+	assert(is_loop_thread());
+	assert(text);
 	struct recent_user *u = errors ? find_user(errors, uid) : NULL;
 	struct recent_error e = { .at = time(NULL) }, *place;
 
@@ -125,6 +129,7 @@ static void add_user(json_t *list, const struct recent_user *u)
 
 json_t *recent_errors_json(const struct recent_errors *errors, uid_t viewer)
 {
+	assert(is_loop_thread());
 	json_t *list = json_array();
 
 	for (const struct recent_user *u = errors ? errors->users : NULL; u; u = u->next)

@@ -1,6 +1,7 @@
 /* See report.h. */
 #include "report.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +10,7 @@
 #include "engine.h"
 #include "ipc/packed-message.h"
 #include "status.h"
+#include "util/thread-kind.h"
 
 enum { PART = 20, SAVED_NS = 20000000 }; /* the most that may be made in a row after a pause: about a hundred reports */
 
@@ -23,6 +25,7 @@ static void report_finish(struct report *r)
 
 void reports_finish(struct reports *r)
 {
+	assert(is_loop_thread());
 	for (unsigned i = 0; i < REPORT_USERS; i++)
 		report_finish(&r->of[i]);
 }
@@ -85,6 +88,7 @@ static struct report *report_find(struct reports *all, uid_t viewer)
 
 const struct report *report_get(struct engine *e, uid_t viewer)
 {
+	assert(is_loop_thread());
 	struct report *r = report_find(e->reports, viewer == geteuid() ? 0 : viewer);
 	r->asked = ++e->reports->n_asked;
 	if (r->n && !may_make(r))

@@ -2,6 +2,7 @@
  * (its size, whether it holds images) is left to the code that opens it. */
 #include "request.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "data/field.h"
 #include "data/member-spec.h"
 #include "sources.h"
+#include "util/thread-kind.h"
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
@@ -267,6 +269,8 @@ static int list_fields(const Batchd__Wire__Open *o, char list[WIRE_MAX_FIELDS * 
 int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
 		 struct request *out, struct refusal *err)
 {
+	assert(is_loop_thread());
+	assert(n_fds <= WIRE_MAX_FDS);
 	const char *source = NULL, *transform = NULL;
 	bool configured;
 	*out = (struct request){ 0 };
@@ -333,6 +337,7 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 
 void request_finish(struct request *r)
 {
+	assert(is_loop_thread());
 	loader_spec_finish(&r->spec);
 	free(r->source);
 	free(r->served);

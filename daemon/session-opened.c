@@ -13,6 +13,7 @@
 #include "session-state.h"
 #include "sources.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 
 /* A data set for a log record: without the second slash by which a client marks where the folder that it opened ends. */
 static void told_dataset(const char *dataset, char *out)
@@ -72,6 +73,8 @@ static void fill_fields(const struct loader *l, struct field_messages *own, Batc
 
 void session_send_opened(struct session *s, int ring)
 {
+	assert(is_loop_thread());
+	assert(s->job && s->job->loader && s->consumer.slots);
 	struct loader *l = s->job->loader;
 	struct slots *slots = s->consumer.slots;
 	assert(slots && slots->n_made > 0);

@@ -1,6 +1,7 @@
 /* See session-questions.h. */
 #include "session-questions.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,12 +10,15 @@
 #include "job.h"
 #include "report.h"
 #include "session-fail.h"
+#include "util/thread-kind.h"
 #include "util/trace.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
 void session_on_classes(struct session *s, uint32_t first)
 {
+	assert(is_loop_thread());
+	assert(s->job && s->job->loader);
 	struct dataset *ds = s->job->loader->recipe.dataset;
 	uint32_t total = dataset_n_classes(ds), n = 0;
 	static char *names[WIRE_MAX_CLASSES]; /* loop thread only */
@@ -35,6 +39,8 @@ void session_on_classes(struct session *s, uint32_t first)
 
 void session_on_status(struct session *s)
 {
+	assert(is_loop_thread());
+	assert(s->peer);
 	if (s->peer->eof)
 		return;
 	if (s->peer->n_out) { /* or its unread answers would fill the daemon's memory */
@@ -51,6 +57,8 @@ void session_on_status(struct session *s)
 /* What other users' trainers do is in a recording as well. It lasts until the client hangs up. */
 void session_on_trace(struct session *s)
 {
+	assert(is_loop_thread());
+	assert(s->peer);
 	Batchd__Wire__Traced traced = BATCHD__WIRE__TRACED__INIT;
 	int fd, r;
 	if (s->uid != 0 && s->uid != geteuid()) {

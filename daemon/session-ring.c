@@ -11,6 +11,7 @@
 #include "util/container.h"
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/thread-kind.h"
 
 static struct session *session_of(struct consumer *c)
 {
@@ -29,6 +30,7 @@ static void break_off(struct session *s, const char *why)
 
 int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m)
 {
+	assert(is_loop_thread());
 	if (!is_usable(s))
 		return -EPIPE;
 	int r = ring_put(&s->ring.batches, &m->base);
@@ -46,6 +48,7 @@ int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m)
 
 void control_note_release(struct session *s, const Batchd__Wire__Release *r)
 {
+	assert(is_loop_thread());
 	s->n_released++;
 	s->wait_ns += r->wait_ns;
 	latency_add(&s->waits, r->wait_ns);
@@ -83,6 +86,7 @@ static int collect_one(struct session *s, const char **why)
 
 void session_ring_collect(struct session *s)
 {
+	assert(is_loop_thread());
 	const char *why;
 	int r;
 	if (!s->ring.page)
@@ -96,6 +100,7 @@ void session_ring_collect(struct session *s)
 
 void session_ring_look(struct consumer *c)
 {
+	assert(is_loop_thread());
 	struct session *s = session_of(c);
 	session_ring_collect(s);
 	if (!is_usable(s))
@@ -110,6 +115,8 @@ void session_ring_look(struct consumer *c)
 
 bool session_ring_arm(struct consumer *c, uint32_t wake_at)
 {
+	assert(is_loop_thread());
+	assert(wake_at > 0);
 	struct session *s = session_of(c);
 	if (!is_usable(s))
 		return false;
@@ -124,6 +131,7 @@ bool session_ring_arm(struct consumer *c, uint32_t wake_at)
 
 int session_ring_charge(struct session *s, struct refusal *why)
 {
+	assert(is_loop_thread());
 	struct budget *b = &s->engine->budget;
 	char text[WIRE_MAX_TEXT];
 	int r;
@@ -141,6 +149,8 @@ int session_ring_charge(struct session *s, struct refusal *why)
 
 int session_ring_open(struct session *s, int *fd, struct refusal *why)
 {
+	assert(is_loop_thread());
+	assert(s->state == SESSION_OPENING);
 	assert(!s->ring.page && s->ring_bytes.account);
 	int r = ring_create(&s->ring, fd);
 	if (r == 0)
@@ -164,6 +174,7 @@ struct ring_taken session_ring_taken(const struct session *s)
 
 void session_ring_close(struct session *s)
 {
+	assert(is_loop_thread());
 	s->taken = session_ring_taken(s);
 	charge_release(&s->ring_bytes);
 	ring_unmap(&s->ring);

@@ -1,6 +1,7 @@
 /* See session-seek.h. */
 #include "session-seek.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "core/loader.h"
@@ -10,11 +11,14 @@
 #include "job.h"
 #include "served-job.h"
 #include "session-fail.h"
+#include "util/thread-kind.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
 void session_on_seek(struct session *s, const Batchd__Wire__Seek *m)
 {
+	assert(is_loop_thread());
+	assert(s->job && s->job->loader && s->state == SESSION_ATTACHED);
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
@@ -57,6 +61,8 @@ void session_on_seek(struct session *s, const Batchd__Wire__Seek *m)
 
 void session_on_join(struct session *s, const Batchd__Wire__Join *m)
 {
+	assert(is_loop_thread());
+	assert(s->job && s->job->loader && s->state == SESSION_ATTACHED);
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
@@ -87,6 +93,8 @@ void session_on_join(struct session *s, const Batchd__Wire__Join *m)
 
 void session_on_indices(struct session *s, const Batchd__Wire__Indices *m)
 {
+	assert(is_loop_thread());
+	assert(s->job && s->job->loader && s->state == SESSION_ATTACHED);
 	struct loader *l = s->job->loader;
 	if (!l->spec.own_batches) {
 		session_fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");

@@ -33,6 +33,7 @@
 #include "util/list.h"
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/thread-kind.h"
 #include "util/trace.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
@@ -99,6 +100,7 @@ static void on_orphan_closed(uv_handle_t *h)
 
 static void orphan_ends(struct session *s)
 {
+	assert(s->state == SESSION_ORPHANED && !s->peer);
 	loader_finish_consumer(&s->consumer);
 	uv_poll_stop(&s->exit_poll);
 	uv_close((uv_handle_t *)&s->exit_poll, on_orphan_closed);
@@ -113,6 +115,7 @@ static void session_on_process_exit(uv_poll_t *poll, int status, int events)
 
 void session_drop_orphan(struct session *s)
 {
+	assert(is_loop_thread());
 	if (s->state == SESSION_ORPHANED && !device_must_stay(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
 		orphan_ends(s);
 	else if (s->state == SESSION_DRAINING && !device_must_stay(s))
@@ -121,6 +124,7 @@ void session_drop_orphan(struct session *s)
 
 bool session_detach_gpu(struct session *s)
 {
+	assert(is_loop_thread());
 	bool had = device_must_stay(s);
 	if (had)
 		s->consumer.device_slab->left = true;
@@ -186,6 +190,7 @@ static void session_dismiss(struct session *s, Batchd__Wire__ErrorCode code, con
  * read. */
 static void session_end(struct session *s, const struct refusal *why)
 {
+	assert(is_loop_thread());
 	bool attached = s->state == SESSION_ATTACHED, on_gpu = s->consumer.device_slab;
 	if (attached && !on_gpu)
 		session_ring_collect(s); /* a ring that is broken ends it */
@@ -201,6 +206,7 @@ static void session_end(struct session *s, const struct refusal *why)
 
 void session_drain(struct session *s)
 {
+	assert(is_loop_thread());
 	struct peer *p = s->peer;
 	bool stays = p && s->state == SESSION_ATTACHED && device_must_stay(s);
 	if (stays) {

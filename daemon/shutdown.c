@@ -11,6 +11,7 @@
 #include "opening.h"
 #include "session.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 
 enum {
 	GPU_GRACE_S = 3, /* for trainers to close the memory that they have open on a GPU */
@@ -21,6 +22,8 @@ enum {
 
 void shutdown_init(struct shutdown *s)
 {
+	assert(is_loop_thread());
+	assert(s->engine && s->server && s->finished);
 	uv_timer_init(&s->engine->loop, &s->idle);
 	uv_timer_init(&s->engine->loop, &s->shutdown_timer);
 	uv_timer_init(&s->engine->loop, &s->reads_timer);
@@ -72,6 +75,7 @@ static void on_reads_timer(uv_timer_t *t)
 
 void shutdown_go_on(struct shutdown *s)
 {
+	assert(is_loop_thread());
 	struct engine *e = s->engine;
 	if (!e->stopping || e->jobs || e->sessions || e->n_loads || s->syncing || !e->pool)
 		return;
@@ -117,6 +121,7 @@ static void on_grace_over(uv_timer_t *t)
 
 void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 {
+	assert(is_loop_thread());
 	struct engine *e = s->engine;
 	if (!s->exit_code)
 		s->exit_code = exit_code;
@@ -156,6 +161,7 @@ static void on_gpu_idle(uv_timer_t *t)
 /* A driver that has been started keeps its GPUs open until the process ends. */
 void shutdown_note_activity(struct shutdown *s)
 {
+	assert(is_loop_thread());
 	const struct engine *e = s->engine;
 	const struct config *c = e->config;
 	bool gpu = c->gpu_idle_exit_ns < c->idle_exit_ns && gpus_driver_version(e->gpus);

@@ -29,6 +29,7 @@
 #include "session-state.h"
 #include "util/log.h"
 #include "util/io-full.h"
+#include "util/thread-kind.h"
 
 enum { LOOKS = 8, MIN_LOOK_MS = 20, MAX_LOOK_MS = 15000, IDLE_PERCENT = 1 };
 
@@ -214,6 +215,7 @@ static void begin_spell(struct session *s, uint64_t idle_ns)
 
 void stall_tell(struct session *newcomer)
 {
+	assert(is_loop_thread());
 	uint64_t now = uv_hrtime();
 	for (const struct session *s = newcomer->job->sessions; s; s = s->next_in_job) {
 		char text[640];
@@ -237,6 +239,7 @@ static void end_spell(struct session *s, const char *how)
 
 void stall_forget(struct session *s)
 {
+	assert(is_loop_thread());
 	if (s->stall.is_on && s->job)
 		end_spell(s, "has left");
 	s->stall.is_on = false;
@@ -291,6 +294,7 @@ static void on_timer(uv_timer_t *t)
 
 void stall_watch(struct engine *e)
 {
+	assert(is_loop_thread());
 	uint64_t ms = e->config->stall_after_ns / 1000000 / LOOKS;
 	if (e->stopping || e->config->stall_after_ns == CONFIG_NEVER || !e->sessions) {
 		uv_timer_stop(&e->stall);

@@ -3,6 +3,7 @@
  * key. */
 #include "status.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,6 +25,7 @@
 #include "session-ring.h"
 #include "util/namespace.h"
 #include "stage-status.h"
+#include "util/thread-kind.h"
 #include "verdict-status.h"
 
 /* Whether all of a user's rows are shown: names, paths and programs are private to that user. */
@@ -617,6 +619,7 @@ static json_t *image_clients_part(const struct engine *e, uid_t viewer)
 
 char *status_json(struct engine *e, uid_t viewer)
 {
+	assert(is_loop_thread());
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
 	status_set(root, "daemon", daemon_part(e, viewer));
 	status_set(root, "workers", workers_part(e));

@@ -2,6 +2,7 @@
  * sample: a client may ask for 2^62 made-up samples, none of which can be bad. */
 #include "core/badlist.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ void badlist_finish(struct badlist *b)
 
 bool badlist_add(struct badlist *b, uint64_t index, const char *text, bool outside)
 {
+	assert(b->named && index < b->n_samples);
 	pthread_mutex_lock(&b->lock);
 	uint8_t bit = (uint8_t)(1u << (index % 8));
 	if (!b->seen)
@@ -51,6 +53,7 @@ bool badlist_add(struct badlist *b, uint64_t index, const char *text, bool outsi
 
 uint64_t badlist_count(struct badlist *b)
 {
+	assert(b->named);
 	pthread_mutex_lock(&b->lock);
 	uint64_t n = b->n_distinct;
 	pthread_mutex_unlock(&b->lock);
@@ -59,6 +62,7 @@ uint64_t badlist_count(struct badlist *b)
 
 uint64_t badlist_count_files(struct badlist *b)
 {
+	assert(b->named);
 	pthread_mutex_lock(&b->lock);
 	uint64_t n = b->n_distinct - b->n_outside;
 	pthread_mutex_unlock(&b->lock);
@@ -67,11 +71,13 @@ uint64_t badlist_count_files(struct badlist *b)
 
 bool badlist_exceeds(struct badlist *b, double budget)
 {
+	assert(budget >= 0);
 	return (double)(badlist_count(b) + b->n_left_out) > budget * (double)(b->n_samples + b->n_left_out);
 }
 
 void badlist_describe(struct badlist *b, unsigned most, char *buf, size_t size)
 {
+	assert(b->named && size > 0);
 	pthread_mutex_lock(&b->lock);
 	size_t used = (size_t)snprintf(buf, size, "%llu of %llu samples cannot be decoded",
 				       (unsigned long long)b->n_distinct, (unsigned long long)b->n_samples);

@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "util/container.h"
+#include "util/thread-kind.h"
 
 struct device_slab *device_slab_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES],
 				     enum gpu_share share)
 {
+	assert(is_loop_thread());
 	for (unsigned i = 0; i < s->n_device_slabs; i++) {
 		struct device_slab *m = s->device_slabs[i];
 		if (!m->failed && m->share == share && !memcmp(m->uuid, uuid, GPU_UUID_BYTES))
@@ -75,6 +77,8 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 		     struct charge *fd, void (*on_open)(void *arg, struct device_slab *m, int result, const char *why),
 		     void *arg, char *why)
 {
+	assert(is_loop_thread());
+	assert(on_open && why);
 	if (s->n_device_slabs == SLOTS_MAX_MIRRORS) {
 		strcpy(why, "these batches have 16 copies on GPUs already");
 		return GPU_E_REFUSED;
@@ -107,6 +111,7 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 
 static void device_slab_on_copied(struct gpu_copy *copy, int result, const char *why)
 {
+	assert(is_loop_thread());
 	struct slot_copy *c = container_of(copy, struct slot_copy, copy);
 	struct slot *slot = c->slot;
 	struct slots *s = slot->slots;
@@ -149,6 +154,8 @@ static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 bool device_slab_copy(struct device_slab *m, struct slot *slot,
 		      void (*done)(struct slot *slot, struct device_slab *device_slab, const char *why))
 {
+	assert(is_loop_thread());
+	assert(slot->number < m->slots->n && done);
 	struct slot_copy *c = &m->copy[slot->number];
 	assert(slot->slots == m->slots && slot->state == SLOT_READY);
 	if (c->state != COPY_NONE || m->failed)
@@ -168,11 +175,13 @@ bool device_slab_copy(struct device_slab *m, struct slot *slot,
 
 bool device_slab_has(const struct device_slab *m, const struct slot *slot)
 {
+	assert(!m || m->slots == slot->slots);
 	return !m || m->copy[slot->number].state == COPY_THERE;
 }
 
 void device_slab_note_published(struct device_slab *m, const struct slot *slot)
 {
+	assert(is_loop_thread());
 	uint64_t seen_ns = m ? m->copy[slot->number].copy.seen_ns : 0;
 	if (seen_ns)
 		latency_add(&m->handover, uv_hrtime() - seen_ns);

@@ -118,6 +118,7 @@ static int describe_all(const struct recipe *recipe, const struct loader_spec *s
 int fields_make(const struct recipe *recipe, const struct loader_spec *spec, struct field **out,
 		struct slot_layout *layout)
 {
+	assert(recipe->dataset);
 	unsigned n_all = dataset_n_fields(recipe->dataset) + (recipe->pipeline ? views_n(recipe->pipeline) : 0), n;
 	struct field *f = calloc(n_all, sizeof(*f));
 	struct slot_field *place = calloc(n_all, sizeof(*place));

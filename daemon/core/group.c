@@ -12,6 +12,7 @@
 #include "core/stream-list.h"
 #include "core/stream-places.h"
 #include "core/stream-waking.h"
+#include "util/thread-kind.h"
 
 enum {
 	AHEAD = 3
@@ -48,6 +49,8 @@ static struct stream *add_cohort(struct group *g)
 
 int group_init(struct group *g, struct streams *streams, enum group_policy policy, uint32_t size)
 {
+	assert(is_loop_thread());
+	assert(size > 0 && size <= GROUP_MAX_PLACES);
 	*g = (struct group){ .streams = streams, .policy = policy, .n_places = size == 1 ? GROUP_MAX_PLACES : size };
 	if (size > 1)
 		g->expected = size == 64 ? UINT64_MAX : group_bit(size) - 1;
@@ -57,6 +60,7 @@ int group_init(struct group *g, struct streams *streams, enum group_policy polic
 
 void group_finish(struct group *g)
 {
+	assert(is_loop_thread());
 	slots_unref(g->slots);
 	g->slots = NULL;
 }
@@ -69,6 +73,7 @@ uint32_t group_slot_quota(uint32_t window, uint32_t n_slots)
 
 void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t slot_quota)
 {
+	assert(is_loop_thread());
 	assert(!g->slots && window <= slots->n && slot_quota > 0);
 	g->slots = slots;
 	g->window = window;
@@ -80,6 +85,7 @@ void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint
 
 uint32_t group_n_missing(const struct group *g)
 {
+	assert(g->slots && g->slot_quota > 0);
 	uint32_t needed = g->window + g->slot_quota * g->slots->n_holders;
 	return needed > g->slots->n_made ? needed - g->slots->n_made : 0;
 }
@@ -108,6 +114,7 @@ bool group_is_full(const struct group *g)
 
 int group_attach(struct group *g, struct consumer *c, uint32_t place)
 {
+	assert(is_loop_thread());
 	assert(place < g->n_places && g->slots && !c->home && !c->slots);
 	if (g->member[place])
 		return STREAM_E_TAKEN;
@@ -471,6 +478,7 @@ static void let_follow(struct group *g, struct stream *s)
 
 void group_pump(struct group *g)
 {
+	assert(is_loop_thread());
 	const struct streams *all = g->streams;
 	do {
 		g->again = false;
@@ -508,6 +516,7 @@ static void expect_no_more(struct group *g, uint32_t place)
 
 static void take_position(struct consumer *c, uint64_t seek)
 {
+	assert(c->home);
 	c->seek = seek;
 	c->positioned = true;
 	c->waits_for_epoch = false;
@@ -517,6 +526,7 @@ static void take_position(struct consumer *c, uint64_t seek)
 
 void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
+	assert(is_loop_thread());
 	struct group *g = c->group;
 	assert(g->member[c->rank] == c);
 	struct position at = group_normal(g, to);
@@ -537,6 +547,8 @@ static struct position head_of(const struct group *g)
 
 void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct position *out)
 {
+	assert(is_loop_thread());
+	assert(c->group && c->group->member[c->rank] == c);
 	struct group *g = c->group;
 	group_elect(g);
 	struct position at = head_of(g);
@@ -556,6 +568,7 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 
 void group_leave(struct consumer *c)
 {
+	assert(is_loop_thread());
 	struct group *g = c->group;
 	assert(g->member[c->rank] == c);
 	group_leave_cohort(c);
@@ -573,6 +586,7 @@ void group_leave(struct consumer *c)
 
 uint64_t group_n_behind(const struct consumer *c)
 {
+	assert(is_loop_thread());
 	const struct consumer *first = c->group && c->stream && is_in_stream(c->stream, c) ? first_of(c->stream) : NULL;
 	return first ? stream_distance(c->stream, &c->cursor, &first->cursor) : 0;
 }

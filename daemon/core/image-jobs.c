@@ -6,9 +6,11 @@
 #include <stdlib.h>
 
 #include "util/container.h"
+#include "util/thread-kind.h"
 
 static int image_jobs_run(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
+	assert(first == 0 && n == 1);
 	(void)first;
 	(void)n;
 	(void)ticket;
@@ -33,6 +35,8 @@ static const struct pool_job_ops image_jobs_ops = { .run = image_jobs_run, .done
 
 int image_jobs_init(struct image_jobs *of, struct pool *pool, uid_t uid)
 {
+	assert(is_loop_thread());
+	assert(of->n > 0 && of->recipe && of->slab && of->done);
 	of->pool = pool;
 	of->n_busy = 0;
 	of->job = calloc(of->n, sizeof(*of->job));
@@ -48,6 +52,8 @@ int image_jobs_init(struct image_jobs *of, struct pool *pool, uid_t uid)
 
 void image_jobs_submit(struct image_jobs *of, unsigned slot, uint64_t offset, uint64_t n_bytes, struct sample_key key)
 {
+	assert(is_loop_thread());
+	assert(of->job);
 	struct image_job *j = &of->job[slot];
 	assert(slot < of->n && !j->busy);
 	*j = (struct image_job){ .job = { .ops = &image_jobs_ops, .n_rows = 1, .chunk = 1 },
@@ -63,6 +69,7 @@ void image_jobs_submit(struct image_jobs *of, unsigned slot, uint64_t offset, ui
 
 void image_jobs_cancel(struct image_jobs *of)
 {
+	assert(is_loop_thread());
 	for (unsigned i = 0; of->job && i < of->n; i++)
 		if (of->job[i].busy)
 			pool_cancel(of->pool, &of->job[i].job);
@@ -70,6 +77,7 @@ void image_jobs_cancel(struct image_jobs *of)
 
 void image_jobs_finish(struct image_jobs *of)
 {
+	assert(is_loop_thread());
 	assert(!of->n_busy);
 	if (of->job)
 		pool_queue_remove(of->pool, &of->queue);

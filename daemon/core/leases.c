@@ -5,9 +5,12 @@
 
 #include "core/stream-impl.h"
 #include "core/stream-list.h"
+#include "util/thread-kind.h"
 
 void lease_begin(struct consumer *c, struct slot *slot)
 {
+	assert(is_loop_thread());
+	assert(slot->number < c->slots->n);
 	if (c->group) {
 		c->stream->n_held += !(slot->holders & c->stream->members);
 		slot->holders |= stream_bit(c->rank);
@@ -21,6 +24,8 @@ void lease_begin(struct consumer *c, struct slot *slot)
 
 void lease_end(struct consumer *c, struct slot *slot)
 {
+	assert(is_loop_thread());
+	assert(slot->slots == c->slots);
 	assert(c->leases[slot->number] > 0 && c->n_leases > 0 && slot->n_leases > 0 && slot->state == SLOT_READY);
 	if (--c->leases[slot->number] == 0 && c->group) {
 		uint64_t others = c->stream ? c->stream->members & ~stream_bit(c->rank) : 0;
@@ -38,6 +43,8 @@ void lease_end(struct consumer *c, struct slot *slot)
 
 int stream_take_back(struct consumer *c, uint32_t number, uint64_t generation)
 {
+	assert(is_loop_thread());
+	assert(c->slots && c->leases);
 	if (number >= c->slots->n || !c->leases[number] || c->slots->slot[number].generation != generation)
 		return STREAM_E_INVALID;
 	lease_end(c, &c->slots->slot[number]);

@@ -13,6 +13,7 @@
 #include "core/plan.h"
 #include "core/verify-command.h"
 #include "util/container.h"
+#include "util/thread-kind.h"
 
 enum {
 	NAMED_IN_ERROR = 5,    /* bad samples; the log has them all */
@@ -28,6 +29,7 @@ static struct loader *loader_of(const struct stream_host *h)
 
 static void maybe_free(struct loader *l)
 {
+	assert(is_loop_thread());
 	if (!l->closing || l->host.n_in_flight)
 		return;
 	l->ops->closed(l);
@@ -80,12 +82,14 @@ static void on_came_back(struct stream_host *h)
 
 void loader_set_source(struct loader *l, struct batch_source *source)
 {
+	assert(is_loop_thread());
 	assert(!l->host.n_in_flight && source);
 	l->host.source = source;
 }
 
 void loader_source_done(struct loader *l, struct slot *slot)
 {
+	assert(is_loop_thread());
 	assert(l->host.n_in_flight > 0 && slot->source == l->host.source);
 	l->host.n_in_flight--;
 	tally_add(&l->host.source->sums, SOURCE_ROWS, slot->n_rows);
@@ -120,6 +124,7 @@ static void loader_on_device_slab_failed(struct stream_host *h, const struct dev
 
 void loader_fail(struct loader *l, const char *fmt, ...)
 {
+	assert(is_loop_thread());
 	if (l->failed)
 		return;
 	va_list ap;
@@ -186,6 +191,7 @@ static struct plan_entry *find_plan(struct loader *l, uint64_t epoch, uint64_t b
 static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct plan *plan, struct charge *bytes,
 			 int result)
 {
+	assert(!result || !plan);
 	struct plan_entry *e = find_plan(l, spec->epoch, spec->base);
 	if (plan && bytes->account)
 		plan_take_charge(plan, bytes);
@@ -234,6 +240,7 @@ static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t
 
 uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes)
 {
+	assert(is_loop_thread());
 	unsigned n = 2;
 	if (l->spec.own_batches || l->spec.served || !has_list(l))
 		return 0;
@@ -279,6 +286,8 @@ static bool charge_plan(struct loader *l, const struct plan_spec *spec, bool mus
 
 static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool must_be)
 {
+	assert(is_loop_thread());
+	assert(!find_plan(l, epoch, base));
 	struct plan_task *task = calloc(1, sizeof(*task));
 	if (!task) {
 		loader_fail(l, "out of memory for the order of an epoch");
@@ -298,6 +307,7 @@ static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool m
 
 static struct plan *make_cheap_plan(struct loader *l, uint64_t epoch, uint64_t base)
 {
+	assert(!find_plan(l, epoch, base));
 	struct plan_spec spec = plan_spec_of(l, epoch, base);
 	struct plan *plan = NULL;
 	struct charge bytes = { 0 };
@@ -312,6 +322,7 @@ static struct plan *make_cheap_plan(struct loader *l, uint64_t epoch, uint64_t b
 
 static struct plan *on_order(struct stream_host *h, uint64_t epoch, uint64_t base)
 {
+	assert(is_loop_thread());
 	struct loader *l = loader_of(h);
 	struct plan_entry *e = find_plan(l, epoch, base);
 	bool cheap = !has_list(l) || dataset_n(l->recipe.dataset) <= INLINE_PLAN;
@@ -424,17 +435,22 @@ struct stream *loader_find_stream(const struct loader *l, uint32_t rank)
 
 struct stream *loader_stream(struct loader *l, uint32_t rank)
 {
+	assert(is_loop_thread());
+	assert(l->spec.share || rank < l->spec.world_size);
 	struct stream *s = loader_find_stream(l, rank);
 	return s ? s : streams_add(&l->streams, rank);
 }
 
 int loader_attach(struct loader *l, struct consumer *c, uint32_t rank)
 {
+	assert(is_loop_thread());
+	assert(!l->closing);
 	return l->is_async ? group_attach(&l->group, c, rank) : stream_attach(loader_find_stream(l, rank), c, rank);
 }
 
 void loader_detach(struct consumer *c)
 {
+	assert(is_loop_thread());
 	if (c->group)
 		group_leave(c);
 	else
@@ -443,6 +459,8 @@ void loader_detach(struct consumer *c)
 
 int loader_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
+	assert(is_loop_thread());
+	assert(c->positioned || c->home);
 	if (!c->group)
 		return stream_seek(c, seek, to);
 	group_seek(c, seek, to);
@@ -463,6 +481,8 @@ size_t loader_stream_bytes(const struct loader *l)
 int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
 		  const struct loader_ops *ops, void *owner, struct loader **out)
 {
+	assert(is_loop_thread());
+	assert(recipe->dataset && spec->batch_size > 0 && spec->world_size > 0);
 	struct loader *l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;
@@ -501,11 +521,13 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 
 void loader_stop(struct loader *l)
 {
+	assert(is_loop_thread());
 	l->host.stopped = true;
 }
 
 void loader_close(struct loader *l)
 {
+	assert(is_loop_thread());
 	assert(!l->closing);
 	l->host.stopped = true;
 	for (uint32_t i = 0; i < l->streams.n; i++)

@@ -7,6 +7,7 @@
 
 #include "core/loader-spec.h"
 #include "core/stream.h"
+#include "util/thread-kind.h"
 
 enum { MORE_OWN_BATCHES = 2 }; /* unanswered ones beyond the window, as proto/README.md allows */
 
@@ -45,6 +46,8 @@ static struct own_batch *own_append(struct own_batch *b, uint64_t step, const ui
 
 void own_batches_take(struct stream *s, struct slot *slot)
 {
+	assert(is_loop_thread());
+	assert(s->own_first && slot->stream == s);
 	struct own_batch *b = s->own_first;
 	assert(s->n_own > 0 && b->n > 0 && b->n <= s->host->spec->batch_size);
 	s->own_first = b->next;
@@ -60,6 +63,7 @@ void own_batches_take(struct stream *s, struct slot *slot)
 
 void own_batches_drop(struct stream *s)
 {
+	assert(is_loop_thread());
 	while (s->own_first) {
 		struct own_batch *b = s->own_first;
 		s->own_first = b->next;
@@ -72,6 +76,8 @@ void own_batches_drop(struct stream *s)
 
 int own_batches_add(struct stream *s, uint64_t step, const uint64_t *indices, uint32_t n, bool more)
 {
+	assert(is_loop_thread());
+	assert(s->slots && s->host->spec->own_batches);
 	uint64_t expected = s->next.step + s->n_own;
 	uint32_t have = s->own_partial ? s->own_partial->n : 0;
 	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->host->spec->batch_size - have ||

@@ -12,6 +12,7 @@
 #include "core/pool-wake.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 #include "util/trace.h"
 
 static void fetch_one(struct pool_lane *lane, struct pool_ticket *t)
@@ -154,6 +155,7 @@ static void *pool_io_main(void *arg)
 	struct pool_thread *self = arg;
 	struct pool_lane *lane = self->lane;
 	struct pool *p = self->pool;
+	thread_kind = THREAD_IO;
 	if (self->number == 0 && lane->filesystem)
 		start_others(lane);
 	pthread_mutex_lock(&p->lock);

@@ -17,6 +17,7 @@
 #include "core/pool-threads.h"
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/thread-kind.h"
 
 /* ---- life ---- */
 
@@ -104,6 +105,7 @@ static int make_lane(struct pool *p, uint64_t filesystem, struct pool_lane **out
 /* No user is left. */
 static void end_lane(struct pool *p, struct pool_lane *lane)
 {
+	assert(!lane->ending && lane->filesystem);
 	pthread_mutex_lock(&p->lock);
 	assert(!lane->users && lane->n_free_tickets == lane->n_tickets);
 	lane->ending = true;
@@ -125,12 +127,15 @@ static struct pool_lane *take_ended(struct pool *p)
 
 void pool_lanes_reap(struct pool *p)
 {
+	assert(is_loop_thread());
 	for (struct pool_lane *lane; p->lanes && (lane = take_ended(p));)
 		free_lane(lane);
 }
 
 void pool_lanes_stop(struct pool *p)
 {
+	assert(is_loop_thread());
+	assert(p->stopping);
 	for (struct pool_lane *lane = p->lanes; lane; lane = lane->next) {
 		assert(lane->ending);
 		pool_threads_join(lane->threads, 1); /* it makes the others */
@@ -179,6 +184,7 @@ static int make_user(struct pool *p, struct pool_lane *lane, uid_t uid, struct p
 
 int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool_lane_user **out)
 {
+	assert(is_loop_thread());
 	assert(filesystem && !p->stopping);
 	struct pool_lane *lane = find_lane(p, filesystem);
 	int r = lane ? 0 : make_lane(p, filesystem, &lane);
@@ -197,12 +203,14 @@ int pool_lane_join(struct pool *p, uint64_t filesystem, uid_t owner, struct pool
 
 void pool_lane_set_name(struct pool_lane_user *u, const char *name)
 {
+	assert(is_loop_thread());
 	if (!u->lane->name[0])
 		snprintf(u->lane->name, sizeof(u->lane->name), "%s", name);
 }
 
 void pool_lane_leave(struct pool *p, struct pool_lane_user *u)
 {
+	assert(is_loop_thread());
 	if (!u)
 		return;
 	struct pool_lane *lane = u->lane;
@@ -252,6 +260,7 @@ static unsigned n_waiting_of(const struct pool_lane *lane)
 
 bool pool_get_lane_stats(struct pool *p, unsigned i, uid_t user, struct pool_lane_stats *out)
 {
+	assert(is_loop_thread());
 	const struct pool_lane *lane = i ? p->lanes : &p->local;
 	for (; lane && i > 1; i--)
 		lane = lane->next;

@@ -3,6 +3,7 @@
  * trainer gets next. */
 #include "core/pool-nodes.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ int pool_nodes_assign(struct pool *p)
 
 void pool_nodes_bind(struct pool_thread *self)
 {
+	assert(self->node > 0);
 	struct nodes *nodes = self->pool->params.nodes;
 	const struct node *node = &nodes->node[self->node - 1];
 	int r = nodes_bind(node), none = 0;
@@ -46,6 +48,7 @@ static unsigned looks(const struct pool *p)
 
 struct pool_job *pool_nodes_job(const struct pool *p, const struct pool_queue *q, unsigned node)
 {
+	assert(node > 0);
 	unsigned left = looks(p);
 	for (struct pool_job *job = q->first; job && left > 0; job = job->next, left--) {
 		if (job->node == node)
@@ -56,6 +59,7 @@ struct pool_job *pool_nodes_job(const struct pool *p, const struct pool_queue *q
 
 struct pool_ticket *pool_nodes_before(const struct pool *p, const struct pool_queue *q, unsigned node)
 {
+	assert(node > 0);
 	unsigned left = looks(p);
 	struct pool_ticket *before = NULL;
 	for (struct pool_ticket *t = q->fetched; t && left > 0; before = t, t = t->next, left--) {

@@ -8,11 +8,13 @@
 #include "core/pool-debts.h"
 #include "core/pool-order.h"
 #include "util/list.h"
+#include "util/thread-kind.h"
 
 enum { FIRST_BATCH_NS = 100000000 /* the worker time that a batch takes, until one was made */ };
 
 void pool_list_or_unlist(struct pool *p, struct pool_queue *q)
 {
+	assert(q->owner);
 	bool listed = q->first || q->fetched || q->part.n_busy;
 	pool_order_update(p, q);
 	if (listed == (q->part.n_listed > 0))
@@ -42,6 +44,7 @@ void pool_unlink_job(struct pool_queue *q, struct pool_job *job)
 /* Wake-ups of the loop merge, so telling it twice does no harm. */
 bool pool_finish_if_done(struct pool *p, struct pool_job *job)
 {
+	assert(job->queue && job->n_taken <= job->n_rows);
 	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))
 		return false;
 	job->finished = true;
@@ -54,6 +57,7 @@ bool pool_finish_if_done(struct pool *p, struct pool_job *job)
 
 void pool_add_lane_user(struct pool *p, struct pool_lane *lane, struct pool_lane_user *u, uid_t uid)
 {
+	assert(is_loop_thread());
 	*u = (struct pool_lane_user){ .lane = lane, .uid = uid };
 	u->to_fetch_end = &u->to_fetch;
 	pthread_mutex_lock(&p->lock);
@@ -63,6 +67,7 @@ void pool_add_lane_user(struct pool *p, struct pool_lane *lane, struct pool_lane
 
 void pool_remove_lane_user(struct pool *p, struct pool_lane_user *u)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	assert(!u->n_queues && !u->reads.n_tickets && !u->reads.n_fetching && !u->to_fetch);
 	list_remove(&u->lane->users, u, next);
@@ -123,6 +128,7 @@ static void enter_lane(struct pool_queue *q, struct pool_lane_user *u)
 
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner, const void *job)
 {
+	assert(is_loop_thread());
 	struct pool_owner *o = find_or_make_owner(p, owner);
 	if (!o)
 		return -ENOMEM;
@@ -147,6 +153,8 @@ int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_
 
 void pool_queue_set_lane(struct pool *p, struct pool_queue *q, struct pool_lane_user *u)
 {
+	assert(is_loop_thread());
+	assert(u->lane->filesystem);
 	pthread_mutex_lock(&p->lock);
 	assert(u->uid == q->owner->uid && u->n_joined > 0);
 	assert(q->lane_user == &q->owner->local && !q->first && !q->reads.n_tickets && !q->n_trying);
@@ -156,6 +164,8 @@ void pool_queue_set_lane(struct pool *p, struct pool_queue *q, struct pool_lane_
 
 void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
+	assert(is_loop_thread());
+	assert(q->owner && q->user_job);
 	struct pool_owner *o = q->owner;
 	struct pool_user_job *j = q->user_job;
 	pthread_mutex_lock(&p->lock);

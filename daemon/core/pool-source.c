@@ -11,6 +11,7 @@
 #include "pipeline/random.h"
 #include "util/container.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 #include "util/trace.h"
 
 enum {
@@ -520,6 +521,8 @@ static const struct batch_source_ops source_ops = { .submit = pool_source_on_sub
 
 bool pool_source_is_bad(struct pool_source *p, struct slot *slot)
 {
+	assert(is_loop_thread());
+	assert(slot->source == &p->source);
 	return atomic_load(&slot->failed) ||
 	       (atomic_load(&slot->n_replaced) && badlist_exceeds(&p->bad, p->bad_budget));
 }
@@ -528,6 +531,8 @@ int pool_source_init(struct pool_source *p, struct pool *pool, const struct load
 		     const struct recipe *recipe, const struct slot_layout *layout, const struct field *fields,
 		     double bad_budget)
 {
+	assert(is_loop_thread());
+	assert(pool && recipe->dataset && layout->n_fields > 0);
 	*p = (struct pool_source){ .source = { .ops = &source_ops, .goes_back = true, .copies = !recipe->pipeline },
 				   .pool = pool,
 				   .spec = spec,
@@ -544,5 +549,6 @@ int pool_source_init(struct pool_source *p, struct pool *pool, const struct load
 
 void pool_source_finish(struct pool_source *p)
 {
+	assert(is_loop_thread());
 	badlist_finish(&p->bad);
 }

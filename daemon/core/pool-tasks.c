@@ -7,6 +7,8 @@
  * running ones go first, then in rounds: one of each user's in each. */
 #include "core/pool-tasks.h"
 
+#include <assert.h>
+
 #include "util/list.h"
 
 static unsigned at_least_one(unsigned n)
@@ -38,6 +40,7 @@ static bool may_run(const struct pool_lane *lane, const struct pool_task *t, uns
 
 void pool_add_task(struct pool_lane *lane, struct pool_task *t)
 {
+	assert(!list_has(&lane->tasks, t, next));
 	t->round = lane->task_round;
 	for (const struct pool_task *other = lane->tasks; other; other = other->next) {
 		if (other->owner == t->owner && other->round >= t->round)

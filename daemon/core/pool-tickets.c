@@ -13,6 +13,7 @@
  * several users, each leaves a quarter to the others, however many queues it has: its disk may never answer. */
 bool pool_may_have_ticket(const struct pool_queue *q)
 {
+	assert(q->lane_user->lane->n_reserved <= q->lane_user->lane->n_free_tickets);
 	const struct pool_lane *lane = q->lane_user->lane;
 	unsigned left = lane->n_free_tickets - lane->n_reserved, owned = q->lane_user->reads.n_tickets;
 	return q->reads.n_tickets < left && (lane->n_users < 2 || owned == 0 || owned < 3 * left);
@@ -23,6 +24,7 @@ bool pool_may_have_ticket(const struct pool_queue *q)
 /* Hands a row with its ticket to an I/O thread of its lane. */
 static void fetch_later(struct pool *p, struct pool_ticket *t)
 {
+	assert(t->n > 0);
 	struct pool_lane_user *u = t->job->queue->lane_user;
 	t->next = NULL;
 	*u->to_fetch_end = t;
@@ -45,6 +47,7 @@ static void count_reads(struct pool_queue *q, int tickets, int fetching)
 
 static void pool_tickets_park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
 {
+	assert(piece->job->queue == q && !piece->ticket && piece->n > 0);
 	struct pool_lane *lane = q->lane_user->lane;
 	struct pool_ticket *t = lane->free_tickets;
 	assert(t && lane->n_free_tickets > 0);
@@ -60,6 +63,7 @@ static void pool_tickets_park(struct pool *p, struct pool_queue *q, const struct
 
 void pool_unlink_starved(struct pool *p, struct pool_queue *q)
 {
+	assert(q->returned.job);
 	list_remove(&q->lane_user->lane->starved, q, next_starved);
 	q->returned = (struct pool_piece){ 0 };
 	pool_order_update(p, q);
@@ -80,6 +84,7 @@ void pool_serve_starved(struct pool *p, struct pool_lane *lane)
 
 void pool_give_ticket_back(struct pool_ticket *t)
 {
+	assert(t->job);
 	struct pool_lane *lane = t->job->queue->lane_user->lane;
 	count_reads(t->job->queue, -1, 0);
 	assert(lane->n_free_tickets < lane->n_tickets);
@@ -89,6 +94,7 @@ void pool_give_ticket_back(struct pool_ticket *t)
 
 void pool_begin_try(struct pool_queue *q, struct pool_piece *piece)
 {
+	assert(!piece->ticket && !piece->reserved);
 	if (!piece->job->ops->fetch)
 		return;
 	piece->reserved = pool_may_have_ticket(q);
@@ -109,6 +115,7 @@ void pool_end_try(struct pool_queue *q, struct pool_piece *piece)
 
 void pool_wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece *piece)
 {
+	assert(piece->job->queue == q);
 	bool reserved = piece->reserved;
 	pool_end_try(q, piece);
 	if (piece->ticket) {

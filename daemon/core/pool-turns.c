@@ -163,11 +163,13 @@ void pool_end_work(struct pool_thread *self, struct pool_queue *q, uint64_t now)
 
 void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)
 {
+	assert(job->n_rows > 0);
 	q->batch_ns += ((int64_t)(row_ns * job->n_rows) - q->batch_ns) / 8;
 }
 
 void pool_catch_up(struct pool_queue *q)
 {
+	assert(!q->part.n_listed);
 	for (struct pool_part *part = &q->part; part->of && !part->n_listed; part = part->of) {
 		if (part->served_ns < part->of->level_ns)
 			part->served_ns = part->of->level_ns;

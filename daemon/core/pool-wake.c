@@ -1,6 +1,7 @@
 /* See pool-wake.h. */
 #include "core/pool-wake.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
  * (pool_worker_main) when there is more than it takes. So a thread that brings work pays for only one wake-up. */
 bool pool_must_wake(struct pool *p)
 {
+	assert(p->n_sleeping + p->n_waking <= p->params.max_workers);
 	if (p->n_sleeping == 0 || p->n_waking > 0)
 		return false;
 	p->n_sleeping--;
@@ -36,6 +38,7 @@ void pool_wake_worker(struct pool *p)
 
 void pool_tell_loop(struct pool *p)
 {
+	assert(p->wake_fd >= 0);
 	uint64_t one = 1;
 	if (p->told)
 		return;

@@ -14,6 +14,7 @@
 #include "core/pool-turns.h"
 #include "core/pool-wake.h"
 #include "util/clock.h"
+#include "util/thread-kind.h"
 #include "util/trace.h"
 
 enum {
@@ -25,6 +26,7 @@ enum {
 static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_queue *q, struct pool_piece *piece,
 			  uint64_t now)
 {
+	assert(piece->n > 0 && piece->job->queue == q);
 	void *worker = self->worker;
 	struct pool_job *job = piece->job;
 	struct pool_lane *lane = q->lane_user->lane;
@@ -84,6 +86,7 @@ void *pool_worker_main(void *arg)
 {
 	struct pool_thread *self = arg;
 	struct pool *p = self->pool;
+	thread_kind = THREAD_WORKER;
 	if (!make_worker(p, self))
 		return NULL;
 	pthread_mutex_lock(&p->lock);
@@ -141,6 +144,7 @@ void *pool_relief_main(void *arg)
 {
 	struct pool_thread *self = arg;
 	struct pool *p = self->pool;
+	thread_kind = THREAD_WORKER;
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping) {
 		uint64_t now = clock_now_ns();

@@ -43,11 +43,13 @@
 #include "core/pool-workers.h"
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/thread-kind.h"
 
 enum { PROGRESS_NS = 1000000 /* of processor time, between two looks at a worker */ };
 
 void pool_drain(struct pool *p)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	struct pool_job *jobs = p->done;
 	p->done = NULL;
@@ -65,6 +67,7 @@ void pool_drain(struct pool *p)
 /* Not part of pool_drain, whose callers only look for batches: a task's end may attach trainers and close jobs. */
 static void finish_tasks(struct pool *p)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	struct pool_task *tasks = p->tasks_done;
 	p->tasks_done = NULL;
@@ -197,6 +200,8 @@ static int start_listening(struct pool *p, uv_loop_t *loop)
 
 int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool **out)
 {
+	assert(is_loop_thread());
+	assert(params->max_workers > 0 && params->n_io > 0);
 	struct pool *p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
@@ -241,6 +246,8 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 {
+	assert(is_loop_thread());
+	assert(!p->stopping);
 	stop_threads(p);
 	assert(!p->owners && !p->all.n_listed && !p->queues && !p->done && !p->tasks_done);
 	assert(!p->local.tasks && !p->local.tasks_running && !p->local.users);
@@ -253,6 +260,8 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 
 void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for)
 {
+	assert(is_loop_thread());
+	assert(n_ready >= 0);
 	pthread_mutex_lock(&p->lock);
 	q->n_ready = n_ready;
 	q->waited_for = waited_for;
@@ -264,6 +273,7 @@ void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, b
 
 bool pool_queue_has_rows(struct pool *p, const struct pool_queue *q)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	bool has = q->first || q->fetched;
 	pthread_mutex_unlock(&p->lock);
@@ -272,6 +282,8 @@ bool pool_queue_has_rows(struct pool *p, const struct pool_queue *q)
 
 void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 {
+	assert(is_loop_thread());
+	assert(q->owner && q->lane_user);
 	assert(job->n_rows > 0 && job->chunk > 0);
 	job->queue = q;
 	job->next = NULL;
@@ -296,6 +308,8 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 
 void pool_cancel(struct pool *p, struct pool_job *job)
 {
+	assert(is_loop_thread());
+	assert(job->queue);
 	pthread_mutex_lock(&p->lock);
 	bool tell = job->finished; /* perhaps the loop was not woken for it */
 	if (!tell) {
@@ -315,6 +329,7 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 
 bool pool_is_finished(struct pool *p, const struct pool_job *job)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	bool finished = job->finished;
 	pthread_mutex_unlock(&p->lock);
@@ -331,6 +346,8 @@ static struct pool_lane *lane_of(struct pool *p, const struct pool_task *t)
 
 void pool_run_task(struct pool *p, struct pool_task *t)
 {
+	assert(is_loop_thread());
+	assert(t->run && t->done);
 	struct pool_lane *lane = lane_of(p, t);
 	pthread_mutex_lock(&p->lock);
 	pool_add_task(lane, t);
@@ -348,6 +365,7 @@ void pool_charge(struct pool *p, uid_t owner, uint64_t ns)
 
 bool pool_drop_task(struct pool *p, struct pool_task *t)
 {
+	assert(is_loop_thread());
 	struct pool_lane *lane = lane_of(p, t);
 	pthread_mutex_lock(&p->lock);
 	bool waits = list_has(&lane->tasks, t, next);
@@ -359,6 +377,8 @@ bool pool_drop_task(struct pool *p, struct pool_task *t)
 
 void pool_call(struct pool *p, struct pool_task *t)
 {
+	assert(is_loop_thread());
+	assert(t->done);
 	pthread_mutex_lock(&p->lock);
 	list_push(&p->tasks_done, t, next);
 	pool_tell_loop(p);
@@ -369,6 +389,7 @@ void pool_call(struct pool *p, struct pool_task *t)
 
 void pool_set_target(struct pool *p, unsigned n)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	p->target = n < 1 ? 1 : n > p->params.max_workers ? p->params.max_workers : n;
 	p->n_waking += p->n_sleeping;
@@ -381,6 +402,7 @@ void pool_set_target(struct pool *p, unsigned n)
 
 void pool_get_stats(struct pool *p, struct pool_stats *s)
 {
+	assert(is_loop_thread());
 	pthread_mutex_lock(&p->lock);
 	*s = (struct pool_stats){ .max = p->params.max_workers,
 				  .target = p->target,
@@ -430,6 +452,7 @@ static void look_at(const struct pool *p, struct pool_thread *t, uint64_t row, u
 /* All sleeping workers rely on the woken worker to wake the next. */
 void pool_get_progress(struct pool *p, struct pool_progress *out)
 {
+	assert(is_loop_thread());
 	*out = (struct pool_progress){ 0 };
 	pthread_mutex_lock(&p->lock);
 	uint64_t now = clock_now_ns(), waking_ns = p->n_waking ? now - p->waking_since_ns : 0;
@@ -441,6 +464,7 @@ void pool_get_progress(struct pool *p, struct pool_progress *out)
 
 void pool_look(struct pool *p, const struct pool_queue *q, struct pool_look *out)
 {
+	assert(is_loop_thread());
 	*out = (struct pool_look){ .n_processors = p->params.n_processors };
 	pthread_mutex_lock(&p->lock);
 	unsigned n_own = 0;

@@ -11,6 +11,7 @@
 
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/thread-kind.h"
 
 struct release {
 	struct release *next;
@@ -66,6 +67,7 @@ void slab_release_charge(void (*fn)(void *arg, uid_t payer, uint64_t ns), void *
 static void *free_all(void *arg)
 {
 	(void)arg;
+	thread_kind = THREAD_OTHER;
 	pthread_mutex_lock(&lock);
 	while (first || !ending) {
 		struct release *r = first;

@@ -11,6 +11,7 @@
 #include "core/slot-copies.h"
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/thread-kind.h"
 #include "util/trace.h"
 
 /* Each group of members that struct slot names has lines of its own, one each. */
@@ -133,6 +134,7 @@ int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots
 
 struct slots *slots_ref(struct slots *s)
 {
+	assert(is_loop_thread());
 	assert(s->n_refs > 0);
 	s->n_refs++;
 	return s;
@@ -163,6 +165,7 @@ static void on_copies_closed(void *arg, bool lost)
 
 void slots_unref(struct slots *s)
 {
+	assert(is_loop_thread());
 	assert(!s || s->n_refs > 0);
 	if (!s || --s->n_refs > 0)
 		return;
@@ -177,6 +180,7 @@ void slots_unref(struct slots *s)
 
 uint8_t *slot_data(const struct slot *s)
 {
+	assert(s->number < s->slots->n);
 	return s->slots->slab.base + (size_t)s->number * s->slots->layout.slot_bytes;
 }
 
@@ -192,6 +196,8 @@ unsigned slot_node(const struct slot *s)
 
 struct slot *slots_find_free(struct slots *s)
 {
+	assert(is_loop_thread());
+	assert(s->n_made <= s->n);
 	/* The slot freed longest ago would be fairest to the trainers' caches. There are usually only a few slots, so
 	 * the first one will do. A large group has thousands, hence first_free. */
 	while (s->first_free < s->n_made && s->slot[s->first_free].state != SLOT_FREE)
@@ -201,6 +207,8 @@ struct slot *slots_find_free(struct slots *s)
 
 void slot_begin(struct slot *s, struct stream *stream)
 {
+	assert(is_loop_thread());
+	assert(s->number < s->slots->n_made);
 	s->generation++;
 	slot_move(s, SLOT_FILLING);
 	PROBE(slot_begin, s->slots->slab.fd, s->number, s->generation);
@@ -218,6 +226,7 @@ void slot_begin(struct slot *s, struct stream *stream)
 
 void slot_filled(struct slot *s)
 {
+	assert(is_loop_thread());
 	slot_move(s, s->state == SLOT_DROPPED ? SLOT_FREE : SLOT_READY);
 	PROBE(slot_ready, s->slots->slab.fd, s->number, s->generation);
 	if (trace_is_on() && s->state == SLOT_READY)
@@ -227,11 +236,14 @@ void slot_filled(struct slot *s)
 
 void slot_drop(struct slot *s)
 {
+	assert(is_loop_thread());
+	assert(s->state == SLOT_FILLING);
 	slot_move(s, SLOT_DROPPED);
 }
 
 void slot_settle(struct slot *s)
 {
+	assert(is_loop_thread());
 	assert(slot_is_unneeded(s) && !s->linked);
 	slot_move(s, SLOT_FREE);
 }

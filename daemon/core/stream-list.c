@@ -5,9 +5,12 @@
 
 #include "core/source.h"
 #include "core/stream.h"
+#include "util/thread-kind.h"
 
 void stream_append(struct stream *s, struct slot *slot)
 {
+	assert(is_loop_thread());
+	assert(slot->state == SLOT_FILLING);
 	assert(!slot->linked && slot->stream == s);
 	slot->next = NULL;
 	slot->linked = true;
@@ -21,6 +24,7 @@ void stream_append(struct stream *s, struct slot *slot)
 
 static void list_remove(struct stream *s, struct slot *slot)
 {
+	assert(slot->stream == s);
 	if (!slot->linked)
 		return;
 	struct slot **at = &s->first, *before = NULL;
@@ -36,6 +40,7 @@ static void list_remove(struct stream *s, struct slot *slot)
 
 void stream_try_free(struct stream *s, struct slot *slot)
 {
+	assert(is_loop_thread());
 	if (!slot_is_unneeded(slot))
 		return;
 	list_remove(s, slot);
@@ -44,6 +49,7 @@ void stream_try_free(struct stream *s, struct slot *slot)
 
 void stream_drop_from(struct stream *s, struct slot *slot)
 {
+	assert(!slot || slot->stream == s);
 	while (slot) {
 		struct slot *next = slot->next;
 		list_remove(s, slot);

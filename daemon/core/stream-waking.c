@@ -1,11 +1,15 @@
 /* See stream-waking.h. */
 #include "core/stream-waking.h"
 
+#include <assert.h>
+
 #include "core/pool.h"
 #include "core/stream.h"
+#include "util/thread-kind.h"
 
 void stream_look(struct stream *s)
 {
+	assert(is_loop_thread());
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		if (c)
@@ -21,6 +25,8 @@ static bool is_starving(const struct consumer *c)
 
 bool stream_arm(struct stream *s)
 {
+	assert(is_loop_thread());
+	assert(s->slots);
 	uint32_t n_making = 0;
 	bool starving = false, again = false;
 	for (struct slot *slot = s->first; slot; slot = slot->next)
@@ -39,6 +45,7 @@ bool stream_arm(struct stream *s)
 
 void stream_update_urgency(struct stream *s)
 {
+	assert(is_loop_thread());
 	int n_ready = 0;
 	bool waiting = false, soon = false;
 	for (struct slot *slot = s->first; slot; slot = slot->next)

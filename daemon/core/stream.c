@@ -19,6 +19,7 @@
 #include "core/stream-places.h"
 #include "core/stream-waking.h"
 #include "util/container.h"
+#include "util/thread-kind.h"
 
 enum { MOST_ROUNDS = 16 }; /* of stream_step, before other streams have their turn */
 
@@ -253,6 +254,7 @@ static void go_on_later(struct stream *s)
 
 void stream_step(struct stream *s)
 {
+	assert(is_loop_thread());
 	if (!s->slots || s->host->stopped)
 		return;
 	unsigned rounds = 0;
@@ -276,6 +278,8 @@ void stream_step(struct stream *s)
 
 void stream_end_epoch(struct stream *s, struct slot *slot)
 {
+	assert(is_loop_thread());
+	assert(slot->stream == s && slot->linked && slot->state == SLOT_FILLING);
 	struct position to = { .epoch = slot->at.epoch + 1 };
 	for (struct slot *behind = slot->next; behind; behind = behind->next) {
 		behind->at = to;
@@ -287,11 +291,13 @@ void stream_end_epoch(struct stream *s, struct slot *slot)
 
 void stream_pump(struct stream *s)
 {
+	assert(is_loop_thread());
 	s->pump(s);
 }
 
 void stream_on_filled(struct stream *s, struct slot *slot)
 {
+	assert(is_loop_thread());
 	assert(slot->stream == s && (slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED));
 	struct slots *slots = slots_ref(slot->slots); /* a dropped slot may hold the last reference */
 	slot_filled(slot);
@@ -305,6 +311,7 @@ void stream_on_filled(struct stream *s, struct slot *slot)
 
 void stream_stop(struct stream *s)
 {
+	assert(is_loop_thread());
 	stream_drop_from(s, s->first);
 	s->positioned = false;
 }
@@ -318,6 +325,8 @@ static struct slot *claim_free(struct stream *s)
 
 int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uint32_t n_consumers)
 {
+	assert(is_loop_thread());
+	assert(n_consumers > 0);
 	*s = (struct stream){ .host = host, .number = number, .n_consumers = n_consumers };
 	s->claim = claim_free;
 	s->pump = stream_step;
@@ -338,6 +347,7 @@ int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uin
 
 void stream_finish(struct stream *s)
 {
+	assert(is_loop_thread());
 	if (!s->consumers)
 		return;
 	for (uint32_t i = 0; i < s->n_consumers; i++)
@@ -358,6 +368,8 @@ void stream_finish(struct stream *s)
 
 void stream_set_slots(struct stream *s, struct slots *slots)
 {
+	assert(is_loop_thread());
+	assert(slots && !slots->stream && s->consumers);
 	stream_drop_from(s, s->first);
 	own_batches_drop(s);
 	s->positioned = false;
@@ -370,6 +382,7 @@ void stream_set_slots(struct stream *s, struct slots *slots)
 
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 {
+	assert(is_loop_thread());
 	uint32_t place = s->n_consumers > 1 ? rank : 0;
 	assert(place < s->n_consumers && s->slots && !c->home && !c->slots);
 	if (s->consumers[place])
@@ -389,6 +402,8 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 
 void stream_remove(struct stream *s, uint32_t place)
 {
+	assert(is_loop_thread());
+	assert(place < s->n_consumers);
 	assert(s->consumers[place] && s->consumers[place]->stream == s);
 	s->consumers[place]->stream = NULL;
 	s->consumers[place] = NULL;
@@ -397,6 +412,7 @@ void stream_remove(struct stream *s, uint32_t place)
 
 void stream_clear_pending(struct stream *s, uint32_t place)
 {
+	assert(place < s->n_consumers);
 	s->expected &= ~stream_bit(place);
 	if (s->consumers[place])
 		return;
@@ -409,6 +425,7 @@ void stream_clear_pending(struct stream *s, uint32_t place)
 
 void stream_detach(struct consumer *c)
 {
+	assert(is_loop_thread());
 	struct stream *s = c->stream;
 	if (!s)
 		return;
@@ -446,6 +463,7 @@ static bool is_alone(const struct stream *s, const struct consumer *c)
 
 void stream_mark_pending(struct stream *s, struct consumer *c, uint32_t place, const struct position *to)
 {
+	assert(place < s->n_consumers);
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
 		if (position_compare(&slot->at, to) < 0)
@@ -469,6 +487,8 @@ static bool stream_waits_for(const struct stream *s, const struct consumer *c, u
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
+	assert(is_loop_thread());
+	assert(c->slots && c->stream);
 	struct stream *s = c->stream;
 	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
 	assert(s->consumers[place] == c);
@@ -501,6 +521,8 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 
 void stream_wake(struct consumer *c)
 {
+	assert(is_loop_thread());
+	assert(c->home);
 	struct stream *s = c->home;
 	pool_drain(s->host->pool); /* batches for which the loop was not woken */
 	stream_pump(s);
@@ -516,6 +538,8 @@ bool stream_rests(const struct stream *s)
 
 int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more)
 {
+	assert(is_loop_thread());
+	assert(!c->positioned || c->stream);
 	if (!c->positioned || seek != c->seek)
 		return seek < c->seek ? 0 : STREAM_E_INVALID; /* older: sent before the trainer's own seek */
 	int r = own_batches_add(c->stream, step, indices, n, more);
@@ -528,6 +552,8 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 
 int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
 {
+	assert(is_loop_thread());
+	assert(c->slots);
 	int r = stream_take_back(c, number, generation);
 	if (r == 0 && c->home)
 		stream_wake(c);
@@ -536,6 +562,7 @@ int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
 
 void consumer_finish(struct consumer *c)
 {
+	assert(is_loop_thread());
 	assert(!c->home);
 	for (uint32_t i = 0; c->slots && i < c->slots->n; i++) {
 		while (c->leases[i])
@@ -556,6 +583,7 @@ void consumer_finish(struct consumer *c)
 
 void stream_count(const struct stream *s, struct stream_counts *out)
 {
+	assert(is_loop_thread());
 	*out = (struct stream_counts){ 0 };
 	if (!s->slots)
 		return;

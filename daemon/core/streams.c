@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/thread-kind.h"
+
 /* Where the stream of that number is, or would be. */
 static uint32_t streams_place_of(const struct streams *s, uint32_t number)
 {
@@ -27,6 +29,8 @@ struct stream *streams_find(const struct streams *s, uint32_t number)
 
 struct stream *streams_add(struct streams *s, uint32_t number)
 {
+	assert(is_loop_thread());
+	assert(s->host && s->n_consumers > 0);
 	assert(!streams_find(s, number));
 	struct stream **grown = realloc(s->list, (s->n + 1) * sizeof(struct stream *));
 	if (grown)
@@ -45,6 +49,7 @@ struct stream *streams_add(struct streams *s, uint32_t number)
 
 void streams_finish(struct streams *s)
 {
+	assert(is_loop_thread());
 	for (uint32_t i = 0; i < s->n; i++) {
 		pool_queue_remove(s->host->pool, &s->list[i]->queue);
 		free(s->list[i]);

@@ -3,24 +3,32 @@
  * doubles, so that the number settles instead of swinging. */
 #include "core/tuner.h"
 
+#include <assert.h>
 #include <stdio.h>
+
+#include "util/thread-kind.h"
 
 enum { PATIENCE_MIN = 64, PATIENCE_MAX = 4096 };
 
 static void set_target(struct tuner *t, unsigned n)
 {
+	assert(n >= 1 && n <= t->max);
 	t->target = n;
 	pool_set_target(t->pool, n);
 }
 
 void tuner_init(struct tuner *t, struct pool *pool, unsigned max, bool fixed)
 {
+	assert(is_loop_thread());
+	assert(pool && max > 0);
 	*t = (struct tuner){ .pool = pool, .max = max, .target = max, .fixed = fixed, .patience = PATIENCE_MIN };
 	snprintf(t->why, sizeof(t->why), fixed ? "set in the configuration" : "one per processor this daemon may use");
 }
 
 void tuner_note(struct tuner *t, bool waited)
 {
+	assert(is_loop_thread());
+	assert(t->target >= 1 && t->target <= t->max);
 	if (t->fixed)
 		return;
 	if (!waited) {
@@ -43,6 +51,8 @@ void tuner_note(struct tuner *t, bool waited)
 
 unsigned tuner_set(struct tuner *t, unsigned n)
 {
+	assert(is_loop_thread());
+	assert(t->pool);
 	t->fixed = n != 0;
 	t->n_calm = 0;
 	t->patience = PATIENCE_MIN;

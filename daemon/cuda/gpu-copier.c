@@ -5,6 +5,7 @@
  * Work comes only while a slab is open, so the opener's context, stream and events exist as long as a copy is under
  * way. */
 #include "cuda/gpus-impl.h"
+#include "util/thread-kind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -172,6 +173,7 @@ void *gpu_copier_run(void *arg)
 {
 	struct gpu_thread *t = arg;
 	struct gpu *gpu = t->gpu;
+	thread_kind = THREAD_OTHER;
 	pthread_setname_np(pthread_self(), "batchd-gpu");
 	for (;;) {
 		struct gpu_work *w = gpu_next_work(t, gpu->copies.n_flying, GPU_IN_FLIGHT);

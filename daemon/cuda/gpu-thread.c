@@ -23,6 +23,7 @@
 #include "util/memory.h"
 #include "util/numa.h"
 #include "util/size.h"
+#include "util/thread-kind.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define SLAB_ALIGN (2 * MIB)        /* smaller allocations share a block, and the handle would expose the whole block */
@@ -717,6 +718,7 @@ void *gpu_opener_run(void *arg)
 {
 	struct gpu_thread *t = arg;
 	struct gpu *gpu = t->gpu;
+	thread_kind = THREAD_OTHER;
 	pthread_setname_np(pthread_self(), "batchd-gpu-open");
 	for (struct gpu_work *w; (w = gpu_next_work(t, 0, 1));)
 		gpu_finish_work(gpu, w, gpu_thread_work(gpu, w));

@@ -1,8 +1,13 @@
 /* Passing work between the loop thread and a GPU's threads: the threads' side. */
 #include "cuda/gpus-impl.h"
 
+#include <assert.h>
+
+#include "util/thread-kind.h"
+
 struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most)
 {
+	assert(!is_loop_thread());
 	struct gpu *gpu = t->gpu;
 	struct gpu_work *w = NULL;
 	pthread_mutex_lock(&gpu->all->lock);
@@ -20,6 +25,7 @@ struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsig
 
 void gpu_finish_work(struct gpu *gpu, struct gpu_work *w, int result)
 {
+	assert(!is_loop_thread());
 	struct gpus *g = gpu->all;
 	w->result = result;
 	w->next = NULL;
@@ -43,6 +49,7 @@ void gpu_touch(struct gpu_thread *t)
 
 void gpu_thread_ends(struct gpu_thread *t)
 {
+	assert(!is_loop_thread());
 	struct gpus *g = t->gpu->all;
 	pthread_mutex_lock(&g->lock);
 	t->busy_since_ns = 0;

@@ -15,6 +15,7 @@
 
 #include "util/list.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 
 enum { MAX_GPUS = 64 }; /* requested at a time, found or not: each takes two threads */
 
@@ -42,6 +43,8 @@ static void gpus_submit(struct gpu *gpu, struct gpu_work *w, enum gpu_work_kind 
 
 void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy)
 {
+	assert(is_loop_thread());
+	assert(copy->done);
 	copy->work.slab = slab;
 	gpus_submit(slab->gpu, &copy->work, GPU_WORK_COPY);
 }
@@ -184,6 +187,8 @@ static void begin_open(struct gpu_slab_work *sw)
 
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why)
 {
+	assert(is_loop_thread());
+	assert(params->on_open && params->n_slots > 0);
 	if (g->params.memory_bytes == 0) {
 		snprintf(why, GPU_REASON_BYTES, "gpu_memory is off in the daemon's configuration");
 		return GPU_E_REFUSED;
@@ -264,6 +269,8 @@ static void on_opened(struct gpu_slab_work *sw)
 
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg)
 {
+	assert(is_loop_thread());
+	assert(on_closed);
 	struct gpu_slab_work *sw = slab_work_of(slab);
 	sw->on_closed = on_closed;
 	sw->closed_arg = arg;
@@ -406,6 +413,7 @@ static void gpus_drain(uv_async_t *async)
 
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out)
 {
+	assert(is_loop_thread());
 	struct gpus *g = calloc(1, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
@@ -424,6 +432,7 @@ int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus *
 
 void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
 {
+	assert(is_loop_thread());
 	g->closing = true;
 	g->on_closed = on_closed;
 	g->on_closed_arg = arg;
@@ -444,6 +453,7 @@ bool gpu_has_uuid(const struct gpu *gpu, const unsigned char uuid[GPU_UUID_BYTES
 
 unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n)
 {
+	assert(is_loop_thread());
 	unsigned filled = 0;
 	pthread_mutex_lock(&g->lock);
 	for (struct gpu *gpu = g->list; gpu && filled < n; gpu = gpu->next) {
@@ -466,6 +476,7 @@ static void look_at_thread(const struct gpu_thread *t, uint64_t now, uint64_t *o
 
 uint64_t gpus_oldest_busy_ns(struct gpus *g)
 {
+	assert(is_loop_thread());
 	uint64_t oldest = 0;
 	pthread_mutex_lock(&g->lock);
 	uint64_t now = clock_now_ns();

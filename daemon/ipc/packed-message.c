@@ -4,8 +4,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "util/thread-kind.h"
+
 struct packed_message *packed_message_make(const Batchd__Wire__ServerMessage *m)
 {
+	assert(is_loop_thread());
 	size_t n = protobuf_c_message_get_packed_size(&m->base);
 	struct packed_message *k = malloc(sizeof(*k) + n);
 	assert(n <= WIRE_MAX_BYTES);
@@ -18,12 +21,14 @@ struct packed_message *packed_message_make(const Batchd__Wire__ServerMessage *m)
 
 struct packed_message *packed_message_ref(struct packed_message *k)
 {
+	assert(is_loop_thread());
 	k->n_refs++;
 	return k;
 }
 
 void packed_message_unref(struct packed_message *k)
 {
+	assert(is_loop_thread());
 	if (k && --k->n_refs == 0)
 		free(k);
 }

@@ -23,6 +23,7 @@
 #include "util/closing.h"
 #include "util/log.h"
 #include "util/io-full.h"
+#include "util/thread-kind.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -89,6 +90,7 @@ static void drop_waiting(struct peer *p)
 
 void peer_close(struct peer *p)
 {
+	assert(is_loop_thread());
 	if (p->ending)
 		return;
 	p->ending = true;
@@ -145,6 +147,7 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
+	assert(is_loop_thread());
 	if (!p->ending && !p->half_closed) {
 		va_list ap;
 		va_start(ap, fmt);
@@ -156,6 +159,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 
 void peer_half_close(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
+	assert(is_loop_thread());
 	if (p->ending || p->half_closed)
 		return;
 	va_list ap;
@@ -239,6 +243,7 @@ static void cannot_send(struct peer *p, int r)
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
+	assert(is_loop_thread());
 	assert(n_fds <= PACKET_FDS);
 	if (p->ending || p->half_closed)
 		return;
@@ -254,6 +259,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 
 void peer_send_packed(struct peer *p, struct packed_message *message)
 {
+	assert(is_loop_thread());
 	if (p->ending || p->half_closed)
 		return;
 	int r = p->out_first ? -EAGAIN : 0;
@@ -298,6 +304,7 @@ static void send_wake(struct peer *p)
 
 void peer_wake(struct peer *p)
 {
+	assert(is_loop_thread());
 	if (p->ending || p->half_closed)
 		return;
 	p->wake_pending = true;
@@ -644,6 +651,8 @@ static void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char
 
 int peer_create(struct server *server, int fd)
 {
+	assert(is_loop_thread());
+	assert(fd >= 0);
 	struct peer *p = calloc(1, sizeof(*p));
 	if (!p) {
 		close(fd);

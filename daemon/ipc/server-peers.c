@@ -1,6 +1,7 @@
 /* Limits are checked at accept, before anything is read: a peer that exceeds one gets an Error and is closed. */
 #include "ipc/server-peers.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "util/closing.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 
 enum {
 	FDS_PER_PEER = 2, /* socket, pidfd */
@@ -48,6 +50,7 @@ static void on_repeats_timer(uv_timer_t *t)
 
 bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once)
 {
+	assert(is_loop_thread());
 	bool tell = log_ratelimit_note(&s->ratelimit, uid, name, detail, at_once);
 	if (!s->closing && !uv_is_active((uv_handle_t *)&s->ratelimit_timer))
 		uv_timer_start(&s->ratelimit_timer, on_repeats_timer, LOG_RATELIMIT_MS, LOG_RATELIMIT_MS);
@@ -115,6 +118,7 @@ static bool refuse_charge(const struct accounts *a, int over, enum account_kind 
 
 bool server_admits(struct server *s, struct peer *p, struct server_refusal *why)
 {
+	assert(is_loop_thread());
 	enum account_kind kind = ACCOUNT_SESSIONS;
 	p->number = ++s->n_accepted;
 	int r = charge_begin(&p->connection, s->accounts, p->uid, kind, 1);
@@ -141,6 +145,7 @@ bool server_admits(struct server *s, struct peer *p, struct server_refusal *why)
 
 void server_add(struct server *s, struct peer *p)
 {
+	assert(is_loop_thread());
 	p->next = s->peers;
 	if (s->peers)
 		s->peers->prev = p;
@@ -151,6 +156,8 @@ void server_add(struct server *s, struct peer *p)
 
 void server_remove(struct server *s, struct peer *p)
 {
+	assert(is_loop_thread());
+	assert(s->n_peers > 0);
 	if (p->prev)
 		p->prev->next = p->next;
 	else
@@ -162,11 +169,13 @@ void server_remove(struct server *s, struct peer *p)
 
 void server_note_ending(struct server *s, const struct peer *p)
 {
+	assert(is_loop_thread());
 	if (!p->greeted)
 		s->n_pending--;
 }
 
 void server_greeted(struct server *s)
 {
+	assert(is_loop_thread());
 	s->n_pending--;
 }

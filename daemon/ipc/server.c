@@ -3,6 +3,7 @@
  * pidfds, files and slabs. */
 #include "ipc/server.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -11,6 +12,7 @@
 
 #include "ipc/server-peers.h"
 #include "util/log.h"
+#include "util/thread-kind.h"
 
 enum {
 	ACCEPTS_PER_TURN = 16,
@@ -108,6 +110,8 @@ static bool asks_for_pidfd(void)
 int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct server_limits *limits,
 		struct accounts *accounts, const struct peer_ops *ops, void *owner, const char *version)
 {
+	assert(is_loop_thread());
+	assert(listen_fd >= 0);
 	s->loop = loop;
 	s->listen_fd = listen_fd;
 	s->limits = *limits;
@@ -130,6 +134,7 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 
 void server_stop(struct server *s)
 {
+	assert(is_loop_thread());
 	if (s->closing)
 		return;
 	s->closing = true;

@@ -57,6 +57,7 @@ static uint64_t account_memory_of(const uint64_t used[ACCOUNT_N_KINDS])
 
 static int account_add(struct account *x, enum account_kind kind, uint64_t amount)
 {
+	assert(kind < ACCOUNT_N_KINDS);
 	struct accounts *a = x->owner;
 	if (account_exceeds(a->used[kind], amount, a->limit[kind]) ||
 	    (is_memory(kind) && account_exceeds(account_memory_of(a->used), amount, a->memory_limit)))
@@ -97,6 +98,7 @@ static int account_begin(struct charge *c, struct accounts *a, uid_t uid, enum a
 
 int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
 {
+	assert(kind < ACCOUNT_N_KINDS);
 	assert(!c->account);
 	account_lock(a);
 	int r = account_begin(c, a, uid, kind, amount);
@@ -106,6 +108,7 @@ int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_k
 
 int charge_grow(struct charge *c, uint64_t amount)
 {
+	assert(c->account);
 	struct accounts *a = c->account->owner;
 	account_lock(a);
 	int r = account_add(c->account, c->kind, amount);
@@ -125,6 +128,7 @@ static void account_shrink(struct charge *c, uint64_t amount)
 
 void charge_shrink(struct charge *c, uint64_t amount)
 {
+	assert(c->account);
 	struct accounts *a = c->account->owner;
 	account_lock(a);
 	account_shrink(c, amount);
@@ -147,6 +151,7 @@ void charge_release(struct charge *c)
 
 void charge_move(struct charge *to, struct charge *from)
 {
+	assert(to != from);
 	assert(!to->account);
 	*to = *from;
 	*from = (struct charge){ 0 };
@@ -154,6 +159,7 @@ void charge_move(struct charge *to, struct charge *from)
 
 void charge_merge(struct charge *to, struct charge *from)
 {
+	assert(to->account);
 	struct accounts *a = to->account->owner;
 	assert(from->account == to->account && from->kind == to->kind);
 	account_lock(a);

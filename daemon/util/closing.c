@@ -3,6 +3,7 @@
  * (server_admits). */
 #include "util/closing.h"
 #include "util/list.h"
+#include "util/thread-kind.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,16 +34,20 @@ static bool closes_at_once(int fd)
 	return flags < 0 || (flags & (O_DIRECTORY | O_PATH)) || fcntl(fd, F_GET_SEALS) >= 0;
 }
 
-static void *close_all(void *arg)
+static void close_all(struct pending *p)
 {
-	struct pending *p = arg;
-
 	for (unsigned i = 0; i < p->n_fds; i++)
 		close(p->fds[i]);
 	pthread_mutex_lock(&lock);
 	list_remove(&first, p, next);
 	pthread_mutex_unlock(&lock);
 	free(p);
+}
+
+static void *closing_run(void *arg)
+{
+	thread_kind = THREAD_OTHER;
+	close_all(arg);
 	return NULL;
 }
 
@@ -58,7 +63,7 @@ static int closing_start(struct pending *p)
 	pthread_attr_setstacksize(&attributes, STACK_BYTES);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* only the loop thread handles signals */
-	r = pthread_create(&id, &attributes, close_all, p);
+	r = pthread_create(&id, &attributes, closing_run, p);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attributes);
 	return r;

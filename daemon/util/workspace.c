@@ -14,6 +14,7 @@ static _Thread_local struct workspace *current;
 
 void work_memory_init(struct work_memory *m, uint64_t all_bytes)
 {
+	assert(all_bytes > 0);
 	*m = (struct work_memory){ .left_bytes = all_bytes / RESERVE_PART,
 				   .reserve_bytes = all_bytes - all_bytes / RESERVE_PART };
 	m->ahead_left_bytes = m->ahead_bytes = m->left_bytes / AHEAD_PART;

@@ -1,0 +1,3 @@
+#include "util/thread-kind.h"
+
+_Thread_local enum thread_kind thread_kind;

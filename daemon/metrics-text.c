@@ -263,6 +263,23 @@ static void put_workers(struct metrics_out *o)
 	put_sample(o, "batchd_workers", "state", "parked", max > target ? max - target : 0);
 }
 
+static void put_file_systems(struct metrics_out *o)
+{
+	const json_t *list = json_object_get(o->root, "file_systems"), *f;
+	double longest = 0;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, f) {
+		double s = number_of(f, "longest_s");
+		longest = s > longest ? s : longest;
+	}
+	metrics_begin(
+		o, "batchd_longest_read_seconds", "gauge",
+		"How long the read or the opening that is at work for longest has been; it grows while a file system "
+		"hangs.");
+	put_sample(o, "batchd_longest_read_seconds", NULL, NULL, longest);
+}
+
 static void put_memory(struct metrics_out *o)
 {
 	const json_t *memory = json_object_get(o->root, "memory"), *tier;
@@ -377,6 +394,7 @@ char *metrics_text(const char *status, size_t *n_bytes)
 	put_stages(&o);
 	put_slots(&o);
 	put_workers(&o);
+	put_file_systems(&o);
 	put_trainers(&o);
 	put_memory(&o);
 	put_gpus(&o);

@@ -93,6 +93,7 @@ def test_numbers_are_the_loaders_own(reader, samples):
     assert by_name["batchd_wait_seconds_bucket"] == sorted(by_name["batchd_wait_seconds_bucket"])
     assert by_name["batchd_trainers"] == [1]
     assert by_name["batchd_stalled_ranks"] == [0]
+    assert 0 <= by_name["batchd_longest_read_seconds"][0] < 300
     assert seen['batchd_build_info{version="%s"}' % batchd.__version__] == 1
     loader.close()
 

@@ -90,9 +90,7 @@ int pool_io_start(struct pool_lane *lane, unsigned first, unsigned n)
 	assert(first + n <= lane->n_threads);
 	int r = 0;
 	for (unsigned i = first; i < first + n && r == 0 && count_in(lane); i++) {
-		struct pool_thread *t = &lane->threads[i];
-		*t = (struct pool_thread){ .pool = lane->pool, .lane = lane, .number = i };
-		r = pool_thread_start(t, pool_io_main, "batchd-io");
+		r = pool_thread_start(&lane->threads[i], pool_io_main, "batchd-io");
 		if (r)
 			count_out(lane);
 	}

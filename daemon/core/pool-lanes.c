@@ -43,6 +43,8 @@ int pool_lane_init(struct pool *p, struct pool_lane *lane, unsigned n_io, unsign
 	lane->n_tickets = n_tickets;
 	pthread_cond_init(&lane->io, NULL);
 	lane->threads = calloc(n_io, sizeof(*lane->threads));
+	for (unsigned i = 0; lane->threads && i < n_io; i++)
+		lane->threads[i] = (struct pool_thread){ .pool = p, .lane = lane, .number = i };
 	return lane->threads ? make_tickets(p, lane) : -ENOMEM;
 }
 

@@ -262,6 +262,35 @@ def test_a_daemon_ends_while_a_server_hangs(build, public, samples, monkeypatch)
         d.end()
 
 
+class ThreadsRunOut(FarDaemon):
+    uid = 61234  # no other process is this user's, and for root there is no limit
+    most_threads = 1 + 2 * 1 + 2  # as many as it has at the start
+
+
+@needs_root
+def test_a_file_system_that_can_have_no_thread_is_refused(build, public, samples, monkeypatch):  # noqa: F811
+    # The error says which, why, and what to do; data on local disks is read all the same.
+    near = public / "near"
+    shutil.copytree(samples, near)
+    os.chown(public, ThreadsRunOut.uid, ThreadsRunOut.uid)
+    config = NO_LINGER + f"socket_mode: 0666\nworkers: 1\nio_threads: 2\nindex_cache: {public}/cache\ndatasets:\n"
+    for name, folder in (("far", public / "hung"), ("near", near)):
+        config += f"  - name: {name}\n    source: imagefolder:{folder}\n"
+    d = ThreadsRunOut(public, near, config)
+    monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+    options = {"transform": "val224", "dtype": "uint8", "arrays": "numpy"}
+    try:
+        with pytest.raises(
+            batchd.Error, match=rf"no thread can be made to read fuse at {public}/hung: .*raise the limit of threads"
+        ):
+            batchd.DataLoader("far", 8, job="far", **options)
+        assert not any(user["file_systems"] for user in status_of(d)["users"])
+        with batchd.DataLoader("near", 8, job="near", **options) as loader:
+            next(iter(loader))
+    finally:
+        d.end()
+
+
 HOLDS_A_FILE = """
 import ctypes, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)

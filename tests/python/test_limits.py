@@ -117,24 +117,29 @@ def test_each_kind_of_offender_is_one_record_and_disturbs_no_trainer(make_daemon
 
 # FUSE file systems whose servers never answer, in a mount namespace of its own; then the process becomes the daemon.
 BESIDE_A_HUNG_MOUNT = """
-import ctypes, os, sys
+import ctypes, os, resource, sys
 libc = ctypes.CDLL(None, use_errno=True)
 def must(r):
     if r:
         sys.exit(77)
-mounts, program = dict(text.split(":", 1) for text in sys.argv[1].split(",")), sys.argv[2:]
+mounts, uid, program = dict(text.split(":", 1) for text in sys.argv[1].split(",")), int(sys.argv[2]), sys.argv[4:]
 must(libc.unshare(0x20000))
 must(libc.mount(b"none", b"/", None, 0x44000, None))
 for fd, folder in mounts.items():
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other"
     must(libc.mount(b"hung", folder.encode(), b"fuse", 0, options.encode()))
     os.close(int(fd))
+if int(sys.argv[3]):
+    resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[3]),) * 2)
+os.setgid(uid), os.setuid(uid)
 os.execv(program[0], program)
 """
 
 
 class HungDaemon(Daemon):
     also = ()  # folders beside `hung` that are file systems, too
+    uid = 0
+    most_threads = 0  # 0: no limit
 
     def start(self):
         try:
@@ -145,7 +150,7 @@ class HungDaemon(Daemon):
         for name in self.fuses:
             (self.folder / name).mkdir()
         mounts = ",".join(f"{fd}:{self.folder / name}" for name, fd in self.fuses.items())
-        argv = [sys.executable, "-c", BESIDE_A_HUNG_MOUNT, mounts, *self.argv]
+        argv = [sys.executable, "-c", BESIDE_A_HUNG_MOUNT, mounts, str(self.uid), str(self.most_threads), *self.argv]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=self.fuses.values()

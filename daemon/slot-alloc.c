@@ -186,6 +186,18 @@ static void slot_alloc_run(struct job_task *t)
 		a->result = slots_create_on(a->nodes, &a->layout, a->n, a->n_made, &a->slots);
 }
 
+/* A slab that grows takes two. Where one is left, a trainer's own slab has all of its slots at once, and no more. */
+static int charge_fds(const struct session *s, struct slot_alloc *a)
+{
+	struct accounts *accounts = &s->engine->budget.accounts;
+	int r = charge_begin(&a->fd, accounts, s->uid, ACCOUNT_FDS, a->n_made < a->n ? 2 : 1);
+	if (r <= 0 || s->job->loader->is_async)
+		return r;
+	a->n = a->n_made += a->n_rest;
+	a->n_rest = 0;
+	return charge_begin(&a->fd, accounts, s->uid, ACCOUNT_FDS, 1);
+}
+
 /* Charges the memory and sends the task to an I/O thread; frees it on failure. 0, negative errno, or ACCOUNT_E_ with
  * the name of the scarce resource. */
 static int slot_alloc_begin(struct slot_alloc *a, struct session *s, const char **what)
@@ -196,7 +208,7 @@ static int slot_alloc_begin(struct slot_alloc *a, struct session *s, const char 
 	int r = charge_begin(&a->bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
 	if (r == 0 && !a->more) {
 		*what = "fds_per_user";
-		r = charge_begin(&a->fd, &e->budget.accounts, s->uid, ACCOUNT_FDS, a->n_made < a->n ? 2 : 1);
+		r = charge_fds(s, a);
 	}
 	if (r) {
 		charge_release(&a->bytes);

@@ -283,7 +283,7 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.
 SIMULATION := $(call objects,tests/test_simulation.c tests/suite.c $(wildcard tests/sim/*.c))
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libdaemon.a
-	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
+	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=slab_release,--wrap=large_batch_create,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
 # For LD_PRELOAD, into programs with or without sanitizers.
 $(BUILD)/tests/%.so: tests/shim/%.c
 	@mkdir -p $(@D)

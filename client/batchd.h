@@ -105,10 +105,9 @@ enum batchd_event {
 	BATCHD_EVENT_STALLED = 3, /* a trainer of this job is stalled: which, since when, how many batches it holds */
 	BATCHD_EVENT_GOES_ON = 4, /* that trainer continues */
 	BATCHD_EVENT_CHANGED = 5, /* batchd_resume: the state was saved with another transform */
-	BATCHD_EVENT_OWN = 6,     /* batchd_open: a daemon of this user's own is used, as the user may not use the
-	                           * system's; the text says why, and what would give access */
-	BATCHD_EVENT_REOPENED = 7 /* a producer's batches have outgrown their slots; batchd_get_info may change, nothing
-	                           * was lost */
+	BATCHD_EVENT_OWN = 6      /* batchd_open: a daemon of this user's own is used, as the user may not use the
+	                           * system's; the text says why, and what would give access. 7 was
+	                           * used by earlier versions */
 };
 
 /* Added to the window in batchd_options.shuffle. */
@@ -587,11 +586,13 @@ int batchd_next_into(struct batchd_loader *l, struct batchd_batch *b, const stru
 
 #define BATCHD_MAX_ARRAYS 256
 
-/* The arrays of a producer's batch on loan, each at a multiple of 64 bytes. Ragged ones have offsets, which are checked
- * here; a reader that does not trust the producer, which can still write over them, checks a copy of its own
- * (batchd_into does). Returns how many there are (the first `max` of them are filled in), or a negative
- * code. text: how they belong together, in the producer's words; n_text bytes, not terminated; valid as long as the
- * batch. */
+/* The arrays of a producer's batch on loan. A batch that did not fit its slot lies in memory of its own; indices is NULL
+ * then. While it is on loan the daemon may have no memory for the next one as large, so release it before batchd_next.
+ *
+ * Each array lies at a multiple of 64 bytes. Ragged ones have offsets, which are checked here; a reader that does not
+ * trust the producer, which can still write over them, checks a copy of its own (batchd_into does). Returns how many
+ * there are (the first `max` of them are filled in), or a negative code. text: how they belong together, in the
+ * producer's words; n_text bytes, not terminated; valid as long as the batch. */
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
 		  const char **text, size_t *n_text);
 /* With a GPU: queues the copy of one of these arrays, or of a field of any batch that has device_data, to memory of the
@@ -614,7 +615,7 @@ struct batchd_produce_options {
 	size_t size_bytes;
 	const char *socket;   /* as in batchd_options */
 	const char *name;     /* at most 64 bytes; a newer producer of the same name and user takes over */
-	uint64_t slot_bytes;  /* room for a usual batch: batchd_produce_size of it; slots grow with larger ones */
+	uint64_t slot_bytes;  /* room for a usual batch: batchd_produce_size of it; a larger one takes longer */
 	uint64_t n_batches;   /* of an epoch, for all ranks together; 0: not known beforehand */
 	uint64_t n_samples;   /* of an epoch, for information; 0: not known */
 	uint64_t id;          /* identifies the samples: a hash of any description of yours; trainers' checkpoints carry
@@ -632,8 +633,7 @@ int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_pr
 			size_t err_size);
 
 /* What to make now: batch `step` of `epoch`, counted over all ranks. Usually it is the batch after the last one; if
- * not, go to that batch: no trainer wants the batches in between. The daemon may only want to know whether the batch
- * exists, for a rank that is not there; then the library keeps the batch until it is wanted. */
+ * not, go to that batch: no trainer wants the batches in between. */
 struct batchd_fill {
 	uint64_t epoch, step;
 	uint64_t room_bytes; /* of the slot */
@@ -643,9 +643,9 @@ struct batchd_fill {
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int timeout_ms);
 /* Lays the batch out. Give dtype, n_dims and shape of each array; the call sets n_bytes and data. A ragged array also
  * has n_rows and n_rows + 1 offsets, which are copied, and shape[0] values; `text` says that it is UTF-8. Write each array to
- * its data: this is in the slot or, where the slot is too small, in memory of the library, which moves the batch into a
- * larger slot as soon as there is one. A batch of more than the daemon's limits.batch_bytes is an error
- * (BATCHD_E_LIMIT) of the next call. text: how the arrays belong together; consumers get it unchanged. */
+ * its data: this is in the slot or, where the slot is too small, in a memfd, which is sealed and sent with the answer;
+ * batchd_produce_next then waits until the daemon has memory for it. A batch of more than the daemon's
+ * limits.batch_bytes is an error (BATCHD_E_LIMIT) of the next call. text: how the arrays belong together; consumers get it unchanged. */
 int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text,
 		       size_t n_text);
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows);

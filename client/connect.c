@@ -257,8 +257,6 @@ static int connect_code_of(Batchd__Wire__ErrorCode code)
 		return BATCHD_E_GPU;
 	if (code == BATCHD__WIRE__ERROR_CODE__PRODUCER)
 		return BATCHD_E_PRODUCER;
-	if (code == BATCHD__WIRE__ERROR_CODE__REOPEN)
-		return BATCHD_E_SHUTDOWN;
 	return code > 0 && code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)code : BATCHD_E_INTERNAL;
 }
 
@@ -274,7 +272,6 @@ static int said_error(struct connection *c, const Batchd__Wire__Error *e, struct
 	else
 		fault_set(f, code, "%s", text);
 	f->told = true;
-	f->reopen = e->code == BATCHD__WIRE__ERROR_CODE__REOPEN;
 	f->dtype = code == BATCHD_E_MISMATCH && strcmp(e->field, "dtype") == 0;
 	c->said = *f;
 	return code;

@@ -28,7 +28,7 @@ static int read_arrays(struct batchd_loader *l, const struct batchd_batch *b, st
 	k = link_of(l, b);
 	if (!k)
 		return fault_set(f, BATCHD_E_INVALID, "batchd_arrays: this batch is no longer on loan");
-	return arrays_read(b->data, (size_t)k->row_bytes, arrays, max, text, n_text, f);
+	return arrays_read(b->data, link_room(k, b->slot), arrays, max, text, n_text, f);
 }
 
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
@@ -60,7 +60,7 @@ static int read_served(struct link *k, const struct batchd_batch *b, const char 
 	struct batchd_array arrays[BATCHD_MAX_ARRAYS];
 	const char *text;
 	size_t n_text;
-	int n = arrays_read(b->data, (size_t)k->row_bytes, arrays, BATCHD_MAX_ARRAYS, &text, &n_text, f);
+	int n = arrays_read(b->data, link_room(k, b->slot), arrays, BATCHD_MAX_ARRAYS, &text, &n_text, f);
 	int found = n < 0 || !name ? (int)number : names_find(text, n_text, name);
 
 	if (n < 0)

@@ -15,7 +15,7 @@ int fault_set(struct fault *f, int code, const char *fmt, ...)
 	vsnprintf(f->text, sizeof f->text, fmt, args);
 	va_end(args);
 	f->code = code;
-	f->told = f->reopen = f->dtype = false;
+	f->told = f->dtype = false;
 	return code;
 }
 

@@ -8,10 +8,9 @@
 enum { FAULT_TEXT_BYTES = 4096 + 256 }; /* the wire's longest error text and the library's own words */
 
 struct fault {
-	int code;    /* enum batchd_code; 0: nothing yet */
-	bool told;   /* by the daemon; a GPU error is then about the daemon's use of the GPU */
-	bool reopen; /* BATCHD_E_SHUTDOWN: the daemon is there; opening again loses nothing */
-	bool dtype;  /* BATCHD_E_MISMATCH: the job's other trainers have asked for another dtype */
+	int code;   /* enum batchd_code; 0: nothing yet */
+	bool told;  /* by the daemon; a GPU error is then about the daemon's use of the GPU */
+	bool dtype; /* BATCHD_E_MISMATCH: the job's other trainers have asked for another dtype */
 	char text[FAULT_TEXT_BYTES];
 };
 

@@ -35,6 +35,7 @@ static struct ready ready_from(const Batchd__Wire__Batch *b)
 			       .n_padding = b->n_padding,
 			       .n_replaced = b->n_replaced,
 			       .n_skipped = b->n_skipped,
+			       .large_bytes = b->large_bytes,
 			       .last = b->last,
 			       .apart = b->apart };
 }

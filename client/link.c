@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* ---- life ---- */
 
@@ -15,6 +16,23 @@ struct link *link_create(const struct link_host *host)
 	k->host = *host;
 	k->connection.socket = -1;
 	return k;
+}
+
+/* Takes the oldest Large off the list. NULL: there is none. */
+static struct large *pop_large(struct link *k)
+{
+	struct large *m = k->large_first;
+
+	if (m)
+		k->large_first = m->next;
+	return m;
+}
+
+static void large_destroy(struct large *m)
+{
+	if (m)
+		wire_close_fds(&m->fd, 1);
+	free(m);
 }
 
 void link_leave(struct link *k)
@@ -32,6 +50,8 @@ void link_destroy(struct link *k)
 	if (!k)
 		return;
 	link_leave(k);
+	while (k->large_first)
+		large_destroy(pop_large(k));
 	connection_close(&k->connection);
 	slab_destroy(k->slab);
 	ring_unmap(&k->ring);
@@ -43,10 +63,15 @@ void link_destroy(struct link *k)
 
 bool link_detach(struct link *k)
 {
-	bool first = !k->detached;
+	bool all = true;
 
+	if (k->detached)
+		return true;
 	k->detached = true;
-	return !first || slab_detach(k->slab);
+	for (uint32_t i = 0; i < k->n_slots; i++)
+		if (k->lease[i].large)
+			all &= slab_detach_alone(k->lease[i].large, k->lease[i].large_bytes);
+	return slab_detach(k->slab) && all;
 }
 
 /* ---- messages ---- */
@@ -66,22 +91,86 @@ static bool is_about_others(const Batchd__Wire__ServerMessage *m)
 	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
 }
 
+/* Keeps a Large until its batch is taken; takes the descriptor. */
+static int keep_large(struct link *k, const Batchd__Wire__Large *m, int fd, struct fault *f)
+{
+	struct large *large = malloc(sizeof *large);
+
+	if (!large) {
+		wire_close_fds(&fd, 1);
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	}
+	*large = (struct large){ .fd = fd, .slot = m->slot, .generation = m->generation, .n_bytes = m->n_bytes };
+	if (k->large_first)
+		k->large_last->next = large;
+	else
+		k->large_first = large;
+	k->large_last = large;
+	return 0;
+}
+
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f)
 {
-	int r;
+	int fds[CONNECTION_FDS], r;
 
 	for (;;) {
-		r = connection_recv(&k->connection, flags, m, NULL, f);
+		r = connection_recv(&k->connection, flags, m, fds, f);
 		if (r == BATCHD_AGAIN && atomic_load(k->host.closed))
 			return BATCHD_E_CLOSED;
-		if (r != 0 || !is_about_others(*m))
+		if (r == 0 && (*m)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE)
+			r = keep_large(k, (*m)->large, fds[0], f);
+		else if (r == 0 && is_about_others(*m))
+			r = k->host.on_notice(k->host.arg, (*m)->notice, f);
+		else
 			return r;
-		r = k->host.on_notice(k->host.arg, (*m)->notice, f);
 		if (r < 0)
 			return r;
 		if (!(flags & MSG_DONTWAIT))
 			return BATCHD_AGAIN; /* the caller's message may have come another way */
 	}
+}
+
+/* The Large that belongs to the batch, which the daemon has sent before it. NULL, with f: it did not. */
+static struct large *await_large(struct link *k, const struct ready *b, struct fault *f)
+{
+	struct large *m;
+	int r = 0;
+
+	while (!k->large_first && (r == 0 || r == BATCHD_AGAIN))
+		r = link_listen(k, 0, f);
+	m = pop_large(k);
+	if (m && (m->slot != b->slot || m->generation != b->generation || m->n_bytes != b->large_bytes)) {
+		large_destroy(m);
+		fault_set(f, BATCHD_E_PROTOCOL,
+			  "batchd at %s sent the memory of another batch than the one that is due",
+			  k->connection.address);
+		return NULL;
+	}
+	return m;
+}
+
+int link_take_large(struct link *k, const struct ready *b, void **out, struct fault *f)
+{
+	struct large *m;
+	int r;
+
+	*out = NULL;
+	if (!b->large_bytes)
+		return 0;
+	m = await_large(k, b, f);
+	if (!m)
+		return f->code;
+	r = slab_map_alone(m->fd, m->n_bytes, out, f);
+	large_destroy(m);
+	return r;
+}
+
+int link_drop_large(struct link *k, const struct ready *b, struct fault *f)
+{
+	struct large *m = b->large_bytes ? await_large(k, b, f) : NULL;
+
+	large_destroy(m);
+	return b->large_bytes && !m ? f->code : 0;
 }
 
 void link_heard_wake(struct link *k)
@@ -145,13 +234,19 @@ void link_send_close(struct link *k)
 
 /* ---- leases ---- */
 
-bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns)
+bool link_lend(struct link *k, const struct ready *b, void *large, uint64_t wait_ns)
 {
 	if (b->slot >= k->n_slots || b->generation >> LINK_ID_SHIFT || k->lease[b->slot].held)
 		return false;
-	k->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
+	k->lease[b->slot] = (struct lease){ .generation = b->generation,
+					    .wait_ns = wait_ns,
+					    .n_out = 1,
+					    .held = true,
+					    .large = large,
+					    .large_bytes = (size_t)b->large_bytes };
 	k->n_leased++;
-	slab_lend(k->slab, b->slot);
+	if (!large)
+		slab_lend(k->slab, b->slot);
 	return true;
 }
 
@@ -178,7 +273,10 @@ void link_end_lease(struct link *k, uint32_t slot)
 	/* Do all book-keeping here first: once the daemon knows, it may lend the slot again at once, to the thread in
 	 * batchd_next. */
 	lease->held = false;
-	if (k->detached)
+	if (lease->large) {
+		munmap(lease->large, lease->large_bytes);
+		lease->large = NULL;
+	} else if (k->detached)
 		slab_drop(k->slab, slot);
 	else
 		slab_take_back(k->slab, slot);
@@ -209,9 +307,9 @@ bool link_release(struct link *k, uint32_t slot, uint64_t generation)
 	return true;
 }
 
-bool link_drain(struct link *k, bool reopen)
+bool link_drain(struct link *k)
 {
-	enum link_gpu_mapping m = k->gpu ? k->gpu->ops->unmap(k->gpu, reopen) : LINK_GPU_NONE;
+	enum link_gpu_mapping m = k->gpu ? k->gpu->ops->unmap(k->gpu) : LINK_GPU_NONE;
 
 	if (m == LINK_GPU_NONE || m == LINK_GPU_BUSY)
 		return m == LINK_GPU_NONE;

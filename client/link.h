@@ -21,7 +21,16 @@ struct ready {
 	uint64_t seek, generation, epoch, step;
 	uint32_t slot, n_rows, n_padding, n_replaced;
 	uint64_t n_skipped;
+	uint64_t large_bytes; /* it lies in the memory of the next Large; 0: in its slot */
 	bool last, apart;
+};
+
+/* A Large message: the memory of a batch that does not fit its slot. */
+struct large {
+	struct large *next;
+	int fd;
+	uint64_t generation, n_bytes;
+	uint32_t slot;
 };
 
 /* A batch on loan. */
@@ -31,6 +40,8 @@ struct lease {
 	uint32_t n_out;   /* slices of it that are with the trainer; 1 of a whole batch */
 	bool more;        /* slices are still to be given out */
 	bool held;
+	void *large; /* where the batch lies, a mapping of large_bytes; NULL: in its slot */
+	size_t large_bytes;
 };
 
 /* What a link needs from the loader that it belongs to. */
@@ -79,9 +90,9 @@ struct link_gpu_ops {
 	bool (*may_release)(struct link_gpu *g, uint32_t slot);
 	/* No slice of the slot's batch is out any more: frees it, at once or behind the GPU's work. */
 	void (*release)(struct link_gpu *g, uint32_t slot);
-	/* Unmaps the daemon's memory as soon as this half is idle, when the daemon waits for that. reopen: the daemon
-	 * stays, and makes larger slots. The loader's thread, not under the lock. */
-	enum link_gpu_mapping (*unmap)(struct link_gpu *g, bool reopen);
+	/* Unmaps the daemon's memory as soon as this half is idle, when the daemon waits for that. The loader's thread,
+	 * not under the lock. */
+	enum link_gpu_mapping (*unmap)(struct link_gpu *g);
 	/* Releases everything; no batch may be on loan. False: the daemon's memory is still mapped, as the GPU failed;
 	 * only the end of the process unmaps it. With or without the lock. */
 	bool (*close)(struct link_gpu *g);
@@ -117,6 +128,7 @@ struct link {
 	struct ring ring;   /* batches: the loader's thread; releases: under the lock */
 	struct ready early; /* while has_early: a batch that was taken before its turn */
 	bool has_early;
+	struct large *large_first, *large_last; /* received, each for a batch that is still to be lent or refused */
 
 	/* under the lock */
 	bool ends_job; /* Close says so: the loader is closed, and no other trainer can come to its job */
@@ -149,6 +161,11 @@ int link_listen(struct link *k, int flags, struct fault *f);
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
 	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
 	      struct fault *f);
+/* The next batch, b, is about to be lent: maps its memory, if it does not fit its slot (NULL: it does). 0 or a code
+ * with f. */
+int link_take_large(struct link *k, const struct ready *b, void **out, struct fault *f);
+/* The same for a batch that is refused: closes it. */
+int link_drop_large(struct link *k, const struct ready *b, struct fault *f);
 /* Notes that a Wake was received, in any call. */
 void link_heard_wake(struct link *k);
 /* Sends Wake to the daemon, which sleeps. Under the lock. 0 or a negative errno. */
@@ -158,8 +175,9 @@ void link_send_close(struct link *k);
 
 /* ---- leases; under the lock ---- */
 
-/* Lends the slot to this process. False: the daemon lends a slot that it cannot lend. */
-bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns);
+/* Lends the slot to this process; large: what link_take_large gave, which it takes unless it fails. False: the daemon
+ * lends a slot that it cannot lend. */
+bool link_lend(struct link *k, const struct ready *b, void *large, uint64_t wait_ns);
 /* The trainer gives back a slice, or the whole batch. generation: the wire's. False: the trainer does not have it. */
 bool link_release(struct link *k, uint32_t slot, uint64_t generation);
 /* No part of a slot's batch is out any more: ends its lease, at once or, where the GPU may still read it, as soon as
@@ -175,8 +193,19 @@ bool link_detach(struct link *k);
 
 /* The daemon has gone or is about to go: unmaps its memory on the GPU as soon as nothing reads a batch there, and then
  * sends Close, for which a daemon that stops waits a little. True: nothing is left to unmap. The loader's thread, not
- * under the lock. reopen: the daemon stays, and makes larger slots. */
-bool link_drain(struct link *k, bool reopen);
+ * under the lock. */
+bool link_drain(struct link *k);
+
+/* Where the batch on loan in this slot lies, and how many bytes it may have of a producer's. */
+static inline char *link_data(const struct link *k, uint32_t slot)
+{
+	return k->lease[slot].large ? k->lease[slot].large : slab_slot(k->slab, slot);
+}
+
+static inline size_t link_room(const struct link *k, uint32_t slot)
+{
+	return k->lease[slot].large ? k->lease[slot].large_bytes : (size_t)k->row_bytes;
+}
 
 /* A slice was given back. Returns whether it was the last: none is out and none is still to come. n_out is not 0. */
 static inline bool lease_ends(struct lease *lease)

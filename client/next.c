@@ -40,7 +40,8 @@ static int next_deliver(struct batchd_loader *l, struct batchd_batch *b)
 	struct link *k = l->link;
 	struct ready lent = { .slot = b->slot,
 			      .generation = b->generation & LINK_GENERATIONS,
-			      .n_rows = slices_per_batch(l) > 1 ? l->slice_cursor.batch.n_rows : b->n_rows };
+			      .n_rows = slices_per_batch(l) > 1 ? l->slice_cursor.batch.n_rows : b->n_rows,
+			      .large_bytes = k->lease[b->slot].large ? k->lease[b->slot].large_bytes : 0 };
 	const struct ready *next = k->gpu->looks_ahead && !b->last ? stream_peek(l) : NULL;
 	void *device_slot = NULL;
 	int r = k->gpu->ops->deliver(k->gpu, &lent, next, &device_slot, &l->fault);

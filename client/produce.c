@@ -4,14 +4,8 @@
  * one. Packets are read before each fill is handed out, so that a fill that was cancelled meanwhile is answered without
  * any work.
  *
- * A peek asks whether a batch exists that no trainer wants yet, and a producer that makes batches in order has to make
- * it to know. It is handed out like any other, with memory of this process in place of a slot, and kept there until
- * another batch is handed out: if it is wanted next, it need not be made again.
- *
- * A batch that does not fit its slot is kept in the same way. The daemon is told how much room it needs; then every
- * request for a slot as small is skipped, until the daemon has made larger slots and asks again. It may also ask again
- * for the batches before that one, which were made but could not go out before their round was whole: they are still in
- * the slots where they were made, and are copied from there. */
+ * A batch that does not fit its slot is made in a memfd, which is sealed when the batch is complete and goes to the
+ * daemon with the answer. The next fill is handed out when the daemon has memory for that batch. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,19 +22,16 @@
 #include "connect.h"
 #include "process.h"
 
-enum { MAX_SLOTS = 65536 };
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
 
-/* The content of a slot. */
-struct content {
-	uint64_t epoch, step, n_bytes;
-	uint32_t n_rows; /* 0: nothing, as far as this process knows */
-};
+enum { MAX_SLOTS = 65536 };
 
 struct made_slab {
 	struct made_slab *next;
-	uint32_t number, rank, n_slots, world_size;
+	uint32_t number, rank, n_slots;
 	uint64_t slot_bytes, room_bytes;
-	struct content *content; /* of each slot */
 	size_t bytes;
 	char *base;
 	bool replaced; /* by a newer slab of the same rank */
@@ -49,32 +40,28 @@ struct made_slab {
 struct fill {
 	struct fill *next;
 	uint64_t number, epoch, step;
-	uint64_t n_bytes; /* that the batch takes of the slot; 0: not known */
-	bool outside;     /* made in this process's own memory, as it does not fit */
+	uint64_t n_bytes; /* that the batch takes; 0: not known */
 	uint32_t slot;
-	struct made_slab *slab; /* NULL: a peek */
+	struct made_slab *slab;
 	bool cancelled;
 };
 
-/* A batch that was made for a peek, or does not fit its slot. */
-struct ahead {
-	char *bytes; /* NULL: there is none */
-	size_t n_mapped;
-	uint64_t epoch, step, n_bytes;
-	uint32_t n_rows; /* 0: it is being made */
+/* The memory of the batch that is being made, as it does not fit its slot. */
+struct large_memory {
+	int fd;     /* -1: there is none */
+	char *base; /* n_bytes of it, while it is not sealed; else NULL */
+	size_t n_bytes;
 };
 
 struct batchd_producer {
-	unsigned generation;         /* process_generation() */
-	struct fault fault;          /* code: every later call returns it as well */
-	uint64_t room_bytes;         /* of a slot */
-	uint64_t least_bytes;        /* a slot's size for the batch in `ahead`, which did not fit; 0: none */
-	uint64_t kept_from, kept_to; /* earlier batches of its epoch that may be requested again */
+	unsigned generation; /* process_generation() */
+	struct fault fault;  /* code: every later call returns it as well */
 	struct made_slab *slabs;
 	struct fill *first, *last; /* not handed out yet */
 	struct fill *current;      /* handed out */
-	struct ahead ahead;
-	uint64_t epoch, n_made; /* batches of that epoch made so far: it has at least these */
+	struct large_memory large; /* of the current one */
+	bool is_waiting;           /* the last answer is a large batch, for which the daemon has no memory yet */
+	uint64_t epoch, n_made;    /* batches of that epoch made so far: it has at least these */
 	struct connection connection;
 };
 
@@ -110,7 +97,6 @@ static int send_filled(struct batchd_producer *p, const Batchd__Wire__Filled *bo
 static void produce_unmap(struct made_slab *s)
 {
 	munmap(s->base, s->bytes);
-	free(s->content);
 	free(s);
 }
 
@@ -119,7 +105,7 @@ static bool produce_is_in_use(const struct batchd_producer *p, const struct made
 	for (const struct fill *f = p->first; f; f = f->next)
 		if (f->slab == s)
 			return true;
-	return p->least_bytes || (p->current && p->current->slab == s);
+	return p->current && p->current->slab == s;
 }
 
 static void unmap_replaced(struct batchd_producer *p)
@@ -152,7 +138,7 @@ static int produce_map(struct batchd_producer *p, const Batchd__Wire__Producing 
 
 	if (!s)
 		return fault_set(&p->fault, BATCHD_E_NOMEM, "out of memory");
-	if (!m->n_slots || m->n_slots > MAX_SLOTS || m->room_bytes < p->room_bytes || m->slot_bytes < m->room_bytes ||
+	if (!m->n_slots || m->n_slots > MAX_SLOTS || !m->room_bytes || m->slot_bytes < m->room_bytes ||
 	    __builtin_mul_overflow((size_t)m->slot_bytes, m->n_slots, &bytes) || fstat(fd, &st) < 0 ||
 	    (uint64_t)st.st_size < bytes) {
 		free(s);
@@ -167,18 +153,11 @@ static int produce_map(struct batchd_producer *p, const Batchd__Wire__Producing 
 	*s = (struct made_slab){ .number = m->slab,
 				 .rank = m->rank,
 				 .n_slots = m->n_slots,
-				 .world_size = m->world_size,
 				 .slot_bytes = m->slot_bytes,
 				 .room_bytes = m->room_bytes,
-				 .content = calloc(m->n_slots, sizeof *s->content),
 				 .bytes = bytes };
-	if (!s->content) {
-		free(s);
-		return fault_set(&p->fault, BATCHD_E_NOMEM, "out of memory");
-	}
 	s->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (s->base == MAP_FAILED) {
-		free(s->content);
 		free(s);
 		return fault_set(&p->fault, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", bytes,
 				 strerror(errno));
@@ -187,7 +166,6 @@ static int produce_map(struct batchd_producer *p, const Batchd__Wire__Producing 
 		old->replaced |= old->rank == s->rank;
 	s->next = p->slabs;
 	p->slabs = s;
-	p->room_bytes = s->room_bytes;
 	return 0;
 }
 
@@ -208,7 +186,7 @@ static int on_slab(struct batchd_producer *p, const Batchd__Wire__Producing *m, 
 
 static int produce_on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
 {
-	struct made_slab *slab = m->peek ? NULL : p->slabs;
+	struct made_slab *slab = p->slabs;
 	struct fill *f;
 
 	if (m->cancel) {
@@ -216,10 +194,14 @@ static int produce_on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *
 			f->cancelled |= f->number == m->fill;
 		return 0;
 	}
+	if (m->taken) {
+		p->is_waiting = false;
+		return 0;
+	}
 	while (slab && slab->number != m->slab)
 		slab = slab->next;
 	f = calloc(1, sizeof *f);
-	if (!f || (!m->peek && (!slab || m->slot >= slab->n_slots))) {
+	if (!f || !slab || m->slot >= slab->n_slots) {
 		free(f);
 		return fault_set(&p->fault, f ? BATCHD_E_PROTOCOL : BATCHD_E_NOMEM,
 				 f ? "batchd wants a slot filled that does not exist" : "out of memory");
@@ -301,111 +283,20 @@ static struct fill *produce_pop(struct batchd_producer *p)
 }
 
 /* body has everything except the number. */
-static int produce_answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
+static int answer_with(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body, const int *fd)
 {
 	body->fill = f->number;
 	if (p->current == f)
 		p->current = NULL;
 	free(f);
-	return send_filled(p, body);
-}
-
-static char *produce_slot_of(const struct batchd_producer *p, const struct fill *f)
-{
-	return f->outside || !f->slab ? p->ahead.bytes : f->slab->base + f->slot * f->slab->slot_bytes;
-}
-
-static void forget_ahead(struct batchd_producer *p)
-{
-	if (p->ahead.bytes)
-		munmap(p->ahead.bytes, p->ahead.n_mapped);
-	p->ahead = (struct ahead){ 0 };
-	p->least_bytes = 0;
-}
-
-/* Gaps are zero, so that no other bytes of this process get into a slot. */
-static int make_room_ahead(struct batchd_producer *p, const struct fill *f, size_t n_bytes)
-{
-	char *bytes = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (bytes == MAP_FAILED)
-		return fault_set(&p->fault, BATCHD_E_NOMEM, "no %zu bytes to make a batch in that is wanted later: %s",
-				 n_bytes, strerror(errno));
-	forget_ahead(p);
-	p->ahead = (struct ahead){ .bytes = bytes, .n_mapped = n_bytes, .epoch = f->epoch, .step = f->step };
+	if (connection_send(&p->connection, WIRE_CLIENT(FILLED, filled, body), fd, fd ? 1 : 0) < 0)
+		return connection_lost(&p->connection, &p->fault);
 	return 0;
 }
 
-static bool is_ahead(const struct batchd_producer *p, const struct fill *f)
+static int produce_answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
 {
-	return p->ahead.n_rows && p->ahead.epoch == f->epoch && p->ahead.step == f->step;
-}
-
-/* Where a batch is that was made before the batch that did not fit. NULL: it is not kept. */
-static const struct content *find_kept(const struct batchd_producer *p, const struct fill *f, const char **bytes)
-{
-	if (!p->least_bytes || f->epoch != p->ahead.epoch || f->step < p->kept_from || f->step >= p->kept_to)
-		return NULL;
-	for (const struct made_slab *s = p->slabs; s; s = s->next) {
-		for (uint32_t i = 0; i < s->n_slots; i++) {
-			const struct content *c = &s->content[i];
-
-			if (c->n_rows && c->epoch == f->epoch && c->step == f->step) {
-				*bytes = s->base + i * s->slot_bytes;
-				return c;
-			}
-		}
-	}
-	return NULL;
-}
-
-static int answer_made(struct batchd_producer *p, struct fill *f, const struct content *c, const char *bytes)
-{
-	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
-	struct content made = *c;
-
-	if (f->slab) {
-		memcpy(produce_slot_of(p, f), bytes, (size_t)made.n_bytes);
-		f->slab->content[f->slot] = made;
-	}
-	body.n_rows = made.n_rows;
-	body.n_bytes = made.n_bytes;
-	return produce_answer(p, f, &body);
-}
-
-/* The batch in `ahead` does not fit; requests for slots as small have to wait, too. */
-static int answer_too_large(struct batchd_producer *p, struct fill *f)
-{
-	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
-	uint64_t n_before = f->slab->world_size ? f->slab->world_size - 1 : 0;
-
-	p->least_bytes = p->ahead.n_bytes;
-	p->kept_from = f->step > n_before ? f->step - n_before : 0;
-	p->kept_to = f->step;
-	body.need_bytes = p->ahead.n_bytes;
-	return produce_answer(p, f, &body);
-}
-
-static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
-{
-	struct content c = { p->ahead.epoch, p->ahead.step, p->ahead.n_bytes, p->ahead.n_rows };
-	bool wanted = f->slab != NULL;
-	int r;
-
-	if (wanted && f->slab->room_bytes < p->ahead.n_bytes)
-		return answer_too_large(p, f);
-	r = answer_made(p, f, &c, p->ahead.bytes);
-	if (wanted) {
-		forget_ahead(p);
-		unmap_replaced(p);
-	}
-	return r;
-}
-
-/* Whether the daemon asked before it knew that slots have to be larger. */
-static bool is_too_small(const struct batchd_producer *p, const struct fill *f)
-{
-	return p->least_bytes && (!f->slab || f->slab->room_bytes < p->least_bytes);
+	return answer_with(p, f, body, NULL);
 }
 
 /* Answers the fills for which nothing has to be made. */
@@ -415,29 +306,82 @@ static int answer_at_once(struct batchd_producer *p)
 	int r = 0;
 
 	skipped.skipped = true;
-	while (r == 0 && p->first) {
-		const char *bytes = NULL;
-		const struct content *kept = find_kept(p, p->first, &bytes);
-
-		if (p->first->cancelled || is_too_small(p, p->first))
-			r = produce_answer(p, produce_pop(p), &skipped);
-		else if (is_ahead(p, p->first))
-			r = answer_from_ahead(p, produce_pop(p));
-		else if (kept && kept->n_bytes <= p->first->slab->room_bytes)
-			r = answer_made(p, produce_pop(p), kept, bytes);
-		else
-			break;
-	}
+	while (r == 0 && !p->is_waiting && p->first && p->first->cancelled)
+		r = produce_answer(p, produce_pop(p), &skipped);
 	return r;
 }
+
+/* ---- batches that do not fit ---- */
+
+static void forget_large(struct batchd_producer *p)
+{
+	if (p->large.base)
+		munmap(p->large.base, p->large.n_bytes);
+	if (p->large.fd >= 0)
+		close(p->large.fd);
+	p->large = (struct large_memory){ .fd = -1 };
+}
+
+static int large_fault(struct batchd_producer *p, size_t n_bytes, int error)
+{
+	forget_large(p);
+	return fault_set(&p->fault, BATCHD_E_NOMEM,
+			 "no memory for a batch of %zu bytes, which does not fit its slot: %s%s", n_bytes,
+			 strerror(error), error == EFBIG ? ": raise ulimit -f, which holds for memory, too" : "");
+}
+
+/* A child that is forked meanwhile must not map it: it could not be sealed then. */
+static int make_large(struct batchd_producer *p, size_t n_bytes)
+{
+	struct large_memory *m = &p->large;
+
+	forget_large(p);
+	m->fd = memfd_create("batchd-batch", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	if (m->fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+		m->fd = memfd_create("batchd-batch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (m->fd < 0 || n_bytes > PTRDIFF_MAX)
+		return large_fault(p, n_bytes, m->fd < 0 ? errno : EOVERFLOW);
+	/* Where memory is short, fallocate fails; without it the first write would raise a signal. */
+	if (fallocate(m->fd, 0, 0, (off_t)n_bytes) < 0)
+		return large_fault(p, n_bytes, errno);
+	m->base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+	if (m->base == MAP_FAILED) {
+		m->base = NULL;
+		return large_fault(p, n_bytes, errno);
+	}
+	m->n_bytes = n_bytes;
+	(void)madvise(m->base, n_bytes, MADV_DONTFORK);
+	return 0;
+}
+
+/* Sends the batch, which no process can change from now on. */
+static int answer_large(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
+{
+	struct large_memory *m = &p->large;
+	int r;
+
+	munmap(m->base, m->n_bytes);
+	m->base = NULL;
+	if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) {
+		r = errno;
+		forget_large(p);
+		return fault_set(&p->fault, BATCHD_E_INVALID,
+				 "cannot seal a batch of %llu bytes, which does not fit its slot: %s%s",
+				 (unsigned long long)body->n_bytes, strerror(r),
+				 r == EBUSY ? ": another process has it mapped" : "");
+	}
+	p->is_waiting = true;
+	r = answer_with(p, f, body, &m->fd);
+	forget_large(p);
+	return r;
+}
+
+/* ---- making ---- */
 
 /* Hands out the next fill. */
 static void hand_out(struct batchd_producer *p)
 {
-	forget_ahead(p);
 	p->current = produce_pop(p);
-	if (p->current->slab)
-		p->current->slab->content[p->current->slot].n_rows = 0;
 	unmap_replaced(p);
 }
 
@@ -452,7 +396,7 @@ int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int 
 	r = produce_drain(p);
 	if (r == 0)
 		r = answer_at_once(p);
-	while (r == 0 && !p->first) {
+	while (r == 0 && (p->is_waiting || !p->first)) {
 		r = receive_within(p, timeout_ms);
 		if (r == 0)
 			r = answer_at_once(p);
@@ -462,7 +406,7 @@ int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int 
 	hand_out(p);
 	out->epoch = p->current->epoch;
 	out->step = p->current->step;
-	out->room_bytes = p->current->slab ? p->current->slab->room_bytes : p->room_bytes;
+	out->room_bytes = p->current->slab->room_bytes;
 	return 0;
 }
 
@@ -480,12 +424,12 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 	f = p->current;
 	size = arrays_size(arrays, n, n_text);
 	f->n_bytes = 0;
-	f->outside = !f->slab || size > f->slab->room_bytes;
-	if (f->outside && size)
-		r = make_room_ahead(p, f, size);
+	forget_large(p);
+	if (size > f->slab->room_bytes)
+		r = make_large(p, size);
 	if (r == 0)
-		r = arrays_lay(produce_slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text,
-			       n_text, &p->fault);
+		r = arrays_lay(p->large.base ? p->large.base : f->slab->base + f->slot * f->slab->slot_bytes,
+			       p->large.base ? size : (size_t)f->slab->room_bytes, arrays, n, text, n_text, &p->fault);
 	f->n_bytes = r == 0 ? size : 0;
 	p->fault.code = 0; /* the producer may tell its trainers */
 	return r;
@@ -510,19 +454,11 @@ int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)
 		return r;
 	if (!n_rows)
 		return produce_misuse(p, "batchd_produce_filled: a batch has at least one row");
-	if (f->outside) {
-		p->ahead.n_bytes = f->n_bytes;
-		p->ahead.n_rows = n_rows;
-	}
 	p->epoch = f->epoch;
 	p->n_made = f->step + 1;
-	if (f->outside && f->slab)
-		return answer_too_large(p, f);
-	if (f->slab && f->n_bytes)
-		f->slab->content[f->slot] = (struct content){ f->epoch, f->step, f->n_bytes, n_rows };
 	body.n_rows = n_rows;
 	body.n_bytes = f->n_bytes;
-	return produce_answer(p, f, &body);
+	return p->large.base ? answer_large(p, f, &body) : produce_answer(p, f, &body);
 }
 
 int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches)
@@ -537,6 +473,7 @@ int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches)
 		return produce_misuse(
 			p,
 			"batchd_produce_end_epoch_at: there are as many batches as the one that was asked for, at most");
+	forget_large(p);
 	body.end = true;
 	body.n_batches = n_batches;
 	return produce_answer(p, f, &body);
@@ -601,7 +538,7 @@ static void produce_destroy(struct batchd_producer *p)
 	while ((f = produce_pop(p)))
 		free(f);
 	free(p->current);
-	forget_ahead(p);
+	forget_large(p);
 	while (p->slabs) {
 		struct made_slab *s = p->slabs;
 
@@ -645,8 +582,8 @@ int batchd_produce_open(const struct batchd_produce_options *given, struct batch
 	batchd_produce_options_init(&o);
 	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
 	p->connection.socket = -1;
+	p->large.fd = -1;
 	p->generation = process_generation();
-	p->room_bytes = o.slot_bytes;
 	r = produce_check_options(&o, &p->fault);
 	if (r == 0)
 		r = connect_patiently(p, &o);

@@ -33,7 +33,7 @@ static void wait_before_next_try(struct outage *a, uint64_t now)
  * tell it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
-	return l->link->gpu && !link_drain(l->link, l->outage.why.reopen) && r == BATCHD_E_SHUTDOWN;
+	return l->link->gpu && !link_drain(l->link) && r == BATCHD_E_SHUTDOWN;
 }
 
 /* A daemon that is there still listens until Close: it need not keep the old slots as long as this process lives. Under
@@ -87,8 +87,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 			connection_close(&l->link->connection);
 			pthread_mutex_unlock(&l->lock);
 		}
-		if (!a->why.reopen)
-			loader_event(l, BATCHD_EVENT_LOST, a->why.text);
+		loader_event(l, BATCHD_EVENT_LOST, a->why.text);
 	}
 	l->fault.code = 0;
 	return true;
@@ -188,7 +187,7 @@ static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 	l->outage.no_progress = true;
 	l->outage.earlier_ns += waited_ms * 1000000;
 	l->fault.code = 0;
-	loader_event(l, l->outage.why.reopen ? BATCHD_EVENT_REOPENED : BATCHD_EVENT_BACK, text.text);
+	loader_event(l, BATCHD_EVENT_BACK, text.text);
 }
 
 /* One try, now. 0, BATCHD_AGAIN, or a code with l->fault. */
@@ -243,7 +242,7 @@ static bool is_parting(struct batchd_loader *l)
 {
 	uint64_t now = clock_now_ns();
 
-	if (l->link->connection.socket < 0 || link_drain(l->link, l->outage.why.reopen))
+	if (l->link->connection.socket < 0 || link_drain(l->link))
 		return false;
 	if (now - l->outage.since_ns < (uint64_t)PART_MS * 1000000) {
 		l->outage.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
@@ -306,5 +305,5 @@ int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg)
 void reconnect_part(struct batchd_loader *l)
 {
 	if (l->outage.lost)
-		link_drain(l->link, l->outage.why.reopen);
+		link_drain(l->link);
 }

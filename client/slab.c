@@ -223,16 +223,13 @@ static uint32_t slots_there(int fd, uint64_t slot_bytes, uint32_t n_slots)
 
 /* Without these seals a truncation by the daemon would raise SIGBUS here, and another process could change a batch
  * while it is read. */
-static int check_fd(int fd, uint32_t n_there, struct fault *f)
+static int check_seals(int fd, int needed, struct fault *f)
 {
-	const int needed = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	if (seals < 0 || (seals & needed) != needed)
 		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)",
 				 seals, needed);
-	if (!n_there)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has no whole slot");
 	return 0;
 }
 
@@ -250,7 +247,9 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages", n_slots,
 				 (unsigned long long)slot_bytes);
 	n_there = slots_there(fd, slot_bytes, n_slots);
-	r = check_fd(fd, n_there, f);
+	r = check_seals(fd, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE, f);
+	if (r == 0 && !n_there)
+		r = fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has no whole slot");
 	if (r < 0)
 		return r;
 	if (n_there < n_slots) {
@@ -321,18 +320,37 @@ void slab_take_back(struct slab *s, uint32_t slot)
 	atomic_fetch_sub(&s->n_lent, 1);
 }
 
-/* Puts a copy in the slot's place in one step, so that a concurrent reader notices nothing. */
-static bool detach_slot(struct slab *s, uint32_t slot)
+int slab_map_alone(int fd, uint64_t n_bytes, void **out, struct fault *f)
 {
-	void *at = slab_slot(s, slot);
-	void *copy = mmap(NULL, s->slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct stat st;
+	int r;
+
+	if (!n_bytes || n_bytes > PTRDIFF_MAX)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon offers a batch of %llu bytes",
+				 (unsigned long long)n_bytes);
+	r = check_seals(fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE, f);
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < n_bytes)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %lld bytes where it said %llu",
+				 (long long)st.st_size, (unsigned long long)n_bytes);
+	*out = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	return *out == MAP_FAILED ? fault_set(f, BATCHD_E_NOMEM, "cannot map a batch of %llu bytes: %s",
+					      (unsigned long long)n_bytes, strerror(errno))
+				  : 0;
+}
+
+/* In one step, so that a concurrent reader notices nothing. */
+bool slab_detach_alone(void *at, size_t n_bytes)
+{
+	void *copy = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (copy == MAP_FAILED)
 		return false;
-	memcpy(copy, at, s->slot_bytes);
-	if (mremap(copy, s->slot_bytes, s->slot_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+	memcpy(copy, at, n_bytes);
+	if (mremap(copy, n_bytes, n_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
 		return true;
-	munmap(copy, s->slot_bytes);
+	munmap(copy, n_bytes);
 	return false;
 }
 
@@ -344,7 +362,7 @@ bool slab_detach(struct slab *s)
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (atomic_load(&s->state[i]) == SLOT_FREE)
 			munmap(slab_slot(s, i), s->slot_bytes);
-		else if (!detach_slot(s, i))
+		else if (!slab_detach_alone(slab_slot(s, i), s->slot_bytes))
 			all = false;
 	}
 	return all;

@@ -28,6 +28,11 @@ void slab_take_back(struct slab *s, uint32_t slot);
 /* Replaces every slot on loan by a copy of this process's own, at the same address, and unmaps the rest. False: memory
  * was short, and some slots still are the daemon's. Afterwards only slab_drop and slab_destroy are allowed. */
 bool slab_detach(struct slab *s);
+/* The memory of a batch that does not fit its slot: maps a memfd of n_bytes, after checking that no process can change
+ * it, for this process to read and write alone. Borrows fd; munmap undoes it. 0 or a batchd code with f. */
+int slab_map_alone(int fd, uint64_t n_bytes, void **out, struct fault *f);
+/* Replaces such memory by a copy at the same address. False: memory was short. */
+bool slab_detach_alone(void *at, size_t n_bytes);
 /* After slab_detach: ends a loan. */
 void slab_drop(struct slab *s, uint32_t slot);
 /* After slab_detach and a slab_drop for every slot that was on loan: nothing is mapped any more. NULL is allowed. */

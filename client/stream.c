@@ -6,6 +6,7 @@
 #include "stream.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "clock.h"
 #include "handover.h"
@@ -81,28 +82,33 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 /* Gives back a batch that was not lent to the trainer. */
 static int stream_refuse(struct batchd_loader *l, const struct ready *b)
 {
-	int r;
+	int r = link_drop_large(l->link, b, &l->fault);
 
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&l->lock);
 	r = link_free_slot(l->link, b->slot, b->generation, 0);
 	pthread_mutex_unlock(&l->lock);
 	return r < 0 ? connection_lost(&l->link->connection, &l->fault) : 0;
 }
 
-/* Lends the slot to this process. 0, or a code with l->fault: the daemon lends a slot that it cannot lend. */
-static int stream_lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
+/* Lends the slot to this process, and unmaps `large` if that fails. 0, or a code with l->fault: the daemon lends a slot
+ * that it cannot lend. */
+static int stream_lend(struct batchd_loader *l, const struct ready *b, void *large, uint64_t wait_ns)
 {
 	bool there, ok;
 
 	pthread_mutex_lock(&l->lock);
 	there = b->slot >= l->link->n_slots || slab_has(l->link->slab, b->slot);
 	ok = there && !l->closed && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
-	     link_lend(l->link, b, wait_ns);
+	     link_lend(l->link, b, large, wait_ns);
 	if (ok)
 		l->consumer_thread = pthread_self();
 	pthread_mutex_unlock(&l->lock);
 	if (ok)
 		return 0;
+	if (large)
+		munmap(large, (size_t)b->large_bytes);
 	if (!there)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends slot %u, where its memory has ended",
 				 l->link->connection.address, b->slot);
@@ -165,12 +171,12 @@ static void stream_give(struct batchd_loader *l, const struct slice *s, bool las
 {
 	const struct ready *b = &s->batch;
 	const struct link *k = l->link;
-	char *slot = slab_slot(k->slab, b->slot);
+	char *slot = link_data(k, b->slot);
 	struct batchd_batch full = {
 		.size_bytes = out->size_bytes,
 		.data = slot + s->row * k->row_bytes,
 		.labels = k->label_bytes ? slot + k->labels_offset + s->row * k->label_bytes : NULL,
-		.indices = (const int64_t *)(void *)(slot + k->indices_offset) + s->row,
+		.indices = b->large_bytes ? NULL : (const int64_t *)(void *)(slot + k->indices_offset) + s->row,
 		.row = s->row,
 		.n_skipped = l->n_missed,
 		.apart = b->apart,
@@ -247,6 +253,7 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	struct ready ready = { 0 };
 	struct slice slice;
 	uint64_t now, wait_ns;
+	void *large;
 	int r;
 
 	if (slices_next(l, &slice))
@@ -261,10 +268,13 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	} while (r == BATCHD_AGAIN);
 	if (r != 0)
 		return r;
+	r = link_take_large(l->link, &ready, &large, &l->fault);
+	if (r < 0)
+		return r;
 	now = clock_now_ns();
 	wait_ns = now - began;
 	ring_set_state(&l->link->ring, RING_BUSY);
-	r = stream_lend(l, &ready, wait_ns);
+	r = stream_lend(l, &ready, large, wait_ns);
 	if (r < 0)
 		return r;
 	ring_count_batch(&l->link->ring, ready.n_rows);

@@ -136,10 +136,7 @@ static void on_settle(uv_timer_t *t)
 {
 	struct job *j = t->data;
 	Batchd__Wire__ErrorCode code = j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA;
-	const char *field = code == BATCHD__WIRE__ERROR_CODE__LIMIT    ? "memory"
-			    : code == BATCHD__WIRE__ERROR_CODE__REOPEN ? NULL
-			    : j->served                                ? "producer"
-								       : "dataset";
+	const char *field = code == BATCHD__WIRE__ERROR_CODE__LIMIT ? "memory" : j->served ? "producer" : "dataset";
 	struct refusal why;
 	if (!j->sessions)
 		job_close(j);
@@ -556,11 +553,6 @@ void job_note_ending(struct session *s)
 		return;
 	assert(s->state != SESSION_ENDING && j->n_sessions > 0);
 	j->n_sessions--;
-	if (s->again && s->state == SESSION_OPENING && j->loader) { /* for example, fenced before it was attached */
-		j->loader->host.n_returned++;
-		if (j->feed && j->feed->caps.n_returning)
-			j->loader->host.source->ops->moved(j->loader->host.source);
-	}
 }
 
 void job_leave(struct session *s)

@@ -77,8 +77,8 @@ struct job_ops {
 	/* Something the session waits for may be ready: continues with opening. */
 	void (*advance)(struct session *s);
 	/* The session is over, unless it is ending already: it gets the reason. Frees nothing; the session may leave
-	 * its job's list. A trainer that has batches, or that must open again (REOPEN), keeps its slots until it sends
-	 * Close (after it has copied them), or hangs up and exits. */
+	 * its job's list. A trainer that has batches keeps its slots until it sends Close (after it has
+	 * copied them), or hangs up and exits. */
 	void (*end)(struct session *s, const struct refusal *why);
 };
 

@@ -68,7 +68,7 @@ bool producer_is_mapping(const struct producer *p, uint32_t rank)
 	return false;
 }
 
-int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struct slots *slots)
+int producer_offer(struct producer *p, uint32_t rank, struct slots *slots)
 {
 	struct offer *o = calloc(1, sizeof(*o)), **end;
 	if (!o)
@@ -85,7 +85,6 @@ int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struc
 	body.slot_bytes = slots->layout.slot_bytes;
 	body.room_bytes = p->slot_bytes;
 	body.rank = o->rank;
-	body.world_size = world_size;
 	producer_tell(p, WIRE_SERVER(PRODUCING, producing, &body), &slots->slab.writable_fd);
 	return 0;
 }
@@ -161,6 +160,8 @@ static void producer_end_feeding(struct producer *p, Batchd__Wire__ErrorCode cod
 	assert(p->session->producer == p && !p->gone);
 	p->gone = true;
 	producer_drop_offers(p);
+	large_batch_destroy(p->untaken.batch);
+	p->untaken.batch = NULL;
 	producer_note_move(p, PRODUCER_GONE, NULL);
 	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
 	if (p->job)
@@ -216,28 +217,44 @@ int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struc
 
 /* ---- batches that do not fit ---- */
 
-/* Leaves room for later batches, too, because the trainers must reopen each time. */
-static uint64_t producer_larger(const struct producer *p, uint64_t need, uint64_t most)
+void producer_take(struct producer *p)
 {
-	uint64_t wanted = need < p->slot_bytes * 2 ? p->slot_bytes * 2 : need + need / 4;
-	return wanted < most ? wanted : most;
+	Batchd__Wire__Fill body = BATCHD__WIRE__FILL__INIT;
+	assert(p->is_waiting && !p->untaken.batch);
+	p->is_waiting = false;
+	body.fill = p->answered;
+	body.taken = true;
+	producer_fill(p, &body);
 }
 
-int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why)
+static int refuse_size(struct producer *p, uint64_t n_bytes, struct refusal *why)
 {
-	uint64_t most = p->session->engine->config->limits.batch_bytes;
-	if (need_bytes <= most) {
-		log_record(LOG_LEVEL_INFO, "producer-grows",
-			   "producer %s (pid %d): a batch takes %llu bytes, its slots have %llu", p->name, (int)p->pid,
-			   (unsigned long long)need_bytes, (unsigned long long)p->slot_bytes);
-		p->slot_bytes = producer_larger(p, need_bytes, most);
-		return 0;
-	}
 	refuse(why, CODE(LIMIT), "batch_bytes",
 	       "a batch takes %llu bytes, and limits.batch_bytes in the daemon's configuration is %llu",
-	       (unsigned long long)need_bytes, (unsigned long long)most);
+	       (unsigned long long)n_bytes, (unsigned long long)p->session->engine->config->limits.batch_bytes);
 	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d): %s", p->name, (int)p->pid, why->text);
 	return REFUSED;
+}
+
+/* Takes the descriptor. 0 or REFUSED. */
+static int on_large(struct producer *p, const Batchd__Wire__Filled *m, int *fd, struct large_batch **out,
+		    struct refusal *why)
+{
+	const char *wrong;
+	if (m->n_bytes > p->session->engine->config->limits.batch_bytes)
+		return refuse_size(p, m->n_bytes, why);
+	*out = large_batch_create(*fd, m->n_bytes, p->session->uid, &wrong);
+	if (!*out)
+		return wrong ? refuse(why, CODE(INVALID), "n_bytes", "%s", wrong) : refuse_memory(why);
+	*fd = -1;
+	p->is_waiting = true;
+	if (m->n_bytes > p->most_bytes) {
+		log_record(LOG_LEVEL_INFO, "producer-large",
+			   "producer %s (pid %d): a batch takes %llu bytes, its slots have %llu", p->name, (int)p->pid,
+			   (unsigned long long)m->n_bytes, (unsigned long long)p->slot_bytes);
+		p->most_bytes = m->n_bytes;
+	}
+	return 0;
 }
 
 /* ---- messages ---- */
@@ -306,37 +323,39 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 }
 
 /* The error in an answer; NULL: none. */
-static const char *check_answer(const struct producer *p, const Batchd__Wire__Filled *m, const char **field)
+static const char *check_answer(const struct producer *p, const Batchd__Wire__Filled *m, bool large, const char **field)
 {
-	*field = "need_bytes";
-	if (m->need_bytes)
-		return m->end || m->skipped || m->n_rows || m->need_bytes <= p->slot_bytes
-			       ? "the batch fits its slot, or is none"
-			       : NULL;
 	*field = "n_rows";
 	if (!m->end && !m->skipped && !m->n_rows)
 		return "a batch has at least one row";
 	*field = "n_bytes";
-	if (m->n_bytes > p->slot_bytes)
-		return "a batch lies within its slot";
+	if (large && (m->end || m->skipped || !m->n_bytes)) /* it may fit the slots of a job that came meanwhile */
+		return "a memfd brings a batch, and nothing else";
+	if (!large && m->n_bytes > p->slot_bytes)
+		return "a batch lies within its slot, or comes in a memfd";
 	return NULL;
 }
 
-static int on_answer(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why)
+static int on_answer(struct producer *p, const Batchd__Wire__Filled *m, int *fd, struct refusal *why)
 {
-	const char *field, *wrong = check_answer(p, m, &field);
-	if (m->fill != p->answered + 1 || m->fill > p->asked)
-		return refuse(why, CODE(PROTOCOL), "fill", "answered a Fill out of order, or one that it was not sent");
+	const char *field, *wrong = check_answer(p, m, fd, &field);
+	struct large_batch *large = NULL;
+	if (m->fill != p->answered + 1 || m->fill > p->asked || p->is_waiting)
+		return refuse(
+			why, CODE(PROTOCOL), "fill",
+			"answered a Fill out of order, one that it was not sent, or before its last batch was taken");
 	if (wrong)
 		return refuse(why, CODE(INVALID), field, "%s", wrong);
 	p->answered = m->fill;
 	assert(p->answered <= p->asked);
-	return p->ops->answered(p, m, why);
+	if (fd && on_large(p, m, fd, &large, why))
+		return REFUSED;
+	return p->ops->answered(p, m, large, why);
 }
 
-int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why)
+int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, int *fd, struct refusal *why)
 {
 	if (!s->producer)
 		return refuse(why, CODE(PROTOCOL), NULL, "Filled before Produce");
-	return m->fill ? on_answer(s->producer, m, why) : producer_on_mapped(s->producer, m->slab, why);
+	return m->fill ? on_answer(s->producer, m, fd, why) : producer_on_mapped(s->producer, m->slab, why);
 }

@@ -2,19 +2,18 @@
  *
  *     connected --Produce--> idle ----a job opens its name----> feeding ----the job closes----> idle
  *                              |                                   |
- *                              |<--- a batch that does not fit: ---+
- *                              |     the job's trainers open another, with larger slots
- *                              |                                   |
  *                              +-----------------------------------+--> gone; the job's trainers are told why
  *                                hang-up, ProducerEnd, a newer producer of the name
  *
  * A producer feeds one job at a time. Each producer has slabs of its own: made for it, mapped by it, then sealed, and
- * never given to another producer. So a replaced producer cannot write into the slabs of its successor. Trainers that
+ * never given to another producer. So a replaced producer cannot write into the slabs of its successor. A batch that
+ * does not fit its slot comes in a memfd (core/large-batch.h); the slots of the next job have room for it. Trainers that
  * come first wait for their producer, for the time that they ask for. Loop thread only. */
 #ifndef BATCHD_PRODUCER_H
 #define BATCHD_PRODUCER_H
 
 #include "core/feed.h"
+#include "core/large-batch.h"
 #include "refusal.h"
 #include "session-state.h"
 
@@ -32,8 +31,10 @@ struct producer_ops {
 	/* The producer has mapped the slab of these slots; the callee owns the reference. Not sealed: the slots cannot
 	 * be used. */
 	void (*mapped)(struct producer *p, uint32_t rank, struct slots *slots, bool sealed);
-	/* The producer has answered the oldest Fill; the answer is valid in itself. 0 or REFUSED. */
-	int (*answered)(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why);
+	/* The producer has answered the oldest Fill; the answer is valid in itself. large: the batch's memory, if it does
+	 * not fit its slot; the callee owns it, and calls producer_take once there is memory for it. 0 or REFUSED. */
+	int (*answered)(struct producer *p, const Batchd__Wire__Filled *m, struct large_batch *large,
+			struct refusal *why);
 	/* The producer has gone, for this reason; called for a producer with a job. */
 	void (*ended)(struct producer *p, Batchd__Wire__ErrorCode code, const char *text);
 };
@@ -47,18 +48,19 @@ struct producer {
 	struct offer *offers;     /* oldest first; all of `job` */
 	uint32_t n_slabs;         /* offered so far; the number of the last */
 	uint64_t asked, answered; /* fills, numbered over all jobs */
+	bool is_waiting;          /* its last answer is a large batch that is not taken: it may not answer the next */
+	/* That batch, while there is no memory for it; ops' own. */
+	struct {
+		struct large_batch *batch; /* NULL: none */
+		uint64_t fill;
+		uint32_t n_rows;
+	} untaken;
 	/* From its Produce. */
 	char name[WIRE_MAX_PRODUCER + 1];
-	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
+	uint64_t slot_bytes, n_batches, n_samples, id, incarnation; /* slot_bytes: of its present slots */
 	uint32_t n_rows;
 	bool resumable;
-	/* Of the job whose trainers open it again, with larger slots: for a while no other job gets the producer. */
-	struct {
-		char job[WIRE_MAX_JOB + 1]; /* "": of none */
-		uid_t uid;
-		uint64_t until_ns;
-		struct producer_caps caps; /* state for its next feed, if caps.stands */
-	} successor;
+	uint64_t most_bytes; /* of a batch so far: the next job's slots have that room */
 	/* For the status and the last log line. */
 	uid_t uid;
 	pid_t pid;
@@ -72,7 +74,8 @@ struct producer {
 /* Each returns 0 or REFUSED. */
 int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,
 			struct refusal *why);
-int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why);
+/* fd: the memory of a batch that does not fit its slot, which is set to -1 if it is taken; NULL: none came. */
+int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, int *fd, struct refusal *why);
 /* Its last message: the caller ends the connection. */
 int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why);
 /* Its connection has ended: frees the producer, if there is one. */
@@ -88,12 +91,11 @@ void producer_bind(struct producer *p, struct job *j);
 void producer_fill(struct producer *p, const Batchd__Wire__Fill *body);
 /* Sends an open slab, which the producer maps and which is then sealed (ops->mapped). Takes the reference. 0 or
  * -ENOMEM. */
-int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struct slots *slots);
+int producer_offer(struct producer *p, uint32_t rank, struct slots *slots);
 bool producer_is_mapping(const struct producer *p, uint32_t rank);
 /* Withdraws the slabs that were offered and not yet mapped. */
 void producer_drop_offers(struct producer *p);
-/* A batch is larger than its slots: the next slots will be larger. 0; REFUSED: larger than a batch may be, and the
- * producer has gone. */
-int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why);
+/* Its last answer, a large batch, has been taken, or is not wanted any more: it may answer the next Fill. */
+void producer_take(struct producer *p);
 
 #endif

@@ -39,20 +39,6 @@ static void served_job_on_fill(struct feed *f, uint64_t number, uint32_t rank, c
 	producer_fill(j->producer, &fill);
 }
 
-static void on_peek(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step)
-{
-	struct job *j = f->owner;
-	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
-	if (!j->producer)
-		return;
-	j->producer->asked = number;
-	fill.fill = number;
-	fill.epoch = epoch;
-	fill.step = step;
-	fill.peek = true;
-	producer_fill(j->producer, &fill);
-}
-
 static void served_job_on_cancel(struct feed *f, uint64_t number)
 {
 	struct job *j = f->owner;
@@ -82,8 +68,10 @@ static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
 	fail_job(j, CODE(PRODUCER), text);
 }
 
+static void on_look(struct feed *f);
+
 static const struct feed_ops feed_ops = {
-	.fill = served_job_on_fill, .peek = on_peek, .cancel = served_job_on_cancel, .cannot = on_cannot
+	.fill = served_job_on_fill, .cancel = served_job_on_cancel, .look = on_look, .cannot = on_cannot
 };
 
 /* ---- slabs ---- */
@@ -101,7 +89,7 @@ bool served_job_is_mapping(const struct job *j, uint32_t rank)
 
 void served_job_offer(struct job *j, uint32_t rank, struct slots *slots)
 {
-	if (j->producer && producer_offer(j->producer, slab_rank(j, rank), loader_n_ranks(j->loader), slots) == 0)
+	if (j->producer && producer_offer(j->producer, slab_rank(j, rank), slots) == 0)
 		return;
 	slots_unref(slots);
 	if (j->producer) /* without a producer the job has failed, and its sessions know */
@@ -132,18 +120,11 @@ static void served_job_on_mapped(struct producer *p, uint32_t rank, struct slots
 
 /* ---- finding each other ---- */
 
-static bool is_successor(const struct job *j, const struct producer *p)
-{
-	return p->successor.uid == j->spec.uid && !strcmp(p->successor.job, j->spec.job);
-}
-
 static bool may_feed(const struct job *j, const struct producer *p)
 {
 	const struct peer *peer = p->session->peer;
 	if (strcmp(p->name, j->served) || p->session->state == SESSION_ENDING)
 		return false;
-	if (!p->job && p->successor.job[0] && uv_hrtime() < p->successor.until_ns && !is_successor(j, p))
-		return false; /* its tick looks again */
 	if (p->uid == j->spec.uid)
 		return true;
 	/* Another user's producer: only if the configuration has the data set, and allows it to both users. */
@@ -160,6 +141,7 @@ static int make_loader(struct job *j, struct producer *p)
 {
 	struct loader_spec spec;
 	struct recipe recipe = { 0 };
+	p->slot_bytes = p->most_bytes > p->slot_bytes ? p->most_bytes : p->slot_bytes;
 	int r = served_create(p->name, p->id, p->n_samples, p->slot_bytes, &recipe.dataset);
 	if (r)
 		return r;
@@ -170,9 +152,6 @@ static int make_loader(struct job *j, struct producer *p)
 	if (r)
 		goto free_spec;
 	struct producer_caps caps = { .resumable = p->resumable, .n_batches = p->n_batches };
-	if (p->successor.caps.stands && is_successor(j, p))
-		caps = p->successor.caps;
-	memset(&p->successor, 0, sizeof(p->successor));
 	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &caps, p->asked + 1, &j->feed);
 	if (r == 0)
 		loader_set_source(j->loader, &j->feed->source);
@@ -319,61 +298,104 @@ static void on_came(struct producer *p)
 
 /* ---- answers ---- */
 
-/* Its trainers take the batches that were made, and open another job with larger slots, which begins with the batch
- * that the producer keeps, or with that batch's round. So sessions, slabs and GPU memory need no code for growing. */
-static void served_job_reopen(struct producer *p, const struct producer_caps *next)
+/* Whether a large batch of this job is with its trainers, which will give it back. */
+static bool is_large_lent(const struct job *j)
 {
-	struct job *j = p->job;
-	char text[256];
-	snprintf(text, sizeof(text), "producer '%s' makes larger batches than its slots have room for; open again",
-		 p->name);
-	p->successor.caps = *next;
-	p->successor.uid = j->spec.uid;
-	p->successor.until_ns = uv_hrtime() + FEED_RETURN_MS * UINT64_C(1000000);
-	snprintf(p->successor.job, sizeof(p->successor.job), "%s", j->spec.job);
-	p->n_batches = next->stands ? next->n_batches : p->n_batches;
-	producer_drop_offers(p);
-	feed_stop(j->feed);
-	j->producer = NULL;
-	producer_bind(p, NULL);
-	job_end(j, CODE(REOPEN), text);
-}
-
-static int on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool ours, struct refusal *why)
-{
-	struct job *j = p->job;
-	struct producer_caps next = { 0 };
-	if (producer_grow(p, m->need_bytes, why))
-		return REFUSED;
-	if (ours) {
-		next = feed_successor(j->feed, &j->feed->first->at);
-		feed_answered(j->feed, m->fill, &(struct feed_answer){ .outcome = FEED_TOO_LARGE });
+	const struct streams *all = &j->loader->streams;
+	for (uint32_t i = 0; i < all->n; i++) {
+		const struct slots *slots = all->list[i]->slots;
+		for (uint32_t k = 0; slots && k < slots->n; k++) {
+			if (slots->slot[k].large && slots->slot[k].state == SLOT_READY)
+				return true;
+		}
 	}
-	if (j) /* else its last trainer has left meanwhile */
-		served_job_reopen(p, &next);
-	return 0;
+	return false;
 }
 
-static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why)
+/* Jobs that linger are closed to make room. As large_batch_charge. */
+static int charge_large(struct job *j, struct large_batch *b, enum account_kind *kind)
+{
+	struct engine *e = j->engine;
+	int r;
+	do
+		r = large_batch_charge(b, &e->budget.accounts, j->spec.uid, kind);
+	while (r > 0 && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
+	if (r == 0)
+		budget_balance(&e->budget);
+	return r;
+}
+
+static void fail_for_memory(struct job *j, int r, enum account_kind kind, uint64_t n_bytes)
+{
+	char text[512], what[160];
+	snprintf(what, sizeof(what), "a batch of producer '%s', which does not fit its slot,", j->served);
+	if (r > 0 && kind == ACCOUNT_SLOT_BYTES)
+		budget_explain(&j->engine->budget, j->spec.uid, r, what, n_bytes,
+			       "make smaller batches, close other loaders, or raise the limit", text, sizeof(text));
+	else
+		snprintf(
+			text, sizeof(text), "%s finds %s", what,
+			r > 0 ? "no descriptor: this user has all that limits.fds_per_user in the daemon's configuration allows"
+			      : "the daemon out of memory");
+	fail_job(j, r > 0 ? CODE(LIMIT) : CODE(INTERNAL), text);
+}
+
+/* Gives the untaken batch to the feed, once its memory is charged. While there is none, it waits for the job's other
+ * large batches: a trainer gives them back; where there is no other, none would ever come. */
+static void take_large(struct job *j)
+{
+	struct producer *p = j->producer;
+	struct large_batch *b = p->untaken.batch;
+	struct feed_answer a = { .outcome = FEED_MADE, .n_rows = p->untaken.n_rows, .n_bytes = b->n_bytes, .large = b };
+	enum account_kind kind;
+	int r = feed_is_wanted(j->feed) ? charge_large(j, b, &kind) : 0;
+	if (r > 0 && is_large_lent(j))
+		return;
+	if (r)
+		fail_for_memory(j, r, kind, b->held_bytes);
+	p->untaken.batch = NULL;
+	producer_take(p);
+	(void)feed_answered(j->feed, p->untaken.fill, &a); /* a job that has failed takes none */
+}
+
+static void on_look(struct feed *f)
+{
+	struct job *j = f->owner;
+	if (j->producer && j->producer->untaken.batch)
+		take_large(j);
+}
+
+static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct large_batch *large,
+		       struct refusal *why)
 {
 	struct feed *f = p->job ? p->job->feed : NULL;
 	bool made = !m->end && !m->skipped;
-	bool ours = f && f->first && m->fill >= f->first->number; /* else of a job that has closed meanwhile */
+	/* Else of a job that has failed or closed meanwhile. */
+	bool ours = f && !f->stopped && f->first && m->fill >= f->first->number;
 	if (ours && m->end && m->n_batches > f->first->at.step)
 		return refuse(why, CODE(INVALID), "n_batches",
 			      "an epoch that has no such batch has none behind it either");
-	if (m->need_bytes)
-		return on_too_large(p, m, ours, why);
-	if (made && !(ours && f->first->peek)) {
+	if (made) {
 		p->n_made++;
 		p->rows_made += m->n_rows;
 	}
-	if (!ours)
-		return 0;
-	if (made) {
+	if (ours && made) {
 		p->made_any = true;
 		p->at = f->first->at;
 	}
+	if (large && ours) {
+		p->untaken.batch = large;
+		p->untaken.fill = m->fill;
+		p->untaken.n_rows = m->n_rows;
+		take_large(p->job);
+		return 0;
+	}
+	if (large) {
+		large_batch_destroy(large);
+		producer_take(p);
+	}
+	if (!ours)
+		return 0;
 	struct feed_answer a = { .outcome = m->end       ? FEED_END
 					    : m->skipped ? FEED_SKIPPED
 							 : FEED_MADE,
@@ -404,12 +426,22 @@ const struct producer_ops served_job_producer_ops = {
 	.came = on_came, .mapped = served_job_on_mapped, .answered = on_answered, .ended = on_gone
 };
 
+static void drop_untaken(struct producer *p)
+{
+	if (!p->untaken.batch)
+		return;
+	large_batch_destroy(p->untaken.batch);
+	p->untaken.batch = NULL;
+	producer_take(p);
+}
+
 /* The job is closing. */
 static void served_job_leave(struct job *j)
 {
 	if (!j->producer)
 		return;
 	producer_drop_offers(j->producer);
+	drop_untaken(j->producer);
 	producer_bind(j->producer, NULL);
 	j->producer = NULL;
 	for (struct job *other = j->engine->jobs; other; other = other->next) {
@@ -438,8 +470,6 @@ static struct position next_of_group(const struct session *s)
 			first = first && position_compare(first, &c->cursor) > 0 ? first : &c->cursor;
 	}
 	struct position at = first ? *first : waiting ? *waiting : (struct position){ 0 };
-	if (!first && !waiting && j->feed && j->feed->caps.n_returning) /* none of the others is back yet */
-		at = j->feed->caps.at;
 	bool over = j->feed &&
 		    (feed_is_over(j->feed, &at) || (j->feed->caps.n_batches && at.step >= j->feed->caps.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
@@ -459,7 +489,6 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 	body.epoch = at.epoch;
 	body.step = at.step;
 	peer_send(s->peer, WIRE_SERVER(JOINED, joined, &body), NULL, 0);
-	s->consumer.joined = true;
 	s->consumer.reconnected = false;               /* if it was here before, then without a position */
 	(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
 	return 0;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/group.h"
+#include "core/large-batch.h"
 #include "job.h"
 #include "sampler.h"
 #include "session-fail.h"
@@ -30,13 +31,28 @@ static void note_apart(struct session *s, bool apart)
 		   (unsigned long long)s->number, s->program, (int)s->pid, s->job->spec.job);
 }
 
+/* Before the Batch: the ring and the socket have no order between them, and the trainer waits for this one when it
+ * takes the batch. */
+static void send_large(struct session *s, const struct slot *slot)
+{
+	Batchd__Wire__Large m = BATCHD__WIRE__LARGE__INIT;
+	m.slot = slot->number;
+	m.generation = slot->generation;
+	m.n_bytes = slot->large->n_bytes;
+	peer_send(s->peer, WIRE_SERVER(LARGE, large, &m), &slot->large->fd, 1);
+}
+
 static int session_publish(struct consumer *c, const struct slot *slot)
 {
 	struct session *s = container_of(c, struct session, consumer);
 	if (s->state != SESSION_ATTACHED)
 		return -EPIPE;
+	if (slot->large && session_ring_is_full(s))
+		return -EAGAIN;
 	if (c->waiting)
 		sampler_before_handover(s->engine);
+	if (slot->large)
+		send_large(s, slot);
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 	b.seek = c->seek;
 	b.slot = slot->number;
@@ -49,6 +65,7 @@ static int session_publish(struct consumer *c, const struct slot *slot)
 	b.last = slot->last;
 	b.n_skipped = c->n_missed;
 	b.apart = group_is_apart(c);
+	b.large_bytes = slot->large ? slot->large->n_bytes : 0;
 	note_apart(s, b.apart);
 	log_record(LOG_LEVEL_DEBUG, "batch", "session %llu gets epoch %llu, step %llu in slot %u, generation %llu",
 		   (unsigned long long)s->number, (unsigned long long)b.epoch, (unsigned long long)b.step, b.slot,

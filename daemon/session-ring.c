@@ -46,6 +46,11 @@ int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m)
 	return 0;
 }
 
+bool session_ring_is_full(struct session *s)
+{
+	return ring_untaken(&s->ring.batches) == RING_ENTRIES;
+}
+
 void control_note_release(struct session *s, const Batchd__Wire__Release *r)
 {
 	assert(is_loop_thread());

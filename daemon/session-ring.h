@@ -19,6 +19,8 @@ void session_ring_close(struct session *s);
 /* Puts a Batch into the ring, and wakes the trainer if it sleeps. 0; -EAGAIN: full; -EPIPE: the session is about to
  * end. */
 int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m);
+/* Whether session_ring_put would fail for now. */
+bool session_ring_is_full(struct session *s);
 /* Takes in the trainer's releases. */
 void session_ring_collect(struct session *s);
 

@@ -34,7 +34,6 @@ void session_on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	job_note_moved(s->job);
-	s->consumer.joined = false;
 	int r = loader_seek(&s->consumer, m->seek, &to);
 	char text[400];
 	const struct stream *stream = s->consumer.stream;

@@ -196,9 +196,9 @@ static void session_end(struct session *s, const struct refusal *why)
 		session_ring_collect(s); /* a ring that is broken ends it */
 	if (s->state == SESSION_ENDING)
 		return;
-	if (why->code != CODE(REOPEN) && why->code != CODE(FENCED))
+	if (why->code != CODE(FENCED))
 		recent_errors_note(s->engine->errors, s->uid, s->job ? s->job->spec.job : NULL, why->text);
-	if (attached && (why->code == CODE(REOPEN) || (s->consumer.n_leases && !on_gpu)))
+	if (attached && s->consumer.n_leases && !on_gpu)
 		session_dismiss(s, why->code, why->text);
 	else
 		session_fail(s, why->code, why->field, why->text);
@@ -545,10 +545,10 @@ static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
 		session_note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
 }
 
-static void on_filled(struct session *s, const Batchd__Wire__Filled *m)
+static void on_filled(struct session *s, const Batchd__Wire__Filled *m, int *fd)
 {
 	struct refusal why;
-	session_note(s, producer_on_filled(s, m, &why), &why);
+	session_note(s, producer_on_filled(s, m, fd, &why), &why);
 }
 
 static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
@@ -592,7 +592,7 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
 		on_produce(s, m->produce);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)
-		on_filled(s, m->filled);
+		on_filled(s, m->filled, n_fds ? fds : NULL);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END)
 		on_producer_end(s, m->producer_end);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)

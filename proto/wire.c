@@ -440,6 +440,7 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL:
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE:
 		return NULL;
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY__NOT_SET:
 	default:
@@ -499,6 +500,8 @@ bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds)
 {
 	if (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN)
 		return n_fds == 1;
+	if (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)
+		return n_fds <= (msg->filled->n_rows ? 1 : 0);
 	return n_fds == 0 || (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN && n_fds <= WIRE_MAX_FDS);
 }
 
@@ -512,6 +515,7 @@ bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
 	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING)
 		return n_fds == (msg->producing->slab ? 1 : 0);
 	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED ||
+	    msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE ||
 	    msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED)
 		return n_fds == 1;
 	if (msg->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
@@ -574,7 +578,8 @@ const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED] = "Traced",
 					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED] = "LoadOpened",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded" };
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE] = "Large" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

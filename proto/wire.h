@@ -15,8 +15,8 @@
 #include "batchd.pb-c.h"
 
 enum {
-	WIRE_VERSION = 7,
-	WIRE_LEAST_VERSION = 7, /* no older version is in use */
+	WIRE_VERSION = 8,
+	WIRE_LEAST_VERSION = 8, /* no older version is in use */
 
 	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
 	 * several packets. */
@@ -117,8 +117,9 @@ int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, 
  * its kind has an fd. */
 enum { WIRE_OPENED_FDS = 3 };
 unsigned wire_opened_fds(const Batchd__Wire__Opened *m);
-/* Whether a message of this kind may come with n_fds fds: Open with up to WIRE_MAX_FDS, LoadOpen with one, Opened
- * with exactly wire_opened_fds, LoadOpened and Traced with one, Producing with one if it brings a slab, all others with none. */
+/* Whether a message of this kind may come with n_fds fds: Open with up to WIRE_MAX_FDS, LoadOpen with one, Filled with
+ * one if its batch does not fit its slot, Opened with exactly wire_opened_fds, LoadOpened, Traced and Large with one,
+ * Producing with one if it brings a slab, all others with none. */
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds);
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds);
 

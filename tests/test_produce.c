@@ -1,5 +1,7 @@
 /* libbatchd's side of a producer, against a scripted daemon: which batches are handed out to be made, and what is
  * answered. */
+#include <poll.h>
+
 #include "fake.h"
 #include "suite.h"
 
@@ -67,7 +69,6 @@ static void offer_slab(struct fake *f, int seals)
 	p.slab = 1;
 	p.n_slots = 2;
 	p.slot_bytes = p.room_bytes = d->slot_bytes;
-	p.world_size = 2;
 	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING, &p, slab_memory);
 }
 
@@ -83,9 +84,8 @@ static void ask(struct fake *f, uint64_t number, uint64_t step, int slot)
 
 	m.fill = number;
 	m.step = step;
-	m.peek = slot < 0;
-	m.slab = slot < 0 ? 0 : 1;
-	m.slot = slot < 0 ? 0 : (uint32_t)slot;
+	m.slab = 1;
+	m.slot = (uint32_t)slot;
 	SAY(f, FILL, &m);
 }
 
@@ -107,45 +107,58 @@ static bool holds(const Batchd__Wire__Filled *m, int slot, uint64_t k)
 	return m->n_rows == k + 1 && m->n_bytes >= 8 && memcmp(end - 8, expected, 8) == 0;
 }
 
-/* ---- looking ahead ---- */
+/* ---- batches that do not fit ---- */
 
-static void look_ahead(struct fake *f)
+static void say_taken(struct fake *f, uint64_t number)
 {
-	Batchd__Wire__Filled a;
+	Batchd__Wire__Fill m = BATCHD__WIRE__FILL__INIT;
+
+	m.fill = number;
+	m.taken = true;
+	SAY(f, FILL, &m);
+}
+
+static void take_a_large_one(struct fake *f)
+{
+	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+	struct pollfd quiet = { 0 };
+	struct stat st;
+	uint8_t last;
 
 	receive_producer(f);
 	ask(f, 1, 0, 0);
-	ask(f, 2, 1, -1);
-	a = hear_filled(f, 1);
-	ck_assert(holds(&a, 0, 0));
+	ask(f, 2, 1, 1);
+	Batchd__Wire__Filled a = hear_filled(f, 1);
+	ck_assert(a.n_rows == 1 && a.n_bytes > d->slot_bytes && f->n_fds == 1);
+	ck_assert_int_eq(fcntl(f->fds[0], F_GET_SEALS) & seals, seals);
+	ck_assert_int_eq(fstat(f->fds[0], &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_size, a.n_bytes);
+	ck_assert_int_eq(pread(f->fds[0], &last, 1, (off_t)a.n_bytes - 1), 1);
+	ck_assert_uint_eq(last, byte_of(0));
+	quiet = (struct pollfd){ f->peer, POLLIN, 0 };
+	ck_assert_int_eq(poll(&quiet, 1, 50), 0); /* it waits until there is memory for that batch */
+	say_taken(f, 1);
 	a = hear_filled(f, 2);
-	ck_assert(a.n_rows == 2 && !a.end && !a.skipped);
-	ck_assert(holds(&(Batchd__Wire__Filled){ .n_rows = 1, .n_bytes = a.n_bytes }, 0, 0)); /* it touched no slot */
-	ask(f, 3, 1, -1);
-	ck_assert_uint_eq(hear_filled(f, 3).n_rows, 2); /* it still exists */
-	ask(f, 4, 1, 1);
-	a = hear_filled(f, 4);
-	ck_assert(holds(&a, 1, 1));
-	ask(f, 5, 2, -1);
-	ask(f, 6, 3, 0);
-	ck_assert_uint_eq(hear_filled(f, 5).n_rows, 3); /* no trainer wants it then */
-	a = hear_filled(f, 6);
-	ck_assert(holds(&a, 0, 3));
-	ask(f, 7, 4, -1);
-	a = hear_filled(f, 7);
-	ck_assert(a.end && a.n_batches == 4);
+	ck_assert(f->n_fds == 0 && holds(&a, 1, 1));
 }
 
-START_TEST(test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted)
+START_TEST(test_a_batch_that_does_not_fit_is_sealed_and_waits_until_it_is_taken)
 {
-	/* The producer is handed every batch once, whether a trainer wants it or the daemon only wants to know that it
-	 * exists; a look never writes into a slot. */
-	play(look_ahead);
+	/* The daemon need not trust its producer, nor keep more than one batch for which it has no memory. */
+	struct batchd_array a = { .dtype = BATCHD_UINT8, .n_dims = 1 };
+	struct batchd_fill f;
+
+	play(take_a_large_one);
 	open_producer();
-	make_all(4, true);
+	for (uint64_t k = 0; k < 2; k++) {
+		ck_assert_int_eq(batchd_produce_next(producer, &f, BATCHD_FOREVER), BATCHD_OK);
+		a.shape[0] = k ? 8 : 3 * d->slot_bytes;
+		ck_assert_int_eq(batchd_produce_lay(producer, &a, 1, "x", 1), 0);
+		memset(a.data, byte_of(k), a.n_bytes);
+		ck_assert_int_eq(batchd_produce_filled(producer, (uint32_t)k + 1), 0);
+	}
+	make_all(0, true);
 	pthread_join(d->thread, NULL);
-	for (unsigned k = 0; k < 5; k++)
-		ck_assert_uint_eq(handed_out[k], 1);
 }
 END_TEST
 
@@ -249,7 +262,7 @@ SUITE(produce)
 	Suite *s = suite_create("produce");
 	TCase *t = tcase_create("produce");
 	tcase_add_checked_fixture(t, setup, teardown_all);
-	tcase_add_test(t, test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted);
+	tcase_add_test(t, test_a_batch_that_does_not_fit_is_sealed_and_waits_until_it_is_taken);
 	tcase_add_test(t, test_opening_outlives_a_restart);
 	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);
 	tcase_add_test(t, test_more_batches_than_were_asked_for_are_no_end);

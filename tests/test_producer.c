@@ -1,6 +1,7 @@
 /* Producers, tested packet by packet: which clients may be producers, the order in which slots are filled, what happens
  * to rounds and ends, and to trainers when a producer leaves. */
 #include <check.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -79,12 +80,12 @@ static Batchd__Wire__Fill next_fill(struct test_producer *m)
 	return f;
 }
 
-static void expect_fill(struct test_producer *m, uint64_t number, uint64_t epoch, uint64_t step, bool peek)
+static void expect_fill(struct test_producer *m, uint64_t number, uint64_t epoch, uint64_t step)
 {
 	Batchd__Wire__Fill f = next_fill(m);
 	ck_assert_uint_eq(f.fill, number);
-	ck_assert_msg(f.epoch == epoch && f.step == step && f.peek == peek, "fill %d is %s batch %d of epoch %d",
-		      (int)number, f.peek ? "a look for" : "for", (int)f.step, (int)f.epoch);
+	ck_assert_msg(f.epoch == epoch && f.step == step, "fill %d is for batch %d of epoch %d", (int)number,
+		      (int)f.step, (int)f.epoch);
 }
 
 static void answer(struct test_producer *m, uint64_t fill, uint32_t n_rows, bool end)
@@ -284,37 +285,6 @@ static void expect_batch(struct client *c, uint64_t epoch, uint64_t step, uint32
 		      "batch %d of epoch %d has %u rows", (int)b.step, (int)b.epoch, b.n_rows);
 }
 
-START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
-{
-	/* Rank 1 is in the next epoch already, so no session requests its batches of this one: the producer is asked
-	 * whether it has them. It has the first, and no second: rank 0's batch of that round goes to no rank. */
-	start_daemon();
-	struct client c[2];
-	struct test_producer m = produce_for_two(c);
-	seek_to(&c[1], 1, 0);
-	seek_to(&c[0], 0, 0);
-	for (uint64_t k = 0; k < 6; k++)
-		expect_fill(&m, k + 1, 0, k, k % 2);
-	answer(&m, 1, 1, false);
-	ck_assert(gets_none(&c[0], 50));
-	answer(&m, 2, 2, false);
-	expect_batch(&c[0], 0, 0, 1);
-	answer(&m, 3, 3, false);
-	ck_assert(gets_none(&c[0], 50));
-	answer_end(&m, 4, 3);
-	expect_batch(&c[0], 0, 1, 0);
-	for (uint64_t k = 5; k <= 6; k++)
-		answer_end(&m, k, 3); /* no session needs the answer any more */
-	for (uint64_t k = 0; k < 2; k++) {
-		expect_fill(&m, 7 + k, 1, k, false);
-		answer(&m, 7 + k, 9, false);
-	}
-	for (int r = 0; r < 2; r++)
-		expect_batch(&c[r], 1, 0, 9);
-	end_with_two(&m, c);
-}
-END_TEST
-
 /* The second rank leaves while the second of every two fills is in progress. */
 static void go_with_fills(struct client *c, struct test_producer *m, uint64_t n)
 {
@@ -338,7 +308,7 @@ START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
 		for (int r = 0; r < 2; r++)
 			seek_to(&c[r], 0, 0);
 		for (uint64_t k = 0; k < 6; k++)
-			expect_fill(&m, k + 1, 0, k, false);
+			expect_fill(&m, k + 1, 0, k);
 		go_with_fills(&c[1], &m, 6);
 		answer(&m, 1, 1, false);
 		if (how == MADE)
@@ -360,11 +330,9 @@ END_TEST
 
 START_TEST(test_a_producer_that_can_go_back_is_asked_for_the_batch_that_it_skipped)
 {
-	/* The epoch ends, of unknown length, while rank 1's batches are cancelled: rank 1 has left, or begins again. The
-	 * producer skipped the batch that completes rank 0's round, which exists or does not. */
-	enum { LEFT, LEFT_REST, AGAIN, AGAIN_REST, N };
-	for (int how = LEFT; how < N; how++) {
-		bool left = how == LEFT || how == LEFT_REST, rest = how == LEFT_REST || how == AGAIN_REST;
+	/* The epoch ends, of unknown length, while rank 1's batches are cancelled, because it begins again. The producer
+	 * skipped the batch that completes rank 0's round, which exists or does not. */
+	for (int rest = 0; rest < 2; rest++) {
 		start_daemon();
 		struct client c[2];
 		Batchd__Wire__Produce p = usual_produce();
@@ -373,26 +341,20 @@ START_TEST(test_a_producer_that_can_go_back_is_asked_for_the_batch_that_it_skipp
 		for (int r = 0; r < 2; r++)
 			seek_to(&c[r], 0, 0);
 		for (uint64_t k = 0; k < 6; k++)
-			expect_fill(&m, k + 1, 0, k, false);
-		if (left)
-			go_with_fills(&c[1], &m, 6);
-		else
-			seek_to(&c[1], 0, 0);
-		for (uint64_t k = 2; k <= 6 && !left; k += 2)
+			expect_fill(&m, k + 1, 0, k);
+		seek_to(&c[1], 0, 0);
+		for (uint64_t k = 2; k <= 6; k += 2)
 			ck_assert(any_fill(&m).cancel);
 		answer(&m, 1, 1, false);
 		answer_skipped(&m, 2);
-		if (!left)
-			expect_fill(&m, 7, 0, 1, false);
+		expect_fill(&m, 7, 0, 1);
 		answer_end(&m, 3, 0);
 		answer_skipped(&m, 4);
 		answer_end(&m, 5, 0);
 		answer_skipped(&m, 6);
-		if (left)
-			expect_fill(&m, 7, 0, 1, true);
 		ck_assert(gets_none(&c[0], 50));
 		answer(&m, 7, rest ? 0 : 2, rest);
-		for (int r = 0; r < (left ? 1 : 2); r++) {
+		for (int r = 0; r < 2; r++) {
 			if (!rest)
 				expect_batch(&c[r], 0, 0, r ? 2 : 1);
 			expect_batch(&c[r], 0, !rest, 0);
@@ -402,17 +364,17 @@ START_TEST(test_a_producer_that_can_go_back_is_asked_for_the_batch_that_it_skipp
 }
 END_TEST
 
-START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
+START_TEST(test_a_round_waits_for_its_last_rank)
 {
-	/* A producer that cannot begin in the middle has made only the batch that it looked for, which is still its
-	 * next. */
+	/* Rank 1 has left. A later batch shows that a round is whole; the last one waits until the rank is back, and
+	 * the producer is asked for nothing meanwhile. */
 	start_daemon();
 	struct client c[2];
 	struct test_producer m = produce_for_two(c);
 	for (int r = 0; r < 2; r++)
 		seek_to(&c[r], 0, 0);
 	for (uint64_t k = 0; k < 6; k++)
-		expect_fill(&m, k + 1, 0, k, false);
+		expect_fill(&m, k + 1, 0, k);
 	go_with_fills(&c[1], &m, 6);
 	for (uint64_t k = 1; k <= 6; k++) {
 		if (k % 2)
@@ -422,14 +384,12 @@ START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
 	}
 	for (uint64_t i = 0; i < 2; i++)
 		expect_batch(&c[0], 0, i, (uint32_t)(2 * i + 1));
-	expect_fill(&m, 7, 0, 5, true);
+	ck_assert(is_quiet(m.fd) && gets_none(&c[0], 50));
 	c[1] = join_with(open_of_rank(1));
 	seek_to(&c[1], 0, 2);
-	expect_fill(&m, 8, 0, 5, false);
+	expect_fill(&m, 7, 0, 5);
+	ck_assert(gets_none(&c[0], 50));
 	answer(&m, 7, 4, false);
-	ck_assert(
-		gets_none(&c[0], 50)); /* the round is complete, but rank 1 is there and does not have its batch yet */
-	answer(&m, 8, 4, false);
 	expect_batch(&c[0], 0, 2, 5);
 	expect_batch(&c[1], 0, 2, 4);
 	end_with_two(&m, c);
@@ -456,7 +416,7 @@ START_TEST(test_a_length_that_proves_wrong_is_not_believed_any_more)
 		seek_to(&c[r], 0, 0);
 	}
 	for (uint64_t k = 0; k < 6; k++) {
-		expect_fill(&m, k + 1, 0, k, false);
+		expect_fill(&m, k + 1, 0, k);
 		if (k < 5)
 			answer(&m, k + 1, 1, false);
 		else
@@ -469,7 +429,7 @@ START_TEST(test_a_length_that_proves_wrong_is_not_believed_any_more)
 		release(&c[1], b.slot, b.generation);
 	}
 	seek_to(&c[1], 0, 1);
-	expect_fill(&m, 7, 0, 3, false);
+	expect_fill(&m, 7, 0, 3);
 	answer(&m, 7, 1, false);
 	expect_batch(&c[1], 0, 1, 1);
 	end_with_two(&m, c);
@@ -515,10 +475,9 @@ END_TEST
 START_TEST(test_nonsense_costs_a_producer_its_connection)
 {
 	/* Answers out of order, to no request, without rows, for slabs that it was not sent; a second Produce; messages
-	 * of trainers; an end before batches that exist; a request for room that its slots have, for a batch that
-	 * exists as well, and beyond every limit. */
+	 * of trainers; an end before batches that exist; a batch that does not fit its slot, without a memfd. */
 	start_daemon();
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < 8; i++) {
 		struct test_producer m = produce_with(usual_produce());
 		int fd = ask_open(served_open());
 		take_slab(&m);
@@ -530,12 +489,8 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 		Batchd__Wire__Produce again = usual_produce();
 		Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
 		f.slab = 17;
-		if (i >= 7) {
-			f.slab = 0;
-			f.fill = 1;
-			f.need_bytes = i == 7 ? 5000 : i == 8 ? 6000 : UINT64_MAX;
-			f.n_rows = i == 8;
-		}
+		if (i == 7)
+			f = (Batchd__Wire__Filled){ .base = f.base, .fill = 1, .n_rows = 1, .n_bytes = 5001 };
 		switch (i) {
 		case 0:
 			answer(&m, 2, 1, false);
@@ -548,8 +503,6 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 			break;
 		case 3:
 		case 7:
-		case 8:
-		case 9:
 			SEND(m.fd, FILLED, filled, &f);
 			break;
 		case 4:
@@ -562,10 +515,9 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 			SEND(m.fd, WAKE, wake, &w);
 			break;
 		}
-		bool invalid = i == 2 || i == 5 || i == 7 || i == 8;
-		ck_assert_int_eq(last_words(m.fd), invalid  ? BATCHD__WIRE__ERROR_CODE__INVALID
-						   : i == 9 ? BATCHD__WIRE__ERROR_CODE__LIMIT
-							    : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+		bool invalid = i == 2 || i == 5 || i == 7;
+		ck_assert_int_eq(last_words(m.fd),
+				 invalid ? BATCHD__WIRE__ERROR_CODE__INVALID : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
 		ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__PRODUCER);
 		hang_up(&c);
 		close(m.fd);
@@ -574,98 +526,276 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 }
 END_TEST
 
-START_TEST(test_a_producer_that_needs_room_is_kept_for_its_trainers)
+static Batchd__Wire__Open shared_open(uint32_t n_slots)
 {
-	/* Another job that comes before they have opened again waits, and is refused when the producer feeds them. */
+	Batchd__Wire__Open o = served_open();
+	o.mode = BATCHD__WIRE__MODE__SHARE;
+	o.rank = -1;
+	o.n_slots = n_slots;
+	return o;
+}
+
+static void close_and_hang_up(struct client *c)
+{
+	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
+	SEND(c->fd, CLOSE, close, &body);
+	hang_up(c);
+}
+
+static void take(struct client *c, uint64_t epoch, uint64_t step)
+{
+	Batchd__Wire__Batch b = next_batch(c);
+	ck_assert_msg(b.epoch == epoch && b.step == step, "batch %d of epoch %d", (int)b.step, (int)b.epoch);
+	release(c, b.slot, b.generation);
+}
+
+static void end_alone(struct test_producer *m, struct client *c)
+{
+	hang_up(c);
+	close(m->fd);
+	stop_daemon();
+}
+
+/* ---- batches that do not fit their slot ---- */
+
+enum { LARGE = 50000, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
+
+/* A memfd whose first byte is `byte`; the rest is not there, and so takes no memory. */
+static int large_memory(uint64_t n_bytes, int seals, char byte)
+{
+	int fd = memfd_create("batch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_eq(ftruncate(fd, (off_t)n_bytes), 0);
+	ck_assert_int_eq(pwrite(fd, &byte, 1, 0), 1);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+/* Answers with these descriptors, which are closed here. */
+static void answer_with_fds(struct test_producer *m, Batchd__Wire__Filled f, int *fds, unsigned n_fds)
+{
+	Batchd__Wire__ClientMessage message = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	message.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED;
+	message.filled = &f;
+	ck_assert_int_eq(wire_send(m->fd, &message.base, fds, n_fds, 0), 0);
+	wire_close_fds(fds, n_fds);
+}
+
+static Batchd__Wire__Filled filled_with(uint64_t fill, uint64_t n_bytes)
+{
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.fill = fill;
+	f.n_rows = 1;
+	f.n_bytes = n_bytes;
+	return f;
+}
+
+static void answer_large(struct test_producer *m, uint64_t fill, uint64_t n_bytes, char byte)
+{
+	int fd = large_memory(n_bytes, SEALS, byte);
+	answer_with_fds(m, filled_with(fill, n_bytes), &fd, 1);
+}
+
+static void expect_taken(struct test_producer *m, uint64_t fill)
+{
+	Batchd__Wire__Fill f;
+	do
+		f = any_fill(m);
+	while (!f.taken);
+	ck_assert_uint_eq(f.fill, fill);
+}
+
+/* The next batch of the trainer is this one: its memory comes first, and is what the producer wrote. */
+static Batchd__Wire__Batch expect_large(struct client *c, uint64_t step, uint64_t n_bytes, char byte)
+{
+	const Batchd__Wire__ServerMessage *m;
+	char got = 0;
+	int fd = -1;
+	m = receive(c->fd, &fd);
+	ck_assert(m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE && fd >= 0);
+	Batchd__Wire__Large large = *m->large;
+	Batchd__Wire__Batch b = next_batch(c);
+	ck_assert(b.step == step && b.n_rows == 1 && b.large_bytes == n_bytes);
+	ck_assert(large.slot == b.slot && large.generation == b.generation && large.n_bytes == n_bytes);
+	ck_assert_int_eq(pread(fd, &got, 1, 0), 1);
+	ck_assert_int_eq(got, byte);
+	ck_assert_ptr_eq(mmap(NULL, 1, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	close(fd);
+	return b;
+}
+
+START_TEST(test_a_batch_that_does_not_fit_comes_in_a_memfd)
+{
+	/* In its order, to every trainer of a group; again after a seek; and the slots of the next job have room for
+	 * it. */
 	start_daemon();
 	struct test_producer m = produce_with(usual_produce());
-	int fd = ask_open(served_open());
+	int fd = ask_open(shared_open(3));
 	take_slab(&m);
-	struct client c = await_opened(fd);
-	seek_to(&c, 0, 0);
-	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
-	f.fill = next_fill(&m).fill;
-	f.need_bytes = 50000;
-	SEND(m.fd, FILLED, filled, &f);
-	ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__REOPEN);
-	Batchd__Wire__Open o = served_open();
-	o.job = (char *)"other";
-	int other = ask_open(o);
-	const Batchd__Wire__ServerMessage *a = receive(other, NULL);
-	ck_assert_ptr_nonnull(a);
-	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
-	ck_assert_str_eq(a->progress->phase, "producer");
-	fd = ask_open(served_open());
+	struct client a = await_opened(fd), b = join_with(shared_open(3));
+	(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
+	(void)join_group(&b, BATCHD__WIRE__START__AT_NEXT);
+	for (uint64_t k = 0; k < 3; k++)
+		expect_fill(&m, k + 1, 0, k);
+	answer(&m, 1, 1, false);
+	answer_large(&m, 2, LARGE, 'L');
+	expect_taken(&m, 2);
+	answer(&m, 3, 1, false);
+	take(&a, 0, 0);
+	Batchd__Wire__Batch large = expect_large(&a, 1, LARGE, 'L');
+	expect_batch(&a, 0, 2, 1);
+	seek_to(&a, 0, 1);
+	large = expect_large(&a, 1, LARGE, 'L');
+	release(&a, large.slot, large.generation);
+	take(&b, 0, 0);
+	expect_large(&b, 1, LARGE, 'L');
+	expect_fill(&m, 4, 0, 3);
+	close_and_hang_up(&a);
+	close_and_hang_up(&b);
+	fd = ask_open(open_of_rank(0));
+	const Batchd__Wire__ServerMessage *p;
 	int slab = -1;
-	while ((a = receive(m.fd, &slab)) && a->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
-		answer_skipped(&m, a->fill->fill);
-	ck_assert_ptr_nonnull(a);
-	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
-	f = (Batchd__Wire__Filled)BATCHD__WIRE__FILLED__INIT;
-	f.slab = a->producing->slab;
+	while ((p = receive(m.fd, &slab)) && p->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
+		;
+	ck_assert(p && p->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
+	ck_assert_uint_eq(p->producing->room_bytes, LARGE);
+	ck_assert_uint_ge(p->producing->slot_bytes, LARGE);
+	answer_large(&m, 4, LARGE / 2, 'x'); /* it did not fit the slot that it was made for, whose job has closed */
+	expect_taken(&m, 4);
 	close(slab);
-	SEND(m.fd, FILLED, filled, &f);
-	struct client back = await_opened(fd);
-	seek_to(&back, 0, 0);
-	ck_assert_uint_eq(next_fill(&m).step, 0);
-	ck_assert_int_eq(last_words(other), BATCHD__WIRE__ERROR_CODE__PRODUCER);
-	close(other);
-	hang_up(&back);
-	hang_up(&c);
+	close(fd);
 	close(m.fd);
 	stop_daemon();
 }
 END_TEST
 
-START_TEST(test_a_producer_that_needs_room_goes_on_with_another_job)
+START_TEST(test_memory_that_is_no_batch_costs_a_producer_its_connection)
 {
-	/* Its trainer has the batches made so far, is told to open again, and gets slots of at least that size. The
-	 * producer is asked for the very batch that did not fit, though it cannot begin within an epoch. Its other
-	 * requests are skipped, and do not count. */
-	start_daemon();
+	/* Each seal is missing once; memory of another size; of none; more than the limit; a
+	 * file; a pipe; with an end, and with a skipped batch; two descriptors; in huge pages, where there are any. */
+	enum { SEAL, SIZE = 3, EMPTY, LIMIT, A_FILE, A_PIPE, END, SKIPPED, TWO, HUGE_PAGES, N };
+	for (int i = 0; i < N; i++) {
+		const int missing[] = { F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE };
+		Batchd__Wire__Filled f = filled_with(1, LARGE);
+		int fds[2] = { -1, -1 };
+		start_daemon();
+		struct test_producer m = produce_with(usual_produce());
+		int fd = ask_open(served_open());
+		take_slab(&m);
+		struct client c = await_opened(fd);
+		seek_to(&c, 0, 0);
+		next_fill(&m);
+		next_fill(&m);
+		if (i == A_FILE) {
+			fds[0] = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+			ck_assert_int_eq(ftruncate(fds[0], LARGE), 0);
+		} else if (i == A_PIPE) {
+			ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+			close(fds[1]);
+		} else if (i == HUGE_PAGES) {
+			fds[0] = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+			if (fds[0] >= 0 && (ftruncate(fds[0], 2 << 20) || fcntl(fds[0], F_ADD_SEALS, SEALS)))
+				ck_abort_msg("%s", strerror(errno));
+			f.n_bytes = 2 << 20;
+		} else {
+			fds[0] = large_memory(LARGE, i < SIZE ? SEALS & ~missing[i] : SEALS, 'x');
+		}
+		if (i == SIZE)
+			f.n_bytes--;
+		if (i == EMPTY)
+			f.n_bytes = 0;
+		if (i == LIMIT)
+			f.n_bytes = UINT64_MAX;
+		f.end = i == END;
+		f.skipped = i == SKIPPED;
+		if (i == TWO)
+			fds[1] = large_memory(LARGE, SEALS, 'x');
+		if (fds[0] < 0 && i == HUGE_PAGES) { /* this kernel has none */
+			end_alone(&m, &c);
+			continue;
+		}
+		answer_with_fds(&m, f, fds, i == TWO ? 2 : 1);
+		ck_assert_int_eq(last_words(m.fd), i == LIMIT ? BATCHD__WIRE__ERROR_CODE__LIMIT
+						   : i == TWO ? BATCHD__WIRE__ERROR_CODE__PROTOCOL
+							      : BATCHD__WIRE__ERROR_CODE__INVALID);
+		ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__PRODUCER);
+		end_alone(&m, &c);
+	}
+}
+END_TEST
+
+static void little_memory(struct config *c)
+{
+	c->memory_bytes = 160 << 20;
+}
+
+/* Makes large batches until there is no memory for the next one, which is not taken. Returns that one's fill. */
+static uint64_t fill_memory(struct test_producer *m, uint64_t n_bytes)
+{
+	struct pollfd p = { m->fd, POLLIN, 0 };
+	for (uint64_t asked = 0, taken = 0, answered = 0;;) {
+		while (asked == answered || poll(&p, 1, 200) > 0) {
+			Batchd__Wire__Fill f = any_fill(m);
+			taken += f.taken;
+			asked += !f.taken;
+		}
+		if (taken < answered)
+			return answered;
+		answered++;
+		answer_large(m, answered, n_bytes, (char)('a' + answered));
+	}
+}
+
+START_TEST(test_a_large_batch_waits_until_its_job_gives_one_back)
+{
+	/* Nothing else can be answered meanwhile: that ends the producer. */
+	for (int impatient = 0; impatient < 2; impatient++) {
+		start_daemon_with(little_memory);
+		Batchd__Wire__Open o = served_open();
+		o.n_slots = 8;
+		struct test_producer m = produce_with(usual_produce());
+		int fd = ask_open(o);
+		take_slab(&m);
+		struct client c = await_opened(fd);
+		const uint64_t n_bytes = 48 << 20;
+		seek_to(&c, 0, 0);
+		uint64_t last = fill_memory(&m, n_bytes);
+		ck_assert_uint_ge(last, 2);
+		if (impatient) {
+			answer(&m, last + 1, 1, false);
+			ck_assert_int_eq(last_words(m.fd), BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+		} else {
+			Batchd__Wire__Batch b = expect_large(&c, 0, n_bytes, 'b');
+			release(&c, b.slot, b.generation);
+			expect_taken(&m, last);
+			for (uint64_t k = 1; k < last; k++)
+				expect_large(&c, k, n_bytes, (char)('b' + k));
+		}
+		end_alone(&m, &c);
+	}
+}
+END_TEST
+
+START_TEST(test_a_large_batch_for_which_memory_never_comes_ends_its_job)
+{
+	/* The producer is left alone: another job gets its batches, in slots, or not at all. */
+	start_daemon_with(little_memory);
 	struct test_producer m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
 	take_slab(&m);
 	struct client c = await_opened(fd);
 	seek_to(&c, 0, 0);
-	ck_assert_uint_eq(next_fill(&m).step, 0);
-	answer(&m, 1, 1, false);
-	ck_assert_uint_eq(next_fill(&m).step, 1);
-	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
-	f.fill = 2;
-	f.need_bytes = 50000;
-	SEND(m.fd, FILLED, filled, &f);
-	ck_assert_uint_eq(next_batch(&c).step, 0);
-	ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__REOPEN);
-	fd = ask_open(served_open());
-	const Batchd__Wire__ServerMessage *a;
-	uint64_t asked = 2;
-	int slab = -1;
-	while ((a = receive(m.fd, &slab)) && a->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL) {
-		ck_assert_uint_eq(a->fill->fill, ++asked); /* before the daemon knew */
-		f = (Batchd__Wire__Filled)BATCHD__WIRE__FILLED__INIT;
-		f.fill = asked;
-		f.skipped = true;
-		SEND(m.fd, FILLED, filled, &f);
-	}
-	ck_assert_ptr_nonnull(a);
-	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
-	ck_assert_uint_ge(a->producing->room_bytes, 50000);
-	ck_assert_uint_ge(a->producing->slot_bytes, a->producing->room_bytes);
-	f = (Batchd__Wire__Filled)BATCHD__WIRE__FILLED__INIT;
-	f.slab = a->producing->slab;
-	close(slab);
-	SEND(m.fd, FILLED, filled, &f);
-	struct client back = await_opened(fd);
-	seek_to(&back, 0, 1);
-	Batchd__Wire__Fill again = next_fill(&m);
-	ck_assert_uint_eq(again.step, 1);
-	answer(&m, again.fill, 1, false);
-	ck_assert_uint_eq(next_batch(&back).step, 1);
-	hang_up(&back);
-	hang_up(&c);
-	close(m.fd);
-	stop_daemon();
+	next_fill(&m);
+	answer_large(&m, 1, 300 << 20, 'x');
+	const Batchd__Wire__ServerMessage *e;
+	do
+		e = receive(c.fd, NULL);
+	while (e && e->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+	ck_assert_ptr_nonnull(e);
+	ck_assert_int_eq(e->error->code, BATCHD__WIRE__ERROR_CODE__LIMIT);
+	ck_assert_ptr_nonnull(
+		strstr(e->error->text, "a batch of producer 'speech', which does not fit its slot, needs 300"));
+	expect_taken(&m, 1);
+	end_alone(&m, &c);
 }
 END_TEST
 
@@ -780,32 +910,9 @@ START_TEST(test_a_seek_takes_back_what_was_asked_for)
 }
 END_TEST
 
-static Batchd__Wire__Open shared_open(uint32_t n_slots)
-{
-	Batchd__Wire__Open o = served_open();
-	o.mode = BATCHD__WIRE__MODE__SHARE;
-	o.rank = -1;
-	o.n_slots = n_slots;
-	return o;
-}
-
 static struct client join_served(uint32_t n_slots)
 {
 	return join_with(shared_open(n_slots));
-}
-
-static void take(struct client *c, uint64_t epoch, uint64_t step)
-{
-	Batchd__Wire__Batch b = next_batch(c);
-	ck_assert_msg(b.epoch == epoch && b.step == step, "batch %d of epoch %d", (int)b.step, (int)b.epoch);
-	release(c, b.slot, b.generation);
-}
-
-static void close_and_hang_up(struct client *c)
-{
-	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
-	SEND(c->fd, CLOSE, close, &body);
-	hang_up(c);
 }
 
 START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
@@ -827,7 +934,7 @@ START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
 		else
 			close_and_hang_up(&b);
 		for (uint64_t k = 0; k < 3; k++) {
-			expect_fill(&m, k + 1, 0, k, false);
+			expect_fill(&m, k + 1, 0, k);
 			answer(&m, k + 1, 1, false);
 		}
 		for (uint64_t k = 0; k < 3; k++) {
@@ -861,7 +968,7 @@ START_TEST(test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_
 		(void)join_group(&b, BATCHD__WIRE__START__AT_NEXT);
 		uint64_t fill = 0;
 		for (; fill < 3; fill++) {
-			expect_fill(&m, fill + 1, 0, fill, false);
+			expect_fill(&m, fill + 1, 0, fill);
 			answer(&m, fill + 1, 1, false);
 		}
 		take(&a, 0, 0);
@@ -869,12 +976,12 @@ START_TEST(test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_
 		close_and_hang_up(&b);
 		for (uint64_t k = 1; k < 4; k++) {
 			take(&a, 0, k);
-			expect_fill(&m, fill + 1, 0, fill, false);
+			expect_fill(&m, fill + 1, 0, fill);
 			if (fill < 4)
 				answer(&m, fill + 1, 1, false);
 			fill++;
 		}
-		expect_fill(&m, fill + 1, 0, fill, false);
+		expect_fill(&m, fill + 1, 0, fill);
 		fill++;
 		struct client c = join_served(3);
 		seek_to(&c, 0, 1);
@@ -890,7 +997,7 @@ START_TEST(test_a_trainer_that_returns_to_a_group_gets_what_the_others_have_had_
 			for (uint64_t k = 4; k < fill; k++)
 				answer_skipped(&m, k + 1);
 			for (uint64_t k = 1; k < 4; k++) {
-				expect_fill(&m, ++fill, 0, k, false);
+				expect_fill(&m, ++fill, 0, k);
 				answer(&m, fill, 1, false);
 				take(&b, 0, k);
 			}
@@ -992,7 +1099,7 @@ START_TEST(test_a_trainer_that_waits_for_the_next_epoch_is_not_where_the_group_i
 		struct client a = await_opened(fd), ahead = join_served(3), late = join_served(3);
 		(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
 		for (uint64_t k = 0; k < 3; k++)
-			expect_fill(&m, k + 1, 0, k, false);
+			expect_fill(&m, k + 1, 0, k);
 		answer(&m, 1, 1, false);
 		take(&a, 0, 0);
 		if (seeks)
@@ -1025,7 +1132,7 @@ START_TEST(test_the_groups_next_batch_is_where_all_of_it_wait)
 	struct client a = await_opened(fd), ahead = join_served(3), late = join_served(3);
 	(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
 	for (uint64_t k = 0; k < 3; k++) {
-		expect_fill(&m, k + 1, 0, k, false);
+		expect_fill(&m, k + 1, 0, k);
 		answer(&m, k + 1, 1, false);
 	}
 	seek_to(&ahead, 7, 0);
@@ -1055,7 +1162,7 @@ START_TEST(test_a_trainer_that_has_not_begun_keeps_no_other_waiting)
 	struct client a = await_opened(fd), idle = join_served(3);
 	(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
 	for (uint64_t k = 0; k < 8; k++) {
-		expect_fill(&m, k + 1, 0, k, false);
+		expect_fill(&m, k + 1, 0, k);
 		answer(&m, k + 1, 1, false);
 		if (k >= 2)
 			take(&a, 0, k - 2);
@@ -1081,15 +1188,16 @@ SUITE(producer)
 	tcase_add_test(t, test_a_slab_is_sealed_once_its_producer_has_it);
 	tcase_add_test(t, test_batches_go_out_in_order_and_free_slots_are_the_limit);
 	tcase_add_test(t, test_ranks_get_batches_in_turn_and_only_whole_rounds);
-	tcase_add_test(t, test_a_round_goes_out_when_its_last_batch_is_known_to_exist);
 	tcase_add_test(t, test_a_batch_whose_rank_has_gone_tells_that_it_exists);
 	tcase_add_test(t, test_a_producer_that_can_go_back_is_asked_for_the_batch_that_it_skipped);
-	tcase_add_test(t, test_a_rank_comes_back_for_the_batch_that_was_looked_for);
+	tcase_add_test(t, test_a_round_waits_for_its_last_rank);
 	tcase_add_test(t, test_a_length_that_proves_wrong_is_not_believed_any_more);
 	tcase_add_test(t, test_a_producer_that_goes_is_an_error_behind_its_batches);
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
-	tcase_add_test(t, test_a_producer_that_needs_room_is_kept_for_its_trainers);
-	tcase_add_test(t, test_a_producer_that_needs_room_goes_on_with_another_job);
+	tcase_add_test(t, test_a_batch_that_does_not_fit_comes_in_a_memfd);
+	tcase_add_test(t, test_memory_that_is_no_batch_costs_a_producer_its_connection);
+	tcase_add_test(t, test_a_large_batch_waits_until_its_job_gives_one_back);
+	tcase_add_test(t, test_a_large_batch_for_which_memory_never_comes_ends_its_job);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
 	tcase_add_test(t, test_a_user_leaves_places_to_others);
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);

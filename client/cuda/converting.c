@@ -362,12 +362,12 @@ static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t gener
 /* ---- arrays ---- */
 
 /* How much of a slot is on the GPU. */
-static size_t copied_bytes(const struct link *k)
+static size_t copied_bytes(const struct link *k, uint32_t slot)
 {
 	size_t offset, n_bytes;
 
 	if (k->info.served)
-		return (size_t)k->row_bytes;
+		return link_room(k, slot);
 	fields_rest(&k->fields, k->info.group_batch_size, &offset, &n_bytes);
 	return n_bytes ? offset + n_bytes : k->info.group_batch_size * (size_t)k->row_bytes;
 }
@@ -391,8 +391,8 @@ static int converting_array(struct batchd_loader *l, const struct batchd_batch *
 		return r;
 	if (b->slot >= k->n_slots)
 		return converting_misuse(f, "this batch is none of this loader's");
-	room = copied_bytes(k);
-	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(k->slab, b->slot));
+	room = copied_bytes(k, b->slot);
+	rows.offset = (size_t)((char *)a->data - link_data(k, b->slot));
 	if (a->offsets)
 		return converting_misuse(f, "a ragged field stays in host memory: copy it from there");
 	if (rows.offset > room || rows.n_bytes > room - rows.offset)

@@ -410,6 +410,8 @@ static bool close_half(struct link_gpu *g)
 
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
 {
+	if (d->lease[slot].large)
+		return d->lease[slot].large;
 	return d->imported.address ? d->imported.address + slot * d->stride : copy_slot(d->copy, slot);
 }
 
@@ -460,7 +462,8 @@ static bool is_other_threads(const struct device_lease *lease, unsigned i)
 
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream)
 {
-	int r = d->copy ? copy_wait(d->copy, delivery_slot_of(d, lease), stream) : CUDA_OK;
+	bool copies = d->copy && !lease->large; /* a large batch is there when it is lent */
+	int r = copies ? copy_wait(d->copy, delivery_slot_of(d, lease), stream) : CUDA_OK;
 
 	if (r != CUDA_OK)
 		return r;
@@ -484,6 +487,20 @@ int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, 
 }
 
 /* ---- giving back ---- */
+
+/* Nothing reads the slot's batch any more. A GPU that is lost needs nothing freed. */
+static void delivery_free(struct delivery *d, uint32_t slot)
+{
+	struct device_lease *lease = &d->lease[slot];
+	struct gpu_visit visit;
+
+	if (lease->large && gpu_enter(&d->gpu, &visit) == CUDA_OK) {
+		d->gpu.driver->mem_free(lease->large);
+		gpu_leave(&d->gpu, &visit);
+	}
+	lease->large = 0;
+	d->gpu_half.on_free(d->link, slot);
+}
 
 void delivery_return(struct delivery *d, struct returned *node)
 {
@@ -597,7 +614,7 @@ static void delivery_release(struct link_gpu *g, uint32_t slot)
 	struct gpu_visit visit;
 
 	if (!lease->deferred) {
-		g->on_free(d->link, slot);
+		delivery_free(d, slot);
 		return;
 	}
 	if (!d->lost && !(d->lost = gpu_enter(&d->gpu, &visit))) {
@@ -640,7 +657,7 @@ static void give_back_complete(struct delivery *d)
 			d->pending_end = at;
 		lease->pending = false;
 		d->gpu_half.n_pending--;
-		d->gpu_half.on_free(d->link, delivery_slot_of(d, lease));
+		delivery_free(d, delivery_slot_of(d, lease));
 	}
 }
 
@@ -761,16 +778,15 @@ static struct daemon_memory take_mapping(struct delivery *d)
 	return taken;
 }
 
-static enum link_gpu_mapping delivery_unmap(struct link_gpu *g, bool reopen)
+static enum link_gpu_mapping delivery_unmap(struct link_gpu *g)
 {
 	struct delivery *d = delivery_from(g);
 	struct gpu_visit visit;
 	struct daemon_memory taken;
 	int r;
 
-	/* A daemon that stops need not wait for memory that came as a descriptor; a daemon that makes larger slots
-	 * wants the old ones back. */
-	if (!d->imported.address || (d->imported.vmm.address && !reopen))
+	/* A daemon that stops need not wait for memory that came as a descriptor. */
+	if (!d->imported.address || d->imported.vmm.address)
 		return LINK_GPU_NONE;
 	taken = take_mapping(d);
 	if (!taken.address)
@@ -810,10 +826,37 @@ static int begin_copies(struct delivery *d, const struct ready *b, const struct 
 	if (r != CUDA_OK)
 		return r;
 	r = begin_copy(d, b);
-	if (r == CUDA_OK && next && next->n_rows) /* 0: the mark of the end of a producer's epoch */
+	if (r == CUDA_OK && next && next->n_rows &&
+	    !next->large_bytes) /* 0: the mark of the end of a producer's epoch */
 		r = begin_copy(d, next);
 	gpu_leave(&d->gpu, &visit);
 	return r == CUDA_OK ? copy_begun(d->copy, b->slot) : r;
+}
+
+/* A batch that does not fit its slot has no place in the GPU's slots either: it gets memory there until it is given
+ * back, and is copied now. */
+static int deliver_large(struct delivery *d, const struct ready *b)
+{
+	const struct cuda_driver *driver = d->gpu.driver;
+	struct device_lease *lease = &d->lease[b->slot];
+	struct cuda_stream *stream = NULL;
+	struct gpu_visit visit;
+	int r = gpu_enter(&d->gpu, &visit);
+
+	if (r != CUDA_OK)
+		return r;
+	r = driver->mem_alloc(&lease->large, (size_t)b->large_bytes);
+	lease->large = r == CUDA_OK ? lease->large : 0;
+	if (r == CUDA_OK)
+		r = driver->stream_create_with_priority(&stream, CUDA_STREAM_NON_BLOCKING, 0);
+	if (r == CUDA_OK) {
+		r = driver->memcpy_htod_async(lease->large, link_data(d->link, b->slot), (size_t)b->large_bytes,
+					      stream);
+		r = r == CUDA_OK ? driver->stream_synchronize(stream) : r;
+		driver->stream_destroy(stream);
+	}
+	gpu_leave(&d->gpu, &visit);
+	return r;
 }
 
 /* The first slice of a batch, or the whole batch, resets the lease. */
@@ -839,7 +882,7 @@ static int delivery_deliver(struct link_gpu *g, const struct ready *b, const str
 	int r;
 
 	note_lent(d, b);
-	r = d->copy ? begin_copies(d, b, next) : CUDA_OK;
+	r = b->large_bytes ? deliver_large(d, b) : d->copy ? begin_copies(d, b, next) : CUDA_OK;
 	if (r != CUDA_OK) {
 		gpu_fault(&d->gpu, r, f, "cannot copy a batch to the GPU");
 		return f->code = BATCHD_E_GPU;

@@ -37,6 +37,7 @@ struct device_lease {
 	pthread_t thread[DELIVERY_STREAMS];           /* the thread that named it; for CUDA_STREAM_PER_THREAD */
 	struct cuda_event *event[DELIVERY_STREAMS];   /* made when first needed */
 	unsigned n_streams;
+	cuda_ptr large; /* this process's memory for a batch that does not fit its slot; 0: none */
 };
 
 /* A tensor that is gone: its own memory carries the message. */
@@ -110,7 +111,7 @@ enum { DELIVERY_E_OTHER_WAY = -1000 };
 
 /* ---- batches ---- */
 
-/* Where a slot is on the GPU. */
+/* Where a slot's batch is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
 /* The lease of a batch that the trainer may still queue work on, or NULL. */
 struct device_lease *delivery_lease(struct link *k, uint32_t slot, uint64_t generation);

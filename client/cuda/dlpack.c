@@ -69,11 +69,11 @@ static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 }
 
 /* A producer's batch is a row of bytes that contains its arrays. */
-static void describe_bytes(const struct link *k, struct export *e, struct dl_tensor *t)
+static void describe_bytes(const struct link *k, uint32_t slot, struct export *e, struct dl_tensor *t)
 {
 	t->n_dims = 1;
 	set_type(t, BATCHD_UINT8);
-	e->shape[0] = (int64_t)k->row_bytes;
+	e->shape[0] = (int64_t)link_room(k, slot);
 	e->strides[0] = 1;
 }
 
@@ -89,7 +89,7 @@ static void dlpack_describe(const struct link *k, const struct batchd_batch *b, 
 				 .shape = e->shape,
 				 .strides = e->strides };
 	if (k->info.served) {
-		describe_bytes(k, e, t);
+		describe_bytes(k, b->slot, e, t);
 		return;
 	}
 	set_type(t, k->info.stored_dtype);

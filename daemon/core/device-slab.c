@@ -158,7 +158,7 @@ bool device_slab_copy(struct device_slab *m, struct slot *slot,
 	assert(slot->number < m->slots->n && done);
 	struct slot_copy *c = &m->copy[slot->number];
 	assert(slot->slots == m->slots && slot->state == SLOT_READY);
-	if (c->state != COPY_NONE || m->failed)
+	if (c->state != COPY_NONE || m->failed || slot->large)
 		return false;
 	if (slot->slots->slab_number)
 		set_fed_part(&c->copy, slot);
@@ -176,7 +176,7 @@ bool device_slab_copy(struct device_slab *m, struct slot *slot,
 bool device_slab_has(const struct device_slab *m, const struct slot *slot)
 {
 	assert(!m || m->slots == slot->slots);
-	return !m || m->copy[slot->number].state == COPY_THERE;
+	return !m || slot->large || m->copy[slot->number].state == COPY_THERE;
 }
 
 void device_slab_note_published(struct device_slab *m, const struct slot *slot)

@@ -33,7 +33,8 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 		     void *arg, char *why);
 
 /* Begins to copy a READY slot's batch and returns true; done will be called afterwards. False: the copy was begun
- * before, or a copy to this device slab has failed. The slots stay until done has returned. */
+ * before, a copy to this device slab has failed, or the batch is large: it has no room there, and its trainers copy it
+ * themselves. The slots stay until done has returned. */
 bool device_slab_copy(struct device_slab *m, struct slot *slot,
 		      void (*done)(struct slot *slot, struct device_slab *device_slab, const char *why));
 /* Whether a trainer with this device slab (NULL: with none) can read the slot's batch where it looks for it. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/large-batch.h"
 #include "core/loader.h"
 #include "util/container.h"
 
@@ -84,6 +85,7 @@ static void feed_on_cancel(struct batch_source *source, struct slot *slot)
 			if (fill->slot == slot)
 				f->ops->cancel(f, fill->number);
 		}
+		feed_kick(f); /* the answer may be here already, and wait for memory */
 		return;
 	}
 	slot->next = f->dropped;
@@ -136,13 +138,19 @@ static const struct batch_source_ops source_ops = { .submit = feed_on_submit,
 
 /* ---- the end of an epoch ---- */
 
+/* Where that epoch is known to end; FEED_ENDS: it is not. */
+static unsigned find_end(const struct feed *f, uint64_t epoch)
+{
+	unsigned i = 0;
+	while (i < FEED_ENDS && !(f->ends[i].known && f->ends[i].epoch == epoch))
+		i++;
+	return i;
+}
+
 bool feed_is_over(const struct feed *f, const struct position *at)
 {
-	for (unsigned i = 0; i < FEED_ENDS; i++) {
-		if (f->ends[i].known && f->ends[i].epoch == at->epoch)
-			return at->step >= f->ends[i].step;
-	}
-	return false;
+	unsigned i = find_end(f, at->epoch);
+	return i < FEED_ENDS && at->step >= f->ends[i].step;
 }
 
 static void forget_end(struct feed *f, uint64_t epoch)
@@ -153,19 +161,21 @@ static void forget_end(struct feed *f, uint64_t epoch)
 	}
 }
 
-static void note_end(struct feed *f, uint64_t epoch, uint64_t step)
+static void note_end(struct feed *f, uint64_t epoch, uint64_t step, bool certain)
 {
 	unsigned i = f->n_ends++ % FEED_ENDS;
 	forget_end(f, epoch);
 	f->ends[i].epoch = epoch;
 	f->ends[i].step = step;
 	f->ends[i].known = true;
+	f->ends[i].certain = certain;
 }
 
 /* The slot must be asked for again, whatever it holds or is waiting for. */
 static void want_again(struct feed *f, struct slot *slot)
 {
 	feed_supersede(f, slot);
+	slot_set_large(slot, NULL);
 	slot->fill_state = WANTED;
 	slot->round_complete = false;
 }
@@ -198,6 +208,19 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 	}
 }
 
+/* Whether the round of a batch that has just been made, perhaps once more, is known to be whole. */
+static bool is_whole(const struct feed *f, const struct position *at)
+{
+	unsigned end = find_end(f, at->epoch);
+	bool whole = end < FEED_ENDS && f->ends[end].certain && at->step < f->ends[end].step;
+	for (uint32_t i = 0; i < f->loader->streams.n && !whole; i++) {
+		for (const struct slot *slot = f->loader->streams.list[i]->first; slot && !whole; slot = slot->next)
+			whole = slot->state == SLOT_FILLING && slot->round_complete && slot->at.epoch == at->epoch &&
+				slot->at.step >= at->step;
+	}
+	return whole;
+}
+
 /* Whether a rank has its batch, or is about to get it, while it is not yet known whether the round is whole. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
@@ -225,7 +248,7 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 {
 	uint64_t step = n_batches ? n_batches / feed_world(f) : first_round_not_whole(f, epoch, k);
 	note_whole(f, epoch, n_batches);
-	note_end(f, epoch, step);
+	note_end(f, epoch, step, n_batches || !f->caps.resumable);
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		struct stream *s = f->loader->streams.list[i];
 		for (struct slot *slot = s->first; slot; slot = slot->next) {
@@ -236,32 +259,6 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 			}
 		}
 	}
-}
-
-/* ---- the rest of an epoch ---- */
-
-/* Whether a rank cannot be asked for its batch of this round: it has left, or is past the round, or was told that the
- * epoch ended earlier. */
-static bool another_rank_is_elsewhere(const struct feed *f, const struct position *at)
-{
-	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
-		const struct stream *s = f->loader->streams.list[i];
-		const struct slot *slot = s->first;
-		while (slot && position_compare(&slot->at, at))
-			slot = slot->next;
-		if (slot && slot->state == SLOT_READY && !slot->last)
-			return false; /* the round has gone out */
-		if (!s->positioned || (slot ? slot->last : position_compare(&s->next, at) > 0))
-			return true;
-	}
-	return false;
-}
-
-/* Whether the round is the rest of an epoch: too few batches for all ranks, so no rank gets them. The length that the
- * producer announced decides; if all ranks are present, the rest shows by itself. */
-static bool is_rest(const struct feed *f, const struct position *at)
-{
-	return f->caps.n_batches && at->step >= f->caps.n_batches / feed_world(f) && another_rank_is_elsewhere(f, at);
 }
 
 /* ---- batches that go out ---- */
@@ -304,8 +301,6 @@ static void publish_complete(struct feed *f)
 	struct slot *slot;
 	/* Each batch may change everything. */
 	while (find_floor(f, &floor) && (slot = find_complete(f, &floor))) {
-		if (!slot->last && is_rest(f, &slot->at))
-			mark_end(f, slot->stream, slot); /* made while all ranks were present */
 		loader_source_done(f->loader, slot);
 	}
 }
@@ -318,38 +313,10 @@ struct turn {
 	struct slot *slot;         /* NULL: the stream has no free slot */
 };
 
-/* with_joined: also those that have asked where to begin. */
-static uint32_t n_positioned(const struct feed *f, bool with_joined)
-{
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
-		const struct stream *s = f->loader->streams.list[i];
-		for (uint32_t k = 0; k < s->n_consumers; k++) {
-			const struct consumer *c = s->consumers[k];
-			n += c && c->positioned && (with_joined || !c->joined);
-		}
-	}
-	return n;
-}
-
-/* Consumers of this producer's earlier batches come back at their next call, or others in their place. Until then no
- * batch may be made that one of them would miss: a trainer that joins the group meanwhile waits for them, too. */
-static bool awaits_return(struct feed *f)
-{
-	uint32_t n = f->caps.n_returning;
-	if (f->loader->host.n_returned < n && n_positioned(f, false) < n && uv_now(f->kick.loop) < f->return_until_ms)
-		return true;
-	f->caps.n_returning = 0;
-	f->source.goes_back = f->caps.resumable;
-	return false;
-}
-
 /* False: a rank has not come yet. */
 static bool find_turn(struct feed *f, struct turn *t)
 {
 	*t = (struct turn){ 0 };
-	if (awaits_return(f))
-		return false;
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
 		struct stream *s = f->loader->streams.list[i];
 		struct slot *slot = s->first;
@@ -379,11 +346,10 @@ static bool is_reachable(const struct feed *f, const struct position *to)
 	return f->caps.resumable || to->step < feed_world(f) || goes_on(f, to);
 }
 
-/* Whether a pending answer is needed first: it may show that the producer skipped the cancelled batches, or that the
- * peeked batch exists. */
-static bool has_to_wait(const struct feed *f, const struct position *to, bool peek)
+/* Whether a pending answer is needed first: it may show that the producer skipped the cancelled batches. */
+static bool has_to_wait(const struct feed *f, const struct position *to)
 {
-	return f->first && to->step && (peek || !f->caps.resumable) && !goes_on(f, to);
+	return f->first && to->step && !f->caps.resumable && !goes_on(f, to);
 }
 
 /* The epoch is begun, possibly again. If it may differ from the last time, no rank gets further batches of the earlier
@@ -391,12 +357,6 @@ static bool has_to_wait(const struct feed *f, const struct position *to, bool pe
 static void begin_epoch(struct feed *f, uint64_t epoch)
 {
 	forget_end(f, epoch);
-	for (struct feed_fill *fill = f->first; fill && !f->caps.resumable; fill = fill->next) {
-		if (!fill->peek || fill->at.epoch != epoch)
-			continue;
-		fill->peek = false;
-		f->ops->cancel(f, fill->number);
-	}
 	for (uint32_t i = 0; i < f->loader->streams.n && !f->caps.resumable; i++) {
 		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->at.epoch == epoch && !slot->last)
@@ -406,9 +366,9 @@ static void begin_epoch(struct feed *f, uint64_t epoch)
 }
 
 /* Appends the next pending fill. NULL: not now, or never. */
-static struct feed_fill *add_fill(struct feed *f, const struct position *to, bool peek)
+static struct feed_fill *add_fill(struct feed *f, const struct position *to)
 {
-	if (has_to_wait(f, to, peek))
+	if (has_to_wait(f, to))
 		return NULL;
 	if (!is_reachable(f, to)) {
 		f->ops->cannot(f, to->epoch, to->step);
@@ -421,7 +381,7 @@ static struct feed_fill *add_fill(struct feed *f, const struct position *to, boo
 	}
 	if (!f->made_any || to->epoch != f->at.epoch || to->step < f->at.step)
 		begin_epoch(f, to->epoch);
-	*fill = (struct feed_fill){ .number = f->next_number++, .at = *to, .peek = peek };
+	*fill = (struct feed_fill){ .number = f->next_number++, .at = *to };
 	push_fill(f, fill);
 	f->made_any = true;
 	f->at = *to;
@@ -436,7 +396,7 @@ static struct position batch_of(const struct feed *f, const struct turn *t)
 static bool feed_ask(struct feed *f, const struct turn *t)
 {
 	struct position to = batch_of(f, t);
-	struct feed_fill *fill = add_fill(f, &to, false);
+	struct feed_fill *fill = add_fill(f, &to);
 	if (!fill)
 		return false;
 	fill->slot = t->slot;
@@ -446,61 +406,13 @@ static bool feed_ask(struct feed *f, const struct turn *t)
 	return true;
 }
 
-/* ---- looking ahead ---- */
-
-/* The last batch of the round, over all ranks. */
-static struct position last_of(const struct feed *f, const struct position *round)
-{
-	return (struct position){ .epoch = round->epoch, .step = round->step * feed_world(f) + feed_world(f) - 1 };
-}
-
-static bool is_asked_for(const struct feed *f, const struct position *batch)
-{
-	for (const struct feed_fill *fill = f->first; fill; fill = fill->next) {
-		if ((fill->peek || fill->slot) && position_compare(&fill->at, batch) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* The earliest round that is held back while its last batch is not asked for, and will not be asked for by a rank that
- * has still to get there. NULL: none. */
-static const struct position *find_open(const struct feed *f, const struct turn *t)
-{
-	const struct position *round = NULL;
-	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
-		for (const struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
-			struct position last = last_of(f, &slot->at);
-			if (!is_held_back(f, slot) || (t->at && position_compare(t->at, &slot->at) <= 0) ||
-			    is_asked_for(f, &last))
-				continue;
-			if (!round || position_compare(&slot->at, round) < 0)
-				round = &slot->at;
-		}
-	}
-	return round;
-}
-
-static bool feed_peek(struct feed *f, const struct position *round)
-{
-	struct position to = last_of(f, round);
-	struct feed_fill *fill = add_fill(f, &to, true);
-	if (!fill)
-		return false;
-	f->ops->peek(f, fill->number, to.epoch, to.step);
-	return true;
-}
-
 /* ---- going on ---- */
 
 /* Whether the epoch is known to have no such batch. A rank at the beginning of the epoch may be repeating it, and then
- * the length may differ. The announced length counts only where the producer cannot be asked. */
+ * the length may differ. */
 static bool feed_turn_is_over(const struct feed *f, const struct turn *t)
 {
-	struct position to = batch_of(f, t);
-	if (feed_is_over(f, t->at) && (t->at->step > 0 || (f->made_any && t->at->epoch == f->at.epoch)))
-		return true;
-	return is_rest(f, t->at) && !is_reachable(f, &to);
+	return feed_is_over(f, t->at) && (t->at->step > 0 || (f->made_any && t->at->epoch == f->at.epoch));
 }
 
 /* False: nothing more can be asked for. */
@@ -509,9 +421,6 @@ static bool ask_next(struct feed *f)
 	struct turn t;
 	if (!find_turn(f, &t))
 		return false;
-	const struct position *open = find_open(f, &t);
-	if (open)
-		return feed_peek(f, open);
 	if (!t.slot)
 		return false;
 	if (!feed_turn_is_over(f, &t))
@@ -532,10 +441,8 @@ static void on_kick(uv_timer_t *timer)
 	struct feed *f = timer->data;
 	finish_dropped(f);
 	publish_complete(f);
+	f->ops->look(f);
 	ask_all(f);
-	uint64_t now = uv_now(f->kick.loop);
-	if (f->caps.n_returning && now < f->return_until_ms && !uv_is_active((uv_handle_t *)timer))
-		uv_timer_start(timer, on_kick, f->return_until_ms - now, 0);
 }
 
 static void feed_kick(struct feed *f)
@@ -551,7 +458,7 @@ static void feed_note_progress(struct feed *f, const struct feed_fill *fill, con
 	uint64_t k = fill->at.step;
 	if (a->outcome != FEED_SKIPPED) {
 		f->reached = fill->at;
-		f->reached.step += a->outcome == FEED_MADE && !fill->peek;
+		f->reached.step += a->outcome == FEED_MADE;
 		f->reached_any = true;
 	}
 	if (!f->first) {
@@ -559,23 +466,31 @@ static void feed_note_progress(struct feed *f, const struct feed_fill *fill, con
 		f->made_any = f->reached_any;
 	}
 	uint64_t n = a->n_batches ? a->n_batches : k;
-	bool is_there = a->outcome == FEED_MADE || a->outcome == FEED_TOO_LARGE;
-	if ((is_there && k >= f->caps.n_batches) || (a->outcome == FEED_END && n < f->caps.n_batches))
+	if ((a->outcome == FEED_MADE && k >= f->caps.n_batches) || (a->outcome == FEED_END && n < f->caps.n_batches))
 		f->caps.n_batches = 0;
+}
+
+bool feed_is_wanted(const struct feed *f)
+{
+	return f->first && f->first->slot && f->first->slot->state == SLOT_FILLING;
 }
 
 static void feed_take(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
 {
 	struct slot *slot = fill->slot;
+	if (!slot || slot->state == SLOT_DROPPED)
+		large_batch_destroy(a->large);
 	if (slot && slot->state == SLOT_DROPPED) {
 		loader_source_done(f->loader, slot);
 	} else if (slot && a->outcome == FEED_MADE) {
 		slot->fill_state = MADE;
 		slot->n_rows = a->n_rows;
 		slot->payload_bytes = a->n_bytes;
-	} else if (slot && (a->outcome == FEED_SKIPPED || a->outcome == FEED_TOO_LARGE)) {
+		slot->round_complete = is_whole(f, &slot->at);
+		slot_set_large(slot, a->large);
+	} else if (slot && a->outcome == FEED_SKIPPED) {
 		slot->fill_state = WANTED; /* skipped although not cancelled: asked for again */
-	} else if ((slot || fill->peek) && a->outcome == FEED_END) {
+	} else if (slot && a->outcome == FEED_END) {
 		end_epoch(f, fill->at.epoch, fill->at.step, a->n_batches);
 	}
 	if (a->outcome == FEED_MADE) /* whether it is still wanted or not */
@@ -584,31 +499,20 @@ static void feed_take(struct feed *f, const struct feed_fill *fill, const struct
 
 int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer)
 {
-	if (!f->first || f->first->number != number || f->stopped)
+	if (!f->first || f->first->number != number || f->stopped) {
+		large_batch_destroy(answer->large);
 		return -EPROTO;
+	}
 	struct feed_fill fill = *f->first;
 	free_first(f);
 	feed_note_progress(f, &fill, answer);
 	feed_take(f, &fill, answer);
 	publish_complete(f);
-	if (answer->outcome == FEED_TOO_LARGE)
-		feed_stop(f);
 	ask_all(f);
 	return 0;
 }
 
 /* ---- life ---- */
-
-struct producer_caps feed_successor(const struct feed *f, const struct position *at)
-{
-	struct producer_caps m = f->caps;
-	m.stands = true;
-	m.at = (struct position){ .epoch = at->epoch,
-				  .step = at->step - at->step % feed_world(f) }; /* its round may be held
-	                                                                                         * back */
-	m.n_returning = n_positioned(f, true);
-	return m;
-}
 
 int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner,
 		const struct producer_caps *caps, uint64_t first_number, struct feed **out)
@@ -617,7 +521,7 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	if (!f)
 		return -ENOMEM;
 	f->source.ops = &source_ops;
-	f->source.goes_back = caps->resumable || caps->n_returning;
+	f->source.goes_back = caps->resumable;
 	f->ops = ops;
 	f->owner = owner;
 	f->loader = loader;
@@ -625,11 +529,6 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	f->next_number = first_number;
 	uv_timer_init(loop, &f->kick);
 	f->kick.data = f;
-	if (caps->stands) {
-		f->made_any = f->reached_any = true;
-		f->at = f->reached = caps->at;
-	}
-	f->return_until_ms = uv_now(loop) + FEED_RETURN_MS;
 	*out = f;
 	return 0;
 }

@@ -9,9 +9,8 @@
  *            makes each batch once and makes none that is not used. A rank that has left is not waited for.
  *   round    The batches of a step go out to the ranks only when the last batch of the round exists and every rank
  *            that is present has its batch, so that no rank gets one batch more than the others at the end of an
- *            epoch. If the last rank cannot be asked for its batch (it has left, or is ahead), the feed asks the
- *            producer whether it has that batch (a peek), which takes no slot.
- *   end      The length of an epoch need not be known beforehand: the first fill or peek for which the producer has no
+ *            epoch. If the last rank has left, or is ahead, the round waits for it, as every step of a DDP job does.
+ *   end      The length of an epoch need not be known beforehand: the first fill for which the producer has no
  *            batch ends the epoch for all ranks with a mark (a batch of no rows, `last`). Slots that were meant for
  *            later steps are then meant for the next epoch.
  *
@@ -32,9 +31,9 @@ struct feed_ops {
 	/* Asks for batch `step` (counted over all ranks) of `epoch` in that slot. */
 	void (*fill)(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
 		     uint64_t step);
-	/* Asks whether there is such a batch; it stays the producer's next batch. */
-	void (*peek)(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step);
 	void (*cancel)(struct feed *f, uint64_t number);
+	/* A slot may have been given back since the last call. May answer a fill. */
+	void (*look)(struct feed *f);
 	/* The feed would have to begin within an epoch, which this producer cannot do. */
 	void (*cannot)(struct feed *f, uint64_t epoch, uint64_t step);
 };
@@ -44,25 +43,18 @@ struct feed_fill {
 	struct feed_fill *next;
 	uint64_t number;
 	struct position at; /* epoch and step over all ranks */
-	struct slot *slot;  /* NULL: a peek, or the fill is no longer meant for any slot */
-	bool peek;
+	struct slot *slot;  /* NULL: the fill is no longer meant for any slot */
 };
 
 /* What a producer has announced about itself. */
 struct producer_caps {
 	bool resumable;     /* the producer can begin within an epoch */
 	uint64_t n_batches; /* of an epoch, over all ranks; 0: not known. Ignored once it has proved wrong */
-	/* The producer fed another loader before this one, which replaces it (with larger slots). */
-	bool stands;          /* the producer can be asked for the batches from `at` on */
-	struct position at;   /* epoch and step over all ranks */
-	uint32_t n_returning; /* consumers that come back from there; nothing is asked for before they are here */
 };
 
 /* FEED_MAX_ASKED: pending fills, which the producer answers one by one. The free slots of many ranks at once would be
  * more packets than a client may leave unread. */
 enum { FEED_ENDS = 4, FEED_MAX_ASKED = 64 };
-/* How long consumers that come back are waited for. */
-enum { FEED_RETURN_MS = 60000 };
 
 struct feed {
 	struct batch_source source;
@@ -80,12 +72,11 @@ struct feed {
 	                             * were cancelled */
 	struct {
 		uint64_t epoch, step;
-		bool known;
-	} ends[FEED_ENDS]; /* per-rank steps of epochs that are over */
+		bool known, certain; /* certain: every round before it is whole */
+	} ends[FEED_ENDS];           /* per-rank steps of epochs that are over */
 	unsigned n_ends;
 	bool stopped;
-	uint64_t return_until_ms; /* how long n_returning are waited for: some may never come */
-	uv_timer_t kick;          /* runs what streams ask for when no stream is on the stack */
+	uv_timer_t kick; /* runs what streams ask for when no stream is on the stack */
 };
 
 /* first_number: the number of the first fill. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
@@ -96,20 +87,19 @@ void feed_close(struct feed *f);
 /* No more fills: the producer has disconnected. */
 void feed_stop(struct feed *f);
 
-/* TOO_LARGE: the producer has made the batch and keeps it until it is asked for in a larger slot; the feed asks for
- * nothing more. */
-enum feed_outcome { FEED_MADE, FEED_END, FEED_SKIPPED, FEED_TOO_LARGE };
+enum feed_outcome { FEED_MADE, FEED_END, FEED_SKIPPED };
 struct feed_answer {
 	enum feed_outcome outcome;
 	uint32_t n_rows;
-	uint64_t n_bytes;   /* bytes of the slot that the batch takes */
-	uint64_t n_batches; /* FEED_END: of the epoch, over all ranks; 0: not known */
+	uint64_t n_bytes;          /* bytes of the slot that the batch takes */
+	struct large_batch *large; /* FEED_MADE: the memory of a batch that does not fit its slot; else NULL */
+	uint64_t n_batches;        /* FEED_END: of the epoch, over all ranks; 0: not known */
 };
-/* The producer's answer to the oldest pending fill, which must have that number. 0 or -EPROTO. */
+/* The producer's answer to the oldest pending fill, which must have that number. 0 or -EPROTO. Takes answer->large. */
 int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer);
+/* Whether a stream still wants the batch of the oldest pending fill. */
+bool feed_is_wanted(const struct feed *f);
 unsigned feed_n_asked(const struct feed *f);
-/* What a feed that replaces this one needs to know of the producer, which continues with batch `at`. */
-struct producer_caps feed_successor(const struct feed *f, const struct position *at);
 /* Whether that epoch (of a rank, or of the group) is known to have ended before `at`. */
 bool feed_is_over(const struct feed *f, const struct position *at);
 

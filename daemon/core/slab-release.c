@@ -35,7 +35,8 @@ static pid_t process; /* whose thread it is: a forked child has none */
 static void free_pages(const struct release *r)
 {
 	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	munmap(r->base, r->bytes);
+	if (r->base)
+		munmap(r->base, r->bytes);
 	for (int i = 0; i < 2; i++) {
 		if (r->fds[i] >= 0)
 			close(r->fds[i]);

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Unmaps the memory and closes the descriptors that are not -1: soon, or at once where memory for a note of it is short.
- * payer: the user. */
+/* Unmaps the memory (NULL: there is none) and closes the descriptors that are not -1: soon, or at once where memory for a
+ * note of it is short. payer: the user. */
 void slab_release(void *base, size_t bytes, const int fds[2], uid_t payer);
 /* From now on fn is called, by any thread, with the processor time that a user's slab took. NULL: it is not, and no
  * call of it is going on. */

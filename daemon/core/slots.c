@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/large-batch.h"
 #include "core/slot-copies.h"
 #include "util/log.h"
 #include "util/probe.h"
@@ -28,6 +29,12 @@ static const bool allowed[4][4] = {
 	[SLOT_DROPPED] = { [SLOT_FREE] = true },
 };
 
+void slot_set_large(struct slot *s, struct large_batch *b)
+{
+	large_batch_destroy(s->large);
+	s->large = b;
+}
+
 static void slot_move(struct slot *s, enum slot_state to)
 {
 	static const char *const names[] = { "free", "filling", "ready", "dropped" };
@@ -35,7 +42,10 @@ static void slot_move(struct slot *s, enum slot_state to)
 	log_record(LOG_LEVEL_DEBUG, "slot", "slab %d, slot %u, generation %llu: %s -> %s", s->slots->slab.fd, s->number,
 		   (unsigned long long)s->generation, names[s->state], names[to]);
 	s->state = to;
-	if (to == SLOT_FREE && s->number < s->slots->first_free)
+	if (to != SLOT_FREE)
+		return;
+	slot_set_large(s, NULL);
+	if (s->number < s->slots->first_free)
 		s->slots->first_free = s->number;
 }
 
@@ -145,7 +155,8 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 {
 	assert(!s->n_refs && !s->n_holders && !s->n_device_slabs);
 	for (uint32_t i = 0; i < s->n; i++)
-		assert(s->slot[i].n_leases == 0 && s->slot[i].n_copying == 0 && s->slot[i].state != SLOT_FILLING);
+		assert(s->slot[i].n_leases == 0 && s->slot[i].n_copying == 0 && s->slot[i].state != SLOT_FILLING &&
+		       !s->slot[i].large);
 	charge_release(&s->bytes);
 	charge_release(&s->fd);
 	if (!keep_memory)

@@ -24,6 +24,7 @@
 #include "util/account.h"
 
 struct batch_source;
+struct large_batch;
 struct plan;
 struct stream;
 struct device_slab;
@@ -74,10 +75,11 @@ struct slot {
 	bool round_complete; /* the same: the last batch of its round exists */
 	uint32_t n_padding;
 	uint32_t n_leases;
-	uint64_t pending;       /* bit per rank (share) or bit 0 (shard) */
-	uint64_t holders;       /* of a group: a bit per place whose member holds it */
-	uint64_t payload_bytes; /* of a loader with a feed: how much of the slot its batch takes */
-	uint32_t n_copying;     /* device slabs that are reading it */
+	uint64_t pending;          /* bit per rank (share) or bit 0 (shard) */
+	uint64_t holders;          /* of a group: a bit per place whose member holds it */
+	uint64_t payload_bytes;    /* of a loader with a feed: how much of the slot its batch takes */
+	uint32_t n_copying;        /* device slabs that are reading it */
+	struct large_batch *large; /* has the batch in place of this slot's memory; NULL: none */
 
 	/* Workers. */
 	alignas(SLOT_CACHE_LINE) atomic_uint n_replaced;
@@ -145,6 +147,8 @@ static inline bool slot_is_unneeded(const struct slot *s)
 {
 	return s->state == SLOT_READY && !s->pending && !s->n_leases && !s->n_copying;
 }
+/* The slot has its batch in that memory, which it takes; NULL: in its own. Frees what it had before. */
+void slot_set_large(struct slot *s, struct large_batch *b);
 /* READY -> FREE, of an unneeded slot that its stream has taken out of its list. */
 void slot_settle(struct slot *s);
 

@@ -28,9 +28,11 @@ bool stream_arm(struct stream *s)
 	assert(is_loop_thread());
 	assert(s->slots);
 	uint32_t n_making = 0;
-	bool starving = false, again = false;
-	for (struct slot *slot = s->first; slot; slot = slot->next)
+	bool starving = false, again = false, large = false;
+	for (struct slot *slot = s->first; slot; slot = slot->next) {
 		n_making += slot->state == SLOT_FILLING;
+		large |= slot->large != NULL;
+	}
 	for (uint32_t i = 0; i < s->n_consumers; i++)
 		starving |= s->consumers[i] && is_starving(s->consumers[i]);
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
@@ -38,7 +40,7 @@ bool stream_arm(struct stream *s)
 		if (!c)
 			continue;
 		uint32_t window = c->quota ? c->quota : s->slots->n_made;
-		again |= c->ops->arm(c, starving && n_making < 2 ? 1 : (window + 1) / 2);
+		again |= c->ops->arm(c, large || (starving && n_making < 2) ? 1 : (window + 1) / 2);
 	}
 	return again;
 }

@@ -13,7 +13,7 @@ void stream_look(struct stream *s);
  *
  * While every trainer has unread batches, releases may gather until they are worth a wake-up. For a starving trainer a
  * batch is in work, or a job that it waits for will wake the loop; only when hardly anything is in work does every
- * release count. */
+ * release count, and while there are large batches, as the next one may wait for their memory. */
 bool stream_arm(struct stream *s);
 /* Tells the pool how urgent the stream's rows are. */
 void stream_update_urgency(struct stream *s);

@@ -431,7 +431,6 @@ void stream_detach(struct consumer *c)
 		return;
 	c->home = NULL;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
-	s->host->n_returned += c->reconnected;
 	c->reconnected = false;
 	c->positioned = false;
 	c->waiting = false;
@@ -508,7 +507,6 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		return STREAM_E_ELSEWHERE;
 	}
 	s->expected &= ~stream_bit(place);
-	s->host->n_returned += c->reconnected;
 	c->seek = seek;
 	c->positioned = true;
 	c->reconnected = false;

@@ -50,8 +50,6 @@ struct stream_host {
 	struct batch_source *source; /* what makes the batches; borrowed */
 	struct pool_lane_user *lane; /* of the file system that a server provides; NULL: the files are on local disks */
 	unsigned n_in_flight;        /* jobs, tasks and copies to GPUs that have not completed */
-	uint32_t n_returned;         /* consumers that came back (consumer.reconnected) and have said where to go on, or
-	                              * have left again */
 	bool stopped;                /* no batch is begun or published any more */
 };
 
@@ -82,7 +80,6 @@ struct consumer {
 	uint32_t n_leases;    /* their sum; at most consumer_max_leases */
 	uint32_t rank;
 	bool positioned;        /* has said where to begin */
-	bool joined;            /* has asked where to begin, so it did not come back to a place */
 	bool reconnected;       /* until it has said where to begin: it was here before, and the others wait for it to
 	                         * reach their position */
 	struct position cursor; /* the next batch it has to get */

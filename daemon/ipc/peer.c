@@ -116,8 +116,6 @@ static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 {
 	bool offence = code == BATCHD__WIRE__ERROR_CODE__LIMIT || code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ||
 		       code == BATCHD__WIRE__ERROR_CODE__VERSION;
-	if (code == BATCHD__WIRE__ERROR_CODE__REOPEN) /* not a refusal; the producer's record gives the reason */
-		return;
 	if (code != BATCHD__WIRE__ERROR_CODE__SHUTDOWN &&
 	    !server_tells(p->server, p->uid, wire_code_name(code), field, offence ? 1 : MISTAKES_AT_ONCE))
 		return;

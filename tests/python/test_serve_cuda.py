@@ -23,7 +23,7 @@ import torch as real
 import gpu_torch, batchd
 import served_data as data
 from batchd import _lib
-mode, rank, personality = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+mode, rank, personality, n_pageable = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 gpu_torch.use()
 
 def on_cpu(value):
@@ -52,7 +52,7 @@ for raw in (False, True) if mode == "shard" else (False,):
             kept = batch  # until the next one
     batch = kept = None
     gc.collect()
-    assert _lib.n_leased(loader._handle) == 0 and gpu_torch.counter("pageable") == 0
+    assert _lib.n_leased(loader._handle) == 0 and gpu_torch.counter("pageable") == n_pageable
     loader.close()
 gc.collect()
 gpu_torch.done()
@@ -75,14 +75,15 @@ def daemon(build, make_daemon, monkeypatch, tmp_path):
     assert not any("violation " in text for text in daemon_reports), daemon_reports
 
 
-def start(mode="shard", rank=0, personality=""):
+def start(mode="shard", rank=0, personality="", n_pageable=0):
+    """n_pageable: how many batches it copies to the GPU out of memory that is not pinned."""
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
     for daemons in ("FAKECUDA_ALLOW_THREADS", "FAKECUDA_DELAY_US"):
         env.pop(daemons, None)
     if personality:
         env["FAKECUDA_PERSONALITY"] = personality
     return with_torch().popen(
-        ["-c", PROGRAM, mode, rank, personality], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ["-c", PROGRAM, mode, rank, personality, n_pageable], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -112,12 +113,11 @@ def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
 
 @pytest.mark.parametrize("mode", ["shard", "share"])
 @pytest.mark.parametrize("personality", ["", "no-legacy-ipc", "no-ipc"], ids=["ipc", "descriptor", "copy"])
-def test_slots_on_a_gpu_grow_with_their_batches(serve, batchctl, mode, personality):  # noqa: F811
-    """Raw tensors over the old slots included; the daemon frees its GPU memory for them when the trainer has closed
-    it."""
+def test_batches_that_do_not_fit_reach_a_gpu(serve, batchctl, mode, personality):  # noqa: F811
+    """The trainer copies those itself. Its next loader has slots for them, raw tensors included."""
     batches = [{"x": torch.arange(n) + 1000003 * k} for k, n in enumerate([10, 20, 5000, 30, 60000, 7, 200000, 5])]
     serve(batches)
-    trainers = [start(mode, rank, personality) for rank in range(2 if mode == "share" else 1)]
+    trainers = [start(mode, rank, personality, 2 * 3) for rank in range(2 if mode == "share" else 1)]
     for trainer in trainers:
         assert finish(trainer) == [data.digest(b) for b in batches] * (4 if mode == "shard" else 2)
     assert not [

@@ -227,6 +227,14 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 		push(&s->to_daemon, &m->base, lease);
 }
 
+void sim_send_slab(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, struct sim_slab *slab)
+{
+	if (s->peer)
+		push(&s->to_daemon, &m->base, -1)->slab = slab;
+	else
+		sim_slab_unref(slab);
+}
+
 bool sim_daemon_receives(struct sim_socket *s)
 {
 	struct peer *p = s->peer;
@@ -253,7 +261,12 @@ bool sim_daemon_receives(struct sim_socket *s)
 		if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK && c && c->stream)
 			s->was_expected =
 				c->reconnected || (c->rank < 64 && c->stream->expected & (uint64_t)1 << c->rank);
-		p->server->ops->message(p, m, NULL, 0);
+		int fd = k->slab ? sim_fd_open(k->slab) : -1;
+		p->server->ops->message(p, m, &fd, k->slab ? 1 : 0);
+		if (fd >= 0)
+			wire_close_fds(&fd, 1);
+		else
+			k->slab = NULL; /* taken, if there was one */
 	}
 	sim_packet_free(k);
 	return true;

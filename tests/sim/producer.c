@@ -104,6 +104,11 @@ static void see_fill(struct sim_producer *k, const Batchd__Wire__Fill *m)
 	}
 	if (m->cancel)
 		return;
+	if (m->taken) {
+		SIM_CHECK(k->is_waiting, "producer %u: a batch is taken that it has not sent", NUMBER(k));
+		k->is_waiting = false;
+		return;
+	}
 	SIM_CHECK(k->n_fills < SIM_MAX_FILLS, "producer %u: more fills than slots", NUMBER(k));
 	SIM_CHECK(m->fill == ++k->n_asked, "producer %u: fill %u comes after %u", NUMBER(k), (unsigned)m->fill,
 		  (unsigned)k->n_asked - 1);
@@ -112,17 +117,14 @@ static void see_fill(struct sim_producer *k, const Batchd__Wire__Fill *m)
 		if (k->slab[i].number == m->slab)
 			slab = &k->slab[i];
 	}
-	SIM_CHECK(!m->peek || !k->job->share, "producer %u: is to look ahead", NUMBER(k));
-	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "producer %u: a fill for a slot that it does not have",
-		  NUMBER(k));
+	SIM_CHECK(slab && m->slot < slab->n_slots, "producer %u: a fill for a slot that it does not have", NUMBER(k));
 	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill,
 						   .epoch = m->epoch,
 						   .step = m->step,
 						   .slot = m->slot,
-						   .slab = slab ? slab->slab : NULL,
-						   .slot_bytes = slab ? slab->slot_bytes : 0,
-						   .room_bytes = slab ? slab->room_bytes : 0,
-						   .peek = m->peek };
+						   .slab = slab->slab,
+						   .slot_bytes = slab->slot_bytes,
+						   .room_bytes = slab->room_bytes };
 }
 
 static bool read_one(struct sim_producer *k)
@@ -204,38 +206,35 @@ static void go_to(struct sim_producer *k, const struct sim_fill *f, bool end)
 		  "producer %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step,
 		  (unsigned)f->epoch);
 	k->at_epoch = f->epoch;
-	k->at_step = f->step + (!end && !f->peek); /* it still has a batch that it only peeked at */
+	k->at_step = f->step + !end;
 }
 
-/* ---- batches that do not fit ---- */
-
-static bool is_too_small(const struct sim_producer *k, const struct sim_fill *f)
+static void forget_first(struct sim_producer *k)
 {
-	return k->keeps && f->room_bytes < k->least_bytes;
+	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
 }
 
-/* The producer has made this batch already, so it does not need to seek for it. */
-static bool is_kept(const struct sim_producer *k, const struct sim_fill *f)
-{
-	uint64_t n_before = k->job->share ? 0 : k->job->world_size - 1;
-	return k->keeps && f->epoch == k->kept_epoch && f->step <= k->kept_step && f->step + n_before >= k->kept_step;
-}
-
-/* Makes the batch and finds that it needs more room. */
-static bool outgrows(struct sim_producer *k, struct sim_fill *f)
+/* Makes the batch in memory of its own. */
+static bool make_large(struct sim_producer *k, struct sim_fill *f)
 {
 	Batchd__Wire__Filled m = BATCHD__WIRE__FILLED__INIT;
-	if (!sim_has(SIM_GROWS) || k->keeps || k->n_slabs > SIM_MAX_MADE_SLABS / 2 || !sim_chance(6))
+	Batchd__Wire__ClientMessage message = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	uint64_t stamp[2];
+	if (!sim_has(SIM_LARGE) || !sim_chance(15))
 		return false;
-	k->keeps = true;
-	k->kept_epoch = f->epoch;
-	k->kept_step = f->step;
-	k->least_bytes = m.need_bytes = f->room_bytes + 1;
 	m.fill = f->number;
-	sim_trace("producer %u: batch %u of epoch %u needs %u bytes", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch,
-		  (unsigned)m.need_bytes);
-	SAY(k, FILLED, filled, &m);
-	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
+	m.n_rows = sim_made_rows(f->epoch, f->step);
+	m.n_bytes = f->room_bytes + 1 + sim_below(3) * 8192;
+	message.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED;
+	message.filled = &m;
+	struct sim_slab *slab = sim_slab_alone((size_t)m.n_bytes);
+	sim_stamp(sim_made_index(f->epoch, f->step), stamp);
+	memcpy(slab->base, stamp, sizeof(stamp));
+	sim_trace("producer %u: batch %u of epoch %u takes %u bytes", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch,
+		  (unsigned)m.n_bytes);
+	k->is_waiting = true;
+	sim_send_slab(k->socket, &message, slab);
+	forget_first(k);
 	return true;
 }
 
@@ -243,31 +242,23 @@ static bool outgrows(struct sim_producer *k, struct sim_fill *f)
 static bool work(struct sim_producer *k)
 {
 	struct sim_fill *f = &k->fill[0];
-	if (!k->n_fills)
+	if (!k->n_fills || k->is_waiting)
 		return false;
 	uint64_t n = sim_epoch_length(k->job, f->epoch);
-	bool small = !f->written && is_too_small(k, f);
-	bool end = f->step >= n, skips = (f->cancelled && !f->written) || small;
-	if (!end && !skips && !f->written && !f->peek) {
-		if (!is_kept(k, f)) {
-			go_to(k, f, false);
-			k->keeps = false;
-		}
-		if (outgrows(k, f))
-			return true;
-		k->keeps = k->keeps && f->step < k->kept_step;
-		write_batch(k, f);
+	bool end = f->step >= n, skips = f->cancelled && !f->written;
+	if (!end && !skips && !f->written) {
+		go_to(k, f, false);
+		if (!make_large(k, f))
+			write_batch(k, f);
 		return true;
 	}
-	if (small)
-		end = false;
-	else if (skips)
+	if (skips)
 		pass_over(k, f);
 	else if (!f->written)
 		go_to(k, f, end);
 	answer(k, f->number, end || skips ? 0 : sim_made_rows(f->epoch, f->step), end && !skips, skips,
 	       end && !skips && k->job->counts ? n : 0);
-	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
+	forget_first(k);
 	return true;
 }
 

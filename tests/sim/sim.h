@@ -35,6 +35,7 @@ enum {
 	SIM_MAX_SLOTS = 700,
 	SIM_MAX_HELD = 256,
 	SIM_MAX_HOARD = 128,
+	SIM_MAX_LARGE = 64,
 	SIM_MAX_ROWS = 8,
 	SIM_ROW_BYTES = 16
 };
@@ -57,10 +58,7 @@ enum sim_feature {
 	SIM_WORLDS = 1024,     /* jobs of up to the largest allowed number of ranks */
 	SIM_LIES = 2048,       /* some trainers write arbitrary values into their ring, at any moment */
 	SIM_CLOSES = 4096,     /* trainers send Close in any state, more than once, and keep sending */
-	SIM_GROWS = 8192,      /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS:
-	                        * the daemon waits a while for a trainer that does not come back, so time has to pass
-	                        * before the world comes to rest, and the daemon looks for stalls as long as time
-	                        * passes */
+	SIM_LARGE = 8192,      /* with SIM_SERVED: some batches do not fit the producer's slots */
 	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
 	                        * their GPU memory comes as a descriptor */
 	SIM_ALL_FEATURES = 32767,
@@ -133,7 +131,10 @@ void sim_page_unref(struct sim_page *p);
 void sim_page_map(struct sim_page *p, struct ring *r);
 unsigned sim_n_pages(void);
 void sim_slab_unref(struct sim_slab *s);
+/* The sealed memory of a batch that does not fit its slot; a producer's. */
+struct sim_slab *sim_slab_alone(size_t n_bytes);
 uint64_t sim_daemon_slab_bytes(void);
+uint64_t sim_large_bytes(void); /* of large batches that the daemon has */
 unsigned sim_n_slabs(void);
 unsigned sim_n_slabs_in_daemon(void);
 extern unsigned sim_no_memory_percent;
@@ -172,6 +173,7 @@ void sim_socket_free(struct sim_socket *s);
 struct sim_packet *sim_queue_pop(struct sim_queue *q);
 void sim_packet_free(struct sim_packet *p);
 void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_t lease);
+void sim_send_slab(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, struct sim_slab *slab); /* takes it */
 bool sim_daemon_receives(struct sim_socket *s);
 bool sim_daemon_sees_hangup(struct sim_socket *s);
 bool sim_daemon_sees_exit(struct sim_socket *s);
@@ -239,6 +241,7 @@ struct sim_hoard {
 struct sim_held {
 	uint32_t slot, n_rows;
 	uint64_t generation, index[SIM_MAX_ROWS];
+	struct sim_slab *large; /* where the batch lies, a reference; NULL: in its slot */
 };
 
 enum sim_phase {
@@ -286,6 +289,8 @@ struct sim_trainer {
 	uint64_t pushed[8][SIM_MAX_ROWS]; /* its own batches: by step % 8 */
 	uint32_t pushed_n[8];
 	uint64_t next_push;
+	struct sim_slab *large[SIM_MAX_LARGE]; /* received, each for a batch that is still in the ring; oldest first */
+	unsigned n_large;
 	/* Fields from here on are not read before they are set: most of this is never touched. */
 	struct sim_held held[SIM_MAX_HELD];
 	struct sim_hoard hoard[SIM_MAX_HOARD];
@@ -354,7 +359,7 @@ struct sim_fill {
 	struct sim_slab *slab;
 	uint64_t number, epoch, step, slot_bytes, room_bytes;
 	uint32_t slot;
-	bool cancelled, written, peek;
+	bool cancelled, written;
 };
 
 struct sim_producer {
@@ -364,8 +369,7 @@ struct sim_producer {
 	bool stopped, misbehaved;
 	uint64_t n_asked, at_epoch, at_step, passed_epoch;
 	bool passes_over; /* the beginning of passed_epoch */
-	bool keeps;       /* batch kept_step of kept_epoch, which needs least_bytes, and the batches of its round */
-	uint64_t kept_epoch, kept_step, least_bytes;
+	bool is_waiting;  /* its last answer is a large batch, which is not taken yet */
 	unsigned n_slabs, n_fills;
 	struct sim_made_slab slab[SIM_MAX_MADE_SLABS];
 	struct sim_fill fill[SIM_MAX_FILLS]; /* oldest first */

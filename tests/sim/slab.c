@@ -2,10 +2,11 @@
  * mapped it, as a memfd does. See sim.h. */
 #include <errno.h>
 
+#include "core/large-batch.h"
 #include "sim.h"
 
 unsigned sim_no_memory_percent;
-static uint64_t daemon_bytes;
+static uint64_t daemon_bytes, large_bytes;
 static unsigned n_slabs, n_in_daemon, n_pages;
 
 int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes);
@@ -95,9 +96,52 @@ void sim_slab_unref(struct sim_slab *s)
 	n_slabs--;
 }
 
+/* ---- batches that do not fit ---- */
+
+struct large_batch *__wrap_large_batch_create(int fd, uint64_t n_bytes, uid_t payer, const char **why);
+void __wrap_slab_release(void *base, size_t bytes, const int fds[2], uid_t payer);
+
+struct sim_slab *sim_slab_alone(size_t n_bytes)
+{
+	struct sim_slab *x = calloc(1, sizeof(*x));
+	x->base = calloc(1, n_bytes);
+	x->bytes = x->present = n_bytes;
+	x->n_refs = 1;
+	x->sealed = true;
+	n_slabs++;
+	return x;
+}
+
+struct large_batch *__wrap_large_batch_create(int fd, uint64_t n_bytes, uid_t payer, const char **why)
+{
+	struct sim_slab *x = sim_fd_thing(fd);
+	struct large_batch *b = calloc(1, sizeof(*b));
+	SIM_CHECK(x->bytes == n_bytes, "a large batch of another size");
+	*why = NULL;
+	large_bytes += n_bytes;
+	*b = (struct large_batch){ .fd = fd, .n_bytes = n_bytes, .held_bytes = n_bytes, .payer = payer };
+	return b;
+}
+
+/* Only large batches get here. */
+void __wrap_slab_release(void *base, size_t bytes, const int fds[2], uid_t payer)
+{
+	int fd = fds[0];
+	(void)payer;
+	SIM_CHECK(!base && !bytes && fds[1] < 0, "memory is given back that was not made here");
+	large_bytes -= ((struct sim_slab *)sim_fd_thing(fd))->bytes;
+	sim_slab_unref(sim_fd_thing(fd));
+	wire_close_fds(&fd, 1);
+}
+
 uint64_t sim_daemon_slab_bytes(void)
 {
 	return daemon_bytes;
+}
+
+uint64_t sim_large_bytes(void)
+{
+	return large_bytes;
 }
 
 unsigned sim_n_slabs(void)

@@ -160,8 +160,25 @@ static void close_gpu(struct sim_trainer *t)
 	t->gpu = NULL;
 }
 
+/* What came for batches that are still in the ring. */
+static void forget_large(struct sim_trainer *t)
+{
+	while (t->n_large)
+		sim_slab_unref(t->large[--t->n_large]);
+}
+
+/* It no longer reads its batches. */
+static void forget_held(struct sim_trainer *t)
+{
+	for (unsigned i = 0; i < t->n_held; i++)
+		sim_slab_unref(t->held[i].large);
+	t->n_held = t->n_hoard = 0;
+}
+
 static void forget_old(struct sim_trainer *t)
 {
+	for (unsigned i = 0; i < t->old.n_held; i++)
+		sim_slab_unref(t->old.held[i].large);
 	sim_slab_unref(t->old.slab);
 	free(t->old.held);
 	t->old = (struct sim_old){ 0 };
@@ -171,8 +188,8 @@ bool sim_trainer_may_return(const struct sim_trainer *t)
 {
 	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
 		    t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
-	bool comes = t->error == BATCHD__WIRE__ERROR_CODE__REOPEN || (lost && sim_has(SIM_RESTARTS));
-	return t->phase == SIM_CLOSED && comes && !sim_engine.stopping && !t->misbehaved && !t->stopped && !t->gave_up;
+	return t->phase == SIM_CLOSED && lost && sim_has(SIM_RESTARTS) && !sim_engine.stopping && !t->misbehaved &&
+	       !t->stopped && !t->gave_up;
 }
 
 /* The trainer keeps reading what it holds, in the memory of the old connection. */
@@ -188,6 +205,7 @@ void sim_trainer_returns(struct sim_trainer *t)
 	ring_unmap(&t->ring);
 	t->slab = NULL;
 	t->n_held = t->n_hoard = 0;
+	forget_large(t);
 	t->batches = t->releases = (struct sim_lane){ 0 };
 	t->error = BATCHD__WIRE__ERROR_CODE__OK;
 	t->said_waiting = false;
@@ -299,7 +317,7 @@ static bool push(struct sim_trainer *t)
 static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, size_t slot_bytes,
 		    const struct sim_held *h)
 {
-	const uint8_t *base = slab->base + h->slot * slot_bytes;
+	const uint8_t *base = h->large ? h->large->base : slab->base + h->slot * slot_bytes;
 	for (uint32_t i = 0; i < h->n_rows; i++) {
 		uint64_t stamp[2];
 		sim_stamp(h->index[i], stamp);
@@ -312,8 +330,8 @@ static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, si
 /* The same on the trainer's GPU, while it is connected. */
 static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 {
-	if (!t->gpu || t->phase != SIM_STREAMING)
-		return;
+	if (!t->gpu || t->phase != SIM_STREAMING || h->large)
+		return; /* of a large batch the trainer makes a copy itself */
 	size_t slot_bytes = t->slot_bytes;
 	SIM_CHECK(!t->gpu->freed || t->gpu->base.left || t->gpu->base.share == GPU_SHARE_FD,
 		  "trainer %u: its memory on the GPU is gone", NUMBER(t));
@@ -383,8 +401,28 @@ static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 		  "trainer %u: batch %u is wrong about being the last", NUMBER(t), (unsigned)b->step);
 }
 
+static bool read_packet(struct sim_trainer *t);
+
+/* The memory of the batch that has come, which was sent before it; a reference. NULL: it lies in its slot. */
+static struct sim_slab *take_large(struct sim_trainer *t, const Batchd__Wire__Batch *b)
+{
+	if (!b->large_bytes)
+		return NULL;
+	while (!t->n_large && t->socket->to_client.n)
+		read_packet(t);
+	SIM_CHECK(t->n_large, "trainer %u: a large batch without its memory", NUMBER(t));
+	struct sim_slab *slab = t->large[0];
+	memmove(&t->large[0], &t->large[1], --t->n_large * sizeof(t->large[0]));
+	SIM_CHECK(slab->bytes == b->large_bytes && t->job->served, "trainer %u: the memory of another batch",
+		  NUMBER(t));
+	return slab;
+}
+
 static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 {
+	Batchd__Wire__Batch copy = *b; /* its message goes with the next one that is read */
+	struct sim_slab *large = take_large(t, b);
+	b = &copy;
 	SIM_CHECK(t->phase == SIM_STREAMING && b->slot < t->n_slots && b->seek <= t->seek,
 		  "trainer %u: a batch it did not ask for", NUMBER(t));
 	SIM_CHECK(t->n_held < sizeof(t->held) / sizeof(t->held[0]), "trainer %u: more leases than there can be",
@@ -399,6 +437,8 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		  (unsigned)b->generation);
 	t->last_generation[b->slot] = b->generation;
 	t->last_at[b->slot] = at;
+	if (b->seek < t->seek)
+		sim_slab_unref(large);
 	if (b->seek < t->seek && t->greedy && t->n_hoard < SIM_MAX_HOARD) {
 		t->hoard[t->n_hoard++] = (struct sim_hoard){ b->slot, b->generation };
 		return;
@@ -418,7 +458,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		  "trainer %u: batch %u.%u instead of %u.%u.%u", NUMBER(t), (unsigned)b->epoch, (unsigned)b->step,
 		  (unsigned)t->expect.epoch, (unsigned)t->expect.base, (unsigned)t->expect.step);
 	struct sim_held *h = &t->held[t->n_held++];
-	*h = (struct sim_held){ .slot = b->slot, .generation = b->generation };
+	*h = (struct sim_held){ .slot = b->slot, .generation = b->generation, .large = large };
 	expect_rows(t, b, h);
 	const uint8_t *base = t->slab->base + b->slot * t->slot_bytes;
 	static const struct slot_field fields[] = { { .item_bytes = SIM_ROW_BYTES },
@@ -487,7 +527,7 @@ static void let_go(struct sim_trainer *t)
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
 	close_gpu(t);
 	if (t->error == BATCHD__WIRE__ERROR_CODE__FENCED)
-		t->n_held = t->n_hoard = 0; /* it has copied them: another trainer may get the slab */
+		forget_held(t); /* it has copied them: another trainer may get the slab */
 	SAY(t, CLOSE, close, &c, -1);
 }
 
@@ -505,7 +545,6 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__BEHIND
 			  ? t->job->share && !t->job->async &&
 				    (!t->socket->was_expected || (t->job->served && !t->job->resumable))
-		  : e->code == BATCHD__WIRE__ERROR_CODE__REOPEN   ? t->job->served && sim_has(SIM_GROWS)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH
 			  ? t->job->share && !t->job->async && !strcmp(e->field, "base_sample")
@@ -551,13 +590,24 @@ static bool take_one(struct sim_trainer *t)
 	return true;
 }
 
+static void see_large(struct sim_trainer *t, struct sim_packet *k)
+{
+	SIM_CHECK(k->slab && k->slab->sealed && t->n_large < SIM_MAX_LARGE, "trainer %u: more large batches than slots",
+		  NUMBER(t));
+	t->large[t->n_large++] = k->slab;
+	k->slab = NULL;
+}
+
 static bool read_one(struct sim_trainer *t)
+{
+	return take_one(t) || read_packet(t);
+}
+
+static bool read_packet(struct sim_trainer *t)
 {
 	static struct wire_arena arena;
 	const Batchd__Wire__ServerMessage *m;
 	const char *why = "";
-	if (take_one(t))
-		return true;
 	struct sim_packet *k = sim_queue_pop(&t->socket->to_client);
 	if (!k) {
 		if (t->socket->peer || t->phase == SIM_CLOSED)
@@ -577,6 +627,8 @@ static bool read_one(struct sim_trainer *t)
 		see_error(t, m->error);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE)
 		see_notice(t, m->notice);
+	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE)
+		see_large(t, k);
 	if (t->said_waiting) /* a socket full of notices has no room for a Wake: any packet makes the trainer look */
 		t->said_waiting = ring_is_waited_for(&t->ring);
 	sim_packet_free(k);
@@ -673,6 +725,7 @@ static bool release_one(struct sim_trainer *t)
 	look_at(t, t->slab, t->slot_bytes, &h);
 	look_at_gpu(t, &h);
 	t->held[i] = t->held[--t->n_held];
+	sim_slab_unref(h.large);
 	say_release(t, h.slot, h.generation, true);
 	return true;
 }
@@ -692,7 +745,8 @@ static bool wait_for_more(struct sim_trainer *t)
 static void drop_everything(struct sim_trainer *t)
 {
 	t->job->unbalanced = true;
-	t->n_held = t->n_hoard = 0;
+	forget_held(t);
+	forget_large(t);
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
 	ring_unmap(&t->ring);

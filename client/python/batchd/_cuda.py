@@ -247,17 +247,18 @@ class Delivery:
         return images, False
 
     @contextlib.contextmanager
-    def arrays(self, struct, copy):
+    def arrays(self, struct, copy, large):
         """Yields a function that makes a tensor of one array of a producer's batch, to call for each array. Afterwards
         the slot goes back behind the queued work, or belongs to the tensors. raw: copy(tensor) is called for each array
-        of a batch that takes the last slot."""
+        of a batch that takes the last slot. large: the batch is not in a slot, and is copied."""
+        raw = self.raw and not large
         stream = self._torch.cuda.current_stream(self.device).cuda_stream
         try:
-            yield self._share_arrays(struct, copy) if self.raw else self._copy_arrays(struct, stream)
+            yield self._share_arrays(struct, copy) if raw else self._copy_arrays(struct, stream)
         except BaseException:
             _lib.cuda_release(self._handle, struct.slot, struct.generation, stream)  # refused where a tensor has it
             raise
-        if not self.raw:
+        if not raw:
             self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
 
     def _copy_arrays(self, struct, stream):

@@ -47,7 +47,7 @@ MAX_DIMS = 8
 
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
 EVENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
-EVENT_LOST, EVENT_BACK, EVENT_STALLED, EVENT_GOES_ON, EVENT_CHANGED, EVENT_OWN, EVENT_REOPENED = 1, 2, 3, 4, 5, 6, 7
+EVENT_LOST, EVENT_BACK, EVENT_STALLED, EVENT_GOES_ON, EVENT_CHANGED, EVENT_OWN = 1, 2, 3, 4, 5, 6
 
 TOKEN_BYTES = 4096
 

@@ -244,7 +244,7 @@ class Opening:
             if event == _lib.EVENT_OWN and self._options.rank <= 0 and sys.stderr is not None:
                 sys.stderr.write(f"batchd: {text}\n")
                 sys.stderr.flush()
-            if event in (_lib.EVENT_BACK, _lib.EVENT_REOPENED):
+            if event == _lib.EVENT_BACK:
                 self._learn()
             if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (
                 event == _lib.EVENT_STALLED and self._on_stall == "warn"

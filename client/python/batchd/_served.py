@@ -28,26 +28,37 @@ class Reader:
         self._layouts, self._builders, self._last = {}, {}, None
 
     def give(self, loader):
-        """The batch in the loader's struct."""
+        """The batch in the loader's struct. One that does not fit its slot is copied: a trainer that kept it would keep
+        the daemon's memory for the next one as large."""
         s = loader._struct
         build, leaves = self._layout(s.data, self._read(loader))
+        memory, large = self._memory(s.data, leaves)
         if loader._cuda is not None:
-            return self._give_on_gpu(loader, s, build, leaves)
-        memory = self._slot_class.from_address(s.data)
-        loader._lend(memory)
-        held = loader._must_copy(any(leaf.size > _COPIED for leaf in leaves))
+            return self._give_on_gpu(loader, s, build, leaves, memory, large)
+        if large:
+            loader._give_back()
+        else:
+            loader._lend(memory)
+        held = large or loader._must_copy(any(leaf.size > _COPIED for leaf in leaves))
 
         def one(leaf, number, kind):
             return self._make(memory, leaf, kind, held)
 
         return build(lambda number, kind: self._ragged(leaves[number], number, kind, one, s.data))
 
+    def _memory(self, at, leaves):
+        """(The batch's memory, whether that is not its slot's)"""
+        end = max((leaf.offset + leaf.size for leaf in leaves), default=0)
+        if end <= self._n_bytes:
+            return self._slot_class.from_address(at), False
+        return (ctypes.c_char * end).from_address(at), True
+
     def write(self, loader, targets):
         """Writes the batch in the loader's struct into targets (Targets) after all of them have been checked; the batch
         stays in the struct until then."""
         s = loader._struct
         build, leaves = self._layout(s.data, self._read(loader))
-        memory, cuda = self._slot_class.from_address(s.data), loader._cuda
+        (memory, _), cuda = self._memory(s.data, leaves), loader._cuda
         jobs = []
 
         def add(path, target, value):
@@ -95,13 +106,13 @@ class Reader:
             raise _lib.failure(n, _lib.error(s.handle))
         return n
 
-    def _give_on_gpu(self, loader, s, build, leaves):
+    def _give_on_gpu(self, loader, s, build, leaves, memory, large):
         """Tensors on the GPU; arrays that the producer gave as numpy's are copied to numpy arrays."""
-        at, numpy_memory = s.data, ctypes.c_char * self._n_bytes
+        at = s.data
 
         def one(leaf, number, kind):
             if kind == "n":
-                array = numpy.ndarray(leaf.shape, leaf.dtype, numpy_memory.from_address(at), leaf.offset)
+                array = numpy.ndarray(leaf.shape, leaf.dtype, memory, leaf.offset)
                 return _of_its_type(array.copy(), leaf.name)
             return give(self._table[number], leaf.shape, leaf.offset, leaf.name)
 
@@ -109,7 +120,7 @@ class Reader:
             return self._ragged(leaves[number], number, kind, one, at)
 
         try:
-            with loader._cuda.arrays(s, loader._copy) as give:
+            with loader._cuda.arrays(s, loader._copy, large) as give:
                 return build(make)
         finally:
             s.generation = 0

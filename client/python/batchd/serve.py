@@ -79,8 +79,8 @@ def serve(
     skip          how to get to the middle: "sampler" leaves a map-style DataLoader's first batches unread, which is
                   quick, but random augmentation continues from another state; "iterate" makes them and drops them
     slot_bytes    room for a batch; None: half as much again as the first batch takes (for large batches a twentieth).
-                  Slots grow with larger batches, up to limits.batch_bytes in the daemon's configuration; trainers then
-                  open again by themselves, and neither miss nor repeat a batch
+                  A larger batch, up to limits.batch_bytes in the daemon's configuration, comes in memory of its own,
+                  which costs each trainer a copy; when trainers open the name again, slots have its size
     id            any text that identifies the samples; trainers' checkpoints refuse a different id
     incarnation   refused while a producer of the same name with a higher one lives. Default: TORCHELASTIC_RESTART_COUNT
     reconnect     seconds to wait for a daemon that went away

@@ -240,6 +240,131 @@ START_TEST(test_arrays_of_a_producer_are_found_by_their_keys)
 }
 END_TEST
 
+/* ---- batches that do not fit their slot ---- */
+
+enum { LARGE_BYTES = 1 << 20, LARGE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
+
+/* What the scripted daemon sends as a large batch. */
+static struct {
+	uint64_t n_bytes, said_bytes; /* of the memfd, and of it in Large */
+	uint32_t said_slot;
+	int seals;
+	uint64_t seek;
+} large;
+
+static void send_large(struct fake *f)
+{
+	Batchd__Wire__Large m = BATCHD__WIRE__LARGE__INIT;
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+	int fd = memfd_create("batch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char table[1024] = { 0 };
+
+	write_table(table);
+	ck_assert_int_eq(ftruncate(fd, (off_t)large.n_bytes), 0);
+	ck_assert_int_eq(pwrite(fd, table, sizeof table, 0), sizeof table);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, large.seals), 0);
+	m.slot = large.said_slot;
+	m.generation = ++f->generation;
+	m.n_bytes = large.said_bytes;
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE, &m, fd);
+	close(fd);
+	b.seek = large.seek;
+	b.slot = 0;
+	b.generation = f->generation;
+	b.n_rows = BATCH;
+	b.large_bytes = LARGE_BYTES;
+	send_batch(f, &b);
+}
+
+static void begin_produced(struct fake *f)
+{
+	f->opened.served = true;
+	f->opened.n_field = 1;
+	f->field[0].dtype = BATCHD__WIRE__DTYPE__UINT8;
+	f->field[0].n_shape = 1;
+	f->shape[0] = 512; /* the table alone does not fit */
+	welcome(f);
+	EXPECT(f, SEEK);
+}
+
+static void produced_large(struct fake *f)
+{
+	begin_produced(f);
+	EXPECT(f, SEEK);
+	large.seek = 1; /* of the earlier start: it comes back unseen */
+	send_large(f);
+	EXPECT(f, RELEASE);
+	large.seek = 2;
+	send_large(f);
+	EXPECT(f, CLOSE);
+}
+
+static void produced_wrong(struct fake *f)
+{
+	begin_produced(f);
+	send_large(f);
+	hear(f);
+}
+
+static void prepare_large(void)
+{
+	large.n_bytes = large.said_bytes = LARGE_BYTES;
+	large.said_slot = 0;
+	large.seals = LARGE_SEALS;
+	large.seek = 1;
+	options.dataset = "serve:x";
+}
+
+START_TEST(test_a_large_batch_is_read_from_its_own_memory)
+{
+	/* It is this process's own, to write as well, and stays what it is when the loader is closed. */
+	struct batchd_array a;
+
+	prepare_large();
+	play(produced_large);
+	open_loader();
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_OK);
+	ck_assert_ptr_null(batch.indices);
+	ck_assert_int_eq(batchd_get_field(loader, &batch, "x", &a), 0);
+	ck_assert(a.dtype == BATCHD_INT64 && *(int64_t *)a.data == 42);
+	*(int64_t *)a.data = 43;
+	ck_assert_int_eq(((char *)batch.data)[LARGE_BYTES - 1], 0);
+	batchd_close(loader);
+	ck_assert(*(int64_t *)a.data == 43 && ((char *)batch.data)[LARGE_BYTES - 1] == 0);
+	ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), 0);
+	loader = NULL;
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
+START_TEST(test_the_memory_of_a_large_batch_is_checked)
+{
+	/* Each seal is missing once; it is shorter than said; another batch's, by its slot or its size. */
+	for (int i = 0; i < 6; i++) {
+		const int missing[] = { F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE };
+
+		teardown();
+		setup();
+		prepare_large();
+		if (i < 3)
+			large.seals &= ~missing[i];
+		large.n_bytes -= i == 3;
+		large.said_slot += i == 4;
+		large.said_bytes -= i == 5;
+		play(produced_wrong);
+		open_loader();
+		ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
+		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+		ck_assert_ptr_nonnull(strstr(batchd_error(loader), i < 3    ? "is not sealed"
+								   : i == 3 ? "1048575 bytes where it said 1048576"
+									    : "the memory of another batch"));
+		finish();
+	}
+}
+END_TEST
+
 START_TEST(test_names_are_looked_for_in_the_outermost_dictionary_only)
 {
 	/* Proves the scan of a producer's text, which may be cut anywhere or be something else. */
@@ -275,6 +400,8 @@ SUITE(content)
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(served, setup, teardown);
 	tcase_add_test(served, test_arrays_of_a_producer_are_found_by_their_keys);
+	tcase_add_test(served, test_a_large_batch_is_read_from_its_own_memory);
+	tcase_add_test(served, test_the_memory_of_a_large_batch_is_checked);
 	tcase_add_test(served, test_names_are_looked_for_in_the_outermost_dictionary_only);
 	suite_add_tcase(s, served);
 	return s;

@@ -26,7 +26,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-enum { MAX_SLOTS = 65536 };
+enum { MAX_SLOTS = 65536, STEP_BYTES = 1 << 20 };
 
 struct made_slab {
 	struct made_slab *next;
@@ -330,10 +330,24 @@ static int large_fault(struct batchd_producer *p, size_t n_bytes, int error)
 			 strerror(error), error == EFBIG ? ": raise ulimit -f, which holds for memory, too" : "");
 }
 
+/* Where memory is short this fails; without it the first write would raise a signal. In steps, because in older kernels
+ * a signal undoes the present one: of a DataLoader's worker that has ended, or of a profiler. 0 or an errno. */
+static int make_pages(int fd, size_t n_bytes)
+{
+	for (size_t at = 0, step; at < n_bytes; at += step) {
+		step = n_bytes - at < STEP_BYTES ? n_bytes - at : STEP_BYTES;
+		while (fallocate(fd, 0, (off_t)at, (off_t)step) < 0)
+			if (errno != EINTR)
+				return errno;
+	}
+	return 0;
+}
+
 /* A child that is forked meanwhile must not map it: it could not be sealed then. */
 static int make_large(struct batchd_producer *p, size_t n_bytes)
 {
 	struct large_memory *m = &p->large;
+	int r;
 
 	forget_large(p);
 	m->fd = memfd_create("batchd-batch", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -341,9 +355,9 @@ static int make_large(struct batchd_producer *p, size_t n_bytes)
 		m->fd = memfd_create("batchd-batch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (m->fd < 0 || n_bytes > PTRDIFF_MAX)
 		return large_fault(p, n_bytes, m->fd < 0 ? errno : EOVERFLOW);
-	/* Where memory is short, fallocate fails; without it the first write would raise a signal. */
-	if (fallocate(m->fd, 0, 0, (off_t)n_bytes) < 0)
-		return large_fault(p, n_bytes, errno);
+	r = make_pages(m->fd, n_bytes);
+	if (r)
+		return large_fault(p, n_bytes, r);
 	m->base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
 	if (m->base == MAP_FAILED) {
 		m->base = NULL;

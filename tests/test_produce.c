@@ -1,6 +1,8 @@
 /* libbatchd's side of a producer, against a scripted daemon: which batches are handed out to be made, and what is
  * answered. */
 #include <poll.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include "fake.h"
 #include "suite.h"
@@ -162,6 +164,41 @@ START_TEST(test_a_batch_that_does_not_fit_is_sealed_and_waits_until_it_is_taken)
 }
 END_TEST
 
+static void on_tick(int sig)
+{
+	(void)sig;
+}
+
+static void take_one(struct fake *f)
+{
+	receive_producer(f);
+	ask(f, 1, 0, 0);
+	hear_filled(f, 1);
+	ck_assert_uint_eq(f->n_fds, 1);
+}
+
+START_TEST(test_signals_do_not_keep_a_large_batch_from_being_made)
+{
+	/* Ten thousand of them a second, as a profiler sends: making all pages takes longer than from one to the next,
+	 * and each ends a fallocate of kernels before 6.18. */
+	const struct sigaction tick = { .sa_handler = on_tick };
+	struct itimerval often = { { .tv_usec = 100 }, { .tv_usec = 100 } }, never = { 0 };
+	struct batchd_array a = { .dtype = BATCHD_UINT8, .n_dims = 1, .shape = { 64 << 20 } };
+	struct batchd_fill f;
+
+	play(take_one);
+	open_producer();
+	ck_assert_int_eq(batchd_produce_next(producer, &f, BATCHD_FOREVER), BATCHD_OK);
+	sigaction(SIGPROF, &tick, NULL);
+	setitimer(ITIMER_PROF, &often, NULL);
+	ck_assert_int_eq(batchd_produce_lay(producer, &a, 1, "x", 1), 0);
+	setitimer(ITIMER_PROF, &never, NULL);
+	ck_assert_int_eq(batchd_produce_filled(producer, 1), 0);
+	batchd_produce_close(producer, NULL);
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
 /* ---- beginnings ---- */
 
 static void stop_and_be_there_again(struct fake *f)
@@ -263,6 +300,7 @@ SUITE(produce)
 	TCase *t = tcase_create("produce");
 	tcase_add_checked_fixture(t, setup, teardown_all);
 	tcase_add_test(t, test_a_batch_that_does_not_fit_is_sealed_and_waits_until_it_is_taken);
+	tcase_add_test(t, test_signals_do_not_keep_a_large_batch_from_being_made);
 	tcase_add_test(t, test_opening_outlives_a_restart);
 	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);
 	tcase_add_test(t, test_more_batches_than_were_asked_for_are_no_end);

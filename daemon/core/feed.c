@@ -229,7 +229,7 @@ static bool is_held_back(const struct feed *f, const struct slot *slot)
 }
 
 /* For an epoch of unknown length that has no batch k: any round still held back may be incomplete. Returns the first
- * such step; a producer that can go back to the round's last batch is asked for it instead. */
+ * such step. A producer that can go back makes the round's last batch when its rank asks for it. */
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
 	uint64_t step = k / feed_world(f);
@@ -300,9 +300,8 @@ static void publish_complete(struct feed *f)
 	struct position floor = { 0 };
 	struct slot *slot;
 	/* Each batch may change everything. */
-	while (find_floor(f, &floor) && (slot = find_complete(f, &floor))) {
+	while (find_floor(f, &floor) && (slot = find_complete(f, &floor)))
 		loader_source_done(f->loader, slot);
-	}
 }
 
 /* ---- whose turn it is ---- */

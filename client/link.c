@@ -130,23 +130,21 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 	}
 }
 
-/* The Large that belongs to the batch, which the daemon has sent before it. NULL, with f: it did not. */
-static struct large *await_large(struct link *k, const struct ready *b, struct fault *f)
+/* The Large that belongs to the batch, which the daemon has sent before it. 0 or a code with f. */
+static int await_large(struct link *k, const struct ready *b, struct large **out, struct fault *f)
 {
-	struct large *m;
 	int r = 0;
 
 	while (!k->large_first && (r == 0 || r == BATCHD_AGAIN))
 		r = link_listen(k, 0, f);
-	m = pop_large(k);
-	if (m && (m->slot != b->slot || m->generation != b->generation || m->n_bytes != b->large_bytes)) {
-		large_destroy(m);
-		fault_set(f, BATCHD_E_PROTOCOL,
-			  "batchd at %s sent the memory of another batch than the one that is due",
-			  k->connection.address);
-		return NULL;
-	}
-	return m;
+	*out = pop_large(k);
+	if (!*out)
+		return r;
+	if ((*out)->slot == b->slot && (*out)->generation == b->generation && (*out)->n_bytes == b->large_bytes)
+		return 0;
+	large_destroy(*out);
+	return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent the memory of another batch than the one that is due",
+			 k->connection.address);
 }
 
 int link_take_large(struct link *k, const struct ready *b, void **out, struct fault *f)
@@ -157,9 +155,9 @@ int link_take_large(struct link *k, const struct ready *b, void **out, struct fa
 	*out = NULL;
 	if (!b->large_bytes)
 		return 0;
-	m = await_large(k, b, f);
-	if (!m)
-		return f->code;
+	r = await_large(k, b, &m, f);
+	if (r < 0)
+		return r;
 	r = slab_map_alone(m->fd, m->n_bytes, out, f);
 	large_destroy(m);
 	return r;
@@ -167,10 +165,12 @@ int link_take_large(struct link *k, const struct ready *b, void **out, struct fa
 
 int link_drop_large(struct link *k, const struct ready *b, struct fault *f)
 {
-	struct large *m = b->large_bytes ? await_large(k, b, f) : NULL;
+	struct large *m = NULL;
+	int r = b->large_bytes ? await_large(k, b, &m, f) : 0;
 
-	large_destroy(m);
-	return b->large_bytes && !m ? f->code : 0;
+	if (r == 0)
+		large_destroy(m);
+	return r;
 }
 
 void link_heard_wake(struct link *k)

@@ -339,6 +339,45 @@ START_TEST(test_a_large_batch_is_read_from_its_own_memory)
 }
 END_TEST
 
+static void produced_without_memory(struct fake *f)
+{
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+
+	begin_produced(f);
+	b.seek = b.generation = 1;
+	b.n_rows = BATCH;
+	b.large_bytes = LARGE_BYTES;
+	send_batch(f, &b);
+	while (ring_untaken(&f->ring.batches)) /* then the trainer waits for the memory */
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	atomic_store(&f->step, 1);
+	hear(f);
+}
+
+static void *close_when_it_waits(void *arg)
+{
+	(void)arg;
+	await(d, 1);
+	batchd_close(loader);
+	return NULL;
+}
+
+START_TEST(test_closing_ends_the_wait_for_a_large_batch)
+{
+	pthread_t thread;
+
+	prepare_large();
+	play(produced_without_memory);
+	open_loader();
+	ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, close_when_it_waits, NULL), 0);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_CLOSED);
+	pthread_join(thread, NULL);
+	loader = NULL;
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
 START_TEST(test_the_memory_of_a_large_batch_is_checked)
 {
 	/* Each seal is missing once; it is shorter than said; another batch's, by its slot or its size. */
@@ -402,6 +441,7 @@ SUITE(content)
 	tcase_add_test(served, test_arrays_of_a_producer_are_found_by_their_keys);
 	tcase_add_test(served, test_a_large_batch_is_read_from_its_own_memory);
 	tcase_add_test(served, test_the_memory_of_a_large_batch_is_checked);
+	tcase_add_test(served, test_closing_ends_the_wait_for_a_large_batch);
 	tcase_add_test(served, test_names_are_looked_for_in_the_outermost_dictionary_only);
 	suite_add_tcase(s, served);
 	return s;

@@ -312,14 +312,14 @@ static bool is_large_lent(const struct job *j)
 	return false;
 }
 
-/* Jobs that linger are closed to make room. As large_batch_charge. */
+/* Jobs that linger are closed to make room, but not this one. As large_batch_charge. */
 static int charge_large(struct job *j, struct large_batch *b, enum account_kind *kind)
 {
 	struct engine *e = j->engine;
 	int r;
 	do
 		r = large_batch_charge(b, &e->budget.accounts, j->spec.uid, kind);
-	while (r > 0 && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
+	while (r > 0 && j->sessions && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
 	if (r == 0)
 		budget_balance(&e->budget);
 	return r;

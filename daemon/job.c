@@ -572,6 +572,6 @@ void job_leave(struct session *s)
 	}
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	j->retired |= j->state != JOB_READY || s->ends_job;
+	j->retired |= j->state != JOB_READY || s->ends_job || j->outgrown;
 	job_settle(j, j->retired ? 0 : j->engine->config->linger_ns);
 }

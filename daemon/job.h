@@ -47,8 +47,9 @@ struct job {
 	struct session *sessions;  /* attached or waiting for the loader */
 	unsigned n_sessions;       /* without those that are ending */
 	unsigned n_tasks;          /* tasks under way; see job_task */
-	bool retired;       /* no session joins it, as its opening was stopped, too; it closes without sessions */
-	bool slots_pending; /* share: its slab is being made */
+	bool retired;  /* no session joins it, as its opening was stopped, too; it closes without sessions */
+	bool outgrown; /* batches did not fit its slots: it does not linger, so that the next one has larger slots */
+	bool slots_pending;               /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	struct charge data_bytes;         /* memory of the data set, while the loader exists */
 	struct histogram waits;           /* of its trainers, for a batch */

@@ -384,6 +384,7 @@ static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct
 		p->at = f->first->at;
 	}
 	if (large && ours) {
+		p->job->outgrown = true;
 		p->untaken.batch = large;
 		p->untaken.fill = m->fill;
 		p->untaken.n_rows = m->n_rows;

@@ -162,11 +162,11 @@ def until_only_slots(batchctl):
 
 def test_large_batches_are_charged_and_given_back(daemon, serve, batchctl):
     """Slots keep their size; a large batch is charged until its last trainer has given it back. The slots of the next
-    opening have their size."""
+    opening have their size, of the same job as well, which has lingered until then."""
     large = 8 * 1_000_000
     sizes = [10] * 6 + [1_000_000] * 2 + [10] * 6  # none of them among the first of the next epoch
     serve([batch(0, k, n) for k, n in enumerate(sizes)])
-    with batchd.DataLoader("serve:speech", arrays="torch", n_slots=4) as loader:
+    with batchd.DataLoader("serve:speech", arrays="torch", n_slots=4, job="trial") as loader:
         batches = iter(loader)
         for _ in range(5):
             next(batches)
@@ -174,7 +174,7 @@ def test_large_batches_are_charged_and_given_back(daemon, serve, batchctl):
         assert slots_bytes(batchctl) < 3 * large
         assert [b["k"] for b in batches] == list(range(5, 14))
         until("they are given back", lambda: slots_bytes(batchctl) < large)
-    with batchd.DataLoader("serve:speech", arrays="torch", n_slots=4, job="again") as loader:
+    with batchd.DataLoader("serve:speech", arrays="torch", n_slots=4, job="trial") as loader:
         assert [len(b["x"]) for b in loader] == sizes and slots_bytes(batchctl) > 4 * large
 
 

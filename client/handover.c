@@ -3,8 +3,8 @@
  * While there are batches in the ring no system call is made: the daemon gets a Wake only if it sleeps and has asked
  * for it in the page. The page also says when a notice about other trainers lies on the socket. When the ring is empty
  * the trainer sets its mark in the page, checks the ring once more, and sleeps on the socket, where all other messages
- * arrive: an Error, and the end of the connection. So the trainer notices that a daemon has gone after the batches it
- * left in the ring, which are whole, and before it waits for anything.
+ * arrive: an Error, the memory of a large batch, and the end of the connection. So the trainer notices that a daemon
+ * has gone after the batches it left in the ring, which are whole, and before it waits for anything.
  *
  * A Wake may be missing: the daemon clears the mark before it sends one, and a socket that is full of notices has no
  * room for it. So after every sleep, whether a notice or a second without any packet ended it, the trainer checks the

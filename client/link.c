@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* ---- life ---- */
 
@@ -122,12 +123,16 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 		else if (r == 0 && is_about_others(*m))
 			r = k->host.on_notice(k->host.arg, (*m)->notice, f);
 		else
-			return r;
+			break;
 		if (r < 0)
 			return r;
 		if (!(flags & MSG_DONTWAIT))
 			return BATCHD_AGAIN; /* the caller's message may have come another way */
 	}
+	for (unsigned i = 0; r == 0 && i < CONNECTION_FDS; i++)
+		if (fds[i] >= 0) /* no caller waits for a message that has one */
+			close(fds[i]);
+	return r;
 }
 
 /* The Large that belongs to the batch, which the daemon has sent before it. 0 or a code with f. */

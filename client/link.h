@@ -151,8 +151,8 @@ void link_destroy(struct link *k);
 
 /* Sends one message under the lock. 0, or a code with f. */
 int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f);
-/* connection_recv for a link that is open: notices about other trainers go to the host, the caller gets all other
- * messages. */
+/* connection_recv for a link that is open: notices about other trainers go to the host, the memory of large batches is
+ * kept, the caller gets all other messages. */
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f);
 /* Receives one message that nothing waits for, and handles it. 0; BATCHD_AGAIN as connection_recv; or a code with f. */
 int link_listen(struct link *k, int flags, struct fault *f);

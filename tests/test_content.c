@@ -378,6 +378,46 @@ START_TEST(test_closing_ends_the_wait_for_a_large_batch)
 }
 END_TEST
 
+static unsigned n_open(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void send_a_recording(struct fake *f)
+{
+	Batchd__Wire__Traced m = BATCHD__WIRE__TRACED__INIT;
+	int fd = memfd_create("recording", MFD_CLOEXEC);
+
+	begin_produced(f);
+	await(f, 1);
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED, &m, fd);
+	close(fd);
+	atomic_store(&f->step, 2);
+	hear(f);
+}
+
+START_TEST(test_descriptors_of_other_messages_are_closed)
+{
+	/* Only a Large brings a trainer at work one. */
+	unsigned n;
+
+	prepare_large();
+	play(send_a_recording);
+	open_loader();
+	ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
+	n = n_open();
+	atomic_store(&d->step, 1);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+	await(d, 2);
+	ck_assert_uint_lt(n_open(), n); /* the script's own is closed, too */
+	finish();
+}
+END_TEST
+
 START_TEST(test_the_memory_of_a_large_batch_is_checked)
 {
 	/* Each seal is missing once; it is shorter than said; another batch's, by its slot or its size. */
@@ -441,6 +481,7 @@ SUITE(content)
 	tcase_add_test(served, test_arrays_of_a_producer_are_found_by_their_keys);
 	tcase_add_test(served, test_a_large_batch_is_read_from_its_own_memory);
 	tcase_add_test(served, test_the_memory_of_a_large_batch_is_checked);
+	tcase_add_test(served, test_descriptors_of_other_messages_are_closed);
 	tcase_add_test(served, test_closing_ends_the_wait_for_a_large_batch);
 	tcase_add_test(served, test_names_are_looked_for_in_the_outermost_dictionary_only);
 	suite_add_tcase(s, served);

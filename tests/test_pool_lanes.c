@@ -253,6 +253,31 @@ START_TEST(test_a_user_has_so_many_lanes_and_all_users_together_too)
 }
 END_TEST
 
+START_TEST(test_a_lane_shows_what_it_does)
+{
+	/* While its threads still begin: local disks come first, the name is the first that it was given, and a user
+	 * learns whether it reads there. */
+	struct fixture f;
+	struct pool_lane_stats s;
+	setup(&f);
+	struct reader *dead = begin(&f, ALICE, DEAD, 10, 'd', true);
+	pool_lane_set_name(dead->lane, "nfs4 at /data");
+	pool_lane_set_name(dead->lane, "another");
+	do
+		ck_assert(pool_get_lane_stats(f.pool, 1, ALICE, &s));
+	while (s.n_io < LANE_IO || s.io_busy < LANE_IO || s.oldest_ns < 1000000 || s.n_waiting == 0);
+	ck_assert_str_eq(s.name, "nfs4 at /data");
+	ck_assert(s.is_users && s.n_io == LANE_IO && s.io_busy == LANE_IO && s.n_waiting <= 10 - LANE_IO);
+	ck_assert_uint_ge(pool_io_oldest_ns(f.pool), s.oldest_ns);
+	ck_assert(pool_get_lane_stats(f.pool, 1, BOB, &s) && !s.is_users);
+	ck_assert(pool_get_lane_stats(f.pool, 0, ALICE, &s) && s.n_io == N_IO && s.io_busy == 0 && s.oldest_ns == 0);
+	ck_assert(!pool_get_lane_stats(f.pool, 2, ALICE, &s));
+	finish(dead);
+	ck_assert_uint_eq(pool_io_oldest_ns(f.pool), 0);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_a_pool_is_closed_while_a_lane_ends)
 {
 	/* The loop has not heard of the lane's end yet, and perhaps its threads have not begun. */
@@ -348,6 +373,7 @@ SUITE(pool_lanes)
 	tcase_add_test(t, test_one_user_of_a_file_system_leaves_threads_for_another);
 	tcase_add_test(t, test_a_lane_ends_with_its_last_job);
 	tcase_add_test(t, test_a_user_has_so_many_lanes_and_all_users_together_too);
+	tcase_add_test(t, test_a_lane_shows_what_it_does);
 	tcase_add_test(t, test_a_pool_is_closed_while_a_lane_ends);
 	tcase_add_test(t, test_openings_that_hang_leave_all_openings_elsewhere_alone);
 	suite_add_tcase(s, t);

@@ -68,6 +68,7 @@ def test_formats_of_others_say_what_reads_them(tmp_path):
     "options, words",
     [
         ({"batch_size": 0}, "batch_size must be a whole number from 1 on, not 0"),
+        ({"batch_size": True}, "batch_size must be a whole number, not True"),
         ({"batch_size": 10**6}, "batch_size is 1000000; expected 1 to 65536 (limits.batch_size"),
         ({"num_workers": -1}, "num_workers must be a whole number from 0 on, not -1"),
         ({"rank": 2, "world_size": 2}, "rank 2 of a world_size of 2 (ranks count from 0)"),

@@ -136,9 +136,9 @@ def dtype_name(dtype):
 
 
 def number(what, value, least=0, most=2**64 - 1):
-    """A whole number of any type."""
+    """A whole number of any type. True and False are arguments of another option, in its place."""
     try:
-        if isinstance(value, (str, bytes)):
+        if isinstance(value, (str, bytes, bool)):
             raise TypeError
         n = int(value)
     except (TypeError, ValueError, OverflowError):

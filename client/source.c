@@ -126,6 +126,17 @@ static int refuse_address(const char *path, struct fault *f)
 
 /* Absolute and without symbolic links, so that all ranks send the same. "~/" is expanded, as no shell does it after a
  * colon. */
+static bool has_variable(const char *path)
+{
+	return *path == '$' || strstr(path, "/$");
+}
+
+static int refuse_variable(const char *path, struct fault *f)
+{
+	return fault_set(f, BATCHD_E_NOT_FOUND,
+			 "%s: variables are not expanded here: let the shell do it, or os.path.expandvars", path);
+}
+
 static int source_resolve(const char *path, char out[PATH_MAX], struct fault *f)
 {
 	char home_path[PATH_MAX];
@@ -146,6 +157,8 @@ static int source_resolve(const char *path, char out[PATH_MAX], struct fault *f)
 						   : BATCHD_E_INVALID;
 	if (path[0] == '\0')
 		return fault_set(f, code, "an empty path: %s", strerror(errno));
+	if (code == BATCHD_E_NOT_FOUND && has_variable(path))
+		return refuse_variable(path, f);
 	if (path[0] == '/')
 		return refuse_absolute(path, code, errno, f);
 	return refuse_relative(path, code, errno, f);
@@ -557,10 +570,8 @@ static int add_pattern(struct source *s, const char *pattern, const char *kind, 
 		return fault_set(f, BATCHD_E_INVALID, "%s: no command is run: name files", pattern);
 	if (is_address(pattern))
 		return refuse_address(pattern, f);
-	if ((*pattern == '$' || strstr(pattern, "/$")) && access(pattern, F_OK) < 0)
-		return fault_set(f, BATCHD_E_NOT_FOUND,
-				 "%s: variables are not expanded here: let the shell do it, or os.path.expandvars",
-				 pattern);
+	if (has_variable(pattern) && access(pattern, F_OK) < 0)
+		return refuse_variable(pattern, f);
 	if (pattern[n]) {
 		while (n && pattern[n - 1] != '/')
 			n--;

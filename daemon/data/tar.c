@@ -91,15 +91,32 @@ static bool has_data(char type)
 	return !strchr("123456", type) || type == '\0';
 }
 
+/* What a file is that begins so; NULL: nothing known. */
+static const char *other_format(const uint8_t *head, uint64_t n)
+{
+	static const struct {
+		const char *magic, *told;
+		size_t n;
+	} others[] = {
+		{ "\x1f\x8b", "compressed by gzip; expected a plain tar: unpack it (gunzip)", 2 },
+		{ "\x28\xb5\x2f\xfd", "compressed by zstd; expected a plain tar: unpack it (unzstd)", 4 },
+		{ "BZh", "compressed by bzip2; expected a plain tar: unpack it (bunzip2)", 3 },
+		{ "\3757zXZ", "compressed by xz; expected a plain tar: unpack it (unxz)", 6 },
+		{ "PK\3\4", "a zip archive: name it zip:FILE", 4 },
+	};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		if (n >= others[i].n && !memcmp(head, others[i].magic, others[i].n))
+			return others[i].told;
+	}
+	return NULL;
+}
+
 static int refuse_header(struct shard_reader *r, uint64_t at, const uint8_t *block)
 {
-	if (at == 0 && block[0] == 0x1f && block[1] == 0x8b) {
-		return shard_reader_refuse(r, at, "compressed by gzip; expected a plain tar: unpack it (gunzip)");
-	}
-	if (at == 0 && !memcmp(block, "\x28\xb5\x2f\xfd", 4)) {
-		return shard_reader_refuse(r, at, "compressed by zstd; expected a plain tar: unpack it (unzstd)");
-	}
-	return shard_reader_refuse(r, at, at ? "no tar header: damaged?" : "no tar header: not a tar archive?");
+	const char *told = at ? "no tar header: damaged?" : other_format(block, BLOCK);
+
+	return shard_reader_refuse(r, at, "%s", told ? told : "no tar header: not a tar archive?");
 }
 
 /* ---- names ---- */
@@ -298,13 +315,15 @@ static int tar_take_header(struct shard_reader *r, struct tar_entry *e, const ui
 static int is_end(struct shard_reader *r, uint64_t at, const uint8_t **block)
 {
 	uint64_t left = r->n_bytes - at;
+	const char *told;
 	int result = shard_reader_get(r, at, left < BLOCK ? (size_t)left : BLOCK, block);
 
 	if (result < 0 || left >= BLOCK)
 		return result < 0 ? result : is_zero(*block);
+	told = at ? NULL : other_format(*block, left);
+	if (told)
+		return shard_reader_refuse(r, at, "%s", told);
 	for (uint64_t i = 0; i < left; i++) {
-		if (!at && left >= 4 && ((*block)[0] == 0x1f || (*block)[0] == 0x28))
-			return refuse_header(r, at, *block);
 		if ((*block)[i])
 			return shard_reader_refuse(r, at,
 						   at ? "the shard ends in the middle of a header: cut short?"

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import zipfile
 
 import pytest
 
@@ -502,12 +503,22 @@ def test_messages_name_arrow_files_as_their_user_does(daemon, tmp_path):
         ("https://example.org/a.tar", "nothing is read from a network"),
         ("$DATA/a.tar", "variables are not expanded here"),
         ("{}/small.tgz", "compressed by gzip"),
+        ("{}/small.tar.bz2", "compressed by bzip2.*bunzip2"),
+        ("{}/small.tar.xz", "compressed by xz.*unxz"),
+        ("{}/small.zip", "a zip archive: name it zip:"),
     ],
 )
 def test_what_webdataset_reads_besides_is_refused_by_what_it_is(daemon, tmp_path, name, words):
     """Proves it for pipes, addresses, variables, and an archive that is shorter than a header of tar."""
-    with tarfile.open(tmp_path / "small.tgz", "w:gz") as tar:
-        add(tar, "0.jpg", b"1")
+    for ending, mode in (("tgz", "gz"), ("tar.bz2", "bz2"), ("tar.xz", "xz")):
+        with tarfile.open(tmp_path / f"small.{ending}", f"w:{mode}") as tar:
+            add(tar, "0.jpg", b"1")
+    with zipfile.ZipFile(tmp_path / "small.zip", "w") as archive:
+        archive.writestr("0.jpg", b"1")
     assert (tmp_path / "small.tgz").stat().st_size < 512
     with pytest.raises(batchd.Error, match=words):
         batchd.DataLoader("tar:" + name.format(tmp_path), 1)
+    if name.startswith("$"):
+        for other in ("imagefolder:$DATA/a", "npy:/nothing/$DATA/x.npy", "tokens:$DATA/t.bin,length=4"):
+            with pytest.raises(batchd.NotFoundError, match=words):
+                batchd.DataLoader(other, 1)

@@ -74,13 +74,20 @@ void own_batches_drop(struct stream *s)
 	s->n_own = 0;
 }
 
+/* As many as slots, those that are still being made apart: their batches wait here meanwhile. */
+static uint32_t most_waiting(const struct slots *s)
+{
+	uint32_t n_coming = s->n_sure > s->n_made ? s->n_sure - s->n_made : 0;
+	return s->n + n_coming + MORE_OWN_BATCHES;
+}
+
 int own_batches_add(struct stream *s, uint64_t step, const uint64_t *indices, uint32_t n, bool more)
 {
 	assert(is_loop_thread());
 	assert(s->slots && s->host->spec->own_batches);
 	uint64_t expected = s->next.step + s->n_own;
 	uint32_t have = s->own_partial ? s->own_partial->n : 0;
-	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->host->spec->batch_size - have ||
+	if (step != expected || s->n_own >= most_waiting(s->slots) || n > s->host->spec->batch_size - have ||
 	    have + n == 0)
 		return STREAM_E_INVALID;
 	uint64_t bytes = (s->own_partial ? 0 : sizeof(struct own_batch)) + n * sizeof(*indices);

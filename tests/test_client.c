@@ -236,6 +236,7 @@ START_TEST(test_a_slot_is_lent_once_its_memory_is_there)
 		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), 0);
 		d->slab[(N_SLOTS - 1) * d->slot_bytes] = 'g';
 		ck_assert_int_eq(*(const char *)batch.data, 'g');
+		ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), 0);
 	}
 	finish();
 	ck_assert_uint_le(count_fds(), n_fds);

@@ -191,7 +191,6 @@ void slots_unref(struct slots *s)
 
 uint8_t *slot_data(const struct slot *s)
 {
-	assert(s->number < s->slots->n);
 	return s->slots->slab.base + (size_t)s->number * s->slots->layout.slot_bytes;
 }
 

@@ -133,7 +133,8 @@ def test_batches_that_nobody_took_are_not_delivered(make_daemon, tmp_path, world
 
 def test_stages_have_their_seconds(make_daemon, samples, tmp_path):
     """Proves that the seconds of stages and of trainers come from what is seen of them, and only grow."""
-    d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}")
+    # Without a cache each epoch decodes, so that a look meets it at last.
+    d = make_daemon("--metrics", f"unix:{tmp_path / 'metrics'}", config="cache: {decoded: off, jpeg: off}\n")
     loader, _ = one_epoch(samples)
     reader, seen = Reader(d, tmp_path / "metrics"), [{}]
 

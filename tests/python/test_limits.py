@@ -193,7 +193,8 @@ def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeyp
             ) == [{"n": 16}]
             for wire in wires[6:]:  # these clients leave the queue
                 wire.socket.close()
-            until("who waited and left is forgotten", lambda: len(status_of(d)["loaders"]) == 6)
+            # Two of the twelve, and not always the first ones, are at the server that hangs.
+            until("who waited and left is forgotten", lambda: len(status_of(d)["loaders"]) <= 8)
             d.give_up()
             for wire in wires[:6]:  # each opening had its turn, and failed
                 said = wire.hear()

@@ -87,7 +87,8 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
 
 /* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. All of
  * them together take no more bytes than stay near a processor, where more would make batches slower, and at most a part
- * of the free memory, so that many trainers, each with less than the one before, and caches find room too. Making the pages of 12 large slots takes as long as making several batches, so they are made when the
+ * of the free memory, so that many trainers, each with less than the one before, and caches find room too. Making the
+ * pages of 12 large slots takes as long as making several batches, so they are made when the
  * workers have nothing else to do: a trainer that waits for the workers gains nothing from more slots. A GPU pins all
  * of a slab at once, so they would come too late for it. */
 static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)

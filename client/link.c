@@ -233,6 +233,7 @@ void link_send_close(struct link *k)
 	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
 
 	body.ends_job = k->ends_job;
+	body.comes_again = k->comes_again;
 	if (k->connection.socket >= 0)
 		connection_send(&k->connection, WIRE_CLIENT(CLOSE, close, &body), NULL, 0);
 }

@@ -131,7 +131,8 @@ struct link {
 	struct large *large_first, *large_last; /* received, each for a batch that is still to be lent or refused */
 
 	/* under the lock */
-	bool ends_job; /* Close says so: the loader is closed, and no other trainer can come to its job */
+	bool ends_job;    /* Close says so: the loader is closed, and no other trainer can come to its job */
+	bool comes_again; /* Close says so: this process opens another link at once, to be served in another way */
 	struct slab *slab;
 	struct lease *lease; /* of each slot */
 	uint32_t n_leased;

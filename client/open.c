@@ -444,6 +444,7 @@ static int open_once(struct batchd_loader *l, const struct batchd_options *o, bo
 	if (r < 0) {
 		strcpy(address, k->connection.address);
 		if (r == DELIVERY_E_OTHER_WAY) {
+			k->comes_again = true;
 			link_leave(k);
 			await_end(&k->connection);
 			connection_close(&k->connection);

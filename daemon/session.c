@@ -531,6 +531,7 @@ static void on_load(struct session *s, const Batchd__Wire__Load *m)
 static void session_on_close(struct session *s, const Batchd__Wire__Close *m)
 {
 	s->ends_job = m->ends_job;
+	s->consumer.comes_again = m->comes_again;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
 	loader_finish_consumer(&s->consumer);
 	peer_close(s->peer);

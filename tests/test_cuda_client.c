@@ -1310,6 +1310,60 @@ START_TEST(test_slices_of_the_groups_batch)
 }
 END_TEST
 
+/* Takes batch after batch, until the loader is closed. */
+static void *read_for_ever(void *arg)
+{
+	struct batchd_batch b = { .size_bytes = sizeof b };
+	uint64_t epoch = 1;
+
+	ck_assert_int_eq(batchd_start(arg, epoch, 0, 0, NULL), 0);
+	for (;;) {
+		int r = batchd_next(arg, &b, BATCHD_FOREVER);
+
+		if (r == BATCHD_OK)
+			batchd_release(arg, b.slot, b.generation);
+		else if (r != BATCHD_END || batchd_start(arg, ++epoch, 0, 0, NULL) < 0)
+			return NULL;
+	}
+}
+
+START_TEST(test_the_group_waits_while_a_rank_opens_another_way)
+{
+	/* The second rank cannot use the handle that it gets, and opens anew to have a descriptor, while the first takes
+	 * what there is. */
+	struct batchd_options o;
+	struct batchd_loader *first;
+	pthread_t reader;
+
+	options.job = "together";
+	options.mode = BATCHD_SHARE;
+	options.world_size = 2;
+	options.rank = 1;
+	o = options;
+	o.rank = 0;
+	o.device = NULL;
+	o.dtype = BATCHD_UINT8;
+	o.layout = BATCHD_NHWC;
+	ck_assert_msg(batchd_open(&o, &first, err, sizeof err) == 0, "%s", err);
+	ck_assert_int_eq(pthread_create(&reader, NULL, read_for_ever, first), 0);
+	inject("cuIpcOpenMemHandle:*=1");
+	open_loader();
+	inject(NULL);
+	for (uint64_t epoch = 1; epoch < 3; epoch++) {
+		start(epoch);
+		for (unsigned i = 0; i < N_BATCHES; i++) {
+			take();
+			ck_assert_uint_eq(batch.epoch, epoch);
+			ck_assert_uint_eq(batch.step, i);
+			ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+		}
+		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);
+	}
+	batchd_close(first);
+	pthread_join(reader, NULL);
+}
+END_TEST
+
 /* ---- a new daemon ---- */
 
 /* A crash and a new daemon; a program of its own, because this process has used CUDA and must not fork another process
@@ -1540,6 +1594,7 @@ SUITE(cuda_client)
 	tcase_add_test(t, test_while_something_captures_a_destroyed_stream_is_not_waited_for);
 	tcase_add_test(t, test_another_threads_default_stream);
 	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);
+	tcase_add_test(t, test_the_group_waits_while_a_rank_opens_another_way);
 	tcase_add_loop_test(t, test_loader_goes_on_with_another_daemon, 0, 2);
 	tcase_add_test(t, test_devices_by_name);
 	tcase_add_test(t, test_odd_types_are_refused);

@@ -361,6 +361,38 @@ START_TEST(test_share_refuses_what_has_left_the_window)
 }
 END_TEST
 
+START_TEST(test_share_waits_for_a_trainer_that_comes_again)
+{
+	/* It has found that it cannot use the memory that it was offered, and opens another way while the other ranks
+	 * take what there is. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
+	struct stream *s = with_slots(&f, 0, 4);
+	struct trainer *a = attach(s, 0), *b = attach(s, 1);
+	loader_seek(&a->c, 1, &(struct position){ 0 });
+	consume(&f, a, 2);
+	b->c.comes_again = true;
+	leave(b);
+	consume(&f, a, 4);
+	for (int i = 0; i < 20; i++)
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(a->n, 4);
+	b = attach(s, 1);
+	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ 0 }), 0);
+	consume(&f, b, 8);
+	for (unsigned i = 0; i < b->n; i++)
+		ck_assert_uint_eq(b->got[i].at.step, i);
+	consume(&f, a, 8);
+	for (unsigned i = 0; i < a->n; i++)
+		ck_assert_uint_eq(a->got[i].at.step, i);
+	b->c.comes_again = true; /* that was before it was given batches */
+	leave(b);
+	consume(&f, a, 30);
+	leave(a);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_share_begins_with_the_rearmost_trainer_in_any_order)
 {
 	/* They come back to a new daemon, one of them two batches ahead of the other, and at once: it has had the
@@ -589,6 +621,7 @@ SUITE(stream)
 	tcase_add_test(t, test_share_gives_every_trainer_every_batch_in_lockstep);
 	tcase_add_test(t, test_share_does_not_wait_for_a_trainer_that_has_left);
 	tcase_add_test(t, test_share_refuses_what_has_left_the_window);
+	tcase_add_test(t, test_share_waits_for_a_trainer_that_comes_again);
 	tcase_add_test(t, test_share_begins_with_the_rearmost_trainer_in_any_order);
 	tcase_add_test(t, test_share_refuses_an_epoch_that_is_counted_from_another_sample);
 	tcase_add_test(t, test_share_jumps_when_all_have_called_set_epoch);

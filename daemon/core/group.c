@@ -575,7 +575,8 @@ void group_leave(struct consumer *c)
 	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
 		g->slots->slot[i].holders &=
 			~group_bit(c->rank); /* from here on the consumer holds its slots for itself */
-	expect_no_more(g, c->rank);
+	if (!c->comes_again || c->positioned)
+		expect_no_more(g, c->rank);
 	g->member[c->rank] = NULL;
 	c->group = NULL;
 	c->home = NULL;

@@ -404,10 +404,12 @@ void stream_remove(struct stream *s, uint32_t place)
 {
 	assert(is_loop_thread());
 	assert(place < s->n_consumers);
-	assert(s->consumers[place] && s->consumers[place]->stream == s);
-	s->consumers[place]->stream = NULL;
+	struct consumer *c = s->consumers[place];
+	assert(c && c->stream == s);
+	c->stream = NULL;
 	s->consumers[place] = NULL;
-	stream_clear_pending(s, place);
+	if (!c->comes_again || c->positioned)
+		stream_clear_pending(s, place);
 }
 
 void stream_clear_pending(struct stream *s, uint32_t place)

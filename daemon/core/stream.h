@@ -82,6 +82,7 @@ struct consumer {
 	bool positioned;        /* has said where to begin */
 	bool reconnected;       /* until it has said where to begin: it was here before, and the others wait for it to
 	                         * reach their position */
+	bool comes_again;       /* leaves, and attaches once more at once */
 	struct position cursor; /* the next batch it has to get */
 	bool waiting;           /* its trainer has nothing left to take, and says so */
 	uint32_t n_unread;      /* batches it was given and, as far as is known, has not taken yet */
@@ -154,7 +155,8 @@ void stream_finish(struct stream *s);
 void stream_set_slots(struct stream *s, struct slots *slots);
 
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank); /* 0, STREAM_E_TAKEN, -ENOMEM */
-/* Ends delivery to the consumer, if it is attached; slots that it holds stay held until released. */
+/* Ends delivery to the consumer, if it is attached; slots that it holds stay held until released. Where the others wait
+ * for it to come, they go on waiting if it comes again. */
 void stream_detach(struct consumer *c);
 /* 0; or, if other consumers are attached: STREAM_E_BEHIND: they are past that position; STREAM_E_ELSEWHERE: they will
  * never reach it. */

@@ -354,7 +354,7 @@ gpu-carry: ## Everything that a run on another machine's GPU needs, in .gpu/ (bu
 
 SERVICES := $(addprefix $(BUILD)/,$(wildcard systemd/*.service))
 # Pages that lead to what is not installed. Their links to manual pages become names, those to other files say where these are.
-PAGES := $(addprefix $(BUILD)/doc/,README.md client/python/README.md)
+PAGES := $(addprefix $(BUILD)/doc/,README.md client/python/README.md $(wildcard client/python/guide/*.md))
 RECIPES = $(sort $(shell find $(addprefix systemd/,containers kubernetes monitoring ray skypilot slurm) -type f))
 # What is installed: mode:source:destination. install and uninstall both read this list.
 man = $(foreach page,$(1),644:$(page):$(mandir)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page)))

@@ -230,7 +230,7 @@ def test_every_list_of_kinds_is_the_tables():
     assert [f"{name}:{rest}" for name, rest in kinds] == list(_check._KINDS)
     for path in (
         "client/batchd.h",
-        "client/python/README.md",
+        "client/python/guide/data.md",
         "client/python/batchd/loader.py",
         "client/man/batchctl.1",
         "daemon/man/batchd.yaml.5",

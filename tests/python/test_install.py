@@ -70,6 +70,7 @@ def test_everything_lands_below_destdir_and_prefix(installed):
         "share/doc/batchd/batchd-modules-load.conf",
         "share/doc/batchd/client/examples/train_graph.py",
         "share/doc/batchd/client/python/README.md",
+        "share/doc/batchd/client/python/guide/errors.md",
         "share/doc/batchd/systemd/README.md",
         "share/doc/batchd/systemd/containers/Dockerfile",
         "share/doc/batchd/systemd/kubernetes/chart/Chart.yaml",

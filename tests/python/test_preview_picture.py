@@ -34,8 +34,8 @@ def test_the_picture_of_ones_own_images(build, samples, tmp_path):
 
 
 def test_the_documents_show_it_and_say_how_it_is_made():
-    guide = (REPO / "client" / "python" / "README.md").read_text()
-    assert "](pictures/preview.jpg)" in guide and "pictures DATA=" in guide
+    guide = (REPO / "client/python/guide/transforms.md").read_text()
+    assert "](../pictures/preview.jpg)" in guide and "pictures DATA=" in guide
     assert "](client/python/pictures/preview.jpg)" in (REPO / "README.md").read_text()
 
 

@@ -279,6 +279,6 @@ def test_the_documents_picture_is_one_of_tune(measured):
     for setting in {trial["setting"] for trial in result["trials"] if trial["images_per_s"] > 0}:
         assert any(label.startswith(setting + " ") for label in labels), (setting, labels)
     assert picture.stat().st_size < 60_000
-    guide = (REPO / "client/python/README.md").read_text()
-    assert "](pictures/tune.svg)" in guide and "make tune-picture" in guide
+    guide = (REPO / "client/python/guide/speed.md").read_text()
+    assert "](../pictures/tune.svg)" in guide and "make tune-picture" in guide
     assert "tune-picture: all venv" in (REPO / "Makefile").read_text()

@@ -59,8 +59,12 @@ def project(key):
 
 
 def guide():
-    """The guide without its pictures and its links to other files: where it is shown, these are not."""
-    text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\n+", "", (MODULE / "README.md").read_text(), flags=re.M)
+    """The guide's pages one after the other, without pictures and links to other files: where it is shown, these are
+    not."""
+    index = (MODULE / "README.md").read_text()
+    pages = [(MODULE / name).read_text() for name in re.findall(r"\]\((guide/[\w-]+\.md)\)", index)]
+    text = "\n".join([index, *(page.replace("[Guide](../README.md)\n\n", "") for page in pages)])
+    text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\n+", "", text, flags=re.M)
     return re.sub(r"\[([^\]]*)\]\((?!#|\w+://)[^)]*\)", r"\1", text)
 
 

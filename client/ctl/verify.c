@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ctl.h"
+#include "decode/decode.h"
 #include "local-dataset.h"
 #include "options.h"
 #include "parallel-for.h"

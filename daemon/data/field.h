@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pipeline/pipeline.h" /* enum dtype */
+#include "util/dtype.h"
 
 enum { FIELD_MAX_DIMS = 8, FIELD_NAME_BYTES = 64, FIELD_SUMS = 25 };
 

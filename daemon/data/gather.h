@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pipeline/pipeline.h" /* enum dtype */
+#include "util/dtype.h"
 
 /* to[i] = from[indices[i]] for n rows of row_bytes. No alignment is needed; the blocks must not overlap. */
 void gather_rows(void *to, const void *from, size_t row_bytes, const uint64_t *indices, size_t n);

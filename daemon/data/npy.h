@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pipeline/pipeline.h" /* enum dtype */
+#include "util/dtype.h"
 
 enum { NPY_MAX_DIMS = 9, NPY_MAX_HEADER_BYTES = 64 << 10 };
 

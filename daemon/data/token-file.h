@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pipeline/pipeline.h" /* enum dtype */
+#include "util/dtype.h"
 
 enum { TOKEN_HEAD_BYTES = 1024 };
 

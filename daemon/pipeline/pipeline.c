@@ -10,29 +10,6 @@
 #include "pipeline/pipeline-impl.h"
 #include "pipeline/random.h"
 
-static const struct {
-	const char *name;
-	size_t bytes;
-} dtypes[] = {
-	[DTYPE_UINT8] = { "uint8", 1 },         [DTYPE_FLOAT16] = { "float16", 2 },
-	[DTYPE_FLOAT32] = { "float32", 4 },     [DTYPE_INT32] = { "int32", 4 },
-	[DTYPE_INT64] = { "int64", 8 },         [DTYPE_FLOAT64] = { "float64", 8 },
-	[DTYPE_INT16] = { "int16", 2 },         [DTYPE_BOOL8] = { "bool", 1 },
-	[DTYPE_INT8] = { "int8", 1 },           [DTYPE_UINT16] = { "uint16", 2 },
-	[DTYPE_UINT32] = { "uint32", 4 },       [DTYPE_UINT64] = { "uint64", 8 },
-	[DTYPE_COMPLEX64] = { "complex64", 8 }, [DTYPE_COMPLEX128] = { "complex128", 16 },
-};
-
-size_t dtype_bytes(enum dtype t)
-{
-	return dtypes[t].bytes;
-}
-
-const char *dtype_name(enum dtype t)
-{
-	return dtypes[t].name;
-}
-
 enum dtype dtype_of_pixel(enum pixel p)
 {
 	static const enum dtype of[] = { DTYPE_UINT8, DTYPE_UINT16, DTYPE_INT32, DTYPE_FLOAT32 };
@@ -72,9 +49,9 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 	if (s->form.pixel != PIXEL_RGB && (layout == LAYOUT_NCHW || layout == LAYOUT_NHWC))
 		return check_numbers(&s->form, dtype, err);
 	if (dtype != DTYPE_UINT8 && dtype != DTYPE_FLOAT16 && dtype != DTYPE_FLOAT32) {
+		const char *name = dtype_name(dtype);
 		snprintf(err->text, sizeof(err->text),
-			 "images cannot be made as %s; expected uint8, float16 or float32",
-			 (unsigned)dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : "that dtype");
+			 "images cannot be made as %s; expected uint8, float16 or float32", name ? name : "that dtype");
 		return -EINVAL;
 	}
 	if (layout != LAYOUT_NCHW && layout != LAYOUT_NHWC) {

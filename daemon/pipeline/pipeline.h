@@ -10,28 +10,10 @@
 #include <stdint.h>
 
 #include "decode/decode.h"
+#include "util/dtype.h"
 
-enum dtype {
-	DTYPE_UINT8,
-	DTYPE_FLOAT16,
-	DTYPE_FLOAT32,
-	DTYPE_INT32,
-	DTYPE_INT64,
-	DTYPE_FLOAT64,
-	DTYPE_INT16,
-	DTYPE_BOOL8,
-	/* of arrays only, but for uint16 */
-	DTYPE_INT8 = 9,
-	DTYPE_UINT16,
-	DTYPE_UINT32,
-	DTYPE_UINT64,
-	DTYPE_COMPLEX64,
-	DTYPE_COMPLEX128
-};
 enum layout { LAYOUT_NCHW, LAYOUT_NHWC, LAYOUT_AS_STORED }; /* numbers as in proto/batchd.proto */
 
-size_t dtype_bytes(enum dtype t);
-const char *dtype_name(enum dtype t);
 /* What pixels are in memory. */
 enum dtype dtype_of_pixel(enum pixel p);
 

@@ -1,61 +1,76 @@
-/* See zip-content.h. A deflated member is read into the buffer of its sample, moved to the buffer's end, and inflated to
- * its beginning. */
+/* See zip-content.h. A deflated member is read into the buffer of its sample, moved behind the room for its content, and
+ * inflated to the buffer's beginning. zlib's state is in the same buffer, so it is charged with it. */
 #include "data/zip-content.h"
 
+#include <stdalign.h>
 #include <string.h>
 #include <zlib.h>
 
-#include "decode/inflate.h"
+enum {
+	PAD_BYTES = 64,        /* of zeros after a sample's bytes */
+	ZLIB_BYTES = 64 << 10, /* zlib's state and window: 40 KiB in its manual */
+};
 
-enum { PAD_BYTES = 64 }; /* of zeros behind a sample's bytes */
+/* Memory that is given out once. */
+struct arena {
+	uint8_t *at;
+	size_t left_bytes;
+};
 
+static void *arena_alloc(void *opaque, unsigned n, unsigned size)
+{
+	struct arena *a = opaque;
+	size_t bytes = ((size_t)n * size + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+	void *at = a->at;
+
+	if (bytes > a->left_bytes)
+		return NULL;
+	a->at += bytes;
+	a->left_bytes -= bytes;
+	return at;
+}
+
+static void arena_free(void *opaque, void *memory)
+{
+	(void)opaque, (void)memory;
+}
+
+/* What is in front of the stored bytes: the content, one byte more that shows that there is more, and the arena. */
 static size_t inflated_room(const struct extent_content *c)
 {
-	return c->n_bytes + (size_t)1 + INFLATE_SLACK + PAD_BYTES;
+	size_t n = c->n_bytes + (size_t)1 + PAD_BYTES;
+
+	return (n + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t) + ZLIB_BYTES;
 }
 
 int zip_content_reserve(struct file_bytes *b, size_t n_stored, const struct extent_content *c)
 {
-	return file_bytes_reserve(b, c->deflated ? inflated_room(c) + n_stored + INFLATE_PAD_BYTES : n_stored);
+	return file_bytes_reserve(b, c->deflated ? inflated_room(c) + n_stored : n_stored);
 }
 
-/* For streams of which our inflater is not sure. */
-static bool inflate_by_zlib(uint8_t *to, size_t n_bytes, const uint8_t *from, size_t n_stored)
+static bool inflate_all(uint8_t *to, size_t n_bytes, const uint8_t *from, size_t n_stored, struct arena *arena)
 {
 	z_stream z = { .next_in = (z_const Bytef *)from,
 		       .avail_in = (uInt)n_stored,
 		       .next_out = to,
-		       .avail_out = (uInt)n_bytes + 1 };
-	int r;
+		       .avail_out = (uInt)n_bytes + 1,
+		       .zalloc = arena_alloc,
+		       .zfree = arena_free,
+		       .opaque = arena };
 
 	if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
 		return false;
-	r = inflate(&z, Z_FINISH);
-	inflateEnd(&z);
-	return r == Z_STREAM_END && z.total_out == n_bytes;
-}
-
-static bool inflate_all(uint8_t *to, size_t n_bytes, const uint8_t *from, size_t n_stored)
-{
-	struct inflate s;
-	uint8_t *out = to;
-	enum inflate_outcome r;
-
-	inflate_begin_raw(&s, from, n_stored);
-	r = inflate_run(&s, &out, to + n_bytes + 1);
-	if (r == INFLATE_UNSURE)
-		return inflate_by_zlib(to, n_bytes, from, n_stored);
-	return r == INFLATE_END && out == to + n_bytes;
+	return inflate(&z, Z_FINISH) == Z_STREAM_END && z.total_out == n_bytes;
 }
 
 const char *zip_content_unpack(struct file_bytes *b, size_t n_stored, const struct extent_content *c)
 {
 	uint8_t *from = b->data + inflated_room(c);
+	struct arena arena = { .at = from - ZLIB_BYTES, .left_bytes = ZLIB_BYTES };
 
 	if (c->deflated) {
 		memmove(from, b->data, n_stored);
-		memset(from + n_stored, 0, INFLATE_PAD_BYTES);
-		if (!inflate_all(b->data, c->n_bytes, from, n_stored))
+		if (!inflate_all(b->data, c->n_bytes, from, n_stored, &arena))
 			return "its compressed data is damaged, or has another size than the archive says";
 	}
 	b->n_bytes = c->n_bytes;

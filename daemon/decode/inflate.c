@@ -474,9 +474,9 @@ static bool (*run_codes_best(bool plain))(struct inflate *, struct window *, uin
 	return run_codes_plain;
 }
 
-void inflate_begin_raw(struct inflate *s, const uint8_t *stream, size_t n)
+enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n)
 {
-	s->next = stream;
+	s->next = stream + 2;
 	s->end = stream + n;
 	s->bits = 0;
 	s->n_bits = 0;
@@ -485,12 +485,6 @@ void inflate_begin_raw(struct inflate *s, const uint8_t *stream, size_t n)
 	s->n_out = 0;
 	s->n_blocks = 0;
 	s->plain = false;
-}
-
-enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n)
-{
-	inflate_begin_raw(s, stream, n);
-	s->next = stream + 2;
 	/* Deflate, a window that exists, no dictionary, and the header's own check. */
 	if (n < 2 || (stream[0] & 0x0f) != 8 || stream[0] >> 4 > 7 || (stream[1] & 0x20) ||
 	    ((uint32_t)stream[0] << 8 | stream[1]) % 31 != 0)

@@ -42,8 +42,6 @@ struct inflate {
 
 /* stream[0..n), followed by INFLATE_PAD_BYTES readable bytes, is borrowed. INFLATE_UNSURE: not a zlib header. */
 enum inflate_outcome inflate_begin(struct inflate *s, const uint8_t *stream, size_t n);
-/* The same for a stream of deflate alone, without zlib's header and checksum. */
-void inflate_begin_raw(struct inflate *s, const uint8_t *stream, size_t n);
 /* Appends at *out, up to `limit` and, in the slack, as far beyond it as the symbol in progress goes. The bytes before
  * *out, at most INFLATE_WINDOW and all so far, must be those that came before. */
 enum inflate_outcome inflate_run(struct inflate *s, uint8_t **out, uint8_t *limit);

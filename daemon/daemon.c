@@ -57,7 +57,7 @@ struct daemon {
 	struct pool_task sync_task;
 };
 
-static struct daemon *daemon_of(struct engine *e)
+static struct daemon *of_engine(struct engine *e)
 {
 	return container_of(e, struct daemon, engine);
 }
@@ -191,14 +191,14 @@ static void on_abandon(struct shutdown *shutdown)
 	d->params->end(shutdown->exit_code);
 }
 
-static void daemon_on_ended(struct engine *e)
+static void on_job_ended(struct engine *e)
 {
-	shutdown_go_on(&daemon_of(e)->shutdown);
+	shutdown_go_on(&of_engine(e)->shutdown);
 }
 
 static void on_activity(struct engine *e)
 {
-	shutdown_note_activity(&daemon_of(e)->shutdown);
+	shutdown_note_activity(&of_engine(e)->shutdown);
 }
 
 static void on_gpu_lost(void *arg, struct gpu *gpu, const char *text)
@@ -256,19 +256,19 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 }
 
 /* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them. */
-static struct daemon *daemon_syncing(struct pool_task *t)
+static struct daemon *of_sync_task(struct pool_task *t)
 {
 	return container_of(t, struct daemon, sync_task);
 }
 
 static void sync_run(struct pool_task *t)
 {
-	cache_sync(daemon_syncing(t)->engine.budget.cache);
+	cache_sync(of_sync_task(t)->engine.budget.cache);
 }
 
 static void sync_done(struct pool_task *t)
 {
-	struct shutdown *shutdown = &daemon_syncing(t)->shutdown;
+	struct shutdown *shutdown = &of_sync_task(t)->shutdown;
 	shutdown->syncing = false;
 	shutdown_go_on(shutdown);
 }
@@ -311,7 +311,7 @@ static void on_watchdog(uv_timer_t *t)
 }
 
 /* Every charge is stored beside the object it is for; without objects, all accounts must be zero. */
-static void daemon_audit(struct daemon *d)
+static void audit_accounts(struct daemon *d)
 {
 	if (d->unbalanced || accounts_balanced(&d->engine.budget.accounts))
 		return;
@@ -327,7 +327,7 @@ static void on_audit(uv_check_t *check)
 	const struct engine *e = &d->engine;
 	if (!e->sessions && !e->jobs && !e->n_loads && !d->server.peers &&
 	    !accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES))
-		daemon_audit(d);
+		audit_accounts(d);
 }
 
 /* ---- the beginning ---- */
@@ -389,7 +389,7 @@ static int start_server(struct daemon *d)
 			   e, e->version);
 }
 
-static int daemon_start(struct daemon *d)
+static int start_serving(struct daemon *d)
 {
 	struct engine *e = &d->engine;
 	int r = start_has_files() ? uv_loop_init(&e->loop) : -EMFILE;
@@ -416,13 +416,13 @@ int daemon_run(const struct daemon_params *params)
 				     .errors = &d->errors,
 				     .job_ops = &session_job_ops,
 				     .on_activity = on_activity,
-				     .on_ended = daemon_on_ended,
+				     .on_ended = on_job_ended,
 				     .version = DAEMON_VERSION,
 				     .socket_path = params->socket_path,
 				     .config_path = params->config_path,
 				     .started_ns = uv_hrtime() };
 	signal(SIGPIPE, SIG_IGN);
-	int r = daemon_start(d);
+	int r = start_serving(d);
 	if (r) {
 		char why[400];
 		start_failure_text(params->config, r, why, sizeof(why));
@@ -440,7 +440,7 @@ int daemon_run(const struct daemon_params *params)
 	uv_run(&d->engine.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&d->engine.loop);
 	metrics_destroy(d->metrics);
-	daemon_audit(d);
+	audit_accounts(d);
 	bool even = !d->unbalanced;
 	reports_finish(&d->reports);
 	recent_errors_finish(&d->errors);

@@ -102,7 +102,7 @@ static json_t *namespaces_part(void)
 	return o;
 }
 
-static json_t *daemon_part(const struct engine *e, uid_t viewer)
+static json_t *process_part(const struct engine *e, uid_t viewer)
 {
 	json_t *o = json_object();
 	set_text(o, "version", e->version);
@@ -621,7 +621,7 @@ char *status_json(struct engine *e, uid_t viewer)
 {
 	assert(is_loop_thread());
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
-	status_set(root, "daemon", daemon_part(e, viewer));
+	status_set(root, "daemon", process_part(e, viewer));
 	status_set(root, "workers", workers_part(e));
 	status_set(root, "file_systems", file_systems_part(e, viewer));
 	status_set(root, "memory", memory_part(e));

@@ -246,7 +246,7 @@ static void nudge(int fd)
 }
 
 /* Puts a batch for each of a window of 4, gets them back as releases, sleeps when there is nothing to do. */
-static void *daemon_main(void *arg)
+static void *run_server(void *arg)
 {
 	unsigned *sleeps = arg;
 	uint32_t n_free = 4;
@@ -279,7 +279,7 @@ START_TEST(test_no_trainer_sleeps_on_a_batch_that_has_come)
 	unsigned sleeps = 0;
 	wake_client = eventfd(0, EFD_CLOEXEC);
 	wake_daemon = eventfd(0, EFD_CLOEXEC);
-	pthread_create(&daemon, NULL, daemon_main, &sleeps);
+	pthread_create(&daemon, NULL, run_server, &sleeps);
 	for (uint32_t n = 0; n < MANY; n++) {
 		int64_t slot = take(&theirs.batches);
 		while (slot == -EAGAIN) {

@@ -109,7 +109,7 @@ static bool orphan_ends(void)
 	return false;
 }
 
-static bool daemon_receives(void)
+static bool is_received(void)
 {
 	struct sim_socket *s = open_socket();
 	return s && sim_daemon_receives(s);
@@ -157,7 +157,7 @@ static bool one_event(void)
 	if (what < 400)
 		return sim_trainer_acts(&sim_trainers[sim_below(SIM_MAX_TRAINERS)]);
 	if (what < 650)
-		return daemon_receives();
+		return is_received();
 	if (what < 800)
 		return sim_worker_works();
 	if (what < 860)

@@ -179,7 +179,7 @@ static void on_gpus_closed(void *arg)
 }
 
 /* GB/s with every slot in flight; and, once, how long a tiny copy takes from the request to the notification, in us. */
-static double daemon_rate(double *tiny_us)
+static double served_rate(double *tiny_us)
 {
 	struct gpus_params params = {
 		.memory_bytes = 16ull << 30, .pin = GPU_PIN_ON, .pin_limit = 0.9, .on_lost = on_lost
@@ -264,7 +264,7 @@ static void measure_copies(void)
 		double rate = driver_rate(false);
 
 		driver = rate > driver ? rate : driver;
-		rate = daemon_rate(&tiny);
+		rate = served_rate(&tiny);
 		daemon = rate > daemon ? rate : daemon;
 		rate = driver_rate(true);
 		pageable = rate > pageable ? rate : pageable;

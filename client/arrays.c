@@ -62,7 +62,7 @@ static bool offsets_end(uint64_t at, uint64_t n_rows, uint64_t *end)
 	return n_rows < UINT32_MAX && !__builtin_add_overflow(at, (n_rows + 1) * sizeof(int64_t), end);
 }
 
-/* The place of an array, of which `at` is the first free byte; *at becomes the first one behind it. False: it is
+/* The place of an array, of which `at` is the first free byte; *at becomes the first one after it. False: it is
  * invalid, or too large. */
 static bool place(const struct batchd_array *a, uint64_t *at, struct entry *e)
 {
@@ -151,7 +151,7 @@ int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n
 	return 0;
 }
 
-/* *from: the first byte that no array before this one has; becomes the first one behind it. */
+/* *from: the first byte that no array before this one has; becomes the first one after it. */
 static const char *entry_fault(const struct entry *e, const char *slot, uint64_t *from, size_t room_bytes)
 {
 	uint64_t bytes;

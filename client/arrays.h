@@ -3,7 +3,7 @@
  *
  *     head | n_arrays entries | n_text bytes | array 0 | array 1 | ...
  *
- * Each array begins at a multiple of 64 bytes from the start of the slot, and they lie one behind the other in their
+ * Each array begins at a multiple of 64 bytes from the start of the slot, and they lie one after the other in their
  * order. In front of the values of a ragged array lie its n_rows + 1 offsets, int64, which rise from 0. Numbers are in the machine's own byte order,
  * as both sides run on it. A consumer checks all of it before use. */
 #ifndef BATCHD_CLIENT_ARRAYS_H

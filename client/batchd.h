@@ -130,11 +130,11 @@ struct batchd_options {
 	                            * views of each image, {"NAME": transform, ...}, each a field of that name.
 	                            * {"NAME": {"views": [transform, ...], "n": k}} is a list of views, repeated k
 	                            * times: fields NAME, NAME.1, NAME.2 ... A name that is empty or begins with a dot
-	                            * is put behind that of the data set's first field. At most 64 views */
+	                            * is put after that of the data set's first field. At most 64 views */
 	const char *job;    /* trainers with the same job share one loader; NULL: a name that fits this process
 	                            * (and torchrun) */
 	/* Of images: UINT8, FLOAT16, FLOAT32. Where the transform begins with ["Convert", mode], one number for each pixel
-	 * is read: UINT16 for mode "I;16", INT32 for "I", FLOAT32 for "F", or floats behind ["ToDtype", "float32", true] */
+	 * is read: UINT16 for mode "I;16", INT32 for "I", FLOAT32 for "F", or floats after ["ToDtype", "float32", true] */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
 	enum batchd_mode mode;
@@ -151,7 +151,7 @@ struct batchd_options {
 	int drop_last;        /* boolean */
 	int apply_exif; /* 1: turn images upright; -1: never; 0: those of arrow: alone, as HuggingFace's package does */
 	int own_batches; /* the trainer sends its index batches with batchd_push. A sample that they name more
-	                         * than once is augmented anew each time, on every rank */
+	                         * than once is augmented again each time, on every rank */
 	int writable;    /* 0: a batch is private to this process and becomes writable at the first write (needs
 	                         * SIGSEGV; a previously installed handler is called for every other fault). 1: writable
 	                         * from the start, also for system calls, at the price of fresh page tables for every
@@ -193,7 +193,7 @@ struct batchd_options {
 	 * served data sets, whose batches are their producer's. */
 	const char *const *fields;
 	uint32_t n_fields;
-	/* Repeated augmentation: each sample comes `repeats` times in an epoch (0: once), one behind the other in its
+	/* Repeated augmentation: each sample comes `repeats` times in an epoch (0: once), one after the other in its
 	 * order, so that ranks side by side have the same sample, each time augmented differently. An epoch ends after
 	 * epoch_rows rows of all ranks together (0, or more than there are: all); with the number of samples, rounded
 	 * down to a multiple of 256, these are the epochs of torchvision's RASampler. Not with own_batches. */
@@ -202,7 +202,7 @@ struct batchd_options {
 	/* How rows of a batch are mixed; see "Mixing" below. NULL: not at all. It is this trainer's own: other trainers
 	 * of the job may mix otherwise or not. Images with a dtype of floats then arrive as uint8 NHWC (stored_dtype,
 	 * stored_layout), and batchd_finish or batchd_cuda_finish makes dtype and layout of them; as floats where
-	 * other trainers of the job want these, or where an op behind ToTensor writes numbers. With dtype uint8
+	 * other trainers of the job want these, or where an op after ToTensor writes numbers. With dtype uint8
 	 * nothing is mixed here: batchd_mix_table has the table for code of the trainer's own. */
 	const char *mix;
 };
@@ -242,7 +242,7 @@ struct batchd_info {
 	const char *socket, *job, *daemon_version;
 	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above, except
 	 * for images on a GPU or with option mix: these are uint8 NHWC until batchd_cuda_finish or batchd_finish has
-	 * made dtype, layout and shape of them. They are floats where an op behind ToTensor writes numbers that no pixel
+	 * made dtype, layout and shape of them. They are floats where an op after ToTensor writes numbers that no pixel
 	 * has. */
 	enum batchd_dtype stored_dtype;
 	enum batchd_layout stored_layout;
@@ -338,7 +338,7 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
  * a trainer has had does not matter. After any crash of trainer or daemon the run continues with the same samples, byte
  * for byte, also with another batch or world size (each of the remaining samples comes once):
  *
- *     batchd_token(l, NULL, text, sizeof text);                      after a batch was used: behind it
+ *     batchd_token(l, NULL, text, sizeof text);                      after a batch was used: after it
  *     ...
  *     struct batchd_position p = { .size_bytes = sizeof p };
  *     batchd_resume(l, text, &p);                                    in a new process
@@ -355,7 +355,7 @@ struct batchd_position {
 	int ended;                  /* the token's epoch was over; this is the start of the next */
 };
 
-/* The position behind batch b, or (NULL) behind the last batch given out, or where batchd_start was told to begin.
+/* The position after batch b, or (NULL) after the last batch given out, or where batchd_start was told to begin.
  * Returns 0, or BATCHD_E_INVALID: size is too small. */
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size);
 /* Checks a token against this loader and converts it. BATCHD_E_INVALID: the token is damaged, or from another data set,
@@ -502,7 +502,7 @@ struct batchd_mix_row {
 };
 
 /* Whether rows are mixed (1, as at opening) or not (0): of all batches that are finished from now on, until the next call.
- * Targets stay soft, as behind off_epoch. BATCHD_E_INVALID: the loader was opened without option mix. */
+ * Targets stay soft, as after off_epoch. BATCHD_E_INVALID: the loader was opened without option mix. */
 int batchd_mixing(struct batchd_loader *l, int on);
 /* The table of a batch: n_rows records to `rows`. */
 int batchd_mix_table(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_mix_row *rows);

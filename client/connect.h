@@ -16,7 +16,7 @@ struct connection {
 	unsigned char bytes[WIRE_MAX_BYTES];
 	struct wire_arena arena; /* of the last message received */
 	char daemon_version[WIRE_MAX_PROGRAM + 1];
-	struct fault said; /* the daemon's Error, behind which it hangs up; code 0: none yet */
+	struct fault said; /* the daemon's Error, after which it hangs up; code 0: none yet */
 };
 
 /* address: NULL for the rule in address.h. Connects, starting a daemon if allowed and necessary, and says hello. 0 or a

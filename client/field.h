@@ -33,7 +33,7 @@ const struct link_field *fields_label(const struct link_fields *fields);
 const struct link_field *fields_find(const struct link_fields *fields, const char *name);
 /* Rows row to row + n_rows - 1 of a field of the batch in `slot`. False: the slot's offsets make no sense. */
 bool field_read(const struct link_field *f, const char *slot, uint32_t row, uint32_t n_rows, struct batchd_array *out);
-/* Where the dense fields behind the first begin in a slot, and how many bytes a batch takes from there. */
+/* Where the dense fields after the first begin in a slot, and how many bytes a batch takes from there. */
 void fields_rest(const struct link_fields *fields, uint32_t n_rows, size_t *offset, size_t *n_bytes);
 
 #endif

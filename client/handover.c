@@ -143,7 +143,7 @@ static int hear_notices(struct link *k, struct fault *f)
 	while (r == 0);
 	if (r == BATCHD_AGAIN)
 		return 0;
-	ring_note_notice(&k->ring); /* more may lie behind it */
+	ring_note_notice(&k->ring); /* more may lie after it */
 	return r;
 }
 

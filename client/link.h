@@ -88,7 +88,7 @@ struct link_gpu_ops {
 		       struct fault *f);
 	/* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
 	bool (*may_release)(struct link_gpu *g, uint32_t slot);
-	/* No slice of the slot's batch is out any more: frees it, at once or behind the GPU's work. */
+	/* No slice of the slot's batch is out any more: frees it, at once or after the GPU's work. */
 	void (*release)(struct link_gpu *g, uint32_t slot);
 	/* Unmaps the daemon's memory as soon as this half is idle, when the daemon waits for that. The loader's thread,
 	 * not under the lock. */

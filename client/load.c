@@ -1,7 +1,7 @@
 /* Single images, made by the daemon's workers: see batchd.h.
  *
  * The memfd that the daemon reads from begins with a part for each slot, which stays mapped here, so that an image of
- * usual size is copied once and touches no new memory. A larger one has a place behind these parts, and its memory is
+ * usual size is copied once and touches no new memory. A larger one has a place after these parts, and its memory is
  * given back at once. */
 #include <errno.h>
 #include <fcntl.h>

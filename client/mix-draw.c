@@ -211,7 +211,7 @@ static void draw_timm(const struct mix_timm *t, philox4x32_key_t key, struct mix
 	if (t->mode == MIX_BATCH)
 		whole = timm_row(random, t, size);
 	for (uint32_t i = 0; i < n_rows; i++) {
-		/* Row 0's own counter has given the choice of the step, so rows begin behind it. */
+		/* Row 0's own counter has given the choice of the step, so rows begin after it. */
 		struct mix_random own = row_random(key, i + 1);
 
 		if (t->mode == MIX_BATCH)

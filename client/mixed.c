@@ -87,7 +87,7 @@ static int give_images(struct batchd_loader *l, struct link *k, const struct bat
 	scratch = malloc((size_t)finish->width * finish->plan.n_channels);
 	if (!scratch)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	/* The first view lies where a batch's data does; the others in the slot behind. */
+	/* The first view lies where a batch's data does; the others in the slot after. */
 	row_bytes = k->fields.list[target->number].item_bytes;
 	from = target->number == 0 ? b->data
 				   : (const char *)slab_slot(k->slab, b->slot) + k->fields.list[target->number].offset +

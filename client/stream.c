@@ -229,7 +229,7 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 }
 
 /* The mark says that a producer's epoch has ended before this step. If the daemon has just gone, so that the mark
- * cannot be given back, the next call reports that. BATCHD_AGAIN: a trainer that joined behind the last batch begins
+ * cannot be given back, the next call reports that. BATCHD_AGAIN: a trainer that joined after the last batch begins
  * with the next epoch. */
 static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark)
 {

@@ -1,5 +1,5 @@
 /* See http.h. libmicrohttpd parses requests; the deadline of a connection is ours, because the library's time-out begins
- * anew with each byte: a connection that is too old is shut down, and the library then finds its end. So is one of the
+ * again with each byte: a connection that is too old is shut down, and the library then finds its end. So is one of the
  * user with the most when there are too many; until the library has found that, it takes more than MOST_CONNECTIONS. */
 #include "http.h"
 

@@ -192,7 +192,7 @@ static int main_look_for_path(void *arg, const char *path, size_t n_bytes)
 {
 	const struct config_dataset *d = arg;
 	char one[PATH_MAX];
-	size_t n = strcspn(path, "*?[{#!"); /* fields behind '#', folders of an archive behind "!/" */
+	size_t n = strcspn(path, "*?[{#!"); /* fields after '#', folders of an archive after "!/" */
 
 	snprintf(one, sizeof one, "%.*s", (int)(n < n_bytes ? n : n_bytes), path);
 	if (n < n_bytes && strchr("*?[{", path[n]))

@@ -11,7 +11,7 @@
 static const struct kind {
 	const char *name;
 	enum source_paths paths;
-	const char *options; /* each with a blank behind it */
+	const char *options; /* each with a blank after it */
 } kinds[] = {
 #define SOURCE_KIND_ROW(id, name, rest, paths, options) [SOURCE_##id] = { name, paths, options },
 	SOURCE_KINDS(SOURCE_KIND_ROW)
@@ -119,7 +119,7 @@ static bool begins(struct part p, const char *prefix)
 typedef bool path_fn(void *arg, struct part path);
 static bool walk_source(const char *at, const char *end, path_fn *fn, void *arg);
 
-/* "rows=HASH," and "images=DIR," in front of the patterns. Moves *at behind them. */
+/* "rows=HASH," and "images=DIR," in front of the patterns. Moves *at after them. */
 static bool walk_arrow_front(const char **at, const char *end, path_fn *fn, void *arg)
 {
 	for (struct part p = sources_split(*at, end, ","); p.next; p = sources_split(*at, end, ",")) {

@@ -1,4 +1,4 @@
-/* The kinds of data sets: what stands before the colon, and which parts of what stands behind it are paths. The client,
+/* The kinds of data sets: what stands before the colon, and which parts of what follows it are paths. The client,
  * the daemon and batchctl read the same texts.
  *
  * SOURCE_KINDS is the one list of kinds. Messages have their texts from it. */
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* X(name, what stands behind the colon, how paths are separated, options between commas that are no paths) */
+/* X(name, what follows the colon, how paths are separated, options between commas that are no paths) */
 #define SOURCE_FILE_KINDS(X) \
 	X(IMAGEFOLDER, "imagefolder", "DIR", PATHS_ONE, "") \
 	X(FILES, "files", "LIST", PATHS_ONE, "") \
@@ -30,10 +30,10 @@
 
 enum source_paths {
 	PATHS_NONE,     /* it names no file */
-	PATHS_ONE,      /* all that stands behind the colon */
+	PATHS_ONE,      /* all that follows the colon */
 	PATHS_FILES,    /* between commas, besides options NAME=VALUE */
 	PATHS_NAMED,    /* between commas, each with NAME= in front or not */
-	PATHS_PATTERNS, /* between "::", behind "rows=HASH," and "images=DIR," of Arrow files */
+	PATHS_PATTERNS, /* between "::", after "rows=HASH," and "images=DIR," of Arrow files */
 	PATHS_PARTS,    /* data sets between ";;" */
 };
 

@@ -11,7 +11,7 @@
 START_TEST(test_others_read_what_their_mode_bits_allow)
 {
 	/* Proves that owner, group and other bits are checked at every open: a file closed to the peer costs only that
-	 * file, and rights are checked anew each time. */
+	 * file, and rights are checked again each time. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 

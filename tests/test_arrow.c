@@ -18,7 +18,7 @@ static int arrow_refuse(void *arg, uint64_t more)
 	return more <= *left ? 0 : -EDQUOT;
 }
 
-/* Reads the bytes, a copy of their own size so that a sanitizer sees each access behind them. */
+/* Reads the bytes, a copy of their own size so that a sanitizer sees each access after them. */
 static int arrow_load(size_t n, const char *list, const struct arrow_rows *rows, uint64_t memory,
 		      struct arrow_index *out)
 {
@@ -203,7 +203,7 @@ END_TEST
 START_TEST(test_rows_are_paid_for_before_they_are_looked_at)
 {
 	/* A client's list of rows may have as many bits as it has memory for, and a batch may claim as many rows. None of
-	 * the bits behind the first page may be looked at: they cannot be read. */
+	 * the bits after the first page may be looked at: they cannot be read. */
 	enum { PAGE = 4096, LIST_BYTES = 1 << 29 };
 	uint8_t *list = mmap(NULL, LIST_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct arrow_rows some = { list, 8ull * LIST_BYTES };

@@ -205,7 +205,7 @@ END_TEST
 
 START_TEST(test_rows_that_are_not_there_are_refused)
 {
-	/* One row behind the last, far ones, none, a broken number, no descriptor. */
+	/* One row after the last, far ones, none, a broken number, no descriptor. */
 	static const struct {
 		uint64_t row;
 		size_t n;

@@ -331,7 +331,7 @@ static uint8_t *row_of(const struct pipeline *p, struct decoder *d, const uint8_
 
 START_TEST(test_a_row_from_the_file_is_the_row_from_its_pixels)
 {
-	/* Proves it where a crop and a resize come first, alone, with flips behind, and before ops that need pixels. */
+	/* Proves it where a crop and a resize come first, alone, with flips after, and before ops that need pixels. */
 	static const char *const texts[] = {
 		"train224",
 		"val224",

@@ -159,7 +159,7 @@ static uint8_t *decoded_by_libjpeg(const uint8_t *bytes, size_t n, uint32_t *wid
 START_TEST(test_a_kept_pack_that_fails_after_bands_is_the_last_attempt)
 {
 	/* Proves it for baseline and progressive files, with every sampling and with restarts: crops of the harmless
-	 * half make the index and the pack, and the whole picture then fails behind some bands of the pack. */
+	 * half make the index and the pack, and the whole picture then fails after some bands of the pack. */
 	struct decoder *d = decoder_create(&decode_limits_default);
 	unsigned n_packs = 0, n_used = 0, n_late = 0;
 

@@ -722,7 +722,7 @@ START_TEST(test_damage_costs_the_damaged_records_only)
 		ck_assert_int_eq(TEMP_FAILURE_RETRY(pwrite(fd, &byte, 1, (off_t)at)), 1);
 		close(fd);
 		if (at < CACHE_FILE_HEADER_BYTES) {
-			ck_assert_uint_eq(n_found(20, "text"), 0); /* not a file of ours: it is started anew */
+			ck_assert_uint_eq(n_found(20, "text"), 0); /* not a file of ours: it is started again */
 		} else {
 			ck_assert_uint_ge(n_found(20, "text"), 19);
 		}

@@ -1194,7 +1194,7 @@ END_TEST
 
 START_TEST(test_the_copies_stream_goes_before_the_trainers)
 {
-	/* With the highest priority, so that copies do not queue behind the trainer's kernels in a hardware queue. */
+	/* With the highest priority, so that copies do not queue after the trainer's kernels in a hardware queue. */
 	unsigned (*n_streams)(int priority);
 	void *found = double_function("fakecuda_n_streams");
 	int least, greatest;
@@ -1329,7 +1329,7 @@ static void *read_for_ever(void *arg)
 
 START_TEST(test_the_group_waits_while_a_rank_opens_another_way)
 {
-	/* The second rank cannot use the handle that it gets, and opens anew to have a descriptor, while the first takes
+	/* The second rank cannot use the handle that it gets, and opens again to have a descriptor, while the first takes
 	 * what there is. */
 	struct batchd_options o;
 	struct batchd_loader *first;

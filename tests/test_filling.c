@@ -110,7 +110,7 @@ static void put_jpeg(void)
 	free(jpeg);
 }
 
-/* damaged: a byte behind two thirds of them is wrong. */
+/* damaged: a byte after two thirds of them is wrong. */
 static void put_png(uint32_t edge, bool damaged)
 {
 	png_image image = { .version = PNG_IMAGE_VERSION, .width = edge, .height = edge, .format = PNG_FORMAT_RGB };
@@ -264,7 +264,7 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return (int)syscall(SYS_clock_gettime, clock, t);
 }
 
-/* At the clock, of rows behind the first. */
+/* At the clock, of rows after the first. */
 static unsigned looks_with(uint64_t budget_bytes)
 {
 	enum { ROWS = 40 };

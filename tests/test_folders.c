@@ -118,7 +118,7 @@ START_TEST(test_folders_are_judged_where_no_descriptor_can_be_kept)
 	ck_assert_int_eq(chmod(in_root("sub"), 0755), 0);
 	ck_assert_int_eq(dataset_read(ds, KEPT, READ_WAIT, &b, &f.err), 0);
 	ck_assert_int_eq(dataset_is_current(ds, KEPT, READ_WAIT, &b), 1);
-	ck_assert_int_eq(chmod(in_root("sub"), 0700), 0); /* nothing is kept: checked anew each time */
+	ck_assert_int_eq(chmod(in_root("sub"), 0700), 0); /* nothing is kept: checked again each time */
 	ck_assert_int_eq(dataset_read(ds, KEPT + 1, READ_WAIT, &b, &f.err), -EACCES);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
 	dataset_unref(ds);

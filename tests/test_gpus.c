@@ -1103,7 +1103,7 @@ END_TEST
 
 START_TEST(test_what_cuda_does_not_let_go_stays_mapped)
 {
-	/* Memory that is unmapped while still registered, and mapped anew at its address, could never be pinned
+	/* Memory that is unmapped while still registered, and mapped again at its address, could never be pinned
 	 * again. */
 	double_load();
 	setup_with(usual);

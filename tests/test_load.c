@@ -127,7 +127,7 @@ END_TEST
 
 START_TEST(test_bad_images_cost_no_connection)
 {
-	/* Damaged, empty, of a forged size, behind the memory's end, at an impossible place: each is told, and the next
+	/* Damaged, empty, of a forged size, after the memory's end, at an impossible place: each is told, and the next
 	 * image is made. */
 	static const struct {
 		uint64_t offset, n_bytes;
@@ -160,7 +160,7 @@ END_TEST
 
 START_TEST(test_broken_rules_end_the_connection)
 {
-	/* A slot that is not there, one that is in use, a second LoadOpen, an Open behind it, a Load before it. */
+	/* A slot that is not there, one that is in use, a second LoadOpen, an Open after it, a Load before it. */
 	start_daemon();
 	for (int i = 0; i < 5; i++) {
 		struct caller c = call();

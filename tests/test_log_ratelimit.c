@@ -33,7 +33,7 @@ static void setup(void)
 START_TEST(test_the_first_is_told_and_the_rest_counted)
 {
 	/* Once a period while the event repeats, without a second first message; after a quiet period it starts
-	 * anew. */
+	 * again. */
 	ck_assert(log_ratelimit_note(&r, 1, "LIMIT", "sessions", 1));
 	for (int period = 0; period < 3; period++) {
 		for (int i = 0; i < 1000; i++)

@@ -76,7 +76,7 @@ static struct dataset *open_kept(const char *cache)
 
 START_TEST(test_samples_are_read_at_their_places)
 {
-	/* Proves bytes, zeros behind them, labels and names of samples in two shards. */
+	/* Proves bytes, zeros after them, labels and names of samples in two shards. */
 	struct dataset *ds;
 	char name[64];
 
@@ -243,7 +243,7 @@ static void find_kept(char *kept, size_t size)
 
 START_TEST(test_the_index_is_kept_and_renewed_by_shard)
 {
-	/* Proves that the index is written once, taken again unchanged, and made anew for a shard that was changed, came or
+	/* Proves that the index is written once, taken again unchanged, and made again for a shard that was changed, came or
 	 * went. */
 	struct stat first, second;
 	struct dataset *ds;
@@ -341,7 +341,7 @@ static void put_sample(const char *name, const char *label)
 
 START_TEST(test_kept_shards_follow_one_that_has_no_sample)
 {
-	/* Proves that a shard which was indexed without a label is indexed anew behind one whose only sample has a label
+	/* Proves that a shard which was indexed without a label is indexed again after one whose only sample has a label
 	 * that is no number: its kept index has no such column. */
 	struct dataset *ds = NULL;
 

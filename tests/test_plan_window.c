@@ -115,7 +115,7 @@ static uint64_t mostly_empty_end(const struct dataset *ds, uint32_t i)
 
 START_TEST(test_empty_shards_take_no_draws)
 {
-	/* Proves that a resampled order of a blend, whose first part is a sample behind millions of empty shards, is made
+	/* Proves that a resampled order of a blend, whose first part is a sample after millions of empty shards, is made
 	 * at once, and that the part has its share of the rows. */
 	static const struct dataset_ops ops = { .shard_end = mostly_empty_end };
 	struct dataset ds = { .ops = &ops, .n = 1 + N_OTHERS, .n_shards = N_EMPTY + 1 + N_OTHERS };

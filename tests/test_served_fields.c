@@ -17,7 +17,7 @@ int fault_set(struct fault *f, int code, const char *fmt, ...)
 	return code;
 }
 
-/* As client/arrays.h lays a batch out: captions of three rows, and numbers behind them. */
+/* As client/arrays.h lays a batch out: captions of three rows, and numbers after them. */
 enum { OFFSETS_AT = 320, TEXT_AT = 384, NUMBERS_AT = 448, N_ROWS = 3, N_BYTES = 6, ROOM = 1024 };
 
 static const char dictionary[] = "{\"d\":[[\"caption\",{\"s\":0}],[\"x\",{\"a\":1}]]}";

@@ -1,4 +1,4 @@
-/* Pictures become OP_SHEET_PX square before the op and are cut back to that behind it. */
+/* Pictures become OP_SHEET_PX square before the op and are cut back to that after it. */
 #include "op-sheet.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static json_t *step_json(const struct sweep *w, double step)
 	return json_pack("[so]", w->op, given);
 }
 
-/* op: new, or NULL for none. Ops that work on numbers come behind ToTensor. */
+/* op: new, or NULL for none. Ops that work on numbers come after ToTensor. */
 static int add_column(struct op_sheet *s, json_t *op, bool numbers, struct pipeline_error *err)
 {
 	json_t *square = json_pack("[s[ii]]", "Resize", OP_SHEET_PX, OP_SHEET_PX);

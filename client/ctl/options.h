@@ -40,7 +40,7 @@ struct command {
 bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code);
 
-/* The same of a command whose positional arguments may be left out behind the first `least`: they are NULL then. */
+/* The same of a command whose positional arguments may be left out after the first `least`: they are NULL then. */
 bool command_parse_some(const struct command *cmd, const struct option_spec *specs, unsigned least, int argc,
 			char **argv, const char **positional, int *exit_code);
 

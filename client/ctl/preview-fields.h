@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 
-/* {name: value} of a sample, from field `first` on: numbers, lists of them (a row's, or a ragged field's one behind the
+/* {name: value} of a sample, from field `first` on: numbers, lists of them (a row's, or a ragged field's one after the
  * other), texts, and {"bytes": how many} for bytes. A list of more than 64 numbers becomes {"values": how many}, a value
  * that cannot be read {"error": why}. */
 json_t *preview_fields_json(struct dataset *ds, uint64_t index, unsigned first);

@@ -52,7 +52,7 @@ static int parse_pipeline(struct preview *p, struct pipeline_error *err)
 {
 	const struct image_form unknown = { .n_channels = 3 };
 	const struct image_form *form = dataset_is_image(p->ds) ? &unknown : &p->array.pixels.form;
-	/* As numbers, so that what works behind Normalize is seen as well. */
+	/* As numbers, so that what works after Normalize is seen as well. */
 	static const enum dtype stored[] = { DTYPE_UINT16, DTYPE_INT32, DTYPE_UINT8 };
 	int r = views_parse(p->transform, form, DTYPE_FLOAT32, LAYOUT_NHWC, &p->pipeline, err);
 

@@ -104,7 +104,7 @@ unsigned top_print_head(FILE *f, const struct top_view *v)
 
 /* ---- the table ---- */
 
-/* Columns behind the job, and at which width of the screen they appear. */
+/* Columns after the job, and at which width of the screen they appear. */
 enum column { C_RANK, C_WAIT, C_CAUSE, C_LOST, C_READY, C_RATE, C_STATE, C_SHARES, C_PROGRAM, N_COLUMNS };
 static const unsigned appears_at[N_COLUMNS] = { [C_STATE] = 78, [C_SHARES] = 132, [C_PROGRAM] = 152 };
 

@@ -95,7 +95,7 @@ static void put_name(struct trace *t, const char *what, int tid, const char *nam
 	put_event(t, "M", what, 0, tid, json_pack("{s:o}", "name", ctl_json_text(name)));
 }
 
-/* The stages of a row, one behind the other: a decoder and its ops take turns, and only their sums are known. */
+/* The stages of a row, one after the other: a decoder and its ops take turns, and only their sums are known. */
 static void put_stages(struct trace *t, const struct trace_row *row)
 {
 	static const char *const names[] = { "read", "decode", "transform" };

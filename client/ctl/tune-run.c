@@ -81,7 +81,7 @@ static char *run_program(char **argv, const char *config, char *problem, size_t 
 	return answer;
 }
 
-/* Images per second of the epochs behind the first; of all where there is one only. */
+/* Images per second of the epochs after the first; of all where there is one only. */
 static double rate_of(const json_t *answer, bool later)
 {
 	const json_t *epochs = json_object_get(answer, "epochs"), *epoch;

@@ -85,7 +85,7 @@ static enum convert_number number_of(enum batchd_dtype dtype)
 					  : CONVERT_TO_FLOAT32;
 }
 
-/* A pipeline that writes numbers that no pixel has (RandomErasing behind Normalize) has finished images in the slot. */
+/* A pipeline that writes numbers that no pixel has (RandomErasing after Normalize) has finished images in the slot. */
 static int plan_numbers(struct link *k, const struct link_field *view, struct finishing *to, struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
@@ -270,7 +270,7 @@ static int import_fd(struct delivery *d, const Batchd__Wire__Opened *m, int fd)
 	return CUDA_OK;
 }
 
-/* Why the daemon offers no memory: its own text, behind the failure in this process. */
+/* Why the daemon offers no memory: its own text, after the failure in this process. */
 static void note_no_offer(struct delivery *d, const char *why)
 {
 	int r = atomic_load(&ipc_failed);
@@ -519,7 +519,7 @@ static struct cuda_stream *stream_to_record(const struct device_lease *lease, un
 	return is_other_threads(lease, i) ? CUDA_STREAM_LEGACY : lease->stream[i];
 }
 
-/* Records an event behind all work queued so far on the lease's streams, unless one of them captures a CUDA graph, of
+/* Records an event after all work queued so far on the lease's streams, unless one of them captures a CUDA graph, of
  * which the event would become a part: then it is recorded later. *failed: the stream for which recording failed. In
  * the GPU's context. */
 static int delivery_record(struct delivery *d, struct device_lease *lease, struct cuda_stream **failed)
@@ -694,7 +694,7 @@ static int delivery_collect(struct link_gpu *g, bool *more, struct fault *f)
 	return BATCHD_E_GPU;
 }
 
-/* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or
+/* The trainer's own work on the batch is queued on its stream: an event after it tells when the slot may go back. 0 or
  * a code with f. */
 static int release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {

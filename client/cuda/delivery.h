@@ -28,7 +28,7 @@ struct device_lease {
 	uint64_t generation;         /* as the trainer sees it; of the batch lent last */
 	unsigned n_lent, n_exported; /* slices (1 for a whole batch) that the trainer or a tensor has */
 	atomic_uint n_returned;      /* exported slices whose tensors are gone, not collected yet; any thread */
-	bool deferred;               /* a slice was given back behind a stream's work */
+	bool deferred;               /* a slice was given back after a stream's work */
 	bool pending;                /* only that work keeps the slot */
 	bool recorded;               /* events tell when the work is over; false while one of the streams captures a
 	                              * CUDA graph */

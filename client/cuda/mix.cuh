@@ -1,4 +1,4 @@
-/* The mixing kernels, behind the finishing kernels in convert.cu. mix-plan.h has the arithmetic.
+/* The mixing kernels, after the finishing kernels in convert.cu. mix-plan.h has the arithmetic.
  *
  * A thread makes the 16 bytes of each channel, or in NHWC 16 bytes times the channels, of neighbouring pixels of one image,
  * from its pixels and those of the partner, which both lie in the L2 cache of a GPU when a batch is finished. A block stays

@@ -23,7 +23,7 @@ static void print_row(const char *name, const struct batchd_array *a, uint64_t r
 	uint64_t first = row, behind = row + 1;
 	double sum = 0;
 
-	if (a->offsets) { /* ragged: rows of any length, one behind the other */
+	if (a->offsets) { /* ragged: rows of any length, one after the other */
 		first = (uint64_t)(a->offsets[row] - a->offsets[0]);
 		behind = (uint64_t)(a->offsets[row + 1] - a->offsets[0]);
 	}

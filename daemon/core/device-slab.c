@@ -133,7 +133,7 @@ static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
 	copy->part[0].bytes = slot->payload_bytes;
 }
 
-/* Dense fields and indices lie close together when the batch is full; for a short batch, copying the gap behind the
+/* Dense fields and indices lie close together when the batch is full; for a short batch, copying the gap after the
  * first field, usually the largest, would waste the bus. Ragged fields stay in host memory. */
 static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 {

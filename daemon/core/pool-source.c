@@ -57,7 +57,7 @@ static uint64_t global_position(const struct row *r)
 	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
 }
 
-/* The place of a row in the order of a plan, which begins anew behind its end: another world size does not change it. */
+/* The place of a row in the order of a plan, which begins again after its end: another world size does not change it. */
 static uint64_t plan_position(const struct row *r)
 {
 	const struct loader_spec *spec = r->source->spec;

@@ -91,7 +91,7 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 		bool may_wait, void *const rows[], struct sample_error *err);
 
 /* For samples 0..n-1 of indices, whose pictures are rows of an array on a local disk: copies these, and the rows of other
- * fields, of which rows has the places from 1 on, with one look at the files for all of them. The pictures lie one behind the
+ * fields, of which rows has the places from 1 on, with one look at the files for all of them. The pictures lie one after the
  * other in the worker's memory until its next call. NULL: one cannot be read, or there is no memory; sample_make says
  * what is wrong with which. */
 const uint8_t *sample_gather(const struct recipe *r, struct sample_worker *w, const uint64_t *indices, uint32_t n,

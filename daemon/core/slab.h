@@ -3,7 +3,7 @@
  * It is sealed shared memory. Trainers get a read-only descriptor of a memfd that can neither shrink nor be
  * mapped writable again, not even by the daemon; the daemon's mapping stays the only writable one, except in a slab
  * that a producer has mapped before slab_seal. The memfd ends where the pages end that are made: it has no holes, which
- * a trainer's reads would turn into memory. A slab that may grow has address space behind that end, in which neither
+ * a trainer's reads would turn into memory. A slab that may grow has address space after that end, in which neither
  * the daemon nor a trainer may touch anything. Only the daemon can grow it (or a process that may open the daemon's
  * files for writing). Memory on GPUs mirrors a slab: see core/device-slab.h. Any thread may create a slab (it blocks
  * while pages are made); afterwards it belongs to the loop thread. */

@@ -1,6 +1,6 @@
 /* See slot-nodes.h. The policies stay for as long as the slab: that also keeps the kernel's automatic balancing from
  * unmapping pages to find out where they would be better. Pieces end at multiples of 2 MiB, because a huge page has one
- * place, so up to so much of a slot lies with the slot behind it.
+ * place, so up to so much of a slot lies with the slot after it.
  *
  * The caches have no such placing. A cached sample is read once an epoch, by any worker, so no node is the right one;
  * each worker's own entries lie near it by first touch, and that spreads them over the nodes as well as interleaving

@@ -1,5 +1,5 @@
 /* See arrow-column.h. Wanted rows that follow each other are read together, as ranges: of the column's rows, then of
- * the items of each level of lists, at last of the values, which lie one behind the other. */
+ * the items of each level of lists, at last of the values, which lie one after the other. */
 #include "data/arrow-column.h"
 
 #include <errno.h>

@@ -22,7 +22,7 @@ struct arrow_layout {
 		uint32_t n;
 	} levels[ARROW_MAX_SHAPE + 1];
 	unsigned leaf,
-		leaf_buffer; /* the node behind the levels; of texts the list's own, whose last buffer has the bytes */
+		leaf_buffer; /* the node after the levels; of texts the list's own, whose last buffer has the bytes */
 	size_t value_bytes;  /* of one stored number */
 };
 

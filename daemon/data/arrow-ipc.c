@@ -103,7 +103,7 @@ static int take_nodes(struct scan *s, const struct message *m)
 	return 0;
 }
 
-/* Buffers lie one behind the other, as all writers put them. */
+/* Buffers lie one after the other, as all writers put them. */
 static int take_buffers(struct scan *s, const struct message *m)
 {
 	struct flat_vector v = flat_vector(&m->header, 2, NODE_BYTES);

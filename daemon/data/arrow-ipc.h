@@ -47,13 +47,13 @@ struct arrow_field {
 	bool is_encoded; /* by a dictionary */
 	bool is_signed;
 	uint32_t width;                  /* bits of a number, bytes of FIXED_BINARY, items of FIXED_LIST */
-	unsigned next;                   /* the field behind this one and its children */
+	unsigned next;                   /* the field after this one and its children */
 	unsigned first_buffer;           /* validity, then offsets, then values, as far as the type has them */
 	unsigned n_shape;                /* HuggingFace's Array2D to Array5D, lists in lists; 0: any other field */
 	uint32_t shape[ARROW_MAX_SHAPE]; /* 0: of any length */
 };
 
-/* Columns and their children, each before its children. Its children begin behind it. */
+/* Columns and their children, each before its children. Its children begin after it. */
 struct arrow_schema {
 	struct arrow_field *fields;
 	unsigned n, n_buffers;

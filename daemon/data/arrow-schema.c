@@ -99,7 +99,7 @@ static void take_shape(struct parse *p, const struct flat_table *t, struct arrow
 	json_decref(all);
 }
 
-/* How many buffers stand before the children's; -1: not known, so that all behind would be wrong. */
+/* How many buffers stand before the children's; -1: not known, so that all after would be wrong. */
 static int buffers_of(enum arrow_type type)
 {
 	switch (type) {

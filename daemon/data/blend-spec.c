@@ -22,7 +22,7 @@ static uint64_t take_digits(const char *text, const char **end)
 	return v;
 }
 
-/* "0.7*": NULL, or what stands behind it. */
+/* "0.7*": NULL, or what follows it. */
 static const char *take_weight(const char *text, uint64_t *weight)
 {
 	const char *end;

@@ -23,7 +23,7 @@ struct blend_spec {
 	} part[BLEND_MAX_PARTS];
 };
 
-/* Splits `text`, what stands behind "blend:", in place. 0 or -EINVAL with err. */
+/* Splits `text`, what follows "blend:", in place. 0 or -EINVAL with err. */
 int blend_spec_parse(char *text, struct blend_spec *out, struct dataset_error *err);
 /* The spec of the first part, which has the kind of all; `spec` itself if it is no blend. */
 const char *blend_spec_first(const char *spec);

@@ -35,7 +35,7 @@ int block_save(const char *path, const void *block, size_t block_bytes);
  * -EDQUOT: no machine has the memory, or the meter's error. */
 int block_grow(struct meter *meter, void *array, size_t *capacity, size_t n, size_t element_bytes);
 
-/* NUL-terminated strings, one behind the other. */
+/* NUL-terminated strings, one after the other. */
 struct text {
 	char *bytes;
 	size_t n, capacity;

@@ -38,7 +38,7 @@ struct cache_file {
 };
 
 /* Opens or makes dir/index-<dataset id>.cache. A foreign file, a file of more than most_bytes and one that is nearly
- * all holes are started anew; another user's file is left alone, as its indexes would give other pixels (-EPERM). 0 or
+ * all holes are started again; another user's file is left alone, as its indexes would give other pixels (-EPERM). 0 or
  * negative errno; then no file is open. */
 int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id, uint64_t most_bytes);
 void cache_file_close(struct cache_file *f);

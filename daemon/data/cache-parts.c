@@ -1,4 +1,4 @@
-/* See cache-parts.h. A tier has few spaces and users, so each change measures all of them anew. */
+/* See cache-parts.h. A tier has few spaces and users, so each change measures all of them again. */
 #include "data/cache-parts.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 /* One more loader of this user uses the space, or one less. Where memory is short the user has no share. */
 void cache_parts_use(struct cache *c, struct cache_space *s, uid_t uid);
 void cache_parts_unuse(struct cache *c, struct cache_space *s, uid_t uid);
-/* After a change of uses or of the tier's budget, and when room was taken or found: decides anew which spaces may grow
+/* After a change of uses or of the tier's budget, and when room was taken or found: decides again which spaces may grow
  * and take. */
 void cache_parts_update(struct cache *c, enum cache_tier tier);
 /* The space that has to give a mapping for one of s; NULL: s has no right to more. */

@@ -8,7 +8,7 @@
 /* As of folders: a client takes no longer name of a class. */
 enum { CLASS_NAME_BYTES = 255 };
 
-/* What is wrong with a value as the name of a class; NULL: nothing. A zero byte stands behind the n. */
+/* What is wrong with a value as the name of a class; NULL: nothing. A zero byte follows the n. */
 const char *class_column_wrong(const char *value, size_t n);
 /* Classes of column k, whose values are sound. 0, -ENOMEM, -EFBIG or the meter's error. The caller finishes *out in either
  * case; it stays charged to the meter. */

@@ -25,7 +25,7 @@ struct dataset_ops {
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
 };
 
-/* The samples of a data set that draws each anew. */
+/* The samples of a data set that draws each again. */
 #define DATASET_ENDLESS (1ull << 40)
 
 /* The common part of all kinds; first member of each kind's own struct. Constant after dataset_open has returned. */

@@ -106,7 +106,7 @@ const struct field *dataset_field(const struct dataset *ds, unsigned i);
 int dataset_find_field(const struct dataset *ds, const char *name); /* its number; -1: there is none */
 
 /* Copies field k of row indices[i] to rows[k] + i * row bytes, for n indices and every field k whose rows[k] is not NULL.
- * rows has dataset_n_fields entries. Only dense fields can be gathered, and of images only those behind field 0. Any
+ * rows has dataset_n_fields entries. Only dense fields can be gathered, and of images only those after field 0. Any
  * thread that may wait for a local disk, and for a server if dataset_server is not 0. 0, -EIO when the file has shrunk
  * since it was opened (err says which). */
 int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *const rows[],

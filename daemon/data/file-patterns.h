@@ -4,7 +4,7 @@
 
 #include "data/dataset-error.h"
 
-/* *out: `rest`, what stands behind "KIND:", with every pattern of the shell's replaced by the files that it names, in the
+/* *out: `rest`, what follows "KIND:", with every pattern of the shell's replaced by the files that it names, in the
  * order of their names, and each pair of Megatron's by its index. malloc'ed. For kinds with files between commas; NULL for
  * all others. 0 or negative errno with err: a pattern names no file, or
  * an option is misspelt. */

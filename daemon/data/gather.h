@@ -11,7 +11,7 @@
 void gather_rows(void *to, const void *from, size_t row_bytes, const uint64_t *indices, size_t n);
 /* The same for one integer per row (any type but uint64), widened to int64. */
 void gather_int64(int64_t *to, const void *from, enum dtype dtype, const uint64_t *indices, size_t n);
-/* to[i] = from[i] for n integers that lie one behind the other (any type but uint64), widened to int64. */
+/* to[i] = from[i] for n integers that lie one after the other (any type but uint64), widened to int64. */
 void widen_int64(int64_t *to, const void *from, enum dtype dtype, size_t n);
 
 #endif

@@ -19,7 +19,7 @@ static int idx_set_fail(const struct mapped *m, const char *why, struct dataset_
 	return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %s", m->name, why);
 }
 
-/* The elements behind the header. One byte more is asked for, to see that there is none. */
+/* The elements after the header. One byte more is asked for, to see that there is none. */
 static int inflate_data(struct unzip *s, const struct mapped *m, const uint8_t *head, size_t n_head,
 			const struct npy *npy, const struct dataset_source *source, uint8_t **out,
 			struct dataset_error *err)

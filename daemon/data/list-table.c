@@ -31,7 +31,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct list_table *t, co
 
 /* ---- cells ---- */
 
-/* Unquotes a cell into t->line. *at: behind the cell. */
+/* Unquotes a cell into t->line. *at: after the cell. */
 static int take_cell(struct list_table *t, const char **at, const char *end, uint64_t *offset)
 {
 	const char *from = *at;
@@ -39,7 +39,7 @@ static int take_cell(struct list_table *t, const char **at, const char *end, uin
 	char *to;
 	int r;
 
-	/* "path, label": where the header has a blank behind its separators, so has every line. */
+	/* "path, label": where the header has a blank after its separators, so has every line. */
 	while ((!t->has_header || t->skips_blanks) && from < end && *from == ' ')
 		from++;
 	t->skips_blanks = t->skips_blanks || from > *at;

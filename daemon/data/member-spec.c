@@ -73,7 +73,7 @@ static bool take_kind_named(struct member_value *v, const char *name)
 	return false;
 }
 
-/* "caption:text". A key that ends so itself is written with its kind behind it. Of a file that is one value, as "cls" is,
+/* "caption:text". A key that ends so itself is written with its kind after it. Of a file that is one value, as "cls" is,
  * the kind stands alone. */
 static void take_kind(struct member_value *v)
 {

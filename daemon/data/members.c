@@ -388,7 +388,7 @@ static int keep_key(struct members *m, unsigned k, unsigned rank, struct json_do
 	return 0;
 }
 
-/* Takes the blanks off both ends, as the newline behind a name. */
+/* Takes the blanks off both ends, as the newline after a name. */
 static size_t trim_value(const char **text, size_t n)
 {
 	while (n && members_is_blank((*text)[n - 1]))

@@ -72,7 +72,7 @@ struct members {
 	unsigned n_seen;
 };
 
-/* Splits a path: *n_key bytes are the key, the extension follows behind a dot. False for a member of no sample. */
+/* Splits a path: *n_key bytes are the key, the extension follows a dot. False for a member of no sample. */
 bool member_split(const char *name, size_t n_name, size_t *n_key);
 
 /* 0 or negative errno with the reader's err. A member of no sample is skipped. */

@@ -12,7 +12,7 @@ struct packed {
 	struct shards shards;
 	struct extents index;
 	int label;              /* its column; -1: none */
-	unsigned first;         /* the field that is column 0: 1 behind an image, else 0 */
+	unsigned first;         /* the field that is column 0: 1 after an image, else 0 */
 	struct classes classes; /* of a column of names, or an archive's folders where no fields are listed */
 };
 

@@ -1,6 +1,6 @@
 /* See shard-reader.h. Reading everything would bring a shard of images through memory for a thousandth of it; reading
  * each header alone costs a call for each small member. So the read-ahead doubles while the next header is near, and
- * begins anew behind a far jump. */
+ * begins again after a far jump. */
 #include "data/shard-reader.h"
 
 #include <errno.h>

@@ -88,7 +88,7 @@ static int take_place(struct cursor *c, struct place *p)
 	return p->n_name && (take_byte(c, ' ') || take_byte(c, '\n')) ? 1 : -1;
 }
 
-/* The extension is what stands behind the first dot of the name's last part. */
+/* The extension is what follows the first dot of the name's last part. */
 static bool place_is_whole(const struct place *p)
 {
 	size_t n_key;
@@ -151,7 +151,7 @@ static int check_place(struct shard_reader *r, struct tar_entry *e, const struct
 	return 0;
 }
 
-/* The last member is compared with its header, and behind it only members follow that no sample has. */
+/* The last member is compared with its header, and after it only members follow that no sample has. */
 static int check_end(struct shard_reader *r, struct tar_entry *e, uint64_t last_at, const struct cursor *c,
 		     const struct place *last, char why[TAR_INDEX_WHY_BYTES])
 {

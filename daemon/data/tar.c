@@ -30,7 +30,7 @@ static bool is_zero(const uint8_t *block)
 	return !*block && !memcmp(block, block + 1, BLOCK - 1);
 }
 
-/* Octal digits between blanks, or a big-endian number behind a byte 0x80. False for anything else, and for more than 63
+/* Octal digits between blanks, or a big-endian number after a byte 0x80. False for anything else, and for more than 63
  * bits. */
 static bool tar_parse_number(const uint8_t *field, size_t n, uint64_t *value)
 {
@@ -300,7 +300,7 @@ static int tar_take_header(struct shard_reader *r, struct tar_entry *e, const ui
 	e->n_bytes = e->has_size ? e->n_bytes : *n_data;
 	*n_data = has_data(e->type) ? e->n_bytes : 0;
 	/* The zeros that fill the member's last block belong to it: without them the shard ends too early, whatever it had
-	 * behind them. */
+	 * after them. */
 	if (padded(*n_data) > r->n_bytes - e->data_at)
 		return shard_reader_refuse(r, e->header_at,
 					   "a member of %llu bytes, beyond the shard's end: cut short?",

@@ -89,7 +89,7 @@ static bool starts_with(const unsigned char *head, size_t n, const char *magic, 
 	return n >= n_magic && !memcmp(head, magic, n_magic);
 }
 
-/* Two bytes may well be a token: a pickle is known by what its writers put behind them. */
+/* Two bytes may well be a token: a pickle is known by what its writers put after them. */
 static bool is_pickle(const unsigned char *head, size_t n, uint64_t file_bytes)
 {
 	uint64_t frame;

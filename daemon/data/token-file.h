@@ -33,7 +33,7 @@ int token_file_read(const void *head, size_t n_head, uint64_t file_bytes, enum d
 /* Reads n bytes from `at` on: 0 or negative errno. */
 typedef int token_read_fn(void *arg, uint64_t at, void *to, size_t n);
 
-/* Megatron: reads a whole .idx in pieces. The sequences must lie in the .bin one behind the other, as Megatron's own
+/* Megatron: reads a whole .idx in pieces. The sequences must lie in the .bin one after the other, as Megatron's own
  * builder writes them. 0, the error of `read`, or -EINVAL with err. */
 int token_index_read(token_read_fn *read, void *arg, uint64_t index_bytes, uint64_t data_bytes,
 		     struct token_layout *out, struct token_error *err);

@@ -1,4 +1,4 @@
-/* See zip-content.h. A deflated member is read into the buffer of its sample, moved behind the room for its content, and
+/* See zip-content.h. A deflated member is read into the buffer of its sample, moved after the room for its content, and
  * inflated to the buffer's beginning. zlib's state is in the same buffer, so it is charged with it. */
 #include "data/zip-content.h"
 

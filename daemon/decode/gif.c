@@ -2,7 +2,7 @@
  * transparent colour, or else the first one. A palette in which each colour is its own number as grey counts as none.
  *
  * Pillow reads blocks of 64 KiB, and takes an end code for the end of the block: if another block follows, it goes on
- * behind the end code, and if none does, the file is cut short. */
+ * after the end code, and if none does, the file is cut short. */
 #include "decode/gif.h"
 
 #include <errno.h>

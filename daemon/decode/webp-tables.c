@@ -21,7 +21,7 @@ enum {
 	N_LENGTH_CODES = 19,
 	MAX_GROUPS = 1 << 16,
 	N_PLANE_CODES = 120,
-	/* libwebp numbers the groups anew if there are more than this, and then makes only those in use. */
+	/* libwebp numbers the groups again if there are more than this, and then makes only those in use. */
 	DENSE_GROUPS = 1000,
 	/* Of libwebp: a table entry; a group besides its tables; tables of a group without the green one. */
 	ENTRY_BYTES = 4,

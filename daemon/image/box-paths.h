@@ -12,7 +12,7 @@ struct box {
 	uint32_t ww, fw;
 };
 
-/* The steps that leave the box, enter it, and lie behind it when it moves to step x. */
+/* The steps that leave the box, enter it, and lie after it when it moves to step x. */
 struct edges {
 	const uint8_t *leaves, *enters, *next;
 };

@@ -1,5 +1,5 @@
 /* Pillow's resampling of modes I;16, I and F: weights and sums in double, each pass rounded to the mode's numbers. Nearest
- * neighbour computes each position of I;16 anew, and for the other two it adds up the step, as it does for RGB. (Older
+ * neighbour computes each position of I;16 again, and for the other two it adds up the step, as it does for RGB. (Older
  * versions of Pillow than 13 keep the low byte of a sum above 65535.) */
 #include "image/exact.h"
 
@@ -289,7 +289,7 @@ static int two_passes(struct job *j, bool horizontal, bool vertical, struct scra
 		between.width = q->keep.width;
 	}
 	if (columns ||
-	    (vertical && !horizontal)) /* without a horizontal pass rows are mirrored behind the vertical one */
+	    (vertical && !horizontal)) /* without a horizontal pass rows are mirrored after the vertical one */
 		columns_first(j, horizontal, room);
 	else
 		rows_first(j, horizontal, vertical, &between);

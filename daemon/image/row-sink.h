@@ -10,7 +10,7 @@
 
 enum {
 	ROW_SINK_BAND = 4,         /* rows in a band, except the last one; what the resampler shrinks at once */
-	ROW_SINK_SLACK_BYTES = 64, /* readable behind each row of a band */
+	ROW_SINK_SLACK_BYTES = 64, /* readable after each row of a band */
 };
 
 struct row_sink {

@@ -35,7 +35,7 @@ struct taps {
 /* Source positions first..last (half open) that output positions from .. from + n - 1 read. */
 void taps_span(enum filter f, uint32_t in, uint32_t out, uint32_t from, uint32_t n, uint32_t *first, uint32_t *end);
 
-/* Fills t, unless it holds the same result already. *changed: whether t was made anew. avail must cover taps_span. 0 or
+/* Fills t, unless it holds the same result already. *changed: whether t was made again. avail must cover taps_span. 0 or
  * -ENOMEM. */
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed);
 

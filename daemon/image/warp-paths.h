@@ -5,7 +5,7 @@
 #include "image/warp.h"
 
 /* Makes pixels x, x + 1 ... of row y, up to n, as long as groups of them are far enough inside the source, or all outside, and returns
- * their number, which may be 0. Writes no byte behind them. */
+ * their number, which may be 0. Writes no byte after them. */
 typedef uint32_t warp_run(const struct warp *w, const struct image *src, uint32_t x, uint32_t y, uint32_t n,
 			  uint8_t *to);
 

@@ -89,7 +89,7 @@ size_t block_pack_make(struct scratch *to, const struct progressive *p, uint64_t
 
 	const size_t most = head + most_block_bytes(f) + BLOCK_PACK_PAD_BYTES;
 
-	/* Data may have anything behind the picture, for which no memory is taken. */
+	/* Data may have anything after the picture, for which no memory is taken. */
 	if (limit_bytes > most)
 		limit_bytes = most;
 	if (limit_bytes > INT32_MAX || head + BLOCK_PACK_PAD_BYTES > limit_bytes || n_lines > BLOCK_PACK_MAX_LINES)

@@ -51,7 +51,7 @@ INLINE __m512i add_chroma(__m512i y, __m512i chroma, short factor)
 }
 
 /* Where byte i of the 64 from `part` * 64 on comes from: pixel (part * 64 + i) / 3, as packing leaves pixels, eight even
- * ones and then eight odd ones. A table, as compilers would make it anew for each 64 bytes. */
+ * ones and then eight odd ones. A table, as compilers would make it again for each 64 bytes. */
 static const _Alignas(64) uint8_t places[3][64] = {
 	{ 0,  0,  0,  8,  8,  8,  1,  1,  1,  9,  9,  9,  2,  2,  2,  10, 10, 10, 3,  3,  3, 11,
 	  11, 11, 4,  4,  4,  12, 12, 12, 5,  5,  5,  13, 13, 13, 6,  6,  6,  14, 14, 14, 7, 7,

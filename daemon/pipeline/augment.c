@@ -172,7 +172,7 @@ int augment_steps(const double *steps, unsigned n, const uint8_t fill[3], struct
 	for (; rc == 0 && n > 0 && in_time; n--, steps += STEP_NUMBERS) {
 		style.filter = (enum filter)(int)steps[STEP_FILTER];
 		rc = augment_apply((enum augment)(int)steps[STEP_WHAT], steps[STEP_AMOUNT], &style, v, w, err);
-		/* The check behind the op then tells of it. */
+		/* The check after the op then tells of it. */
 		in_time = cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v));
 	}
 	return rc;

@@ -22,7 +22,7 @@ struct op_choice {
 struct op_run {
 	struct pipeline_worker *worker;
 	struct sample_key key;
-	struct random random; /* of the op at work, behind the numbers that its choice took */
+	struct random random; /* of the op at work, after the numbers that its choice took */
 };
 
 enum op_flags {
@@ -61,8 +61,8 @@ struct op_type {
 	void (*undo)(const struct op *op, uint32_t channel, double *mean, double *std);
 	/* OP_NUMBERS: 0 if finish works on bytes as well (f->type is CONVERT_UINT8), otherwise -EINVAL with err->text. */
 	int (*check_bytes)(const struct op *op, const struct convert *f, struct pipeline_error *err);
-	/* What stands for this type, with the same arguments, where it works on numbers: a pixel op behind ToTensor; an op
-	 * of the conversion behind one that changes numbers. */
+	/* What stands for this type, with the same arguments, where it works on numbers: a pixel op after ToTensor; an op
+	 * of the conversion after one that changes numbers. */
 	const struct op_type *on_numbers;
 };
 

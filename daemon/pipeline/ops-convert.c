@@ -76,7 +76,7 @@ static int follow_convert(const struct op *op, struct form *f, struct pipeline_e
 
 static const char *const draft_args[] = { "size", NULL };
 
-/* It is no step of its own, so the ops behind it keep their random numbers. */
+/* It is no step of its own, so the ops after it keep their random numbers. */
 static int read_draft(struct arguments *a, struct op *op)
 {
 	struct draft *d = &a->reader->draft;

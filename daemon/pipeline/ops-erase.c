@@ -1,4 +1,4 @@
-/* RandomErasing, on the numbers behind Normalize: torchvision's, and with other arguments timm's. */
+/* RandomErasing, on the numbers after Normalize: torchvision's, and with other arguments timm's. */
 #include "pipeline/op-types.h"
 
 #include <math.h>

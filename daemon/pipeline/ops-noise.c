@@ -1,5 +1,5 @@
-/* GaussianNoise, on bytes as torchvision adds it to an uint8 tensor, and behind ToTensor as it adds it to floats. Each number
- * gets noise of its own: in the order of the pixels, or behind ToTensor of the planes, whatever the layout is. */
+/* GaussianNoise, on bytes as torchvision adds it to an uint8 tensor, and after ToTensor as it adds it to floats. Each number
+ * gets noise of its own: in the order of the pixels, or after ToTensor of the planes, whatever the layout is. */
 #include "image/exact.h"
 
 #include "pipeline/op-types.h"

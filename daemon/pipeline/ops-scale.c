@@ -1,5 +1,5 @@
 /* Ops of detection and segmentation that draw a size: RandomResize, RandomShortestSize, ScaleJitter, RandomZoomOut. An
- * op behind them fixes the size of the row. */
+ * op after them fixes the size of the row. */
 #include "pipeline/op-types.h"
 
 #include <math.h>

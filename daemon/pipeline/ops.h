@@ -12,7 +12,7 @@ int op_choose(const struct op *op, struct op_run *run, uint32_t width, uint32_t 
 	      struct image_error *err);
 /* Pixel ops, in order. 0, an IMAGE_E_ outcome, -ENOMEM. */
 int ops_run(struct op_run *run, const struct op *ops, unsigned n, struct view *v, struct image_error *err);
-/* The ops behind the pixel ops, on a finished row. */
+/* The ops after the pixel ops, on a finished row. */
 int ops_finish(struct op_run *run, const struct op *ops, unsigned n, const struct convert *f, void *row,
 	       struct image_error *err);
 

@@ -14,7 +14,7 @@ struct pipeline {
 	enum layout layout;
 
 	/* Of the first view, for all of them; see views.h. */
-	struct pipeline **more; /* the second view and those behind it; owned */
+	struct pipeline **more; /* the second view and those after it; owned */
 	unsigned n_more;
 	char *text;    /* of all views; owned. NULL: spec.text, one view without a name */
 	char name[64]; /* of this view, ended by a zero byte */

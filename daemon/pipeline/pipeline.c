@@ -86,7 +86,7 @@ static void init_finish(struct pipeline *p)
 		     form->mean, form->std);
 }
 
-/* With uint8 the trainer does ToTensor and Normalize, so what comes behind them must be possible on pixels. */
+/* With uint8 the trainer does ToTensor and Normalize, so what comes after them must be possible on pixels. */
 static int pipeline_check_bytes(const struct pipeline *p, struct pipeline_error *err)
 {
 	const struct spec *s = &p->spec;

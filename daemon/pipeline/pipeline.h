@@ -30,13 +30,13 @@ struct pipeline_error {
  * have "pillow": 12 or 13 (default), because Pillow 13 changed the order of its two passes for some shapes. Pixel ops
  * come first, then ToTensor, then Normalize. Containers have lists of pixel ops as an argument: ["RandomApply",
  * ["RandomGrayscale"], 0.8]. At most 64 ops, and 64 in each container, 512 in containers all together, 8 containers
- * deep; 16 KiB of text and 8192 pixels per edge. Ops on numbers come behind ToTensor, in any order.
+ * deep; 16 KiB of text and 8192 pixels per edge. Ops on numbers come after ToTensor, in any order.
  *
  * dtype: uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize are left to the trainer
  * (pipeline_normalize tells them), floats need a ToTensor. The output size must be the same for every image. ["Draft",
  * size] as the first op reads JPEGs in the size that Pillow's Image.draft gives them; size is that of the results
- * unless given. ["Convert", mode] as the first op behind it reads images of one number a pixel in Pillow's mode I;16, I
- * or F: their dtype is uint16, int32 or float32 as they are, or a float behind ["ToDtype", "float32", true]. A client
+ * unless given. ["Convert", mode] as the first op after it reads images of one number a pixel in Pillow's mode I;16, I
+ * or F: their dtype is uint16, int32 or float32 as they are, or a float after ["ToDtype", "float32", true]. A client
  * that has the two as options writes {"decode": ["Draft", size]} and {"image_mode": ["Convert", mode]}: errors do not
  * count those as ops of the list.
  *

@@ -21,7 +21,7 @@ struct random {
 };
 
 /* place: of the op in the pipeline; any number. Ops of the pipeline itself have 0 to 63, those inside containers the
- * numbers behind. Bits 16 and above are for the view. From 256 on the key is another one: the first 64 bits of
+ * numbers after. Bits 16 and above are for the view. From 256 on the key is another one: the first 64 bits of
  * Philox4x32-10 of counter (place / 256, RANDOM_PLACES, 0, 0), which belongs to no sample. Epochs differ in their low 44
  * bits. */
 void random_init(struct random *r, struct sample_key key, uint32_t place);

@@ -72,7 +72,7 @@ static json_t *op_of_option(json_t *entry, const char **option)
 	return NULL;
 }
 
-/* Ops of the pipeline itself have their number as place in the random key; those inside containers follow behind all
+/* Ops of the pipeline itself have their number as place in the random key; those inside containers follow after all
  * possible ones of these, in the order of the text. */
 static void name_op(const struct list_reader *r, struct place at, unsigned i, const char *option, struct op *op)
 {
@@ -94,7 +94,7 @@ static void drop_last(struct place at)
 	*op = (struct op){ 0 };
 }
 
-/* An op takes its form on numbers behind ToTensor, and one that the conversion does, behind ops that change numbers. */
+/* An op takes its form on numbers after ToTensor, and one that the conversion does, after ops that change numbers. */
 static void take_form(const struct op *before, unsigned n, struct op *op)
 {
 	bool on_numbers = op->type->flags & OP_NUMBERS, behind = false;

@@ -33,7 +33,7 @@ struct form {
 	enum pixel pixel; /* of every image; of one channel unless it is RGB */
 	bool to_tensor, normalize;
 	bool unscaled;          /* to_tensor leaves numbers as large as they are */
-	bool changed;           /* the numbers, behind ToTensor */
+	bool changed;           /* the numbers, after ToTensor */
 	float mean[3], std[3];  /* 0 and 1 without Normalize */
 	const struct op *blame; /* the op that made the size depend on what is drawn; NULL: none */
 };

@@ -95,7 +95,7 @@ static inline __attribute__((always_inline)) double mean_of(enum dtype dtype, co
 	double sum = 0;
 	unsigned n = 0;
 
-	/* In 64 bits: a step behind the last place of a long row may be beyond 2^32. */
+	/* In 64 bits: a step after the last place of a long row may be beyond 2^32. */
 	for (uint64_t y = b->top; y < b->bottom; y += b->step)
 		for (uint64_t x = b->left; x < b->right; x += b->step, n++)
 			sum += load(dtype, row, plane + (y * f->width + x) * pixel);

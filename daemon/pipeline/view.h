@@ -62,7 +62,7 @@ struct view {
 	bool flip_horizontal, flip_vertical; /* applied last */
 };
 
-/* These begin with RGB; for other pixels set v->pixel behind them. */
+/* These begin with RGB; for other pixels set v->pixel after them. */
 void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height);
 void view_of_part(struct view *v, struct view_part *part, uint32_t width, uint32_t height);
 /* Adds what the view needs to a part that is not there yet. */

@@ -18,7 +18,7 @@ enum {
 /* text: as pipeline_parse has it, or a JSON object of views in order: {"NAME": pipeline, ...}, where a pipeline is
  * "train224", "val224" or a list of ops. {"NAME": {"views": [pipeline, ...], "n": k}} stands for a list of views that is
  * repeated k times (1 when left out) and named NAME, NAME.1, NAME.2 and so on. A name that is empty or begins with a dot
- * is put behind the name of the data set's first field. Returns as pipeline_parse. */
+ * is put after the name of the data set's first field. Returns as pipeline_parse. */
 int views_parse(const char *text, const struct image_form *source, enum dtype dtype, enum layout layout,
 		struct pipeline **out, struct pipeline_error *err);
 

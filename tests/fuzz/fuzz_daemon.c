@@ -313,7 +313,7 @@ static bool take(struct client *c, int wait_ms)
 
 static int open_shards(unsigned which, char *dataset, size_t size, int fds[WIRE_MAX_FDS])
 {
-	int n = which % N_SHARD_SETS < 3 ? 1 : 2; /* behind the first three: blends of two */
+	int n = which % N_SHARD_SETS < 3 ? 1 : 2; /* after the first three: blends of two */
 
 	snprintf(dataset, size, "%s", d.shards[which % N_SHARD_SETS]);
 	for (int i = 0; i < n; i++)

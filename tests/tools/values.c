@@ -1,5 +1,5 @@
 /* Prints the values that a data set holds in memory: values SPEC. First a line for each field: "# name kind", with the
- * longest row and the most of 4 rows for ragged ones; then for each sample and field behind the first a line of name and
+ * longest row and the most of 4 rows for ragged ones; then for each sample and field after the first a line of name and
  * value in hexadecimal. An error goes to stderr, exit code 1. */
 #include <stdio.h>
 #include <string.h>

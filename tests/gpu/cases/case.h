@@ -64,7 +64,7 @@ void tell(const void *data, size_t n);
 void hear(void *data, size_t n);
 bool hear_soon(void *data, size_t n, int ms);
 pid_t forked(void);            /* as fork(), with line_fd between the two */
-pid_t other(const char *role); /* starts this program anew in that role of main.c's list; line_fd leads to it */
+pid_t other(const char *role); /* starts this program again in that role of main.c's list; line_fd leads to it */
 /* Of role "export". */
 CUresult export_of(size_t n, CUipcMemHandle *handle, CUdeviceptr *theirs);
 CUresult open_handle(CUdeviceptr *mine, CUipcMemHandle handle);

@@ -111,7 +111,7 @@ static int facts(void)
 	return 0;
 }
 
-/* Keeps a context until standard input ends. A GPU that no process uses may be shut down, and is started anew for each
+/* Keeps a context until standard input ends. A GPU that no process uses may be shut down, and is started again for each
  * process: the time of that would be part of every case and every daemon. */
 static int hold(void)
 {

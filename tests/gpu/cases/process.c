@@ -70,7 +70,7 @@ pid_t forked(void)
 	return pid;
 }
 
-/* Another process that starts this program anew, in that role. */
+/* Another process that starts this program again, in that role. */
 pid_t other(const char *role)
 {
 	char number[16];

@@ -151,7 +151,7 @@ struct batchd_options {
 	int drop_last;        /* boolean */
 	int apply_exif; /* 1: turn images upright; -1: never; 0: those of arrow: alone, as HuggingFace's package does */
 	int own_batches; /* the trainer sends its index batches with batchd_push. A sample that they name more
-	                         * than once is augmented again each time, on every rank */
+	                         * than once is augmented differently each time, on every rank */
 	int writable;    /* 0: a batch is private to this process and becomes writable at the first write (needs
 	                         * SIGSEGV; a previously installed handler is called for every other fault). 1: writable
 	                         * from the start, also for system calls, at the price of fresh page tables for every
@@ -618,7 +618,7 @@ struct batchd_produce_options {
 	uint64_t slot_bytes;  /* room for a usual batch: batchd_produce_size of it; a larger one takes longer */
 	uint64_t n_batches;   /* of an epoch, for all ranks together; 0: not known beforehand */
 	uint64_t n_samples;   /* of an epoch, for information; 0: not known */
-	uint64_t id;          /* identifies the samples: a hash of any description of yours; trainers' checkpoints carry
+	uint64_t id;          /* identifies the samples: a hash of any description; trainers' checkpoints carry
 	                       * it */
 	uint64_t incarnation; /* refused while a producer of the same name with a higher one lives */
 	uint32_t n_rows;      /* of a usual batch, for information */

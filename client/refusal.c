@@ -79,7 +79,7 @@ void refusal_describe(const char *address, char *out, size_t size)
 	else if (is_listed(user, st.st_gid))
 		snprintf(
 			out, size,
-			"user %s may not use %s at %s yet: this session began before the user was in group %s; log in anew",
+			"user %s may not use %s at %s yet: this session began before the user was in group %s; log in again",
 			user, whose, address, group);
 	else
 		snprintf(

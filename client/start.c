@@ -109,7 +109,7 @@ static int refuse_directory(const char *dir, struct fault *f)
 		return fault_set(
 			f, BATCHD_E_CONNECT,
 			"%s is not safe to use for a daemon of your own: it belongs to user %u; remove it as root, or set "
-			"$XDG_RUNTIME_DIR to a directory of yours",
+			"$XDG_RUNTIME_DIR to your own directory",
 			dir, (unsigned)st.st_uid);
 	return fault_set(f, BATCHD_E_CONNECT,
 			 "%s is not safe to use for a daemon of your own: others may write to it; `chmod go-w %s`", dir,
@@ -124,8 +124,8 @@ static int start_make_directory(const char *address, char dir[ADDRESS_MAX_BYTES]
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
 		return fault_set(
 			f, BATCHD_E_CONNECT,
-			"cannot make %s for a daemon of your own: %s; set $XDG_RUNTIME_DIR to a directory of yours",
-			dir, strerror(errno));
+			"cannot make %s for a daemon of your own: %s; set $XDG_RUNTIME_DIR to your own directory", dir,
+			strerror(errno));
 	return address_check(address) < 0 ? refuse_directory(dir, f) : 0;
 }
 

@@ -182,7 +182,7 @@ int token_read(const char *text, struct token *t, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "the token is a '%.*s', of another version of batchd, and this one reads " MAGIC
 				 ": it draws the augmentation of an order of your own in another way. Begin the epoch "
-				 "anew, or go on with the version that saved the state",
+				 "again, or go on with the version that saved the state",
 				 (int)strcspn(text, " ") < 32 ? (int)strcspn(text, " ") : 32, text);
 	if (!sum_is_right(text) || !read_fields(text, t) || !is_possible(t))
 		return fault_set(f, BATCHD_E_INVALID, "the token is damaged: it was cut short or changed");

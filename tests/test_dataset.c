@@ -11,7 +11,7 @@ START_TEST(test_unknown_specs_are_refused_with_what_is_expected)
 		const char *kind, *rest, *words;
 	} bad[] = {
 		{ "imagenet", "/x", "expected imagefolder:DIR" },
-		{ "imagefolder", "", "nothing stands behind the colon" },
+		{ "imagefolder", "", "nothing follows the colon" },
 		{ "imagefolder", "/no/such/folder", "No such file" },
 		{ "imagefolder", "/dev/null", "not a folder" },
 		{ "files", "/no/such/list", "No such file" },

@@ -182,7 +182,7 @@ int index_main(int argc, char **argv)
 	const struct option_spec specs[] = {
 		{ "check", OPTION_FLAG, &x.check, NULL, "write nothing: only compare the indexes with their shards", 0,
 		  0, NULL },
-		{ "force", OPTION_FLAG, &x.force, NULL, "write indexes anew that fit, too", 0, 0, NULL },
+		{ "force", OPTION_FLAG, &x.force, NULL, "rewrite indexes even if they are up to date", 0, 0, NULL },
 		{ "json", OPTION_FLAG, &x.json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },
 		{ "quiet", OPTION_FLAG, &x.quiet, NULL, "no progress", 0, 0, NULL },
 		{ 0 },

@@ -128,7 +128,7 @@ int tune_job_begin(struct tune *t)
 	const json_t *loader = find_job(status, t->job.name);
 
 	if (status && !loader) {
-		ctl_complain("tune", "no job of yours is named '%s'; 'batchctl status' lists the jobs", t->job.name);
+		ctl_complain("tune", "you have no job named '%s'; 'batchctl status' lists the jobs", t->job.name);
 		code = CTL_UNKNOWN;
 	}
 	if (loader)

@@ -6,7 +6,7 @@ torchrun --nproc-per-node=2 quickstart.py            the same with two ranks, wh
 Read it from top to bottom, or paste it into a notebook cell by cell (# %%).
 """
 
-# %% Pictures: a folder of yours, or 200 that batchctl draws.
+# %% Pictures: your own folder, or 200 that batchctl draws.
 import os
 import pathlib
 import subprocess

@@ -113,7 +113,7 @@ const char *cuda_error_name(const struct cuda_driver *driver, int result)
 const char *cuda_error_advice(int result)
 {
 	if (cuda_error_sticky(result))
-		return "this process can use the GPU no more: start it anew";
+		return "this process can use the GPU no more: start it again";
 	return result == CUDA_OUT_OF_MEMORY ? "nvidia-smi says who has its memory"
 					    : "`batchctl doctor`, nvidia-smi and dmesg may say more";
 }

@@ -70,8 +70,8 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 		n = strlen(source->spec + n_prefix);
 		if (!n || n >= most)
 			return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-					    n ? "data set '%.64s': more than %zu bytes stand behind the colon"
-					      : "data set '%.64s': nothing stands behind the colon",
+					    n ? "data set '%.64s': more than %zu bytes follow the colon"
+					      : "data set '%.64s': nothing follows the colon",
 					    source->spec, most - 1);
 		memcpy(rest, source->spec + n_prefix, n + 1);
 		while (n > 1 && rest[n - 1] == '/')

@@ -291,7 +291,7 @@ int packed_make_index(struct packed_opening *o)
 		log_record(
 			LOG_LEVEL_WARNING, "index-not-used",
 			"%s: the indexes beside %u shards are not used, and their headers are read instead; the first "
-			"is that of %s. Write them anew (batchctl index), or remove them",
+			"is that of %s. Write them again (batchctl index), or remove them",
 			o->shown, o->n_unfit, o->unfit);
 	}
 	if (!r && keeps && !o->racy && (o->n_scanned || o->n_sidecars || o->old.n_shards != o->packed->index.n_shards))

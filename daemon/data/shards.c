@@ -265,11 +265,11 @@ static int shards_changed(const struct shards *s, uint32_t i, const struct shard
 	if ((uint64_t)st->st_size < stamp->n_bytes)
 		return dataset_fail(
 			err, DATASET_E_BAD_DATA, -ESTALE,
-			"%.380s: cut short since it was indexed (%s, then %s): restore it, or open the data set anew",
+			"%.380s: cut short since it was indexed (%s, then %s): restore it, or open the data set again",
 			path, size_format((uint64_t)st->st_size, is, sizeof(is)),
 			size_format(stamp->n_bytes, was, sizeof(was)));
 	return dataset_fail(err, DATASET_E_BAD_DATA, -ESTALE,
-			    "%s: changed since it was indexed: open the data set anew", path);
+			    "%s: changed since it was indexed: open the data set again", path);
 }
 
 static int read_and_check(const struct shards *s, uint32_t i, int fd, const struct shard_stamp *stamp,

@@ -180,7 +180,7 @@ static int check_text(struct shard_reader *r, const char *text, size_t n, char w
 	if (!tar_index_take_head(&c))
 		return misfit(why, &c, "expected v1.2 and the number of samples");
 	if (c.is_old)
-		return misfit(why, &c, "v1.1 has no names of members: write the index anew (batchctl index)");
+		return misfit(why, &c, "v1.1 has no names of members: write the index again (batchctl index)");
 	while ((got = take_place(&c, &p)) > 0 && !result) {
 		last_at = e.next_at;
 		result = check_place(r, &e, &c, &p, i++ % LOOK_EVERY == 0, why);

@@ -192,7 +192,7 @@ static int refuse_others(const unsigned char *head, size_t n, uint64_t file_byte
 	kind = is_given ? NULL : other_kind(head, n, file_bytes);
 	if (kind)
 		return bad(err,
-			   "%s: expected tokens one behind the other, as array.tofile writes them; say dtype=... "
+			   "%s: expected tokens one after the other, as array.tofile writes them; say dtype=... "
 			   "if these are",
 			   kind);
 	kind = is_given || dtype != DTYPE_UINT16 ? NULL

@@ -186,7 +186,7 @@ static int check_entry(struct zip_directory *z, const struct zip_entry *e, const
 		return shard_reader_refuse(r, e->at, "%.200s is encrypted, which is not read", name);
 	if (e->method != METHOD_STORED && e->method != ZIP_DEFLATED) {
 		return shard_reader_refuse(
-			r, e->at, "%.180s is compressed by %s (method %u); expected stored or deflated: zip it anew",
+			r, e->at, "%.180s is compressed by %s (method %u); expected stored or deflated: zip it again",
 			name, method_name(e->method), e->method);
 	}
 	if (e->at > z->directory || e->n_stored > z->directory - e->at)

@@ -90,7 +90,7 @@ int op_type_unknown(const char *position, const char *name, struct pipeline_erro
 		snprintf(
 			err->text, sizeof(err->text),
 			"op %s '%.60s' is not known to batchd; its manual lists the ops that are. Do this one in the training "
-			"loop, or share a DataLoader of yours that does it (batchd.serve)",
+			"loop, or share your own DataLoader that does it (batchd.serve)",
 			position, name);
 	return -EINVAL;
 }

@@ -42,7 +42,7 @@ def through(loader):
     return sum(len(labels) for _, labels in loader)
 
 
-def anew(data, socket):
+def again(data, socket):
     with batchd.DataLoader(data, BATCH, transform="val224", socket=socket) as loader:
         return through(loader)
 
@@ -70,7 +70,7 @@ def main():
             while not os.path.exists(socket):
                 time.sleep(0.01)
             print(f"{n} validations of {PICTURES} pictures, val224, batches of {BATCH}, medians:")
-            measure("a loader each", daemon.pid, n, lambda: anew(data, socket))
+            measure("a loader each", daemon.pid, n, lambda: again(data, socket))
             with batchd.DataLoader(data, BATCH, transform="val224", socket=socket) as kept:
                 measure("one loader, kept", daemon.pid, n, lambda: through(kept))
         finally:

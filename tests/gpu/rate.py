@@ -3,7 +3,7 @@
 torchvision's resnet50, channels_last, bfloat16, batch 256, SGD; each measurement lasts SECONDS and counts whole steps.
 
 threads: the rate with one batch that stays on the GPU, then with batchd's batches (train224, float16) for each NUMBER of
-decoding threads. Every picture is read and decoded anew (no cache of decoded pictures), as with a data set that is larger
+decoding threads. Every picture is read and decoded again (no cache of decoded pictures), as with a data set that is larger
 than memory. trainers: NUMBER processes that share the GPU and each batch, against as many with a batch of their own that
 stays on the GPU.
 

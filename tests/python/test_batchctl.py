@@ -449,7 +449,7 @@ def test_preview_shows_containers_policies_and_erased_boxes(batchctl, samples, t
 
 
 def test_preview_turns_a_late_normalize_back(batchctl, samples, tmp_path):
-    """Normalize may stand behind an op that changes numbers, and twice: pixels stay what they are, and a box is black
+    """Normalize may follow an op that changes numbers, and twice: pixels stay what they are, and a box is black
     where it was erased before Normalize."""
     crop = [["Resize", [64, 64]], "ToTensor"]
     first, second = ["Normalize", [0.5, 0.4, 0.3], [0.2, 0.1, 0.3]], ["Normalize", [0.1, -0.2, 0.3], [2, 0.5, 1.5]]

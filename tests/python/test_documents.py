@@ -198,6 +198,22 @@ def test_the_manual_of_batchctl_has_every_command():
     assert commands <= set(re.findall(r"^\.Ss batchctl ([a-z-]+)", text, re.MULTILINE))
 
 
+def test_english_is_not_translated():
+    """Phrases whose syntax is another language's stand in no document, manual page, source or message."""
+    banned = re.compile(
+        r"\bone behind the other\b|\ban" + r"ew\b|\bstands? behind\b|\b(a|an|no|any) \w+ of yours\b|\bcounts as data\b"
+    )
+    files = [*DOCUMENTS, *PAGES, *sources("c", "h", "cu", "cuh", "py", "proto")]
+    found = [
+        f"{path.relative_to(REPO)}:{i}: {line.strip()}"
+        for path in files
+        if "build" not in path.relative_to(REPO).parts and path != REPO / "tests/python/test_documents.py"
+        for i, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if banned.search(line)
+    ]
+    assert len(files) > 1000 and not found, "\n".join(found)
+
+
 def test_processes_are_called_by_their_nouns():
     """No document, manual page or source uses an indefinite pronoun for a client, a trainer or the daemon; only people are
     "who"."""

@@ -277,7 +277,7 @@ def test_draws_of_a_weighted_sampler_all_differ(daemon, pictures):
 
 
 def test_the_same_rows_come_after_a_resume_in_mid_epoch(daemon, pictures):
-    """Two ranks, stopped after step 2 of epoch 1 and made anew: they get exactly the rest, byte for byte."""
+    """Two ranks, stopped after step 2 of epoch 1 and made again: they get exactly the rest, byte for byte."""
 
     def crew(job):
         return [make(pictures, sampler=RASampler(40, 2, rank), rank=rank, world_size=2, job=job) for rank in range(2)]

@@ -337,7 +337,7 @@ def test_nulls_are_refused_unless_no_sample_has_them(daemon, tmp_path):
 
 
 def test_a_daemon_that_comes_back_gets_the_rows_again(make_daemon, saved):
-    """The loader goes on where it was after the daemon was killed and started anew, in the data set's own order."""
+    """The loader goes on where it was after the daemon was killed and started again, in the data set's own order."""
     d = make_daemon()
     data = saved.shuffle(seed=4)
     with batchd.DataLoader(data, 1, reconnect=60, n_slots=4, transform=PLAIN) as loader:

@@ -175,7 +175,7 @@ def test_what_no_file_has_is_handed_over(daemon, tmp_path):
 
 
 def test_a_daemon_that_comes_back_gets_the_table_again(make_daemon):
-    """The loader goes on where it was after the daemon was killed and started anew, in the data set's own order."""
+    """The loader goes on where it was after the daemon was killed and started again, in the data set's own order."""
     d = make_daemon()
     data = made().shuffle(seed=4)
     with batchd.DataLoader(data, 1, reconnect=60, n_slots=4, transform=PLAIN) as loader:
@@ -234,7 +234,7 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_copied(daemon, monke
 
 
 def test_a_table_is_charged_to_its_user(make_daemon):
-    """A table of pictures counts as data while its loader is there, and is refused where it does not fit."""
+    """A table of pictures is charged as data while its loader is there, and is refused where it does not fit."""
     make_daemon("--memory", f"{64 << 20}", config="linger: 0s\n")
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
     noise = io.BytesIO()

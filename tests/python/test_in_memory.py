@@ -108,7 +108,7 @@ def test_the_memory_is_given_back(daemon):
 
 
 def test_a_daemon_that_comes_back_gets_the_memory_again(make_daemon):
-    """The loader goes on where it was after the daemon was killed and started anew."""
+    """The loader goes on where it was after the daemon was killed and started again."""
     d = make_daemon()
     x, y = some()
     with batchd.DataLoader((x, y), batch_size=1, reconnect=60, n_slots=4) as loader:

@@ -58,7 +58,7 @@ def test_an_op_of_an_option_is_named_by_it():
 
 
 def test_splits_go_with_the_options(daemon, folder):
-    """Proves that what comes first in all views, as in timm's splits, may stand behind the ops of options: a draft that
+    """Proves that what comes first in all views, as in timm's splits, may follow the ops of options: a draft that
     leaves a picture as it is changes no draw."""
     split = batchd.aug_splits(([["RandomResizedCrop", 48], "RandomHorizontalFlip"], ["Invert"], ["ToTensor"]), n=2)
 

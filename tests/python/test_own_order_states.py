@@ -108,7 +108,7 @@ def test_one_ranks_state_of_a_weighted_sampler_is_every_ranks(daemon):
 @pytest.mark.parametrize("n", [N, 50, 101])
 @pytest.mark.parametrize("world, batch", [(1, 4), (3, 4), (4, 2), (2, 5), (1, 7)])
 def test_a_weighted_samplers_epoch_goes_on_with_other_ranks_and_batches(daemon, n, world, batch):
-    """What is left of the draw is dealt out anew, and once more from a state that is saved there."""
+    """What is left of the draw is dealt out again, and once more from a state that is saved there."""
     saver = weighted(1, 2, n=n)
     rows(saver, most=3)
     state, had = saver.state_dict(), 3 * 4 * 2

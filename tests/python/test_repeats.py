@@ -1,5 +1,5 @@
 """Repeated augmentation: the built-in order with repeats has the indices of torchvision's RASampler and timm's
-RepeatAugSampler; each time that a sample comes it is augmented anew, by (seed, repeat, epoch, sample) alone."""
+RepeatAugSampler; each time that a sample comes it is augmented differently, by (seed, repeat, epoch, sample) alone."""
 
 import warnings
 

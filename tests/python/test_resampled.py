@@ -63,7 +63,7 @@ def chi_squared(counts, chances):
 
 
 def test_shards_are_drawn_as_webdataset_draws_them(daemon, shards):
-    """Every shard is as likely as any other, whatever its size, each draw anew: so is webdataset's ResampledShards, whose
+    """Every shard is as likely as any other, whatever its size, with a new draw each: so is webdataset's ResampledShards, whose
     own draws pass the same test. 16.3 is what chi squared exceeds once in 1000 times with 3 degrees of freedom."""
     epochs = labels_of(f"tar:{shards}/{{0..3}}.tar#label=cls", epochs=300)
     assert all(len(labels) == sum(SIZES) for labels in epochs)

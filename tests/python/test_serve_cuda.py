@@ -128,7 +128,7 @@ def test_batches_that_do_not_fit_reach_a_gpu(serve, batchctl, mode, personality)
 
 
 def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F811
-    """Dicts as from a tokenizer, shuffled anew each epoch, for two trainers on one GPU."""
+    """Dicts as from a tokenizer, shuffled again each epoch, for two trainers on one GPU."""
     serve(data.sentences())
     of_torch = data.sentences()
     wanted = data.epoch_of(of_torch, 0) + data.epoch_of(of_torch, 1)

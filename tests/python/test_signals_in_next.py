@@ -77,7 +77,7 @@ def numbers(loader):
     ],
 )
 def test_no_batch_is_lost_at_any_line(daemon, make, kind):
-    """The k-th line of each call, k = 1 ... 150, in epochs one behind the other."""
+    """The k-th line of each call, k = 1 ... 150, in epochs one after the other."""
     loader = make()
     wanted, interrupted, iterator, step = list(range(N)), 0, iter(loader), 0
     for k in range(1, 151):

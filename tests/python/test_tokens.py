@@ -1,4 +1,4 @@
-"""tokens: windows of token files, against the reading code of nanoGPT, llm.c and Megatron-LM, written anew here from
+"""tokens: windows of token files, against the reading code of nanoGPT, llm.c and Megatron-LM, written again here from
 their documentation on numpy's memmap."""
 
 import gzip
@@ -90,7 +90,7 @@ def test_random_windows_are_real_ones_uniform_and_resumable(daemon, tmp_path):
 
 @pytest.mark.parametrize("samples", ["", ",samples=64"])
 def test_a_loop_that_draws_the_same_windows_again_is_told(daemon, tmp_path, samples):
-    """nanoGPT's get_batch draws anew in each call, and an epoch of windows=random begins with the first ones again."""
+    """nanoGPT's get_batch makes new draws in each call, and an epoch of windows=random begins with the first ones again."""
     path = raw_file(tmp_path / "t.bin")
 
     def firsts(begin, **options):

@@ -1,5 +1,5 @@
 """torch's own samplers as sampler= and inside batch_sampler=: the indices that torch's DataLoader gives with the same
-generator, every row augmented anew, and the rest of an epoch after a checkpoint."""
+generator, every row augmented differently, and the rest of an epoch after a checkpoint."""
 
 import itertools
 

@@ -191,7 +191,7 @@ def test_jobs_that_cannot_be_measured(daemon, batchctl):
     made = batchctl("tune", "--job", "in-memory")
     assert made.returncode == 1 and "memory of its trainers" in made.stderr, made.stderr
     made = batchctl("tune", "--job", "none")
-    assert made.returncode == 4 and "no job of yours is named 'none'" in made.stderr
+    assert made.returncode == 4 and "you have no job named 'none'" in made.stderr
     assert batchctl("tune").returncode == batchctl("tune", "--job", "x", "/tmp").returncode == 2
     assert batchctl("tune", "--job", "x", "--transform", "val224").returncode == 2
     loader.close()

@@ -95,7 +95,7 @@ def judge(kind, result, call, error):
         wrong.append("the error is not named")
     if not any(word in text for word in ("GPU", "cuda:0")):
         wrong.append("it is not said that it was the GPU")
-    if not any(words in text for words in ("nvidia-smi", "doctor", "start it anew", "open again", "new process")):
+    if not any(words in text for words in ("nvidia-smi", "doctor", "start it again", "open again", "new process")):
         wrong.append("it is not said what to do")
     return wrong
 

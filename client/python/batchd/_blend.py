@@ -48,9 +48,9 @@ def blend(datasets, seed=None):
     """Several data sets as one, for DataLoader, with a weight each: blend({"imagefolder:/a": 0.7, "tar:/b": 0.3}).
 
     An epoch has as many samples as all data sets together. Each gives its share by weight, every one of its samples as
-    often as any other, or once more; which ones come once more is drawn anew for each epoch, by seed (default: the
+    often as any other, or once more; which ones come once more is drawn again for each epoch, by seed (default: the
     loader's). So a data set with a small weight is seen in part, and another part in the next epoch; one with a large
-    weight comes several times, each time augmented anew. Order, ranks and checkpoints are those of any data set.
+    weight comes several times, each time augmented again. Order, ranks and checkpoints are those of any data set.
 
     datasets: a mapping, or pairs of a data set and its weight, as a data set may come twice. All have the same fields."""
     pairs = datasets.items() if isinstance(datasets, collections.abc.Mapping) else datasets

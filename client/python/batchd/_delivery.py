@@ -63,7 +63,7 @@ class Delivery:
         A served data set's producer says with each batch what it has: targets have the batch's own structure, or leave
         parts of it out, and a batch that does not fit them is an error that names the part.
 
-        The epoch, its order and last_batch are as in a loop, and state_dict() stands behind this batch. A call
+        The epoch, its order and last_batch are as in a loop, and state_dict() is after this batch. A call
         continues the iteration that an earlier call began; a loop, load_state_dict or set_epoch with another epoch ends
         that iteration, as a loop would end another. A batch that could not be written, for example because of Ctrl-C,
         is the next batch again."""

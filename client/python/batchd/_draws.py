@@ -11,7 +11,7 @@ import sys
 
 
 def _drawing(batch_sampler):
-    """The sampler of torch's, in a batch_sampler, that draws anew in each epoch; None: there is none."""
+    """The sampler of torch's, in a batch_sampler, that makes new draws in each epoch; None: there is none."""
     for found in (getattr(batch_sampler, "sampler", None), batch_sampler):
         found = getattr(found, "_sampler", found)  # behind the loader's own face
         for base in type(found).__mro__:

@@ -87,7 +87,7 @@ class Epoch:
             pass  # __next__ raises it
 
     def _prepare(self):
-        """Batches are made while the caller gets ready, and made anew if set_epoch then selects others."""
+        """Batches are made while the caller gets ready, and made again if set_epoch then selects others."""
         self._loader._begin()
 
     def _begin(self):

@@ -155,7 +155,7 @@ class _File:
 
 
 def _blocks(value):
-    """The tables that the data set consists of, one behind the other."""
+    """The tables that the data set consists of, one after the other."""
     tables = getattr(value.data, "blocks", None)
     if tables is None:
         return [value.data]

@@ -22,7 +22,7 @@ _INSTEAD = {
     "LinearTransformation": "multiplies all numbers of a picture by a matrix: do it on the GPU, with the loader's batches",
     "UniformTemporalSubsample": "is for videos, and a loader makes pictures",
 }
-_OUTLET = "; or share a DataLoader of yours by batchd.serve"
+_OUTLET = "; or share your own DataLoader by batchd.serve"
 
 
 def check(name):
@@ -47,7 +47,7 @@ _IN_WORDS = {
     "MaskTransform": "its transform_img, draw the masks in the training loop",
 }
 # Libraries whose objects work on something else than one Pillow image, by the first word of their modules.
-_SERVE = "or share a DataLoader of yours that uses it by batchd.serve"
+_SERVE = "or share your own DataLoader that uses it by batchd.serve"
 _LIBRARIES = {
     "albumentations": "albumentations' own Python on numpy arrays: write torchvision's classes or their names (HorizontalFlip is "
     f"RandomHorizontalFlip, RandomResizedCrop has torchvision's name), {_SERVE}",

@@ -187,7 +187,7 @@ def load(
 
     source        a path or the bytes of a compressed image (bytes, a buffer, a uint8 array); a list of them gives one
                   array with a row for each
-    transform     as for DataLoader. A text is found again faster than objects, which are read anew at each call
+    transform     as for DataLoader. A text is found again faster than objects, which are read again at each call
     image_mode, decode, dtype, layout  as for DataLoader
     device        where torch is to have the result, "cuda:0"; None: host memory
     apply_exif    turn the image upright by its EXIF orientation

@@ -1,4 +1,4 @@
-"""How a loader opens, once or anew, what it learns then, and what the C library reports from then on."""
+"""How a loader opens, once or again, what it learns then, and what the C library reports from then on."""
 
 import ctypes
 import os
@@ -175,7 +175,7 @@ class Opening:
 
     def _settle(self):
         """A loader that was made before the process group (frameworks pass such loaders to trainers) has found itself
-        alone. Once there is a group, it is opened anew with this process's rank."""
+        alone. Once there is a group, it is opened again with this process's rank."""
         if self._handle is None or not self._follows or process_group() is None:
             return
         with self._turn:

@@ -242,7 +242,7 @@ class Position:
         return place
 
     def _tell_again(self, place):
-        """Of a loop that draws anew in an epoch of its own, as nanoGPT's get_batch does, and gets the last one's draws."""
+        """Of a loop that makes new draws in a separate epoch, as nanoGPT's get_batch does, and gets the last one's draws."""
         if self._warned_again or not place.epoch or place.base or place.step or not _specs.is_endless(self._spec):
             return
         self._warned_again = True

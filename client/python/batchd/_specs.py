@@ -35,7 +35,7 @@ def complete(spec, length, seed, shuffle):
     if "windows=random" in parts:
         if shuffle and not any(part.startswith("samples=") for part in parts):
             raise ValueError(
-                "windows=random draws each window anew, so there is no order to shuffle: leave shuffle out, or give samples=N"
+                "windows=random makes a new draw for each window, so there is no order to shuffle: leave shuffle out, or give samples=N"
             )
         if not any(part.startswith("seed=") for part in parts):
             spec = f"{spec},seed={_check.number('seed', seed)}"

@@ -33,7 +33,7 @@ _HARMLESS = (
     *("__firstlineno__", "__hash__", "__eq__"),
 )
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
-_OUTLET = "do it in the training loop or in collate_fn, or share a DataLoader of yours by batchd.serve"
+_OUTLET = "do it in the training loop or in collate_fn, or share your own DataLoader by batchd.serve"
 
 
 def text(transform):

@@ -41,7 +41,7 @@ def views(*pipelines, n=1, stack=False):
 
 def aug_splits(transform, n=3, stack=False):
     """timm's augmentation splits (AugMixDataset, --aug-splits), as the transform of a DataLoader: n views of each image,
-    which share the crop and the flip; the first one is clean, the others are augmented anew each.
+    which share the crop and the flip; the first one is clean, each of the others is augmented differently.
 
         transform=batchd.aug_splits(create_transform(224, ..., is_training=True, use_prefetcher=False, separate=True), n=3)
 

@@ -96,9 +96,9 @@ class DataLoader(Options, Opening, Position, Delivery):
                   random from a window that moves over them, for data that is read best in sequence;
                   shuffle="resampled" or "resampled:WINDOW": the same, with shards drawn with replacement)
     sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of
-                  drop_last as well. A sample that comes more than once is augmented anew each time, on every rank
-    repeats       repeated augmentation: each sample comes so many times in an epoch, one behind the other in the epoch's
-                  order, so that ranks side by side have the same sample, and is augmented anew each time
+                  drop_last as well. A sample that comes more than once is augmented differently each time, on every rank
+    repeats       repeated augmentation: each sample comes so many times in an epoch, one after the other in the epoch's
+                  order, so that ranks side by side have the same sample, and is augmented differently each time
     epoch_rows    where an epoch ends: its rows, of all ranks together; None: all. repeats=3 with
                   epoch_rows=n // 256 * 256 are the epochs of torchvision's RASampler and timm's RepeatAugSampler
     transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects,
@@ -185,7 +185,7 @@ class DataLoader(Options, Opening, Position, Delivery):
 
     Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
     An iterator that was asked for no batch does not count. A new iteration ends the one before: two at a time need two
-    loaders. A sampler of yours and the loader share one epoch, whichever of them set_epoch is called on. last_batch has
+    loaders. Your own sampler and the loader share one epoch, whichever of them set_epoch is called on. last_batch has
     the last batch's sample indices, and more (batchd.Batch). Threads may take batches of one iteration in turn, and any
     thread may close the loader: the others then get an error.
     Images are views of memory on loan from the daemon, which goes back when the last tensor over it is gone. A loop
@@ -329,7 +329,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
         if batch_sampler is not None and (repeats != 1 or epoch_rows is not None):
             raise ValueError(
-                f"a sampler of yours decides itself how often a sample comes: leave {'repeats' if repeats != 1 else 'epoch_rows'} out"
+                f"your own sampler decides itself how often a sample comes: leave {'repeats' if repeats != 1 else 'epoch_rows'} out"
             )
         self._fix(batch_size=self._check_batch_size(batch_size, batch_sampler))
         self._progress = progress
@@ -469,7 +469,7 @@ class DataLoader(Options, Opening, Position, Delivery):
             close = difflib.get_close_matches(name, [n for n in dir(DataLoader) if n[0] != "_"], 1)
             raise AttributeError(
                 f"a batchd.DataLoader has no {name}, and assigning it would change nothing"
-                + (f" (did you mean {close[0]}?)" if close else "; keep it in a variable of yours")
+                + (f" (did you mean {close[0]}?)" if close else "; keep it in your own variable")
             )
         object.__setattr__(self, name, value)
 

@@ -544,7 +544,7 @@ _LOOK_S = 1.0
 # Libraries with threads of their own, which Python does not list: a forked child lacks them and would wait for them.
 _NOT_TO_BE_FORKED = ("ray._raylet", "grpc._cython.cygrpc")
 # Others have them once they are used (JAX, polars, TensorFlow), and name them. Those of OpenMP and BLAS, which do not, and
-# these start anew in a child or are not missed there.
+# these start again in a child or are not missed there.
 _MAY_BE_MISSING = ("pt_", "jemalloc_bg", "batchd")
 _FRESH = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from batchd.serve import _in_fresh; _in_fresh()"

@@ -21,7 +21,7 @@ LICENCES = {
     "glibc": "LGPL-2.1-or-later",  # its start-up files and libc_nonshared.a; they may be linked into any program
     "jansson": "MIT",
     "libgd2": "GD",
-    "libmicrohttpd": "LGPL-2.1-or-later",  # may be linked so, as the sources of all the rest are there to link it anew
+    "libmicrohttpd": "LGPL-2.1-or-later",  # may be linked so, as the sources of all the rest are there to link it again
     "libjpeg-turbo": "IJG AND BSD-3-Clause AND Zlib",
     "libpng1.6": "libpng-2.0",
     "libuv1": "MIT",

@@ -88,7 +88,7 @@ void case_capture(void)
 	in_thread(beside);
 	end("nothing of that has spoilt it", s);
 	exact_of("look at what was recorded in it", cu.cuEventQuery(captured));
-	exact_of("record it anew", cu.cuEventRecord(captured, s));
+	exact_of("record it again", cu.cuEventRecord(captured, s));
 	exact_of("wait for it", cu.cuEventSynchronize(captured));
 
 	MUST(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));

@@ -35,7 +35,7 @@ for rank in range(2):
         found = [i for _ in loader for i in loader.last_batch.indices.tolist()]
         assert found == list(map(int, judge)) and loader.last_batch.epoch == epoch
 
-# ignite iterates the loader anew each epoch, and continues after its end when it was given another epoch length.
+# ignite iterates the loader again each epoch, and continues after its end when it was given another epoch length.
 loader = batchd.DataLoader("random:length=24,shape=2", 4, shuffle=True, seed=5)
 seen = []
 engine = Engine(

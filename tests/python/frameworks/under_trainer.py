@@ -17,7 +17,7 @@ rank = int(os.environ["RANK"])
 
 
 class Dictionaries:
-    """README: an object of yours with __iter__, __len__ and set_epoch."""
+    """README: your own object with __iter__, __len__ and set_epoch."""
 
     def __init__(self, loader, seen=None):
         self.loader, self.seen = loader, seen

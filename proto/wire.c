@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdalign.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -232,115 +233,157 @@ static size_t string_size(const struct wire_arena *a, const char *s)
 	return ((const struct arena_head *)(const void *)p)[-1].size - 1;
 }
 
-static bool name_ok(const struct wire_arena *a, const char *s, size_t max)
+/* What a field may hold. Every string, bytes and repeated field of the wire has a bound; without one it must be empty. */
+struct bound {
+	const ProtobufCMessageDescriptor *of;
+	const char *field;
+	size_t most_bytes; /* of a string or bytes, or of each */
+	size_t most;       /* of a repeated field: entries */
+	bool is_name;    /* printable UTF-8, because it is written to logs; else without NUL: it may quote file names */
+	bool is_needed;  /* not empty */
+	uint64_t values; /* of an enumeration, bits: those that belong here; 0: all that this version knows */
+};
+
+#define OF(message) &batchd__wire__##message##__descriptor
+#define ANY_VALUE UINT64_MAX /* a later version may have more of them */
+#define IMAGE_DTYPES (((2u << BATCHD__WIRE__DTYPE__BOOL8) - 1) | 1u << BATCHD__WIRE__DTYPE__UINT16)
+
+static const struct bound bounds[] = {
+	{ OF(hello), "program", WIRE_MAX_PROGRAM, .is_name = true },
+	{ OF(open), "dataset", WIRE_MAX_DATASET, .is_name = true },
+	{ OF(open), "transform", .most_bytes = WIRE_MAX_TRANSFORM },
+	{ OF(open), "dtype", .values = IMAGE_DTYPES },
+	{ OF(open), "job", WIRE_MAX_JOB, .is_name = true },
+	{ OF(open), "device_uuid", .most_bytes = WIRE_UUID_BYTES },
+	{ OF(open), "field", WIRE_MAX_FIELD_NAME, WIRE_MAX_FIELDS, .is_name = true, .is_needed = true },
+	{ OF(produce), "name", WIRE_MAX_PRODUCER, .is_name = true, .is_needed = true },
+	{ OF(producer_end), "text", .most_bytes = WIRE_MAX_TEXT },
+	{ OF(seek), "no_device", WIRE_MAX_REASON, .is_name = true },
+	{ OF(join), "no_device", WIRE_MAX_REASON, .is_name = true },
+	{ OF(indices), "index", .most = WIRE_MAX_INDICES },
+	{ OF(load_open), "transform", .most_bytes = WIRE_MAX_TRANSFORM },
+	{ OF(load_open), "dtype", .values = IMAGE_DTYPES },
+	{ OF(load_open), "layout", .values = 1u << BATCHD__WIRE__LAYOUT__NCHW | 1u << BATCHD__WIRE__LAYOUT__NHWC },
+
+	{ OF(welcome), "daemon", .most_bytes = WIRE_MAX_PROGRAM },
+	{ OF(progress), "phase", .most_bytes = WIRE_MAX_PHASE },
+	{ OF(field), "name", WIRE_MAX_FIELD_NAME, .is_name = true, .is_needed = true },
+	{ OF(field), "shape", .most = WIRE_MAX_DIMS },
+	{ OF(field), "mean", .most = WIRE_MAX_CHANNELS },
+	{ OF(field), "std", .most = WIRE_MAX_CHANNELS },
+	{ OF(opened), "device_uuid", .most_bytes = WIRE_UUID_BYTES },
+	{ OF(opened), "ipc_handle", .most_bytes = WIRE_IPC_HANDLE_BYTES },
+	{ OF(opened), "device_reason", .most_bytes = WIRE_MAX_REASON },
+	{ OF(opened), "left_out", .most_bytes = WIRE_MAX_REASON },
+	{ OF(opened), "field", .most = WIRE_MAX_FIELDS },
+	{ OF(classes), "name", WIRE_MAX_CLASS_NAME, .most = WIRE_MAX_CLASSES },
+	{ OF(status), "json", .most_bytes = WIRE_MAX_STATUS },
+	{ OF(load_opened), "shape", .most = WIRE_MAX_DIMS },
+	{ OF(loaded), "code", .values = ANY_VALUE },
+	{ OF(loaded), "text", .most_bytes = WIRE_MAX_TEXT },
+	{ OF(notice), "kind", .values = ANY_VALUE },
+	{ OF(notice), "text", .most_bytes = WIRE_MAX_TEXT },
+	{ OF(error), "code", .values = ANY_VALUE },
+	{ OF(error), "text", .most_bytes = WIRE_MAX_TEXT },
+	{ OF(error), "field", .most_bytes = WIRE_MAX_FIELD },
+};
+
+static const struct bound *bound_of(const ProtobufCMessageDescriptor *d, const ProtobufCFieldDescriptor *f)
 {
-	return wire_text_ok(s, string_size(a, s), max);
+	static const struct bound none;
+
+	for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+		if (bounds[i].of == d && !strcmp(bounds[i].field, f->name))
+			return &bounds[i];
+	return &none;
 }
 
-/* At most max bytes, and without a NUL inside: for texts of the daemon, which may quote file names of any bytes. */
-static bool bytes_ok(const struct wire_arena *a, const char *s, size_t max)
+static bool text_ok(const struct wire_arena *a, const struct bound *b, const char *s)
 {
 	size_t n = string_size(a, s);
 
-	return n <= max && n == strlen(s);
+	if (n > b->most_bytes || (b->is_needed && n == 0))
+		return false;
+	return b->is_name ? wire_text_ok(s, n, b->most_bytes) : n == strlen(s);
 }
 
-static const char *check_open(const struct wire_arena *a, const Batchd__Wire__Open *m)
+static bool enum_ok(const struct bound *b, const ProtobufCEnumDescriptor *known, int value)
 {
-	if (!name_ok(a, m->dataset, WIRE_MAX_DATASET))
-		return "Open.dataset is too long or not printable UTF-8";
-	if (string_size(a, m->transform) > WIRE_MAX_TRANSFORM || strlen(m->transform) != string_size(a, m->transform))
-		return "Open.transform is too long or has a NUL in it";
-	if (!name_ok(a, m->job, WIRE_MAX_JOB))
-		return "Open.job is longer than 128 bytes or not printable UTF-8";
-	if (m->dtype < 0 || (m->dtype > BATCHD__WIRE__DTYPE__BOOL8 && m->dtype != BATCHD__WIRE__DTYPE__UINT16))
-		return "Open.dtype is unknown";
-	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
-		return "Open.layout is unknown";
-	if (m->mode < 0 || m->mode > BATCHD__WIRE__MODE__SHARE)
-		return "Open.mode is unknown";
-	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
-		return "Open.policy is unknown";
-	if (m->n_field > WIRE_MAX_FIELDS)
-		return "Open.field has more than 64 names";
-	for (size_t i = 0; i < m->n_field; i++)
-		if (!*m->field[i] || !name_ok(a, m->field[i], WIRE_MAX_FIELD_NAME))
-			return "Open.field has a name that is empty, longer than 63 bytes or not printable UTF-8";
-	if (m->device_uuid.len != 0 && m->device_uuid.len != WIRE_UUID_BYTES)
-		return "Open.device_uuid does not have 16 bytes";
-	return NULL;
+	if (b->values)
+		return b->values == ANY_VALUE || (value >= 0 && value < 64 && b->values >> value & 1);
+	return protobuf_c_enum_descriptor_get_value(known, value);
 }
 
-static const char *check_load_open(const struct wire_arena *a, const Batchd__Wire__LoadOpen *m)
+static const char *check_body(struct wire_arena *a, const ProtobufCMessage *m);
+
+/* One entry of a repeated field, or the value of another. */
+static bool value_ok(struct wire_arena *a, const struct bound *b, const ProtobufCFieldDescriptor *f, const void *value)
 {
-	if (string_size(a, m->transform) > WIRE_MAX_TRANSFORM || strlen(m->transform) != string_size(a, m->transform))
-		return "LoadOpen.transform is too long or has a NUL in it";
-	if (m->dtype < 0 || (m->dtype > BATCHD__WIRE__DTYPE__BOOL8 && m->dtype != BATCHD__WIRE__DTYPE__UINT16))
-		return "LoadOpen.dtype is unknown";
-	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__NHWC)
-		return "LoadOpen.layout is neither NCHW nor NHWC";
-	return NULL;
+	if (f->type == PROTOBUF_C_TYPE_STRING)
+		return text_ok(a, b, *(char *const *)value);
+	if (f->type == PROTOBUF_C_TYPE_BYTES)
+		return ((const ProtobufCBinaryData *)value)->len <= b->most_bytes;
+	if (f->type == PROTOBUF_C_TYPE_ENUM)
+		return enum_ok(b, f->descriptor, *(const int *)value);
+	return !check_body(a, *(const ProtobufCMessage *const *)value);
 }
 
-static const char *check_client(const struct wire_arena *a, const Batchd__Wire__ClientMessage *m)
+static const char *refuse_field(struct wire_arena *a, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
+				const struct bound *b, bool too_many)
 {
-	switch (m->body_case) {
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO:
-		return name_ok(a, m->hello->program, WIRE_MAX_PROGRAM)
-			       ? NULL
-			       : "Hello.program is longer than 64 bytes or not printable UTF-8";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN:
-		return check_open(a, m->open);
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
-		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
-		return name_ok(a, m->seek->no_device, WIRE_MAX_REASON)
-			       ? NULL
-			       : "Seek.no_device is longer than 512 bytes or not printable UTF-8";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN:
-		if (!name_ok(a, m->join->no_device, WIRE_MAX_REASON))
-			return "Join.no_device is longer than 512 bytes or not printable UTF-8";
-		return m->join->start >= 0 && m->join->start <= BATCHD__WIRE__START__AT_START ? NULL
-											      : "Join.start is unknown";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE:
-		return *m->produce->name && name_ok(a, m->produce->name, WIRE_MAX_PRODUCER)
-			       ? NULL
-			       : "Produce.name is empty, longer than 64 bytes or not printable UTF-8";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END:
-		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT)
-			       ? NULL
-			       : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN:
-		return check_load_open(a, m->load_open);
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE:
-		return NULL;
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY__NOT_SET:
-	default:
-		return "the message has no body that this version knows";
+	int n = snprintf(a->why, sizeof a->why, "%s.%s ", m->descriptor->short_name, f->name);
+	char *end = a->why + n;
+	size_t room = sizeof a->why - (size_t)n;
+
+	if (too_many)
+		snprintf(end, room, "has more than %zu entries", b->most);
+	else if (f->type == PROTOBUF_C_TYPE_ENUM)
+		snprintf(end, room, "is unknown");
+	else
+		snprintf(end, room, "is %slonger than %zu bytes%s", b->is_needed ? "empty, " : "", b->most_bytes,
+			 b->is_name                          ? " or not printable UTF-8"
+			 : f->type == PROTOBUF_C_TYPE_STRING ? " or has a NUL in it"
+							     : "");
+	return a->why;
+}
+
+/* Each field by itself: NULL, or what is wrong. Repeated fields are of numbers, strings or messages. */
+static const char *check_body(struct wire_arena *a, const ProtobufCMessage *m)
+{
+	for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+		bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED, numbers = f->type < PROTOBUF_C_TYPE_ENUM;
+		const char *at = (const char *)m + f->offset;
+		size_t n = 1;
+
+		if (numbers && !repeated)
+			continue;
+		const struct bound *b = bound_of(m->descriptor, f);
+		if (repeated) {
+			n = *(const size_t *)(const void *)((const char *)m + f->quantifier_offset);
+			at = *(const char *const *)(const void *)at;
+		}
+		if (repeated && n > b->most)
+			return refuse_field(a, m, f, b, true);
+		for (size_t k = 0; !numbers && k < n; k++)
+			if (!value_ok(a, b, f, at + k * sizeof(void *)))
+				return f->type == PROTOBUF_C_TYPE_MESSAGE ? a->why : refuse_field(a, m, f, b, false);
 	}
+	return NULL;
 }
 
 /* Either a whole device slab that holds all slots, or no field of one. */
-static const char *check_opened_device(const struct wire_arena *a, const Batchd__Wire__Opened *m)
+static const char *check_opened(const Batchd__Wire__Opened *m)
 {
-	if (!bytes_ok(a, m->left_out, WIRE_MAX_REASON))
-		return "Opened.left_out is longer than 512 bytes or has a NUL in it";
-	if (!bytes_ok(a, m->device_reason, WIRE_MAX_REASON))
-		return "Opened.device_reason is longer than 512 bytes or has a NUL in it";
+	for (size_t i = 0; i < m->n_field; i++)
+		if (m->field[i]->n_std != m->field[i]->n_mean)
+			return "Field has a mean and std that do not fit each other";
 	if (m->device_uuid.len == 0)
 		return m->ipc_handle.len == 0 && m->device_bytes == 0 && m->device_slot_bytes == 0 &&
 				       m->device_kind == BATCHD__WIRE__SLAB_KIND__MEMFD
 			       ? NULL
 			       : "Opened has a device slab without a device";
-	if (m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_IPC &&
-	    m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
+	if (m->device_kind == BATCHD__WIRE__SLAB_KIND__MEMFD)
 		return "Opened has a device slab of an unknown kind";
 	if (m->device_uuid.len != WIRE_UUID_BYTES)
 		return "Opened has a device without its 16 bytes of UUID";
@@ -352,51 +395,6 @@ static const char *check_opened_device(const struct wire_arena *a, const Batchd_
 	return NULL;
 }
 
-static bool is_dtype(Batchd__Wire__Dtype t)
-{
-	return protobuf_c_enum_descriptor_get_value(&batchd__wire__dtype__descriptor, t) != NULL;
-}
-
-static const char *check_field(const struct wire_arena *a, const Batchd__Wire__Field *m)
-{
-	if (!*m->name || !name_ok(a, m->name, WIRE_MAX_FIELD_NAME))
-		return "Field.name is empty, longer than 63 bytes or not printable UTF-8";
-	if (m->kind < 0 || m->kind > BATCHD__WIRE__FIELD_KIND__RAGGED)
-		return "Field.kind is unknown";
-	if (!is_dtype(m->dtype))
-		return "Field.dtype is unknown";
-	if (m->n_mean > WIRE_MAX_CHANNELS || m->n_std != m->n_mean)
-		return "Field has a mean and std that do not fit each other";
-	return m->n_shape > WIRE_MAX_DIMS ? "Field.shape has more than 8 dimensions" : NULL;
-}
-
-static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__Opened *m)
-{
-	if (m->n_field > WIRE_MAX_FIELDS)
-		return "Opened has more than 64 fields";
-	for (size_t i = 0; i < m->n_field; i++) {
-		const char *wrong = check_field(a, m->field[i]);
-
-		if (wrong)
-			return wrong;
-	}
-	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
-		return "Opened has an unknown layout";
-	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
-		return "Opened has an unknown policy";
-	return check_opened_device(a, m);
-}
-
-static const char *check_classes(const struct wire_arena *a, const Batchd__Wire__Classes *m)
-{
-	if (m->n_name > WIRE_MAX_CLASSES)
-		return "Classes has more than 4096 names";
-	for (size_t i = 0; i < m->n_name; i++)
-		if (!bytes_ok(a, m->name[i], WIRE_MAX_CLASS_NAME))
-			return "Classes has a name longer than 255 bytes or with a NUL in it";
-	return NULL;
-}
-
 static const char *check_load_opened(const Batchd__Wire__LoadOpened *m)
 {
 	if (m->n_slots < 1 || m->n_slots > WIRE_MAX_LOADS || m->row_bytes < 1 || m->row_bytes > m->slot_bytes ||
@@ -405,48 +403,28 @@ static const char *check_load_opened(const Batchd__Wire__LoadOpened *m)
 	return m->n_shape == 3 ? NULL : "LoadOpened.shape does not have 3 dimensions";
 }
 
-static const char *check_server(const struct wire_arena *a, const Batchd__Wire__ServerMessage *m)
+/* What fields have to do with each other. */
+static const char *check_client(const Batchd__Wire__ClientMessage *m)
 {
-	switch (m->body_case) {
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME:
-		return bytes_ok(a, m->welcome->daemon, WIRE_MAX_PROGRAM) ? NULL
-									 : "Welcome.daemon is longer than 64 bytes";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS:
-		return bytes_ok(a, m->progress->phase, WIRE_MAX_PHASE) ? NULL
-								       : "Progress.phase is longer than 64 bytes";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED:
-		return check_opened(a, m->opened);
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH:
-		return m->batch->n_padding <= m->batch->n_rows && m->batch->n_replaced <= m->batch->n_rows
-			       ? NULL
-			       : "Batch counts more padding or replaced rows than rows";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES:
-		return check_classes(a, m->classes);
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS:
-		return m->status->json.len <= WIRE_MAX_STATUS ? NULL : "Status has more than 61440 bytes";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE:
-		return bytes_ok(a, m->notice->text, WIRE_MAX_TEXT) ? NULL : "Notice has a text that is too long";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED:
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED:
-		return NULL;
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED:
-		return check_load_opened(m->load_opened);
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED:
-		return bytes_ok(a, m->loaded->text, WIRE_MAX_TEXT) ? NULL : "Loaded has a text that is too long";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
-		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
-			       ? NULL
-			       : "Error has a text or field that is too long";
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE:
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING:
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL:
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE:
-		return NULL;
-	case BATCHD__WIRE__SERVER_MESSAGE__BODY__NOT_SET:
-	default:
-		return "the message has no body that this version knows";
-	}
+	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN && m->open->device_uuid.len != 0 &&
+	    m->open->device_uuid.len != WIRE_UUID_BYTES)
+		return "Open.device_uuid does not have 16 bytes";
+	return NULL;
 }
+
+static const char *check_server(const Batchd__Wire__ServerMessage *m)
+{
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
+		return check_opened(m->opened);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED)
+		return check_load_opened(m->load_opened);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH &&
+	    (m->batch->n_padding > m->batch->n_rows || m->batch->n_replaced > m->batch->n_rows))
+		return "Batch counts more padding or replaced rows than rows";
+	return NULL;
+}
+
+static const char no_body[] = "the message has no body that this version knows";
 
 /* The part of unpacking that both unpackers share, before they look at the body. */
 static void *wire_unpack(struct wire_arena *a, const ProtobufCMessageDescriptor *type, const void *bytes,
@@ -474,7 +452,9 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, 
 		wire_unpack(a, &batchd__wire__client_message__descriptor, bytes, n_bytes, &wrong);
 
 	if (m)
-		wrong = check_client(a, m);
+		wrong = m->hello ? check_body(a, &m->hello->base) : no_body;
+	if (m && !wrong)
+		wrong = check_client(m);
 	if (why)
 		*why = wrong;
 	*msg = wrong ? NULL : m;
@@ -489,7 +469,9 @@ int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, 
 		wire_unpack(a, &batchd__wire__server_message__descriptor, bytes, n_bytes, &wrong);
 
 	if (m)
-		wrong = check_server(a, m);
+		wrong = m->welcome ? check_body(a, &m->welcome->base) : no_body;
+	if (m && !wrong)
+		wrong = check_server(m);
 	if (why)
 		*why = wrong;
 	*msg = wrong ? NULL : m;
@@ -532,56 +514,22 @@ const char *wire_code_name(Batchd__Wire__ErrorCode code)
 	return v ? v->name : "UNKNOWN";
 }
 
-/* Numbers of bodies have gaps. */
-static const char *name_of(const char *const *names, size_t n, unsigned body)
+/* A message is called as its type is. */
+static const char *name_of(const ProtobufCMessageDescriptor *message, unsigned body)
 {
-	return body < n && names[body] ? names[body] : "unknown";
+	const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(message, body);
+
+	return f ? ((const ProtobufCMessageDescriptor *)f->descriptor)->short_name : "nothing";
 }
 
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
-	static const char *const names[] = { "nothing",
-					     "Hello",
-					     "Open",
-					     "Seek",
-					     "Indices",
-					     "Release",
-					     "ClassesRequest",
-					     "StatusRequest",
-					     "Close",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE] = "Produce",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED] = "Filled",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE] = "Trace",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN] = "LoadOpen",
-					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD] = "Load" };
-
-	return name_of(names, sizeof names / sizeof *names, msg->body_case);
+	return name_of(&batchd__wire__client_message__descriptor, msg->body_case);
 }
 
 const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 {
-	static const char *const names[] = { "nothing",
-					     "Welcome",
-					     "Progress",
-					     "Opened",
-					     "Batch",
-					     "Classes",
-					     "Status",
-					     "Error",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING] = "Producing",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL] = "Fill",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_TRACED] = "Traced",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOAD_OPENED] = "LoadOpened",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LOADED] = "Loaded",
-					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE] = "Large" };
-
-	return name_of(names, sizeof names / sizeof *names, msg->body_case);
+	return name_of(&batchd__wire__server_message__descriptor, msg->body_case);
 }
 
 int wire_address(const char *path, struct sockaddr_un *address, socklen_t *n_bytes)

@@ -78,6 +78,7 @@ struct wire_arena {
 	ProtobufCAllocator allocator;
 	size_t used;
 	bool exhausted;
+	char why[128]; /* what was wrong with the last message */
 	_Alignas(16) unsigned char block[WIRE_ARENA_BYTES];
 };
 void wire_arena_init(struct wire_arena *a);
@@ -106,8 +107,8 @@ void wire_close_fds(int *fds, unsigned n_fds);
 
 /* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body; strings within the
  * limits above; the requester's strings in valid UTF-8 without NUL or control characters; counts within limits;
- * enumerations known. 0; -EPROTO: *why (static text, may be NULL) says what is wrong, and the connection must be
- * closed. */
+ * enumerations known. 0; -EPROTO: *why (may be NULL; valid until the next unpack) says what is wrong, and the connection
+ * must be closed. */
 int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ClientMessage **msg,
 		       const char **why);
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ServerMessage **msg,

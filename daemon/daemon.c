@@ -20,6 +20,7 @@
 #include "recent-errors.h"
 #include "report.h"
 #include "sampler.h"
+#include "session-questions.h"
 #include "session.h"
 #include "shutdown.h"
 #include "start-failure.h"
@@ -415,6 +416,7 @@ int daemon_run(const struct daemon_params *params)
 				     .reports = &d->reports,
 				     .errors = &d->errors,
 				     .job_ops = &session_job_ops,
+				     .reader = session_questions,
 				     .on_activity = on_activity,
 				     .on_ended = on_job_ended,
 				     .version = DAEMON_VERSION,

@@ -15,6 +15,7 @@
 struct gpus;
 struct job;
 struct job_ops;
+struct message_rule;
 struct nodes;
 struct opening;
 struct pool;
@@ -48,6 +49,7 @@ struct engine {
 	struct sampler sampler;
 	bool stopping;
 	const struct job_ops *job_ops;
+	const struct message_rule *reader; /* of clients that ask (session-message.h) */
 	/* Callbacks of the root: */
 	void (*on_activity)(struct engine *e); /* a session came or went */
 	void (*on_ended)(struct engine *e);    /* a session or a job has gone */

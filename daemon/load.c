@@ -15,7 +15,6 @@
 #include "core/image-jobs.h"
 #include "job.h"
 #include "pipeline/views.h"
-#include "session-state.h"
 #include "util/closing.h"
 #include "util/container.h"
 #include "util/log.h"
@@ -195,7 +194,6 @@ static unsigned load_n_wanted(struct engine *e)
 
 static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struct load *l)
 {
-	assert(!s->load);
 	struct engine *e = s->engine;
 	l->engine = e;
 	l->session = s;
@@ -217,21 +215,23 @@ static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struc
 	pool_run_task(e->pool, &l->task);
 }
 
-int load_on_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fd, struct refusal *why)
+int load_on_open(struct session *s, const struct message *m, struct refusal *why)
 {
 	assert(is_loop_thread());
-	if (fcntl(*fd, F_GET_SEALS) < 0)
+	assert(!s->load);
+	const Batchd__Wire__LoadOpen *open = m->body->load_open;
+	if (fcntl(m->fds[0], F_GET_SEALS) < 0)
 		return refuse(why, CODE(INVALID), NULL,
 			      "the descriptor of LoadOpen is no memfd: a client reads its files itself");
 	struct load *l = calloc(1, sizeof(*l));
 	if (l)
-		l->transform = strdup(m->transform);
+		l->transform = strdup(open->transform);
 	int r = !l || !l->transform ? -ENOMEM
 				    : charge_begin(&l->fds, &s->engine->budget.accounts, s->uid, ACCOUNT_FDS, 2);
 	if (r == 0) {
-		l->jobs.fd = *fd;
-		*fd = -1;
-		load_begin(s, m, l);
+		l->jobs.fd = m->fds[0];
+		m->fds[0] = -1;
+		load_begin(s, open, l);
 		return 0;
 	}
 	if (l)
@@ -245,16 +245,17 @@ int load_on_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fd, st
 
 /* ---- an image ---- */
 
-int load_on_load(struct session *s, const Batchd__Wire__Load *m, struct refusal *why)
+int load_on_load(struct session *s, const struct message *m, struct refusal *why)
 {
 	assert(is_loop_thread());
+	const Batchd__Wire__Load *wanted = m->body->load;
 	struct load *l = s->load;
-	if (!l || l->opening || !l->jobs.job)
+	if (l->opening)
 		return refuse(why, CODE(PROTOCOL), NULL, "Load before LoadOpened");
-	if (m->slot >= l->jobs.n || l->jobs.job[m->slot].busy)
+	if (wanted->slot >= l->jobs.n || l->jobs.job[wanted->slot].busy)
 		return refuse(why, CODE(PROTOCOL), "slot", "Load for a slot that is in use, or that is not there");
-	image_jobs_submit(&l->jobs, m->slot, m->offset, m->n_bytes,
-			  (struct sample_key){ .seed = m->seed, .epoch = m->epoch, .index = m->index });
+	image_jobs_submit(&l->jobs, wanted->slot, wanted->offset, wanted->n_bytes,
+			  (struct sample_key){ .seed = wanted->seed, .epoch = wanted->epoch, .index = wanted->index });
 	return 0;
 }
 

@@ -4,15 +4,12 @@
 
 #include <jansson.h>
 
-#include "refusal.h"
-#include "wire.h"
-
-struct session;
+#include "session-message.h"
 
 /* Takes the descriptor. The answer comes later, as LoadOpened or as the session's end. 0 or REFUSED. */
-int load_on_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fd, struct refusal *why);
+int load_on_open(struct session *s, const struct message *m, struct refusal *why);
 /* 0 or REFUSED: the client has broken the rules. What is wrong with the image goes into Loaded. */
-int load_on_load(struct session *s, const Batchd__Wire__Load *m, struct refusal *why);
+int load_on_load(struct session *s, const struct message *m, struct refusal *why);
 /* The connection has ended; what is under way ends by itself. */
 void load_on_closed(struct session *s);
 /* For the status; NULL: the session loads no images. */

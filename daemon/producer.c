@@ -204,14 +204,15 @@ void producer_on_closed(struct session *s)
 	s->producer = NULL;
 }
 
-int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why)
+int producer_on_end(struct session *s, const struct message *m, struct refusal *why)
 {
 	struct producer *p = s->producer;
 	char at[96];
-	if (!p)
-		return refuse(why, CODE(PROTOCOL), NULL, "ProducerEnd before Produce");
+	(void)why;
+	assert(p);
 	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d), %s: %s", p->name, (int)p->pid, where(p, at, sizeof(at)),
-		 m->text);
+		 m->body->producer_end->text);
+	peer_close(s->peer);
 	return 0;
 }
 
@@ -353,9 +354,10 @@ static int on_answer(struct producer *p, const Batchd__Wire__Filled *m, int *fd,
 	return p->ops->answered(p, m, large, why);
 }
 
-int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, int *fd, struct refusal *why)
+int producer_on_filled(struct session *s, const struct message *m, struct refusal *why)
 {
-	if (!s->producer)
-		return refuse(why, CODE(PROTOCOL), NULL, "Filled before Produce");
-	return m->fill ? on_answer(s->producer, m, fd, why) : producer_on_mapped(s->producer, m->slab, why);
+	const Batchd__Wire__Filled *filled = m->body->filled;
+	assert(s->producer);
+	return filled->fill ? on_answer(s->producer, filled, m->n_fds ? m->fds : NULL, why)
+			    : producer_on_mapped(s->producer, filled->slab, why);
 }

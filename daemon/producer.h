@@ -14,8 +14,7 @@
 
 #include "core/feed.h"
 #include "core/large-batch.h"
-#include "refusal.h"
-#include "session-state.h"
+#include "session-message.h"
 
 /* A slab that was sent to the producer and is not mapped yet. */
 struct offer {
@@ -74,10 +73,10 @@ struct producer {
 /* Each returns 0 or REFUSED. */
 int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,
 			struct refusal *why);
-/* fd: the memory of a batch that does not fit its slot, which is set to -1 if it is taken; NULL: none came. */
-int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, int *fd, struct refusal *why);
-/* Its last message: the caller ends the connection. */
-int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why);
+/* Its descriptor is the memory of a batch that does not fit its slot. */
+int producer_on_filled(struct session *s, const struct message *m, struct refusal *why);
+/* Its last message: ends the connection. */
+int producer_on_end(struct session *s, const struct message *m, struct refusal *why);
 /* Its connection has ended: frees the producer, if there is one. */
 void producer_on_closed(struct session *s);
 

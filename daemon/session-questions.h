@@ -2,10 +2,8 @@
 #ifndef BATCHD_SESSION_QUESTIONS_H
 #define BATCHD_SESSION_QUESTIONS_H
 
-#include "session-state.h"
+#include "session-message.h"
 
-void session_on_classes(struct session *s, uint32_t first);
-void session_on_status(struct session *s);
-void session_on_trace(struct session *s);
+extern const struct message_rule session_questions[]; /* for engine.reader */
 
 #endif

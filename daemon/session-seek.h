@@ -2,10 +2,10 @@
 #ifndef BATCHD_SESSION_SEEK_H
 #define BATCHD_SESSION_SEEK_H
 
-#include "session-state.h"
+#include "session-message.h"
 
-void session_on_seek(struct session *s, const Batchd__Wire__Seek *m);
-void session_on_join(struct session *s, const Batchd__Wire__Join *m);
-void session_on_indices(struct session *s, const Batchd__Wire__Indices *m);
+int session_on_seek(struct session *s, const struct message *m, struct refusal *why);
+int session_on_join(struct session *s, const struct message *m, struct refusal *why);
+int session_on_indices(struct session *s, const struct message *m, struct refusal *why);
 
 #endif

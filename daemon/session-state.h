@@ -17,9 +17,14 @@ struct job;
 struct job_task;
 struct load;
 
-/*     GREETED ----> OPENING ----> ATTACHED ----> DRAINING
- *        |             |             |              |
- *        +-------------+-------------+--------------+----> ENDING ----> ORPHANED
+/*        +--------> PRODUCING, LOADING ----------------------+
+ *        |                                                   v
+ *     GREETED ----> OPENING ----> ATTACHED ----> DRAINING -> ENDING ----> ORPHANED
+ *        |             |             |                       ^
+ *        +-------------+-------------+-----------------------+
+ *
+ * A client's role is in its state: GREETED, it has none yet, and may ask; PRODUCING, it makes batches; LOADING, it loads
+ * single images; all others are of trainers. session-message.h says what it may send in each.
  *
  * ENDING: its connection ends. The session gets nothing more and does not count in its job, but it stays in every list,
  * and in its stream, until the loop's turn ends; then it is freed, or becomes ORPHANED. So a call that ends sessions
@@ -30,7 +35,9 @@ enum session_state {
 	SESSION_ATTACHED,
 	SESSION_ORPHANED,
 	SESSION_DRAINING,
-	SESSION_ENDING
+	SESSION_ENDING,
+	SESSION_PRODUCING,
+	SESSION_LOADING
 };
 
 /* The GPU that the session wants its batches on; device.c's. Zeroed at first. */
@@ -56,43 +63,50 @@ struct stall {
 	char why[256];
 };
 
-/* A trainer. An orphan is a session whose connection has ended while its process lives and holds slots. A draining session
+/* A client. An orphan is a session whose connection has ended while its process lives and holds slots. A draining session
  * has been told that the daemon stops, and has the daemon's memory on a GPU open until its Close. */
 struct session {
 	struct session *next; /* in the daemon's list */
-	struct session *next_in_job;
 	struct engine *engine;
 	struct peer *peer; /* NULL: an orphan */
-	struct job *job;
 	enum session_state state;
-	struct consumer consumer;
-	int32_t wanted_rank;
-	uint32_t own_batch_size;       /* from its Open, for status; 0: the loader's */
-	bool was_together, told_apart; /* share: has been with most of its group; the log says that it no longer is */
-	uint64_t born_ns;              /* from its Open: orders the trainers that claim one rank when one of them
-	                                * reconnects */
-	bool again;                    /* it reconnects after it lost a connection */
-	bool ends_job;                 /* it has said Close, and that no other trainer can come to its job */
-	struct job_task *slot_alloc;   /* its slots are being made */
-	struct device device;
-	bool records;     /* it has begun a recording (util/trace.h) */
-	struct ring ring; /* NULL page: not attached yet, or no more */
-	struct charge ring_bytes;
-	struct ring_taken taken;   /* session_ring_taken, when the ring was closed */
-	struct load *load;         /* for a client that loads single images; then it stays GREETED, too */
-	struct producer *producer; /* for a client that makes batches; owned; then it stays GREETED */
-	uint64_t producer_wait_ns, producer_deadline_ns; /* its wait for a served data set's producer: length and end */
-	int pidfd;                                       /* an orphan's */
-	uv_poll_t exit_poll;
-	uint64_t number, n_released, wait_ns;
-	struct latency waits;     /* of its batches, as it told when it gave them back */
-	struct state_clock clock; /* of how it spends its time while it is ATTACHED; sampler.c's */
-	struct stall stall;
-	struct charge held, fds; /* an orphan's, taken over from its connection */
+	uint64_t number;
 	pid_t pid;
 	uid_t uid;
 	char program[WIRE_MAX_PROGRAM + 1];
 	uint64_t connected_ns;
+	bool records; /* it has begun a recording (util/trace.h) */
+
+	struct producer *producer; /* of a client that is PRODUCING; owned */
+	struct load *load;         /* of one that is LOADING */
+
+	/* All else is a trainer's. From its Open: */
+	int32_t wanted_rank;
+	uint32_t own_batch_size;                         /* for status; 0: the loader's */
+	uint64_t born_ns;                                /* orders the trainers that claim one rank when one of them
+	                                                  * reconnects */
+	bool again;                                      /* it reconnects after it lost a connection */
+	uint64_t producer_wait_ns, producer_deadline_ns; /* its wait for a served data set's producer: length and end */
+	/* Its job, and its batches: */
+	struct session *next_in_job;
+	struct job *job;
+	struct consumer consumer;
+	struct job_task *slot_alloc; /* its slots are being made */
+	struct device device;
+	struct ring ring; /* NULL page: not attached yet, or no more */
+	struct charge ring_bytes;
+	struct ring_taken taken;       /* session_ring_taken, when the ring was closed */
+	bool was_together, told_apart; /* share: has been with most of its group; the log says that it no longer is */
+	bool ends_job;                 /* it has said Close, and that no other trainer can come to its job */
+	/* How it gets on: */
+	uint64_t n_released, wait_ns;
+	struct latency waits;     /* of its batches, as it told when it gave them back */
+	struct state_clock clock; /* of how it spends its time while it is ATTACHED; sampler.c's */
+	struct stall stall;
+	/* An orphan's: */
+	int pidfd;
+	uv_poll_t exit_poll;
+	struct charge held, fds; /* taken over from its connection */
 };
 
 #endif

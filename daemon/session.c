@@ -1,4 +1,4 @@
-/* A session's messages, and its life after its connection: see session-state.h.
+/* A session's messages (`rules`), and its life after its connection: see session-state.h.
  *
  * A session opens in these steps: Open -> a job (perhaps new) -> the job's loader is ready -> a slab for its stream is
  * ready -> attached. advance is called when any of these is ready and does the next possible step. */
@@ -24,8 +24,8 @@
 #include "served-job.h"
 #include "session-batches.h"
 #include "session-fail.h"
+#include "session-message.h"
 #include "session-opened.h"
-#include "session-questions.h"
 #include "session-ring.h"
 #include "session-seek.h"
 #include "slot-alloc.h"
@@ -42,13 +42,12 @@ enum { PRODUCER_WAIT_MS = 60000 };
 
 /* ---- states ---- */
 
-enum { SESSION_ENDED = SESSION_ENDING + 1 };
+enum { SESSION_ENDED = SESSION_LOADING + 1 };
 
 static void session_note_move(const struct session *s, unsigned to)
 {
-	static const char *const names[] = {
-		"greeted", "opening", "attached", "orphaned", "draining", "ending", "ended"
-	};
+	static const char *const names[] = { "greeted", "opening",   "attached", "orphaned", "draining",
+					     "ending",  "producing", "loading",  "ended" };
 	log_record(LOG_LEVEL_DEBUG, "session", "session %llu (pid %d): %s -> %s%s%s", (unsigned long long)s->number,
 		   (int)s->pid, names[s->state], names[to], s->job ? ", job " : "", s->job ? s->job->spec.job : "");
 	PROBE(session_move, s->number, s->state, to);
@@ -58,12 +57,17 @@ static void session_note_move(const struct session *s, unsigned to)
  * no peer can cause it. */
 static void session_move(struct session *s, enum session_state to)
 {
-	static const bool allowed[6][6] = {
-		[SESSION_GREETED] = { [SESSION_OPENING] = true, [SESSION_ENDING] = true },
+	static const bool allowed[SESSION_ENDED][SESSION_ENDED] = {
+		[SESSION_GREETED] = { [SESSION_OPENING] = true,
+				      [SESSION_PRODUCING] = true,
+				      [SESSION_LOADING] = true,
+				      [SESSION_ENDING] = true },
 		[SESSION_OPENING] = { [SESSION_ATTACHED] = true, [SESSION_ENDING] = true },
 		[SESSION_ATTACHED] = { [SESSION_DRAINING] = true, [SESSION_ENDING] = true },
 		[SESSION_DRAINING] = { [SESSION_ENDING] = true },
 		[SESSION_ENDING] = { [SESSION_ORPHANED] = true },
+		[SESSION_PRODUCING] = { [SESSION_ENDING] = true },
+		[SESSION_LOADING] = { [SESSION_ENDING] = true },
 	};
 	assert(allowed[s->state][to]);
 	session_note_move(s, to);
@@ -429,134 +433,144 @@ static void session_advance_opening(struct session *s)
 
 /* ---- messages ---- */
 
-/* Starts to watch the session's process, before anything is made for it. False: that is impossible, and the client has
- * been told. Only the end of its process ends a trainer's leases, so a client is refused if its end cannot be seen. */
-static bool session_identify(struct session *s)
+/* Starts to watch the session's process, before anything is made for it. Only the end of its process ends a trainer's
+ * leases, so a client is refused if its end cannot be seen. */
+static int session_identify(struct session *s, struct refusal *why)
 {
 	int r = peer_identify(s->peer);
-	if (r) {
-		session_fail(
-			s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL,
-			r == -ENOMEM
-				? "out of memory"
-				: "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
-		return false;
-	}
-	if (s->peer->pidfd < 0) {
-		session_fail(
-			s, CODE(ACCESS), NULL,
+	if (r)
+		return r == -ENOMEM
+			       ? refuse_memory(why)
+			       : refuse(why, CODE(LIMIT), NULL,
+					"the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
+	if (s->peer->pidfd < 0)
+		return refuse(
+			why, CODE(ACCESS), NULL,
 			"batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
 			"is older than 6.5; run batchd in the same or a parent namespace");
-		return false;
-	}
-	return true;
+	return 0;
 }
 
-static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
+static int on_open(struct session *s, const struct message *m, struct refusal *why)
 {
-	if (s->state != SESSION_GREETED || s->producer || s->load) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, from a producer, or behind LoadOpen");
-		return;
-	}
-	if (open->ring < RING_LAYOUT) {
-		session_fail(
-			s, CODE(INVALID), "ring",
+	Batchd__Wire__Open open = *m->body->open;
+	if (open.ring < RING_LAYOUT)
+		return refuse(
+			why, CODE(INVALID), "ring",
 			"this client asks for no ring, but batches come through nothing else: write ring = 1 in Open");
-		return;
-	}
-	if (!session_identify(s))
-		return;
 	struct requester who = { .uid = s->uid,
 				 .gids = s->peer->gids,
 				 .n_gids = s->peer->n_gids,
 				 .lacks_groups = s->peer->lacks_groups,
 				 .shares_mounts = request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
 	struct request r;
-	struct refusal why;
-	Batchd__Wire__Open named = *open;
 	char served[sizeof("serve:") + WIRE_MAX_PRODUCER];
-	if (!config_dataset(s->engine->config, open->dataset) && producer_exists(s->engine, s->uid, open->dataset)) {
-		snprintf(served, sizeof(served), "serve:%s", open->dataset);
-		named.dataset = served;
+	if (!config_dataset(s->engine->config, open.dataset) && producer_exists(s->engine, s->uid, open.dataset)) {
+		snprintf(served, sizeof(served), "serve:%s", open.dataset);
+		open.dataset = served;
 	}
-	if (request_make(s->engine->config, &named, &who, n_fds, &r, &why)) {
-		recent_errors_note(s->engine->errors, s->uid, open->job, why.text);
-		session_note(s, REFUSED, &why);
-		return;
+	int refused = request_make(s->engine->config, &open, &who, m->n_fds, &r, why);
+	if (!refused) {
+		s->wanted_rank = r.rank;
+		s->own_batch_size = open.own_batch_size;
+		device_wish(s, &open);
+		s->born_ns = open.born_ns;
+		s->again = open.again;
+		s->producer_wait_ns =
+			(open.producer_wait_ms ? open.producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
+		s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
+		refused = job_join(s->engine, s, &r, m->fds, m->n_fds, why);
+		request_finish(&r);
 	}
-	s->wanted_rank = r.rank;
-	s->own_batch_size = open->own_batch_size;
-	device_wish(s, open);
-	s->born_ns = open->born_ns;
-	s->again = open->again;
-	s->producer_wait_ns = (open->producer_wait_ms ? open->producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
-	s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
-	int refused = job_join(s->engine, s, &r, fds, n_fds, &why);
-	request_finish(&r);
-	if (refused)
-		recent_errors_note(s->engine->errors, s->uid, open->job, why.text);
-	session_note(s, refused, &why);
-	if (refused)
-		return;
+	if (refused) {
+		recent_errors_note(s->engine->errors, s->uid, open.job, why->text);
+		return refused;
+	}
 	session_move(s, SESSION_OPENING);
 	if (s->job->served && s->job->state == JOB_OPENING)
 		served_job_await(s->job);
 	else
 		session_advance_opening(s);
+	return 0;
 }
 
-static void on_release(struct session *s, const Batchd__Wire__Release *m)
+static int on_release(struct session *s, const struct message *m, struct refusal *why)
 {
-	control_note_release(s, m);
+	const Batchd__Wire__Release *release = m->body->release;
+	control_note_release(s, release);
 	slot_alloc_on_taken(s);
-	if (stream_release(&s->consumer, m->slot, m->generation))
-		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
+	if (stream_release(&s->consumer, release->slot, release->generation))
+		return refuse(why, CODE(PROTOCOL), "slot", "released a slot it does not hold");
+	return 0;
 }
 
-static void on_load_open(struct session *s, const Batchd__Wire__LoadOpen *m, int *fds)
+static int on_wake(struct session *s, const struct message *m, struct refusal *why)
 {
-	struct refusal why;
-	if (s->producer || s->load || s->state != SESSION_GREETED)
-		session_fail(s, CODE(PROTOCOL), NULL, "LoadOpen came twice, from a trainer or producer");
-	else if (session_identify(s)) /* so that children which keep the connection open do not keep its slots */
-		session_note(s, load_on_open(s, m, fds, &why), &why);
+	(void)m;
+	(void)why;
+	slot_alloc_on_taken(s);
+	stream_wake(&s->consumer);
+	return 0;
 }
 
-static void on_load(struct session *s, const Batchd__Wire__Load *m)
+static int session_on_close(struct session *s, const struct message *m, struct refusal *why)
 {
-	struct refusal why;
-	session_note(s, load_on_load(s, m, &why), &why);
-}
-
-static void session_on_close(struct session *s, const Batchd__Wire__Close *m)
-{
-	s->ends_job = m->ends_job;
-	s->consumer.comes_again = m->comes_again;
+	(void)why;
+	s->ends_job = m->body->close->ends_job;
+	s->consumer.comes_again = m->body->close->comes_again;
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
 	loader_finish_consumer(&s->consumer);
 	peer_close(s->peer);
+	return 0;
 }
 
-static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
+static int on_produce(struct session *s, const struct message *m, struct refusal *why)
 {
-	struct refusal why;
-	if (s->producer || s->load || s->state != SESSION_GREETED)
-		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, from a trainer, or behind LoadOpen");
-	else if (session_identify(s))
-		session_note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
+	return producer_on_produce(s, m->body->produce, &served_job_producer_ops, why);
 }
 
-static void on_filled(struct session *s, const Batchd__Wire__Filled *m, int *fd)
+static const struct message_rule rules[] = {
+	{ CLIENT_MESSAGE(OPEN), SESSION_IN(GREETED), on_open,
+	  .otherwise = "came twice, from a producer, or behind LoadOpen", .becomes = SESSION_OPENING },
+	{ CLIENT_MESSAGE(SEEK), SESSION_IN(ATTACHED), session_on_seek, .otherwise = "before Opened" },
+	{ CLIENT_MESSAGE(JOIN), SESSION_IN(ATTACHED), session_on_join, .otherwise = "before Opened" },
+	{ CLIENT_MESSAGE(INDICES), SESSION_IN(ATTACHED), session_on_indices, .otherwise = "before Opened" },
+	{ CLIENT_MESSAGE(RELEASE), SESSION_IN(ATTACHED), on_release, .otherwise = "before Opened" },
+	{ CLIENT_MESSAGE(WAKE), SESSION_IN(ATTACHED), on_wake, .otherwise = "before Opened" },
+	{ CLIENT_MESSAGE(CLOSE), SESSION_IN_ANY | SESSION_IN(DRAINING), .take = session_on_close },
+	{ CLIENT_MESSAGE(PRODUCE), SESSION_IN(GREETED), on_produce,
+	  .otherwise = "came twice, from a trainer, or behind LoadOpen", .becomes = SESSION_PRODUCING },
+	{ CLIENT_MESSAGE(FILLED), SESSION_IN(PRODUCING), producer_on_filled, .otherwise = "before Produce" },
+	{ CLIENT_MESSAGE(PRODUCER_END), SESSION_IN(PRODUCING), producer_on_end, .otherwise = "before Produce" },
+	{ CLIENT_MESSAGE(LOAD_OPEN), SESSION_IN(GREETED), load_on_open,
+	  .otherwise = "came twice, from a trainer or producer", .becomes = SESSION_LOADING },
+	{ CLIENT_MESSAGE(LOAD), SESSION_IN(LOADING), load_on_load, .otherwise = "before LoadOpened" },
+	{ .take = NULL },
+};
+
+static const struct message_rule *rule_in(const struct message_rule *of, Batchd__Wire__ClientMessage__BodyCase message)
 {
-	struct refusal why;
-	session_note(s, producer_on_filled(s, m, fd, &why), &why);
+	while (of->take && of->message != message)
+		of++;
+	return of;
 }
 
-static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
+const struct message_rule *session_rule(const struct engine *e, Batchd__Wire__ClientMessage__BodyCase message)
 {
-	struct refusal why;
-	session_note(s, producer_on_end(s, m, &why), &why);
-	peer_close(s->peer);
+	const struct message_rule *rule = rule_in(rules, message);
+	return rule->take ? rule : rule_in(e->reader, message);
+}
+
+/* Of a message that is legal. */
+static int take_message(struct session *s, const struct message_rule *rule, const struct message *m,
+			struct refusal *why)
+{
+	if ((rule->becomes && session_identify(s, why)) || rule->take(s, m, why))
+		return REFUSED;
+	/* on_open has moved it already, and a connection may end at any time. */
+	if (rule->becomes && s->state == SESSION_GREETED)
+		session_move(s, rule->becomes);
+	return 0;
 }
 
 static struct session *create_session(struct engine *e, struct peer *p)
@@ -570,7 +584,6 @@ static struct session *create_session(struct engine *e, struct peer *p)
 	s->number = p->number;
 	s->pid = p->pid;
 	s->uid = p->uid;
-	s->pidfd = -1;
 	s->connected_ns = p->connected_ns;
 	memcpy(s->program, p->program, sizeof(s->program));
 	list_push(&e->sessions, s, next);
@@ -587,42 +600,12 @@ static void session_on_message(struct peer *p, const Batchd__Wire__ClientMessage
 		peer_fail(p, CODE(INTERNAL), NULL, "out of memory");
 		return;
 	}
-	bool attached = s->state == SESSION_ATTACHED;
-	if (s->state == SESSION_DRAINING && m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
-		return; /* it was sent before the client knew */
-	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
-		on_produce(s, m->produce);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)
-		on_filled(s, m->filled, n_fds ? fds : NULL);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END)
-		on_producer_end(s, m->producer_end);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
-		on_open(s, m->open, fds, n_fds);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
-		session_on_status(s);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_TRACE)
-		session_on_trace(s);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD_OPEN)
-		on_load_open(s, m->load_open, fds);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_LOAD)
-		on_load(s, m->load);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
-		session_on_close(s, m->close);
-	else if (!attached)
-		peer_fail(p, CODE(PROTOCOL), NULL, "%s before Opened", wire_client_name(m));
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK)
-		session_on_seek(s, m->seek);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN)
-		session_on_join(s, m->join);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES)
-		session_on_indices(s, m->indices);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
-		on_release(s, m->release);
-	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE) {
-		slot_alloc_on_taken(s);
-		stream_wake(&s->consumer);
-	} else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
-		session_on_classes(s, m->classes->first);
+	const struct message_rule *rule = session_rule(s->engine, m->body_case);
+	struct refusal why;
+	if (rule->states & 1u << s->state)
+		session_note(s, take_message(s, rule, &(struct message){ m, fds, n_fds }, &why), &why);
+	else if (s->state != SESSION_DRAINING) /* it was sent before the client knew */
+		peer_fail(p, CODE(PROTOCOL), NULL, "%s %s", wire_client_name(m), rule->otherwise);
 }
 
 const struct job_ops session_job_ops = { .advance = session_advance_opening, .end = session_end };

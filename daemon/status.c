@@ -633,7 +633,7 @@ char *status_json(struct engine *e, uid_t viewer)
 	for (const struct job *j = e->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j, viewer));
 	for (const struct session *s = e->sessions; s; s = s->next) {
-		if (s->state != SESSION_GREETED && s->state != SESSION_ENDING)
+		if (s->state >= SESSION_OPENING && s->state <= SESSION_DRAINING) /* trainers */
 			json_array_append_new(sessions, session_part(s, viewer));
 	}
 	json_t *verdict = verdict_status_worst(e, is_shown, &viewer);

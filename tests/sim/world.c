@@ -12,6 +12,7 @@
 #include "producer.h"
 #include "report.h"
 #include "sampler.h"
+#include "session-questions.h"
 #include "shutdown.h"
 
 uint64_t sim_seed;
@@ -282,6 +283,7 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 			      .pool = sim_pool(),
 			      .reports = &reports,
 			      .job_ops = &session_job_ops,
+			      .reader = session_questions,
 			      .on_activity = on_activity,
 			      .on_ended = on_ended,
 			      .version = "simulated",

@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "any-message.h"
 #include "daemon.h"
 #include "ring.h"
 #include "util/log.h"
@@ -609,7 +610,7 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	Batchd__Wire__ProducerEnd end = BATCHD__WIRE__PRODUCER_END__INIT;
 	Batchd__Wire__ClassesRequest classes = BATCHD__WIRE__CLASSES_REQUEST__INIT;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
-	Batchd__Wire__Wake wake = BATCHD__WIRE__WAKE__INIT;
+	struct any_message any;
 
 	switch (what) {
 	case 0:
@@ -635,8 +636,9 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	case 15:
 		say_load(c, in);
 		break;
-	default:
-		SAY(c, WAKE, wake, &wake);
+	default: /* an empty one of any kind */
+		any_message_make(&any, byte(in) % any_message_kinds());
+		say(c, &any.message, NULL, 0);
 	}
 }
 

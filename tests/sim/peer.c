@@ -1,5 +1,7 @@
 /* Sockets: packets wait in both directions until their turn comes. The real wire.c packs and checks them; the rules for
  * closing are those of ipc/peer.c. See sim.h. */
+#include "any-message.h"
+#include "session-message.h"
 #include "sim.h"
 
 enum { MAX_WAITING = 200 };
@@ -225,6 +227,18 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 {
 	if (s->peer)
 		push(&s->to_daemon, &m->base, lease);
+}
+
+void sim_send_stray(struct sim_socket *s, unsigned states)
+{
+	const struct message_rule *rule;
+	struct any_message m;
+	do {
+		any_message_make(&m, sim_below((uint32_t)any_message_kinds()));
+		rule = session_rule(&sim_engine, m.message.body_case);
+	} while (!rule->take || rule->states & states);
+	sim_trace("  it sends %s", wire_client_name(&m.message));
+	sim_send(s, &m.message, -1);
 }
 
 void sim_send_slab(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, struct sim_slab *slab)

@@ -1,5 +1,6 @@
 /* Producers: clients that make the batches of a served job one after the other, at any time; the mistakes they may
  * make; and their deaths. See sim.h. */
+#include "session-message.h"
 #include "sim.h"
 
 struct sim_producer sim_producers[SIM_MAX_PRODUCERS];
@@ -276,7 +277,9 @@ static void misbehave(struct sim_producer *k)
 	k->misbehaved = true;
 	k->job->n_makers_gone++;
 	sim_trace("producer %u: misbehaves", NUMBER(k));
-	if (sim_chance(50))
+	if (sim_has(SIM_STRAYS) && sim_chance(50))
+		sim_send_stray(k->socket, SESSION_IN(PRODUCING));
+	else if (sim_chance(50))
 		/* a fill that is not in transit either */
 		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false, 0);
 	else if (k->n_fills)

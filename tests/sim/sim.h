@@ -61,7 +61,8 @@ enum sim_feature {
 	SIM_LARGE = 8192,      /* with SIM_SERVED: some batches do not fit the producer's slots */
 	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
 	                        * their GPU memory comes as a descriptor */
-	SIM_ALL_FEATURES = 32767,
+	SIM_STRAYS = 32768, /* clients that misbehave may send any message of the wire that is illegal in their state */
+	SIM_ALL_FEATURES = 65535,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -173,6 +174,8 @@ void sim_socket_free(struct sim_socket *s);
 struct sim_packet *sim_queue_pop(struct sim_queue *q);
 void sim_packet_free(struct sim_packet *p);
 void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_t lease);
+/* An empty message that is illegal in each of these states (SESSION_IN). */
+void sim_send_stray(struct sim_socket *s, unsigned states);
 void sim_send_slab(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, struct sim_slab *slab); /* takes it */
 bool sim_daemon_receives(struct sim_socket *s);
 bool sim_daemon_sees_hangup(struct sim_socket *s);

@@ -1,5 +1,6 @@
 /* Trainers: what they may do, at any moment and in any order; and what they must see, whatever other trainers do. See
  * sim.h. */
+#include "session-message.h"
 #include "sim.h"
 
 #include "core/plan.h"
@@ -787,6 +788,10 @@ static void say_more(struct sim_trainer *t)
 	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
 	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+	if (sim_has(SIM_STRAYS)) {
+		sim_send_stray(t->socket, 0);
+		return;
+	}
 	switch (sim_below(5)) {
 	case 0:
 		SAY(t, CLOSE, close, &c, -1);
@@ -855,7 +860,9 @@ static void misbehave(struct sim_trainer *t)
 {
 	t->misbehaved = true;
 	sim_trace("trainer %u: misbehaves", NUMBER(t));
-	if (t->phase == SIM_OPENING) {
+	if (sim_has(SIM_STRAYS) && sim_chance(50)) {
+		sim_send_stray(t->socket, SESSION_IN(OPENING) | SESSION_IN(ATTACHED));
+	} else if (t->phase == SIM_OPENING) {
 		say_wake(t);
 	} else if (t->n_held && sim_chance(50)) {
 		/* A past or an impossible generation: the next one may have come by the time that the daemon reads

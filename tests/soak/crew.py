@@ -61,7 +61,8 @@ class Daemon(daemons.Daemon):
         nothing."""
         s = self.status()
         books = [{k: v for k, v in user.items() if k not in ("uid", "fds")} for user in s["users"]]
-        mine = {"sessions": 1, "loaders": 0, "slots_bytes": 0, "data_bytes": 0, "unread_bytes": 0}
+        mine = {**dict.fromkeys(s["users"][0], 0), "sessions": 1} if s["users"] else {}
+        mine = {k: v for k, v in mine.items() if k not in ("uid", "fds")}
         left = {"sessions": s["sessions"], "loaders": s["loaders"], "slots_bytes": s["memory"]["slots_bytes"]}
         left["users"] = [] if books == [mine] else books
         return {k: v for k, v in left.items() if v}

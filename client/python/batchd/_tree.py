@@ -42,11 +42,42 @@ ARRAYS = ("a", "n", "s", "y", "ra", "rn", "ga", "gn")
 _MOST_DIMS = 8
 _MOST_LISTS = 64  # lists that become ragged arrays; further texts stay in the JSON, further arrays one by one
 _MANY = 32  # arrays of a list that become one even where they are of one shape
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class NotStacked(Exception):
+    """torch.stack does not write these rows to a given place."""
+
+
+class Rows:
+    """Tensors of one type for torch.stack, in the place of the tensor that it would make, with that tensor's attributes."""
+
+    __slots__ = ("_rows", "dtype", "shape", "nbytes")
+    is_sparse = is_quantized = False
+
+    def __init__(self, rows):
+        first = rows[0]
+        self._rows, self.dtype, self.shape = rows, first.dtype, (len(rows), *first.shape)
+        self.nbytes = len(rows) * first.nbytes
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def detach(self):
+        return self
+
+    def stack(self, to):
+        """Writes them to this tensor. Raises NotStacked where they differ in shape, or one needs a gradient."""
+        try:
+            sys.modules["torch"].stack(self._rows, out=to)
+        except RuntimeError as e:
+            raise NotStacked from e
 
 
 def _is_tensor(value):
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch is not None and isinstance(value, (torch.Tensor, Rows))
 
 
 class Leaf:
@@ -215,7 +246,7 @@ def flatten(batch):
     tree = walk("batch", batch)
     if not rows:
         rows.append(lists[0] if lists else len(batch) if isinstance(batch, (list, tuple)) else 1)
-    return json.dumps(tree, separators=(",", ":")).encode(), leaves, max(1, rows[0])
+    return _encode(tree).encode(), leaves, max(1, rows[0])
 
 
 _TUPLES = {}

@@ -299,7 +299,7 @@ class _Source:
             shorter = self._skip_by_sampler(step)
             if shorter is not None:
                 data, self._step, self._first = shorter, step, step
-        self._iterator = iter(data)
+        self._iterator = iter(_uncollated(data))
 
     def _next(self):
         if self._waiting:
@@ -318,11 +318,13 @@ class _Source:
         batch = next(self._iterator, _END)
         if batch is _END:
             raise ValueError("batchd.serve: there is not a single batch to serve")
+        if _is_uncollated(batch):
+            batch = batch.collated()
         self._waiting.append(batch)
         return batch
 
     def at(self, epoch, step):
-        """Batch `step` of `epoch`, or _END."""
+        """Batch `step` of `epoch`, perhaps not collated yet, or _END."""
         if (
             epoch != self._epoch
             or step < self._step
@@ -342,6 +344,23 @@ class _Source:
 
 def iter_is_self(data):
     return hasattr(data, "__next__")
+
+
+def _uncollated(data):
+    """The data, as an iterable of _collate.Samples where it is a DataLoader that collates as torch does."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(data) is not torch.utils.data.DataLoader:
+        return data
+    try:
+        from . import _collate
+    except ImportError:  # an old torch
+        return data
+    return _collate.loader_of_samples(data)
+
+
+def _is_uncollated(batch):
+    _collate = sys.modules.get(f"{__package__}._collate")
+    return _collate is not None and type(batch) is _collate.Samples
 
 
 def _by_epoch(function):
@@ -493,6 +512,14 @@ class _Feeder:
             entry.text = leaf.text
 
     def _put(self, batch):
+        if _is_uncollated(batch):
+            try:
+                return self._write_batch(batch.noted())
+            except _tree.NotStacked:
+                batch = batch.collated()
+        self._write_batch(batch)
+
+    def _write_batch(self, batch):
         text, leaves, rows = _tree.flatten(batch)
         self._fill_table(leaves)
         self._check(_lib.produce_lay(self._handle, self._table, len(leaves), text, len(text)))
@@ -531,6 +558,8 @@ def _write(entry, leaf):
 def _copy(to, array):
     if isinstance(array, numpy.ndarray):
         numpy.copyto(to, array)
+    elif isinstance(array, _tree.Rows):
+        array.stack(to)
     else:
         to.copy_(array)
 

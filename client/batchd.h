@@ -294,6 +294,7 @@ struct batchd_batch {
 	uint32_t row;        /* share: number of its first row in the group's batch */
 	uint64_t n_skipped;  /* share, BATCHD_SKIP: batches that this trainer has missed since the one before */
 	int apart;           /* share: made for this trainer alone, as most of the group is somewhere else */
+	uint32_t n_leased;   /* batches on loan when it was given out, with it: batchd_n_leased at that moment */
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. When a daemon goes away while it indexes

@@ -2,6 +2,7 @@
  *
  * Slots come back from the GPU only when a call checks them. So a trainer that waits for a batch while other slots of
  * its own are pending checks both in turn, and never waits for a slot that it has to give back itself. */
+#include <stddef.h>
 #include <string.h>
 
 #include "clock.h"
@@ -80,6 +81,12 @@ static int next_on_gpu(struct batchd_loader *l, struct batchd_batch *b, int time
 	return r;
 }
 
+static void note_leased(const struct batchd_loader *l, struct batchd_batch *b)
+{
+	if (b->size_bytes >= offsetof(struct batchd_batch, n_leased) + sizeof b->n_leased)
+		b->n_leased = batchd_n_leased(l);
+}
+
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 {
 	int r = loader_enter(l);
@@ -87,6 +94,8 @@ int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 	if (r < 0)
 		return r;
 	r = l->link->gpu ? next_on_gpu(l, b, timeout_ms) : stream_next(l, b, timeout_ms, clock_now_ns());
+	if (r == BATCHD_OK)
+		note_leased(l, b);
 	return loader_leave(l, r);
 }
 

@@ -59,6 +59,7 @@ START_TEST(test_next_epoch_goes_on_without_asking)
 			ck_assert_int_eq(((const int64_t *)batch.labels)[1], 1);
 			ck_assert_int_eq(batch.indices[1], step * BATCH + 1);
 			ck_assert_uint_eq(batchd_n_leased(loader), 1);
+			ck_assert_uint_eq(batch.n_leased, 1);
 			release();
 		}
 		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);

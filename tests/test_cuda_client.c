@@ -796,6 +796,7 @@ START_TEST(test_tensor_gives_its_slot_back_from_any_thread)
 	start(1);
 	for (unsigned i = 0; i < WINDOW; i++) {
 		take();
+		ck_assert_uint_eq(batch.n_leased, i + 1);
 		m[i] = export_batch();
 	}
 	ck_assert_int_eq(batchd_n_leased(loader), WINDOW);

@@ -42,6 +42,36 @@ def again(loader):
     return other
 
 
+@pytest.mark.parametrize("arrays", ["torch", "numpy"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 7},  # the last batch is shorter
+        {"n_slots": 2},
+        {"mode": "share", "group_batch_size": 12, "job": "slices"},
+    ],
+    ids=str,
+)
+def test_what_a_loop_keeps_of_a_batch_stays_as_it_is(daemon, arrays, options):
+    """Labels and sample numbers of all batches and the images of some, while the slots are used again many times, and while
+    the loop writes into what it has got of others."""
+    x, y = torch.arange(3.0 * N).view(N, 3), torch.arange(N) * 10
+    loader = batchd.DataLoader((x, y), **{"batch_size": 4, "shuffle": True, "arrays": arrays, **options})
+    kept = []
+    for epoch in range(20):
+        for step, (images, labels) in enumerate(loader):
+            indices = loader.last_batch.indices
+            assert (torch.as_tensor(images) == x[indices]).all() and (torch.as_tensor(labels) == y[indices]).all()
+            if step % 3 == 1:
+                labels[:], indices[:] = -1, -1
+            else:
+                kept.append((images if epoch % 10 == 0 and step == 0 else None, labels, indices))
+    for images, labels, indices in kept:
+        assert (torch.as_tensor(labels) == y[indices]).all()
+        assert images is None or (torch.as_tensor(images) == x[indices]).all()
+
+
 # ---- when an iteration takes its epoch ----
 
 

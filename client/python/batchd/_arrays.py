@@ -141,7 +141,7 @@ def slot_class(n_bytes):
     return Slot
 
 
-def loan(memory, handle, struct):
+def loan(memory, struct):
     """A call by which memory comes to own the batch in struct."""
-    lease = functools.partial(_lib.release, handle, struct.slot, struct.generation)
+    lease = functools.partial(_lib.release, struct.handle, struct.slot, struct.generation)
     return functools.partial(setattr, memory, "__del__", lease)

@@ -42,7 +42,38 @@ class Batch:
         "mix",
         "_order",
         "_loader",
+        "_generation",
+        "_data",
+        "_row",
     )
+
+    def __init__(self, facts, loader):
+        """facts: _lib.facts of the struct; loader: a weak reference. `indices` and `mix` come with the tensors."""
+        (
+            _,
+            self._data,
+            _,
+            _,
+            self.n_rows,
+            self.n_padding,
+            self.n_replaced,
+            _,
+            self._generation,
+            self.epoch,
+            self.base,
+            self.step,
+            wait_ns,
+            last,
+            _,
+            _,
+            self.global_batch,
+            self._order,
+            self._row,
+            self.n_skipped,
+            apart,
+            _,
+        ) = facts
+        self.wait_s, self.last, self.apart, self._loader = wait_ns * 1e-9, bool(last), bool(apart), loader
 
     @property
     def token(self):

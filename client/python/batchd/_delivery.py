@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import math
+import operator
 import shlex
 import time
 import weakref
@@ -30,10 +31,16 @@ _MOVED = (
     "last_batch",
     "n_skipped",
 )
+standing = operator.itemgetter(*_MOVED)  # what the delivery of a batch changes, of a loader's __dict__
+_BESIDE = 256  # slots' labels and indices remembered
 
 
 class Delivery:
-    """The part of a DataLoader that gives out batches."""
+    """The part of a DataLoader that gives out batches.
+
+    A batch of some rows of numbers is ready within a few microseconds, of which a method's `self._name` would be a part:
+    reading an attribute of a class with __getattr__, and setting one of a class with __setattr__, takes many times as long
+    as an entry of its __dict__. So what runs for each batch uses the dictionary."""
 
     def next_into(self, images, labels=None):
         """Writes the next batch into tensors of the caller's. Returns its number of rows: those are written first,
@@ -108,24 +115,20 @@ class Delivery:
 
     def _lend(self, memory):
         """Memory will own the batch in the struct once the caller has it."""
-        self._hand_over = [_arrays.loan(memory, self._struct.handle, self._struct)]
+        known = self.__dict__
+        known["_hand_over"] = [_arrays.loan(memory, known["_struct"])]
 
     def _give_back(self):
         """The batch in the struct has been copied, and goes back once the caller has the copy."""
         s = self._struct
         self._hand_over = [functools.partial(_lib.release, s.handle, s.slot, s.generation)]
 
-    def _standing(self):
-        """What the delivery of a batch changes."""
-        known = self.__dict__
-        return {name: known[name] for name in _MOVED}
-
-    def _undo(self, standing):
-        """The batch that was made has not reached the caller: it is the next one again."""
+    def _undo(self, before):
+        """The batch that was made has not reached the caller: it is the next one again. before: `standing` then."""
         if self._hand_over:
             self._struct.generation = self._fetched
             self._hand_over = None
-        self.__dict__.update(standing)
+        self.__dict__.update(zip(_MOVED, before))
 
     def _drop_fetched(self, handle):
         """Gives back a batch that had come when a signal's handler raised, and that no caller received."""
@@ -136,17 +139,20 @@ class Delivery:
     def _wait(self, iterator):
         """Blocks for the next batch: OK or END; self._struct has it, until its generation is 0. So a batch that comes
         together with Ctrl-C is still there at the next call."""
-        if self._struct.generation:
+        known = self.__dict__
+        s = known["_struct"]
+        if s.generation:
+            s.n_leased = _lib.n_leased(s.handle)  # some may have gone since
             return _lib.OK
-        handle = self._struct.handle = self._live()
-        if self._info.window == 2:
+        handle = s.handle = known["_handle"] or self._live()
+        if known["_window"] == 2:
             self._look_at_two_slots()
-        began = time.monotonic() if self.timeout else 0
+        began = time.monotonic() if known["_timeout"] else 0
         while True:
-            code = _lib.next(handle, self._struct_at, self._timeout_ms)
-            self._beat = time.monotonic()
+            code = _lib.next(handle, known["_struct_at"], known["_timeout_ms"])
+            known["_beat"] = time.monotonic()
             if code == _lib.OK or code == _lib.END:
-                self._started = self._joined = None
+                known["_started"] = known["_joined"] = None
                 return code
             if code != _lib.AGAIN:
                 self._raise(code)
@@ -175,8 +181,10 @@ class Delivery:
 
     def _must_copy(self, matters=True):
         """Whether the batch that has come takes the last slot; matters: warn the caller, once."""
-        window = self._info.window
-        if _lib.n_leased(self._struct.handle) < window or self._two_slots == _LETS_GO:
+        known = self.__dict__
+        window, s = known["_window"], known["_struct"]
+        n = s.n_leased if known["_cuda"] is None else _lib.n_leased(s.handle)  # a batch on a GPU may be back already
+        if n < window or known["_two_slots"] == _LETS_GO:
             return False
         if window == 2 and self._two_slots == UNTRIED:
             self._two_slots = _TRIED
@@ -187,33 +195,31 @@ class Delivery:
     def _give(self, targets):
         """The batch in self._struct as (images, labels), with last_batch set; or, with targets, writes into them and
         returns the number of rows."""
-        s = self._struct
-        self._fetched = s.generation
-        b = Batch()
-        b.n_rows = s.n_rows
-        b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
-        b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, s.n_given
-        b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
-        b._order, b._loader = s.order, self._me
-        b.mix = self._mix_table(s) if self._options.mix is not None else None
-        self._timing.note(b.wait_s, b.n_rows)
-        if self._served is not None:
+        known = self.__dict__
+        s = known["_struct"]
+        b = Batch(_lib.facts(s), known["_me"])
+        known["_fetched"] = b._generation
+        b.mix = self._mix_table(s) if known["_mixing"] is not None else None
+        known["_timing"].note(b.wait_s, b.n_rows)
+        if known["_served"] is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self) if targets is None else self._served.write(self, targets)
-        elif self._reader is not None:
+        elif known["_reader"] is not None:
             batch = self._reader.give(self, s, b) if targets is None else self._reader.write(self, s, b, targets)
         elif targets is not None:
             batch = self._write(s, b, *targets)
         else:
             batch = self._images_and_labels(s, b)
-        self.n_skipped += b.n_skipped
-        if b.n_replaced and not self._warned_replaced:
+        if b.n_replaced and not known["_warned_replaced"]:
             self._note_replaced()
-        if b.apart != (not self._was_together):
+        if b.apart == known["_was_together"]:
             self._note_apart(b.apart)
-        self.last_batch = b
-        self._n_global = b.global_batch
-        self._move(Place(b.epoch, b.base, b.step + 1, b.last, b._order))
+        self._move(
+            Place(b.epoch, b.base, b.step + 1, b.last, b._order),
+            last_batch=b,
+            n_skipped=known["n_skipped"] + b.n_skipped,
+            _n_global=b.global_batch,
+        )
         s.generation = 0  # the hand-over has it
         return batch
 
@@ -226,9 +232,14 @@ class Delivery:
         return _mix.table(s)
 
     def _images_and_labels(self, s, b):
-        take = self._take_from_gpu if self._cuda is not None else self._take_mixed if self._mixes else self._take
-        images, labels = take(s, b)
-        if self._must_copy():
+        known = self.__dict__
+        if known["_cuda"] is not None:
+            images, labels = self._take_from_gpu(s, b)
+        elif known["_mixes"]:
+            images, labels = self._take_mixed(s, b)
+        else:
+            images, labels = self._take(b)
+        if (s.n_leased >= known["_window"] or known["_cuda"] is not None) and self._must_copy():
             images = self._arrays.copy(images)
         return images, labels
 
@@ -265,27 +276,39 @@ class Delivery:
             f"{find}; bad_data in the daemon's configuration says how many are allowed"
         )
 
-    def _look(self, s):
-        """A slot's memory, and its images, labels and indices as arrays over it."""
-        at, n = s.data, s.n_rows
+    def _look(self, b):
+        """A batch's memory, its images as an array over it, and its labels and indices as arrays that must not outlive the
+        batch: they hold no memory."""
+        known = self.__dict__
+        at, n = b._data, b.n_rows
+        if b._row:  # a slice of the group's batch: the slot begins before it
+            at -= b._row * known["_row_bytes"]
+        beside = known["_beside"].get((b._data, n))
+        if beside is None:
+            beside = self._look_beside(b, at)
+        memory = known["_slot_class"].from_address(at)
+        return memory, numpy.ndarray((n, *known["_shape"]), known["_dtype"], memory, b._data - at), *beside
+
+    def _look_beside(self, b, at):
+        """A slot's labels and indices; its next batch has them in the same place."""
+        n, s = b.n_rows, self._struct
         if self._slot_class is None:
             self._measure(s)
-        if s.row:  # a slice of the group's batch: the slot begins before it
-            at -= s.row * self._row_bytes
+        if len(self._beside) >= _BESIDE:
+            self._beside.clear()
         memory = self._slot_class.from_address(at)
-        return (
-            memory,
-            numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at),
-            numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at),
+        self._beside[b._data, n] = beside = (
+            numpy.ndarray((n, *self._label_shape), self._label_dtype, memory, s.labels - at),
             numpy.ndarray((n,), _INT64, memory, s.indices - at),
         )
+        return beside
 
-    def _take(self, s, b):
-        memory, images, labels, indices = self._look(s)
+    def _take(self, b):
+        memory, images, labels, indices = self._look(b)
         self._lend(memory)
         b.indices = indices.copy()
-        labels = self._arrays.wrap(labels.copy())
-        return self._arrays.wrap(images), labels
+        wrap = self.__dict__["_arrays"].wrap
+        return wrap(images), wrap(labels.copy())
 
     def _take_mixed(self, s, b):
         b.indices = self._indices_beside(s)
@@ -319,7 +342,7 @@ class Delivery:
                 _mix.targets_into(s, _into.address(labels))
             self._give_back()
             return n
-        _, x, y, indices = self._look(s)
+        _, x, y, indices = self._look(b)
         b.indices = indices.copy()
         _into.write(images, x, self._arrays)
         if labels is not None:

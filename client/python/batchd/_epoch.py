@@ -5,6 +5,7 @@ import operator
 import reprlib
 
 from . import _draws, _lib
+from ._delivery import standing
 from .errors import Error
 
 # As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
@@ -100,18 +101,21 @@ class Epoch:
         return len(self._loader)
 
     def __next__(self):
-        return self._next(None)
+        profiler = self._profiler
+        if profiler is not None and profiler._is_profiler_enabled:
+            return self._next_profiled(None)
+        return self._next_of(None, None)
 
     def fill(self, targets):
         """Writes the next batch into the caller's targets; returns its number of rows."""
-        return self._next(targets)
-
-    def _next(self, targets):
         profiler = self._profiler
         if profiler is not None and profiler._is_profiler_enabled:
-            with profiler.record_function(_PROFILED):
-                return self._next_of(targets, profiler.record_function)
+            return self._next_profiled(targets)
         return self._next_of(targets, None)
+
+    def _next_profiled(self, targets):
+        with self._profiler.record_function(_PROFILED):
+            return self._next_of(targets, self._profiler.record_function)
 
     def _next_of(self, targets, ranges):
         """ranges: a profiler's, which shows what part of the call is the wait for a batch; None: there is none. Only the
@@ -122,20 +126,21 @@ class Epoch:
         if self._done:
             raise StopIteration
         loader = self._loader
-        held, before = False, []
+        known = loader.__dict__  # see Delivery
+        turn, held, before = known["_turn"], False, []
         try:
-            held = loader._turn.acquire()
-            batch = self._next_in_turn(targets, ranges, before)
-            return (loader._hand_over and loader._hand_over.pop()(), loader._turn.release(), batch)[-1]
+            held = turn.acquire()
+            batch = self._next_in_turn(known, targets, ranges, before)
+            return (known["_hand_over"] and known["_hand_over"].pop()(), turn.release(), batch)[-1]
         except _Over:
-            loader._turn.release()
+            turn.release()
             raise StopIteration from None
         except BaseException as e:
             if before:
                 self._done = False
                 loader._undo(*before)
-            if held and loader._turn._is_owned():
-                loader._turn.release()
+            if held and turn._is_owned():
+                turn.release()
             if isinstance(e, StopIteration):
                 raise RuntimeError(
                     "a sampler, collate_fn or another function of this loader's raised StopIteration, which is not the "
@@ -143,20 +148,23 @@ class Epoch:
                 ) from e
             raise
 
-    def _next_in_turn(self, targets, ranges, before):
-        """before: takes how the loader stands, to be undone if the batch does not reach the caller."""
+    def _next_in_turn(self, known, targets, ranges, before):
+        """known: the loader's attributes. before: takes how it stands, to be undone if the batch does not reach the
+        caller."""
         loader = self._loader
         if self._done:  # another thread has reached the end meanwhile
             raise _Over
-        self._check_ended()
-        loader._live()
+        if self._ended is not None:
+            self._check_ended()
+        if known["_handle"] is None:
+            loader._live()
         if self._at is None:
             at = self._begin()
             self._is_empty = at.over
             self._shown = loader._show(self)
             self._at = at
-        loader._hand_over = None
-        before.append(loader._standing())
+        known["_hand_over"] = None
+        before.append(standing(known))
         if self._is_empty:
             code = _lib.END
         elif ranges is None:
@@ -164,28 +172,28 @@ class Epoch:
         else:
             with ranges("batchd.wait"):
                 code = self._fetch()
-        if loader._listener.events:
+        if known["_listener"].events:
             loader._tell()
         if code == _lib.END:
             self._is_empty = True
             self._end()
             raise _Over
         if ranges is None:
-            batch = self._give(targets, before)
+            batch = self._give(known, targets, before)
         else:
             with ranges("batchd.finish"):
-                batch = self._give(targets, before)
-        self._at = loader._at
-        if loader._may_be_alone and loader.last_batch.step == loader._info.n_batches // 2:
+                batch = self._give(known, targets, before)
+        self._at = known["_at"]
+        if known["_may_be_alone"] and loader.last_batch.step == loader._info.n_batches // 2:
             loader._look_for_ranks()
         if self._shown is not None:
             self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
         return batch
 
-    def _give(self, targets, before):
+    def _give(self, known, targets, before):
         loader = self._loader
         batch = loader._give(targets)
-        if loader._collate is None or targets is not None:
+        if known["_collate"] is None or targets is not None:
             return batch
         try:
             return loader._collate(batch)

@@ -9,6 +9,7 @@ import operator
 import os
 import pathlib
 import shutil
+import struct
 import sys
 
 from . import errors
@@ -188,7 +189,16 @@ class BatchStruct(ctypes.Structure):
         ("row", ctypes.c_uint32),
         ("n_skipped", ctypes.c_uint64),
         ("apart", ctypes.c_int),
+        ("n_leased", ctypes.c_uint32),
     ]
+
+
+def _unpacking(kind):
+    """A function that reads all fields of such a struct, in the time of a few attributes."""
+    return struct.Struct("@" + "".join(field._type_ for _, field in kind._fields_)).unpack_from
+
+
+facts = _unpacking(BatchStruct)
 
 
 class Position(ctypes.Structure):

@@ -107,7 +107,7 @@ class Opening:
         self._may_be_alone = self._may_be_alone and self._follows and o.node_world_size > 1 and shard
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
-        self._slot_class = None
+        self._slot_class, self._beside, self._window = None, {}, i.window
         self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
         known = {} if i.served else _fields.describe(i)
         self._wish.check(known)

@@ -9,23 +9,19 @@ _RECENT = 1024
 class Timing:
     """The waits of a loader, and the loop's own time between batches."""
 
-    __slots__ = ("_waits", "_gaps", "_n", "_rows", "_wait_s", "_began", "_at")
+    __slots__ = ("_waits", "_before", "_n", "_rows", "_wait_s", "_began", "_at")
 
     def __init__(self):
         self._waits = collections.deque(maxlen=_RECENT)
-        self._gaps = collections.deque(maxlen=_RECENT)
         self._n = self._rows = 0
         self._wait_s = 0.0
-        self._began = self._at = None
+        self._began = self._before = self._at = None  # moments: the first call, and the last two batches
 
     def note(self, wait_s, n_rows):
         """A batch has come after so long a wait."""
-        now = time.perf_counter()
-        if self._at is None:
-            self._began = now - wait_s
-        else:
-            self._gaps.append(now - self._at)
-        self._at = now
+        self._before, self._at = self._at, time.perf_counter()
+        if self._before is None:
+            self._began = self._at - wait_s
         self._n += 1
         self._rows += n_rows
         self._wait_s += wait_s
@@ -42,7 +38,7 @@ class Timing:
             "batches": self._n,
             "rows": self._rows,
             "data_time": waits and self._waits[-1] or 0.0,
-            "step_time": self._gaps[-1] if self._gaps else 0.0,
+            "step_time": self._at - self._before if self._before is not None else 0.0,
             "wait_s": self._wait_s,
             "wait_p50_s": percentile(50),
             "wait_p99_s": percentile(99),

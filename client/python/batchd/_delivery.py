@@ -214,12 +214,10 @@ class Delivery:
             self._note_replaced()
         if b.apart == known["_was_together"]:
             self._note_apart(b.apart)
-        self._move(
-            Place(b.epoch, b.base, b.step + 1, b.last, b._order),
-            last_batch=b,
-            n_skipped=known["n_skipped"] + b.n_skipped,
-            _n_global=b.global_batch,
-        )
+        known["n_skipped"] += b.n_skipped
+        known["last_batch"] = b
+        known["_n_global"] = b.global_batch
+        self._move(Place(b.epoch, b.base, b.step + 1, b.last, b._order))
         s.generation = 0  # the hand-over has it
         return batch
 
@@ -277,17 +275,16 @@ class Delivery:
         )
 
     def _look(self, b):
-        """A batch's memory, its images as an array over it, and its labels and indices as arrays that must not outlive the
+        """A batch's memory; its images as an array over it; its labels and indices as arrays that must not outlive the
         batch: they hold no memory."""
         known = self.__dict__
-        at, n = b._data, b.n_rows
+        at = b._data
         if b._row:  # a slice of the group's batch: the slot begins before it
             at -= b._row * known["_row_bytes"]
-        beside = known["_beside"].get((b._data, n))
-        if beside is None:
-            beside = self._look_beside(b, at)
+        beside = known["_beside"].get((b._data, b.n_rows)) or self._look_beside(b, at)
         memory = known["_slot_class"].from_address(at)
-        return memory, numpy.ndarray((n, *known["_shape"]), known["_dtype"], memory, b._data - at), *beside
+        images = numpy.ndarray((b.n_rows, *known["_shape"]), known["_dtype"], memory, b._data - at)
+        return memory, images, beside
 
     def _look_beside(self, b, at):
         """A slot's labels and indices; its next batch has them in the same place."""
@@ -304,7 +301,7 @@ class Delivery:
         return beside
 
     def _take(self, b):
-        memory, images, labels, indices = self._look(b)
+        memory, images, (labels, indices) = self._look(b)
         self._lend(memory)
         b.indices = indices.copy()
         wrap = self.__dict__["_arrays"].wrap
@@ -342,7 +339,7 @@ class Delivery:
                 _mix.targets_into(s, _into.address(labels))
             self._give_back()
             return n
-        _, x, y, indices = self._look(b)
+        _, x, (y, indices) = self._look(b)
         b.indices = indices.copy()
         _into.write(images, x, self._arrays)
         if labels is not None:

@@ -55,21 +55,16 @@ class Position:
             return self._resume
         return Place(epoch)
 
-    def _move(self, place, **moved):
-        """The iteration has reached this place: it has given a batch, which has changed the loader's other attributes to
-        `moved`, or it has ended. From its first batch on it counts as an epoch."""
-        known = self.__dict__
-        wanted = known["_wanted"]
-        is_wanted = wanted == place.epoch
-        known.update(
-            _at=place,
-            _counted=place.epoch + 1,
-            _resume=None,
-            _to_join=None,
-            _announced=known["_announced"] and place.finished and not is_wanted,
-            _wanted=None if is_wanted else wanted,
-            **moved,
-        )
+    def _move(self, place):
+        """The iteration has reached this place: it has given a batch, or has ended. From its first batch on it counts
+        as an epoch."""
+        known = self.__dict__  # see Delivery
+        known["_at"] = place
+        known["_counted"] = place.epoch + 1
+        known["_resume"] = known["_to_join"] = None
+        known["_announced"] = known["_announced"] and place.finished
+        if known["_wanted"] == place.epoch:
+            known["_wanted"], known["_announced"] = None, False
 
     def state_dict(self):
         """Where a resumed training continues: behind the last batch that this loader gave out. Plain numbers and text,

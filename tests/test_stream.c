@@ -393,6 +393,33 @@ START_TEST(test_share_waits_for_a_trainer_that_comes_again)
 }
 END_TEST
 
+START_TEST(test_share_does_not_wait_for_a_trainer_that_was_there_and_does_not_come_again)
+{
+	/* It has had batches, and its successor says that it comes again, but ends before that. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
+	struct stream *s = with_slots(&f, 0, 4);
+	struct trainer *a = attach(s, 0), *b = attach(s, 1);
+	loader_seek(&a->c, 1, &(struct position){ 0 });
+	loader_seek(&b->c, 1, &(struct position){ 0 });
+	consume(&f, b, 2);
+	leave(b);
+	b = attach(s, 1);
+	consume(&f, a, 4);
+	settle(&f, a, 8); /* four batches that were begun since b is there again */
+	b->c.comes_again = true;
+	leave(b);
+	for (; a->released < 8; a->released++) {
+		const struct got *g = &a->got[a->released];
+		ck_assert_int_eq(stream_release(&a->c, g->slot, g->generation), 0);
+		ck_assert_int_ne(s->slots->slot[g->slot].state, SLOT_READY);
+	}
+	consume(&f, a, 20);
+	leave(a);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_share_begins_with_the_rearmost_trainer_in_any_order)
 {
 	/* They come back to a new daemon, one of them two batches ahead of the other, and at once: it has had the
@@ -622,6 +649,7 @@ SUITE(stream)
 	tcase_add_test(t, test_share_does_not_wait_for_a_trainer_that_has_left);
 	tcase_add_test(t, test_share_refuses_what_has_left_the_window);
 	tcase_add_test(t, test_share_waits_for_a_trainer_that_comes_again);
+	tcase_add_test(t, test_share_does_not_wait_for_a_trainer_that_was_there_and_does_not_come_again);
 	tcase_add_test(t, test_share_begins_with_the_rearmost_trainer_in_any_order);
 	tcase_add_test(t, test_share_refuses_an_epoch_that_is_counted_from_another_sample);
 	tcase_add_test(t, test_share_jumps_when_all_have_called_set_epoch);

@@ -408,7 +408,7 @@ void stream_remove(struct stream *s, uint32_t place)
 	assert(c && c->stream == s);
 	c->stream = NULL;
 	s->consumers[place] = NULL;
-	if (!c->comes_again || c->positioned)
+	if (!c->comes_again || c->positioned || !(s->expected & stream_bit(place)))
 		stream_clear_pending(s, place);
 }
 

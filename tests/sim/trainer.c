@@ -521,13 +521,14 @@ static bool is_fair_about_producer(const struct sim_job *j, const char *text)
 	return j->served && !feeds && (cannot ? !j->resumable && j->n_odd_seeks : never || j->n_makers_gone);
 }
 
-/* What the daemon waits for that listens after an Error. The slots of a fenced trainer go to others of its job, so what
- * it keeps must be copies; other errors end the job, and with it what is written into its slots. */
+/* What the daemon waits for that listens after an Error. The slots of a trainer that is fenced, or ends because the rest
+ * of its slots could not be made, go to others of its job, so what it keeps must be copies; other errors end the job, and
+ * with it what is written into its slots. */
 static void let_go(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
 	close_gpu(t);
-	if (t->error == BATCHD__WIRE__ERROR_CODE__FENCED)
+	if (t->error == BATCHD__WIRE__ERROR_CODE__FENCED || t->error == BATCHD__WIRE__ERROR_CODE__LIMIT)
 		forget_held(t); /* it has copied them: another trainer may get the slab */
 	SAY(t, CLOSE, close, &c, -1);
 }

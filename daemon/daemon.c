@@ -417,6 +417,7 @@ int daemon_run(const struct daemon_params *params)
 				     .errors = &d->errors,
 				     .job_ops = &session_job_ops,
 				     .reader = session_questions,
+				     .spare_least_bytes = 1 << 20,
 				     .on_activity = on_activity,
 				     .on_ended = on_job_ended,
 				     .version = DAEMON_VERSION,

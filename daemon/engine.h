@@ -23,6 +23,7 @@ struct producer;
 struct recent_errors;
 struct reports;
 struct session;
+struct spare;
 
 struct sampler { /* sampler.c's */
 	uv_timer_t timer;
@@ -39,7 +40,9 @@ struct engine {
 	struct tuner tuner;
 	struct gpus *gpus;
 	struct job *jobs;
-	uint64_t n_jobs; /* so far */
+	struct spare *spares;
+	uint64_t spare_least_bytes; /* fewer are made anew as soon */
+	uint64_t n_jobs;            /* so far */
 	struct session *sessions;
 	struct producer *producers;
 	struct reports *reports;

@@ -16,6 +16,7 @@
 #include "request.h"
 #include "session-state.h"
 #include "sources.h"
+#include "spare.h"
 #include "util/container.h"
 #include "util/list.h"
 #include "util/log.h"
@@ -110,6 +111,8 @@ bool job_close_lingering(struct engine *e, uid_t uid, bool any_user)
 {
 	assert(is_loop_thread());
 	struct job *oldest = NULL;
+	if (spare_drop_oldest(e, uid, any_user))
+		return true;
 	for (struct job *j = e->jobs; j; j = j->next) { /* the newest first */
 		if (j->state != JOB_CLOSING && !j->sessions && !j->n_tasks && (any_user || j->spec.uid == uid))
 			oldest = j;

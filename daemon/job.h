@@ -121,7 +121,8 @@ void job_task_forget(struct job_task **place);
 void job_close(struct job *j);
 /* No session joins the job any more; it closes as soon as it has none. */
 void job_retire(struct job *j);
-/* Closes the job that has lingered longest, of this user or, with any_user, of any user. False: there is none. */
+/* Makes room: frees a spare (spare.h) or, where there is none, closes the job that has lingered longest, of this user or,
+ * with any_user, of any user. False: there is neither. */
 bool job_close_lingering(struct engine *e, uid_t uid, bool any_user);
 
 #endif

@@ -284,6 +284,7 @@ static void put_memory(struct metrics_out *o)
 {
 	const json_t *memory = json_object_get(o->root, "memory"), *tier;
 	static const char *const uses[][2] = { { "slots", "slots_bytes" },
+					       { "spare", "spare_bytes" },
 					       { "data", "data_bytes" },
 					       { "caches", "cache_bytes" },
 					       { "work", "work_bytes" } };

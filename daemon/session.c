@@ -29,6 +29,7 @@
 #include "session-ring.h"
 #include "session-seek.h"
 #include "slot-alloc.h"
+#include "spare.h"
 #include "stall.h"
 #include "util/list.h"
 #include "util/log.h"
@@ -233,11 +234,24 @@ static bool on_peer_ending(struct peer *p)
 	return session_holds(s);
 }
 
+/* Its slots go to the next loader of its process. Close has come, and the job ends with this session, its only one. */
+static void session_keep_spare(struct session *s, struct peer *p)
+{
+	const struct job *j = s->job;
+	if (!s->ends_job || !j || !j->loader || j->sessions != s || s->next_in_job || j->served || j->spec.share ||
+	    s->device.asked)
+		return;
+	const struct stream *stream = loader_find_stream(j->loader, s->consumer.rank);
+	if (stream && stream->slots && j->state == JOB_READY)
+		spare_keep(s->engine, stream->slots, p->pid, s->uid, &p->pidfd);
+}
+
 static void on_peer_closed(struct peer *p)
 {
 	struct session *s = p->session;
 	if (!s)
 		return;
+	session_keep_spare(s, p);
 	producer_on_closed(s);
 	load_on_closed(s);
 	session_end_delivery(s);

@@ -10,6 +10,7 @@
 #include "notify.h"
 #include "opening.h"
 #include "session.h"
+#include "spare.h"
 #include "util/log.h"
 #include "util/thread-kind.h"
 
@@ -143,6 +144,8 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 			atomic_store(&j->opening->stop, true);
 		job_retire(j);
 	}
+	while (spare_drop_oldest(e, 0, true))
+		;
 	shutdown_go_on(s);
 }
 

@@ -10,6 +10,7 @@
 
 #include "served-job.h"
 #include "session-state.h"
+#include "spare.h"
 #include "util/container.h"
 #include "util/size.h"
 
@@ -85,17 +86,22 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
 
-/* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. All of
- * them together take no more bytes than stay near a processor, where more would make batches slower, and at most a part
- * of the free memory, so that many trainers, each with less than the one before, and caches find room too. Making the
- * pages of 12 large slots takes as long as making several batches, so they are made when the
- * workers have nothing else to do: a trainer that waits for the workers gains nothing from more slots. A GPU pins all
- * of a slab at once, so they would come too late for it. */
-static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
+/* With `slots: auto`: as many as take no more bytes than stay near a processor, and as are of use. */
+static uint32_t most_plenty(const struct loader *l)
 {
 	uint64_t most = PLENTY_BYTES / l->layout.slot_bytes, useful = useful_slots(l);
 	most = most < PLENTY_SLOTS ? most : PLENTY_SLOTS;
-	most = most < useful ? most : useful;
+	return (uint32_t)(most < useful ? most : useful);
+}
+
+/* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. More
+ * than most_plenty would make batches slower. They take at most a part of the free memory, so that many trainers, each
+ * with less than the one before, and caches find room too. Making the pages of 12 large slots takes as long as making
+ * several batches, so they are made when the workers have nothing else to do: a trainer that waits for the workers gains
+ * nothing from more slots. A GPU pins all of a slab at once, so they would come too late for it. */
+static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
+{
+	uint64_t most = most_plenty(l);
 	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted || n >= most)
 		return 0;
 	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(e, l, &left);
@@ -386,11 +392,28 @@ static uint32_t fixed_slots(struct engine *e, const struct loader *l, const stru
 	return more && n > more->n - had ? more->n - had : n;
 }
 
+/* The slots of the process's last loader, if they are as many as this one would get. */
+static bool take_spare(struct session *s)
+{
+	struct engine *e = s->engine;
+	struct loader *l = s->job->loader;
+	uint32_t n = wanted_slots(e, l), most = e->config->slots || l->spec.n_slots ? 0 : most_plenty(l);
+	if (l->spec.share || l->spec.served || s->device.asked)
+		return false;
+	struct slots *slots = spare_take(e, s->pid, s->uid, &l->layout, n, n > most ? n : most);
+	if (!slots)
+		return false;
+	stream_set_slots(loader_stream(l, s->consumer.rank), slots);
+	return true;
+}
+
 int slot_alloc_request(struct session *s, struct refusal *why)
 {
 	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
 	assert(!s->slot_alloc && s->state == SESSION_OPENING);
+	if (take_spare(s))
+		return SLOT_ALLOC_THERE;
 	struct slots *more = l->is_async ? l->group.slots : NULL; /* the group is at work: this trainer's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
 	uint32_t n = affordable_slots(e, l, more ? least : wanted_slots(e, l)), window = n;

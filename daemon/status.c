@@ -23,6 +23,7 @@
 #include "producer.h"
 #include "recent-errors.h"
 #include "session-ring.h"
+#include "spare.h"
 #include "util/namespace.h"
 #include "stage-status.h"
 #include "util/thread-kind.h"
@@ -473,7 +474,9 @@ static json_t *memory_part(const struct engine *e)
 	set_int(o, "budget_bytes", e->budget.total_bytes);
 	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&e->budget.work));
 	set_int(o, "work_budget_bytes", e->budget.work_bytes);
-	set_int(o, "slots_bytes", accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES));
+	uint64_t spare = spare_bytes(e);
+	set_int(o, "slots_bytes", accounts_used(&e->budget.accounts, ACCOUNT_SLOT_BYTES) - spare);
+	set_int(o, "spare_bytes", spare);
 	set_int(o, "data_bytes", accounts_used(&e->budget.accounts, ACCOUNT_DATA_BYTES));
 	set_int(o, "cache_bytes", budget_cache_bytes(&e->budget));
 	set_int(o, "rss_bytes", rss_bytes());

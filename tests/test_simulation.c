@@ -52,6 +52,7 @@
 
 #include "core/feed.h"
 #include "sim/sim.h"
+#include "spare.h"
 #include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -109,6 +110,15 @@ static bool orphan_ends(void)
 	return false;
 }
 
+static bool owner_of_spare_ends(void)
+{
+	for (struct spare *x = sim_engine.spares; x; x = x->next) {
+		if (((struct sim_socket *)sim_fd_thing(x->pidfd))->dead && sim_poll_fires(x->pidfd))
+			return true;
+	}
+	return false;
+}
+
 static bool is_received(void)
 {
 	struct sim_socket *s = open_socket();
@@ -120,7 +130,7 @@ static bool hears(void)
 	struct sim_socket *s = open_socket();
 	return (s && (sim_chance(50) ? sim_daemon_sees_hangup(s) || sim_daemon_sees_exit(s)
 				     : sim_daemon_sees_exit(s) || sim_daemon_sees_hangup(s))) ||
-	       orphan_ends();
+	       orphan_ends() || owner_of_spare_ends();
 }
 
 static bool somebody_goes_elsewhere(void)
@@ -132,6 +142,23 @@ static bool somebody_goes_elsewhere(void)
 		sim_trainer_leaves(t);
 	else
 		sim_trainer_seeks(t);
+	return true;
+}
+
+/* Closes its loader, or opens another one when it has closed the last. */
+static bool somebody_changes_loader(void)
+{
+	struct sim_trainer *t = &sim_trainers[sim_below(SIM_MAX_TRAINERS)], *left = NULL;
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		if (sim_trainers[i].phase == SIM_EXITED && sim_trainers[i].left)
+			left = &sim_trainers[i];
+	}
+	if (left)
+		sim_trainer_join(left, left->job, left->wanted_rank);
+	else if (t->phase == SIM_STREAMING && !t->stopped)
+		sim_trainer_leaves(t);
+	else
+		return false;
 	return true;
 }
 
@@ -149,6 +176,8 @@ static bool one_event(void)
 		return sim_gpu_works();
 	if (sim_has(SIM_APART) && sim_chance(5))
 		return sim_chance(40) ? somebody_goes_elsewhere() : somebody_joins();
+	if (sim_has(SIM_SPARES) && sim_chance(12))
+		return somebody_changes_loader();
 	if (sim_has(SIM_SERVED) && sim_chance(25))
 		return sim_producer_acts(&sim_producers[sim_below(SIM_MAX_PRODUCERS)]);
 	unsigned what = sim_below(1000);
@@ -185,7 +214,7 @@ static bool anybody_gets_on(void)
 
 static bool hears_everybody(void)
 {
-	bool any = orphan_ends();
+	bool any = orphan_ends() | owner_of_spare_ends();
 	for (unsigned i = 0; i < n_sockets; i++) {
 		any |= sim_daemon_receives(sockets[i]);
 		any |= sim_daemon_sees_exit(sockets[i]) || sim_daemon_sees_hangup(sockets[i]);

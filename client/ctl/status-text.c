@@ -178,6 +178,8 @@ static void print_memory(const json_t *root)
 		return;
 	status_text_heading("memory");
 	printf("batches %s", bytes(m, "slots_bytes", BUF));
+	if (status_text_number(m, "spare_bytes") > 0)
+		printf(", kept for the next loader %s", bytes(m, "spare_bytes", BUF));
 	if (status_text_has(m, "data_bytes"))
 		printf(", names and orders %s", bytes(m, "data_bytes", BUF));
 	if (status_text_has(m, "cache_bytes"))

@@ -87,8 +87,8 @@ unsigned top_print_head(FILE *f, const struct top_view *v)
 	const json_t *daemon = json_object_get(v->status, "daemon"), *workers = json_object_get(v->status, "workers");
 	const json_t *memory = json_object_get(v->status, "memory");
 	char used[32], all[32];
-	double in_use = top_number_of(memory, "slots_bytes") + top_number_of(memory, "data_bytes") +
-			top_number_of(memory, "cache_bytes");
+	double in_use = top_number_of(memory, "slots_bytes") + top_number_of(memory, "spare_bytes") +
+			top_number_of(memory, "data_bytes") + top_number_of(memory, "cache_bytes");
 	unsigned n = print_verdict(f, v);
 
 	fprintf(f, "batchd %s  up %.0f s  %.0f of %.0f workers busy  %.0f of %.0f reading  %s of %s\n",

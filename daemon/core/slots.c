@@ -142,6 +142,23 @@ int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots
 	return slots_create_in(NULL, layout, n, n, true, out);
 }
 
+bool slots_are_unused(const struct slots *s)
+{
+	assert(is_loop_thread());
+	return s->n_refs == 1 && !s->n_holders && !s->n_device_slabs && !s->growing;
+}
+
+void slots_renew(struct slots *s, const struct slot_layout *layout)
+{
+	assert(slots_are_unused(s) && !s->stream && !s->slab_number && s->layout.slot_bytes == layout->slot_bytes);
+	for (uint32_t i = 0; i < s->n; i++)
+		assert(s->slot[i].state == SLOT_FREE && !s->slot[i].linked && !s->slot[i].large);
+	s->layout = *layout;
+	s->n_sure = s->n_made;
+	s->may_grow = s->n_made < s->n;
+	s->n_attached = 0;
+}
+
 struct slots *slots_ref(struct slots *s)
 {
 	assert(is_loop_thread());

@@ -103,6 +103,7 @@ struct slots {
 	bool growing;        /* the rest is being made, once and for all */
 	bool fixed;          /* of a share group: no slots are added, because a GPU reads them */
 	uint32_t n_holders;  /* consumers that may hold leases: attached ones, and detached ones that may still read */
+	uint32_t n_attached; /* consumers that have got the slab, since the slots were made or renewed */
 	unsigned n_refs;
 	struct stream *stream;   /* a stream that makes batches in them (any one, if there are several); NULL:
 	                                  * none does any more */
@@ -126,6 +127,10 @@ void slots_end(struct slots *s);
 /* Like slots_create with memory for all slots, in a slab that a producer will map. Call slab_seal before any trainer
  * has the slab. */
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out);
+/* Whether nothing is made, read or copied in them: the only reference is the caller's. */
+bool slots_are_unused(const struct slots *s);
+/* Makes unused slots ready for another stream, whose slots have the same size. */
+void slots_renew(struct slots *s, const struct slot_layout *layout);
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);
 

@@ -393,6 +393,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	c->slots = slots_ref(s->slots);
 	c->device_slab = NULL;
 	c->slots->n_holders++;
+	c->slots->n_attached++;
 	c->stream = c->home = s;
 	c->rank = rank;
 	c->positioned = false;

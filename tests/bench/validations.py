@@ -3,8 +3,8 @@
     BATCHD_BUILD=build build/venv/bin/python tests/bench/validations.py PICTURES [VALIDATIONS]
 
 PICTURES: a folder of class folders; 100 pictures of it are taken, with val224 in batches of 64. Memory is the daemon's
-PSS, the largest after a validation. The limit: opening a loader clears the pages of its first slot, 38 MB of float32, for
-which a processor takes some 8 ms, and its pictures come from the decoded cache.
+PSS, the largest after a validation. The limit: a loader has the pages of the one before, and its pictures come from the
+decoded cache.
 """
 
 import os

@@ -62,7 +62,8 @@ enum sim_feature {
 	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
 	                        * their GPU memory comes as a descriptor */
 	SIM_STRAYS = 32768, /* clients that misbehave may send any message of the wire that is illegal in their state */
-	SIM_ALL_FEATURES = 65535,
+	SIM_SPARES = 65536,    /* some trainers say with Close that their job ends, and open another loader */
+	SIM_ALL_FEATURES = 131071,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -119,6 +120,7 @@ struct sim_slab {
 	uint8_t *base;
 	size_t bytes, present;
 	unsigned n_refs; /* the daemon, and every client that has mapped it */
+	pid_t reader;    /* the first process that has mapped it; -1: there were several */
 	bool in_daemon, sealed;
 	uint64_t generation[SIM_MAX_SLOTS]; /* the last generation seen in each slot */
 };
@@ -274,6 +276,7 @@ struct sim_trainer {
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
 	bool greedy, lies;          /* lies: its ring does not say what it has */
+	bool left;                  /* it has closed its loader, and may open another one */
 	bool again, began, gave_up; /* it has reconnected; knows its position; wants no more */
 	uint64_t born_ns, incarnation;
 	struct sim_old old;

@@ -140,9 +140,13 @@ static void open_session(struct sim_trainer *t)
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 {
 	static pid_t last_pid = 5000000; /* above the largest PID of this machine, so no real process has it */
+	const bool again = sim_has(SIM_SPARES) && t->left && !t->socket->dead;
+	const pid_t pid = again ? t->pid : ++last_pid;
+	struct sim_socket *previous = again ? t->socket : NULL;
 	memset(t, 0, offsetof(struct sim_trainer, held));
 	t->job = j;
-	t->pid = ++last_pid;
+	t->pid = pid;
+	t->socket = previous;
 	t->wanted_rank = rank;
 	t->incarnation = j->incarnation;
 	t->born_ns = sim_has(SIM_RESTARTS) ? (uint64_t)t->pid : 0;
@@ -485,6 +489,7 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(k->slab && t->phase == SIM_OPENING, "trainer %u: Opened out of place", NUMBER(t));
 	t->slab = k->slab;
 	k->slab = NULL;
+	t->slab->reader = !t->slab->reader || t->slab->reader == t->pid ? t->pid : -1;
 	SIM_CHECK(t->slab->sealed, "trainer %u: a slab that a producer may still map", NUMBER(t));
 	SIM_CHECK(o->n_batches == (t->job->is_known ? sim_made_per_rank(t->job, 0) : 0),
 		  "trainer %u: Opened is wrong about the epochs", NUMBER(t));
@@ -818,12 +823,14 @@ void sim_trainer_leaves(struct sim_trainer *t)
 	sim_trace("trainer %u: closes", NUMBER(t));
 	if (sim_has(SIM_CLOSES) && t->greedy && t->phase == SIM_STREAMING)
 		seek_greedily(t);
+	c.ends_job = sim_has(SIM_SPARES) && sim_chance(70);
 	SAY(t, CLOSE, close, &c, -1);
 	for (unsigned n = sim_has(SIM_CLOSES) ? sim_below(4) : 0; n > 0; n--)
 		say_more(t);
 	drop_everything(t);
 	t->socket->hung_up = true;
-	t->phase = SIM_EXITED; /* whether the process survives does not matter any more */
+	t->phase = SIM_EXITED; /* whether the process survives matters to its spare slots only */
+	t->left = true;
 }
 
 static void hang_up(struct sim_trainer *t)

@@ -14,6 +14,7 @@
 #include "sampler.h"
 #include "session-questions.h"
 #include "shutdown.h"
+#include "spare.h"
 
 uint64_t sim_seed;
 unsigned sim_features;
@@ -543,6 +544,13 @@ void sim_check(void)
 		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more set of slots is
 		                                                              * being allocated */
 			note_ref(j->loader->group.slots);
+	}
+	for (const struct spare *x = sim_engine.spares; x; x = x->next) {
+		const struct sim_slab *slab = sim_fd_thing(x->slots->slab.fd);
+		SIM_CHECK(x->slots->bytes.account->uid == x->uid, "a spare is charged to another user");
+		SIM_CHECK(!slab->reader || slab->reader == x->pid,
+			  "another process has had what is spare for process %d", (int)x->pid);
+		note_ref(x->slots);
 	}
 	for (const struct producer *p = sim_engine.producers; p; p = p->next) {
 		SIM_CHECK(p->session->producer == p && (!p->job || p->job->producer == p),

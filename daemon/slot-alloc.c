@@ -37,7 +37,8 @@ struct slot_alloc {
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
 	bool share, more, served; /* more: n_made more slots in the present slab */
-	bool fix, bonus;          /* fix: for a group with a GPU, no more slots follow; bonus: no session needs them
+	enum slots_limit limit, final_limit;
+	bool fix, bonus; /* fix: for a group with a GPU, no more slots follow; bonus: no session needs them
 	                           * yet */
 	struct slots *slots;
 	struct nodes *nodes;
@@ -55,16 +56,27 @@ static uint32_t useful_slots(const struct loader *l)
 
 /* As many slots as asked for. For small batches more than the configured number, because making a batch takes less time
  * than waking a process up for it. */
-static uint32_t wanted_slots(const struct engine *e, const struct loader *l)
+static uint32_t wanted_slots(const struct engine *e, const struct loader *l, enum slots_limit *limit)
 {
-	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
-	uint32_t first = l->layout.slot_bytes < LARGE_SLOT_BYTES ? FIRST_SLOTS : LARGE_FIRST_SLOTS;
-	uint32_t configured = e->config->slots ? e->config->slots : first, useful = useful_slots(l);
+	uint64_t small = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
+	bool large = l->layout.slot_bytes >= LARGE_SLOT_BYTES;
+	uint32_t first = large ? LARGE_FIRST_SLOTS : FIRST_SLOTS, n = e->config->slots ? e->config->slots : first;
+	uint32_t useful = useful_slots(l);
+	*limit = l->spec.n_slots    ? SLOTS_LIMIT_ASKED
+		 : e->config->slots ? SLOTS_LIMIT_CONFIGURED
+		 : large            ? SLOTS_LIMIT_LARGE
+				    : SLOTS_LIMIT_FIRST;
 	if (l->spec.n_slots)
 		return l->spec.n_slots;
-	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
-	n = n > configured ? n : configured;
-	return n < useful || e->config->slots ? (uint32_t)n : useful;
+	small = small > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : small;
+	if (small > n) {
+		*limit = SLOTS_LIMIT_SMALL;
+		n = (uint32_t)small;
+	}
+	if (n <= useful || e->config->slots)
+		return n;
+	*limit = SLOTS_LIMIT_EPOCH;
+	return useful;
 }
 
 /* The rings of a group's other trainers, which come when its slots are there. */
@@ -99,32 +111,40 @@ static uint32_t most_plenty(const struct loader *l)
  * with less than the one before, and caches find room too. Making the pages of 12 large slots takes as long as making
  * several batches, so they are made when the workers have nothing else to do: a trainer that waits for the workers gains
  * nothing from more slots. A GPU pins all of a slab at once, so they would come too late for it. */
-static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
+static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n,
+			     enum slots_limit *limit)
 {
 	uint64_t most = most_plenty(l);
 	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted || n >= most)
 		return 0;
 	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(e, l, &left);
 	uint64_t more = (free_bytes > used ? free_bytes - used : 0) / PLENTY_PART / l->layout.slot_bytes;
+	*limit = more < most - n          ? SLOTS_LIMIT_MEMORY_PART
+		 : most < useful_slots(l) ? SLOTS_LIMIT_PLENTY
+					  : SLOTS_LIMIT_EPOCH;
 	return (uint32_t)(more < most - n ? more : most - n);
 }
 
 /* As many as wanted, or as the budget and the user's quota have room for; lingering jobs are closed to make room. */
-static uint32_t affordable_slots(struct engine *e, const struct loader *l, uint32_t wanted)
+static uint32_t affordable_slots(struct engine *e, const struct loader *l, uint32_t wanted, enum slots_limit *limit)
 {
 	uint64_t n, left;
 	do {
 		n = free_for(e, l, &left) / l->layout.slot_bytes;
 	} while (n < wanted && job_close_lingering(e, l->spec.uid, left / l->layout.slot_bytes >= wanted));
-	return n < wanted ? (uint32_t)n : wanted;
+	if (n >= wanted)
+		return wanted;
+	*limit = left / l->layout.slot_bytes > n ? SLOTS_LIMIT_MEMORY : SLOTS_LIMIT_USER_MEMORY;
+	return (uint32_t)n;
 }
 
 /* The number of slots for which the slab has address space: a share group's slab has enough for all trainers that may
  * join, as far as the whole budget allows. */
-static uint32_t final_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
+static uint32_t final_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n,
+			    enum slots_limit *limit)
 {
 	if (!l->is_async)
-		return n + plenty_slots(e, s, l, n);
+		return n + plenty_slots(e, s, l, n, limit);
 	uint64_t most = e->budget.bytes / l->layout.slot_bytes;
 	uint64_t all = n + (uint64_t)group_slot_quota(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_ORPHANS);
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
@@ -178,6 +198,33 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 		least, slot, used, have, fits, what);
 }
 
+void slot_alloc_explain(const struct loader *l, const struct slots *slots, char *text, size_t size)
+{
+	static const char *const why[] = {
+		[SLOTS_LIMIT_NONE] = "its trainers' parts",
+		[SLOTS_LIMIT_ASKED] = "as n_slots asks",
+		[SLOTS_LIMIT_CONFIGURED] = "as slots in the daemon's configuration says",
+		[SLOTS_LIMIT_FIRST] = "one that the trainer has, the next, and two that are made",
+		[SLOTS_LIMIT_LARGE] =
+			"one that the trainer has, the next, and one that is made; a batch takes 64 MiB or more",
+		[SLOTS_LIMIT_SMALL] = "a batch is small: 32 of them, or 8 MiB",
+		[SLOTS_LIMIT_PLENTY] = "memory is plentiful: 16 of them, or 64 MiB",
+		[SLOTS_LIMIT_EPOCH] = "an epoch's batches and one, and 3 at least",
+		[SLOTS_LIMIT_MEMORY] = "memory in the daemon's configuration has room for no more",
+		[SLOTS_LIMIT_USER_MEMORY] = "limits.memory_per_user in the daemon's configuration has room for no more",
+		[SLOTS_LIMIT_MEMORY_PART] = "more would take more than an eighth of the free memory",
+	};
+	char bytes[32];
+	size_format(slots->layout.slot_bytes, bytes, sizeof(bytes));
+	size_t n = (size_t)snprintf(text, size, "%u of %s: ", slots->n_made, bytes);
+	if (l->is_async)
+		n += (size_t)snprintf(text + n, size - n, "%u for each trainer of the group", l->group.slot_quota);
+	else
+		n += (size_t)snprintf(text + n, size - n, "%s", why[slots->limit]);
+	if (slots->may_grow && !l->is_async)
+		snprintf(text + n, size - n, "; %u as soon as the workers rest", slots->n);
+}
+
 /* ---- their memory ---- */
 
 static void on_made(struct job_task *t);
@@ -202,6 +249,7 @@ static int charge_fds(const struct session *s, struct slot_alloc *a)
 		return r;
 	a->n = a->n_made += a->n_rest;
 	a->n_rest = 0;
+	a->final_limit = a->limit;
 	return charge_begin(&a->fd, accounts, s->uid, ACCOUNT_FDS, 1);
 }
 
@@ -239,7 +287,8 @@ void slot_alloc_complete(struct session *s, struct slots *slots)
 		return;
 	slots->may_grow = false;
 	uint32_t n = slots->n - slots->n_made;
-	struct slot_alloc *a = n && affordable_slots(s->engine, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
+	struct slot_alloc *a =
+		n && affordable_slots(s->engine, l, n, &slots->limit) == n ? calloc(1, sizeof(*a)) : NULL;
 	if (a)
 		*a = (struct slot_alloc){
 			.slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true
@@ -268,6 +317,8 @@ static void take_more(struct slot_alloc *a, struct loader *l)
 {
 	struct slots *slots = a->slots;
 	slots->n_made += a->n_made;
+	if (slots->n_made == slots->n)
+		slots->limit = slots->final_limit;
 	if (a->fix && a->task.session)
 		slot_alloc_fix(slots);
 	else if (slots->n_made == slots->n)
@@ -293,6 +344,8 @@ static void slot_alloc_take(struct slot_alloc *a)
 		return;
 	}
 	a->slots->n_sure = a->n_made + a->n_rest;
+	a->slots->limit = a->limit;
+	a->slots->final_limit = a->final_limit;
 	charge_move(&a->slots->bytes, &a->bytes);
 	a->slots->slab.payer = a->slots->bytes.account->uid;
 	charge_move(&a->slots->fd, &a->fd);
@@ -382,13 +435,14 @@ static void on_made(struct job_task *t)
 
 /* How many slots a group gets with its first trainer on a GPU: at least n, including the `more` that it already has, if
  * any. */
-static uint32_t fixed_slots(struct engine *e, const struct loader *l, const struct slots *more, uint32_t n)
+static uint32_t fixed_slots(struct engine *e, const struct loader *l, const struct slots *more, uint32_t n,
+			    enum slots_limit *limit)
 {
 	const struct group *g = &l->group;
 	uint32_t all = more ? gpu_slots(g->window, g->slot_quota) : gpu_slots(n, group_slot_quota(n, l->spec.n_slots)),
 		 had = more ? more->n_made : 0;
 	if (all > had + n)
-		n = affordable_slots(e, l, all - had);
+		n = affordable_slots(e, l, all - had, limit);
 	return more && n > more->n - had ? more->n - had : n;
 }
 
@@ -397,12 +451,15 @@ static bool take_spare(struct session *s)
 {
 	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
-	uint32_t n = wanted_slots(e, l), most = e->config->slots || l->spec.n_slots ? 0 : most_plenty(l);
+	enum slots_limit limit;
+	uint32_t n = wanted_slots(e, l, &limit), most = e->config->slots || l->spec.n_slots ? 0 : most_plenty(l);
 	if (l->spec.share || l->spec.served || s->device.asked)
 		return false;
 	struct slots *slots = spare_take(e, s->pid, s->uid, &l->layout, n, n > most ? n : most);
 	if (!slots)
 		return false;
+	slots->final_limit = most_plenty(l) < useful_slots(l) ? SLOTS_LIMIT_PLENTY : SLOTS_LIMIT_EPOCH;
+	slots->limit = slots->n_made > n ? slots->final_limit : limit;
 	stream_set_slots(loader_stream(l, s->consumer.rank), slots);
 	return true;
 }
@@ -416,12 +473,15 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 		return SLOT_ALLOC_THERE;
 	struct slots *more = l->is_async ? l->group.slots : NULL; /* the group is at work: this trainer's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
-	uint32_t n = affordable_slots(e, l, more ? least : wanted_slots(e, l)), window = n;
+	enum slots_limit limit = SLOTS_LIMIT_NONE, final_limit;
+	uint32_t wanted = more ? least : wanted_slots(e, l, &limit);
+	uint32_t n = affordable_slots(e, l, wanted, &limit), window = n;
 	if (n < least || (more && least > more->n - more->n_made))
 		return refuse_slots(s, least, why);
 	bool fixes = l->is_async && s->device.asked;
 	if (fixes)
-		n = fixed_slots(e, l, more, n);
+		n = fixed_slots(e, l, more, n, &limit);
+	final_limit = limit;
 	if (more && n == 0) {
 		slot_alloc_fix(more);
 		return SLOT_ALLOC_THERE;
@@ -438,13 +498,17 @@ int slot_alloc_request(struct session *s, struct refusal *why)
 					  .more = more != NULL,
 					  .share = l->spec.share,
 					  .served = l->spec.served,
-					  .n = more || fixes ? n : final_slots(e, s, l, n),
+					  .n = more || fixes ? n : final_slots(e, s, l, n, &final_limit),
 					  .n_made = first ? 1 : n,
 					  .n_rest = first ? n - 1 : 0,
 					  .window = window,
+					  .limit = limit,
 					  .fix = fixes,
 					  .bonus = fixes && more && !least,
 					  .charged_bytes = n * l->layout.slot_bytes };
+		a->final_limit = final_limit;
+		if (a->n == n)
+			a->limit = final_limit;
 		r = slot_alloc_begin(a, s, &what);
 	}
 	if (r < 0)

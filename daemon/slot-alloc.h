@@ -9,6 +9,9 @@
 
 #include "refusal.h"
 
+#include <stddef.h>
+
+struct loader;
 struct session;
 struct slots;
 
@@ -23,4 +26,6 @@ void slot_alloc_on_taken(struct session *s);
 /* Makes the rest of the slab's slots now, if there is any: the session wants them on a GPU, and the daemon's driver or
  * the trainer's takes a slab as a whole. */
 void slot_alloc_complete(struct session *s, struct slots *slots);
+/* Why a loader has so many slots now, and whether more will come, for a person: "4 of 9.6 MB: ..."; at most 200 bytes. */
+void slot_alloc_explain(const struct loader *l, const struct slots *slots, char *text, size_t size);
 #endif

@@ -23,6 +23,7 @@
 #include "producer.h"
 #include "recent-errors.h"
 #include "session-ring.h"
+#include "slot-alloc.h"
 #include "spare.h"
 #include "util/namespace.h"
 #include "stage-status.h"
@@ -236,6 +237,9 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 			      : s->host->spec->own_batches ? "the batch sampler"
 							   : "";
 	set_text(o, "waiting_for", waiting);
+	char why[200];
+	slot_alloc_explain(j->loader, s->slots, why, sizeof(why));
+	set_text(o, "slots_why", why);
 	return o;
 }
 

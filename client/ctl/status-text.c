@@ -429,6 +429,18 @@ static const char *stream_waits_for(const json_t *s, char *buf, size_t size)
 	return buf;
 }
 
+/* Ranks mostly have equal slots: a line where they differ. */
+static void print_slots(const json_t *stream, const char *before)
+{
+	const char *why = text(stream, "slots_why");
+
+	if (!*why || !strcmp(why, before))
+		return;
+	printf("  slots, from rank %s on: ", count(stream, "rank", BUF));
+	status_text_put(why);
+	putchar('\n');
+}
+
 static void print_streams(const json_t *l)
 {
 	char waits[256];
@@ -448,6 +460,8 @@ static void print_streams(const json_t *l)
 	}
 	table_print(t, 2);
 	table_destroy(t);
+	json_array_foreach ((json_t *)(uintptr_t)list, i, s)
+		print_slots(s, i ? text(json_array_get(list, i - 1), "slots_why") : "");
 }
 
 static void print_loaders(const json_t *root, const json_t *last)

@@ -47,6 +47,21 @@ static inline int position_compare(const struct position *a, const struct positi
 	return a->step < b->step ? -1 : a->step > b->step;
 }
 
+/* What their number follows from; slot-alloc.c decides, and has the words. */
+enum slots_limit {
+	SLOTS_LIMIT_NONE,
+	SLOTS_LIMIT_ASKED,
+	SLOTS_LIMIT_CONFIGURED,
+	SLOTS_LIMIT_FIRST,
+	SLOTS_LIMIT_LARGE,
+	SLOTS_LIMIT_SMALL,
+	SLOTS_LIMIT_PLENTY,
+	SLOTS_LIMIT_EPOCH,
+	SLOTS_LIMIT_MEMORY,
+	SLOTS_LIMIT_USER_MEMORY,
+	SLOTS_LIMIT_MEMORY_PART
+};
+
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_DROPPED };
 
 enum { SLOT_CACHE_LINE = 64 };
@@ -101,7 +116,8 @@ struct slots {
 	uint32_t first_free; /* no slot before it is FREE */
 	bool may_grow;       /* the rest is made when workers rest: stream_rests */
 	bool growing;        /* the rest is being made, once and for all */
-	bool fixed;          /* of a share group: no slots are added, because a GPU reads them */
+	enum slots_limit limit, final_limit; /* of n_made; of n, once they are made */
+	bool fixed;                          /* of a share group: no slots are added, because a GPU reads them */
 	uint32_t n_holders;  /* consumers that may hold leases: attached ones, and detached ones that may still read */
 	uint32_t n_attached; /* consumers that have got the slab, since the slots were made or renewed */
 	unsigned n_refs;

@@ -613,6 +613,7 @@ SAVED = {
                     "making": 0,
                     "held": 4,
                     "window": 4,
+                    "slots_why": "4 of 38 MB: as n_slots asks",
                     "waits_for_ranks": [2],
                 }
             ],
@@ -639,6 +640,7 @@ def test_status_says_which_trainer_waits_for_which(batchctl, tmp_path):
         and "75.0 %" in r.stdout
         and "and 2 more" in r.stdout
         and r.stdout.count("bad: a/?[31mx.jpg: cut short") == 10
+        and r.stdout.count("slots, from rank 0 on: 4 of 38 MB: as n_slots asks") == 1
     )
     assert "\x1b" not in r.stdout
 

@@ -46,19 +46,20 @@ def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samp
 
 
 @pytest.mark.parametrize(
-    "config, options, mib, first, n",
+    "config, options, mib, first, n, why",
     [
-        ("memory: 1GiB\n", {}, 5, 4, 12),  # 64 MiB
-        ("memory: 1GiB\n", {}, 2, 4, 16),
-        ("memory: 1GiB\n", {"length": 96}, 2, 4, 7),  # an epoch's six batches and one
-        ("memory: 1GiB\n", {"length": 32}, 2, 3, 3),
-        ("memory: 1GiB\n", {}, 65, 3, 3),
-        ("memory: 96MiB\n", {}, 5, 4, 5),  # an eighth of 96 MiB less four slots of 5 has room for one
-        ("memory: 1GiB\nslots: 5\n", {}, 5, 5, 5),  # as configured
-        ("memory: 1GiB\n", {"n_slots": 3}, 5, 3, 3),  # as requested
+        ("memory: 1GiB\n", {}, 5, 4, 12, "plentiful"),  # 64 MiB
+        ("memory: 1GiB\n", {}, 2, 4, 16, "plentiful"),
+        ("memory: 1GiB\n", {"length": 96}, 2, 4, 7, "an epoch's batches and one"),  # six, and one
+        ("memory: 1GiB\n", {"length": 32}, 2, 3, 3, "an epoch's batches and one"),
+        ("memory: 1GiB\n", {}, 65, 3, 3, "takes 64 MiB or more"),
+        ("memory: 96MiB\n", {}, 5, 4, 5, "an eighth of the free memory"),  # of 96 MiB less four slots of 5
+        ("memory: 64MiB\n", {"n_slots": 40}, 5, 10, 10, "memory_per_user"),
+        ("memory: 1GiB\nslots: 5\n", {}, 5, 5, 5, "slots in the daemon's configuration"),
+        ("memory: 1GiB\n", {"n_slots": 3}, 5, 3, 3, "n_slots asks"),
     ],
 )
-def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, mib, first, n):
+def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, mib, first, n, why):
     # The first ones exist soon. The others come when the trainer takes batches and the workers have nothing left to do;
     # before that it gains nothing from them. They are charged, and each is used.
     make_daemon(config="cache: {decoded: off, jpeg: off}\n" + config)
@@ -73,10 +74,15 @@ def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, conf
             stream = batchd.status()["loaders"][0]["streams"][0]
             return stream["making"] == 0 and stream["ready"] + stream["held"] == stream["window"] and stream["window"]
 
+        def told():
+            return batchd.status()["loaders"][0]["streams"][0]["slots_why"]
+
         assert until("the first batches", lambda: (full() or 0) >= first and full()) == first
+        assert told().startswith(f"{first} of ") and (f"; {n} as soon as" in told()) == (n > first)
         while until("a full window", full) < n:
             next(batches)
         assert n * (slot - MIB) <= batchd.status()["memory"]["slots_bytes"] <= n * slot + MIB
+        assert told().startswith(f"{n} of ") and why in told() and "as soon as" not in told()
     with batchd.DataLoader("random:length=64,shape=4", 16, arrays="numpy"):
         pass
 

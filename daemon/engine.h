@@ -41,7 +41,7 @@ struct engine {
 	struct gpus *gpus;
 	struct job *jobs;
 	struct spare *spares;
-	uint64_t spare_least_bytes; /* fewer are made anew as soon */
+	uint64_t spare_least_bytes; /* fewer are made again as soon */
 	uint64_t n_jobs;            /* so far */
 	struct session *sessions;
 	struct producer *producers;

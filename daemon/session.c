@@ -311,15 +311,15 @@ static int32_t free_place(const struct stream *stream)
 	return any;
 }
 
-static void tell_fenced(struct session *loser, const struct session *winner, uint32_t rank)
+/* The loser may have said Close already, or say it before its process ends, above all if it is of the winner's process. */
+static void fence(struct session *loser, const struct session *winner, uint32_t rank)
 {
-	char text[256];
-	snprintf(
-		text, sizeof(text),
-		"a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
-		"different ranks or jobs",
-		winner->program, (int)winner->pid, rank);
-	session_fail(loser, CODE(FENCED), "rank", text);
+	struct refusal why;
+	refuse(&why, CODE(FENCED), "rank",
+	       "a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
+	       "different ranks or jobs",
+	       winner->program, (int)winner->pid, rank);
+	session_end(loser, &why);
 }
 
 /* Orders two sessions that claim one rank. If either reconnects, the trainer that was started later is newer, however
@@ -345,15 +345,16 @@ static void vacate(const struct job *j)
  * predecessor's timeout. False: another trainer is newer. */
 static bool fence_rank(struct session *s, uint32_t rank)
 {
-	for (struct session *other = s->job->sessions; other; other = other->next_in_job) {
+	for (struct session *other = s->job->sessions, *next; other; other = next) {
+		next = other->next_in_job; /* a session that gives its batches back later is out of the job at once */
 		bool same = other->consumer.home ? other->consumer.rank == rank : other->wanted_rank == (int32_t)rank;
 		if (!same || other == s)
 			continue;
 		if (other->state != SESSION_ENDING && is_newer(other, s)) {
-			tell_fenced(s, other, rank);
+			fence(s, other, rank);
 			return false;
 		}
-		tell_fenced(other, s, rank);
+		fence(other, s, rank);
 		session_leave_stream(other); /* even if it is ENDING: `vacate` may have found its ring broken */
 	}
 	return true;

@@ -62,7 +62,7 @@ enum sim_feature {
 	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
 	                        * their GPU memory comes as a descriptor */
 	SIM_STRAYS = 32768, /* clients that misbehave may send any message of the wire that is illegal in their state */
-	SIM_SPARES = 65536,    /* some trainers say with Close that their job ends, and open another loader */
+	SIM_SPARES = 65536, /* some trainers say with Close that their job ends, and open another loader */
 	SIM_ALL_FEATURES = 131071,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };

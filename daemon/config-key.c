@@ -28,6 +28,7 @@ const struct key config_keys[] = {
 	{ KEY(socket_group, socket_group), KIND_GROUP, false, NULL, 0, 0 },
 	{ KEY(workers, workers), KIND_COUNT_AUTO, true, "auto", 1, 1024 },
 	{ KEY(io_threads, io_threads), KIND_COUNT, false, "32", 1, 256 },
+	{ KEY(nice, nice), KIND_COUNT, false, "0", 0, 19 },
 	{ KEY(memory, memory_bytes), KIND_SIZE_AUTO, false, "auto", 16 * MIB, 64 * TIB },
 	{ KEY(slots, slots), KIND_COUNT_AUTO, true, "auto", 2, 64 },
 	{ KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY },

@@ -69,6 +69,7 @@ struct config {
 	gid_t socket_group; /* CONFIG_NO_GROUP: leave it */
 	uint32_t workers;   /* threads; 0: auto */
 	uint32_t io_threads;
+	uint32_t nice;             /* of the workers */
 	uint64_t memory_bytes;     /* slots and caches together; 0: auto */
 	uint32_t slots;            /* batches per trainer, including the one it works on; 0: auto */
 	uint64_t linger_ns;        /* how long a loader stays warm after its last session */

@@ -33,6 +33,7 @@
 #include "util/numa.h"
 
 enum {
+#include "util/priority.h"
 	TICKETS = 128,   /* files on local disks that may be read ahead of decoding at once; a trainer that is alone
 	                  * gets half of them */
 	LANE_PART = 2,   /* a file system that a server provides has half as many of these, and of I/O threads */
@@ -131,6 +132,14 @@ static int start_pool(struct engine *e)
 		.n_io = e->config->io_threads,
 		/* each worker may have one reserved for the row that it tries */
 		.n_tickets = TICKETS + config_max_workers(e->config),
+static void yield_to_trainers(const struct config *c)
+{
+	int r = priority_yield_session((int)c->nice);
+	if (r)
+		log_record(LOG_LEVEL_WARNING, "session-not-nice",
+			   "/proc/self/autogroup does not take a niceness of %u: %s", c->nice, strerror(-r));
+}
+
 		.n_lane_io = (e->config->io_threads + LANE_PART - 1) / LANE_PART,
 		.n_lane_tickets = TICKETS / LANE_PART + config_max_workers(e->config),
 		.max_lanes = e->config->limits.file_systems,
@@ -149,6 +158,7 @@ static int start_pool(struct engine *e)
 	if (r)
 		return r;
 	slab_release_charge(charge_for_slab, e->pool);
+		.nice = e->config->nice,
 	tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
 	return 0;
 }
@@ -454,4 +464,5 @@ int daemon_run(const struct daemon_params *params)
 	int exit_code = d->shutdown.exit_code;
 	free(d);
 	return exit_code ? exit_code : even ? EXIT_SUCCESS : EXIT_FAILURE;
+	yield_to_trainers(e->config);
 }

@@ -107,6 +107,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.socket_group, CONFIG_NO_GROUP);
 	ck_assert_uint_eq(c.workers, 0);
 	ck_assert_uint_eq(c.io_threads, 32);
+	ck_assert_uint_eq(c.nice, 0);
 	ck_assert_uint_eq(c.memory_bytes, 0);
 	ck_assert_uint_eq(c.slots, 0);
 	ck_assert_uint_eq(c.linger_ns, UINT64_C(30000000000));
@@ -150,7 +151,7 @@ START_TEST(test_every_key_reaches_its_member)
 	struct config c;
 
 	expect_loads(
-		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
+		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nnice: 11\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
 		"idle_exit: 9min\ngpu_idle_exit: 19min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\nmetrics: 127.0.0.1:24\n"
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		"cache: {jpeg: 10MiB, decoded: off, filling: always, directory: /var/c}\n"
@@ -163,6 +164,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_uint_eq(c.socket_group, 77);
 	ck_assert_uint_eq(c.workers, 3);
 	ck_assert_uint_eq(c.io_threads, 5);
+	ck_assert_uint_eq(c.nice, 11);
 	ck_assert_uint_eq(c.memory_bytes, UINT64_C(6) << 30);
 	ck_assert_uint_eq(c.slots, 7);
 	ck_assert_uint_eq(c.linger_ns, UINT64_C(8000000000));
@@ -330,6 +332,7 @@ static const struct border {
 } borders[] = {
 	{ "workers", "1", "0", "1024", "1025" },
 	{ "io_threads", "1", "0", "256", "257" },
+	{ "nice", "0", "-1", "19", "20" },
 	{ "memory", "16MiB", "16777215", "64TiB", "70368744177665" },
 	{ "slots", "2", "1", "64", "65" },
 	{ "linger", "0", NULL, "30d", "2592000001ms" },

@@ -7,6 +7,7 @@
 #include "core/pool-workers.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "core/pool-nodes.h"
 #include "core/pool-queues.h"
@@ -14,6 +15,8 @@
 #include "core/pool-turns.h"
 #include "core/pool-wake.h"
 #include "util/clock.h"
+#include "util/log.h"
+#include "util/priority.h"
 #include "util/thread-kind.h"
 #include "util/trace.h"
 
@@ -82,11 +85,23 @@ static bool make_worker(struct pool *p, struct pool_thread *self)
 	return self->worker;
 }
 
+/* One record, though all fail alike. */
+static void yield_to_trainers(const struct pool_thread *self)
+{
+	int r = priority_yield_thread((int)self->pool->params.nice);
+	if (r && self == self->pool->workers)
+		log_record(
+			LOG_LEVEL_WARNING, "workers-not-nice",
+			"workers displace trainers that compute, as they cannot have SCHED_BATCH and a niceness of %u: %s",
+			self->pool->params.nice, strerror(-r));
+}
+
 void *pool_worker_main(void *arg)
 {
 	struct pool_thread *self = arg;
 	struct pool *p = self->pool;
 	thread_kind = THREAD_WORKER;
+	yield_to_trainers(self);
 	if (!make_worker(p, self))
 		return NULL;
 	pthread_mutex_lock(&p->lock);
@@ -145,6 +160,7 @@ void *pool_relief_main(void *arg)
 	struct pool_thread *self = arg;
 	struct pool *p = self->pool;
 	thread_kind = THREAD_WORKER;
+	yield_to_trainers(self);
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping) {
 		uint64_t now = clock_now_ns();

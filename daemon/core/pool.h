@@ -161,6 +161,7 @@ struct pool_params {
 	void (*input_destroy)(void *input);
 	/* Any thread: what the worker does. NULL: not known. */
 	enum stage (*worker_stage)(const void *worker);
+	unsigned nice;         /* of workers and relief threads, see util/priority.h */
 	unsigned n_processors; /* that the workers have; 0: one for each */
 	struct nodes *nodes;   /* the workers are bound to them and prefer jobs there; NULL: there is one. It outlives
 	                        * the pool */

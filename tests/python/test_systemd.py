@@ -154,16 +154,16 @@ def system_calls(group):
     return calls
 
 
-def test_numa_nodes_may_be_used_and_priorities_may_not(units):
-    """Proves what the filter's lines together let through: the calls that place workers and slots, and nothing else of
-    their group."""
+def test_numa_nodes_and_niceness_may_be_used_and_nothing_else_of_their_group(units):
+    """Proves what the filter's lines together let through: the calls that place workers and slots, and the one by which
+    workers step back."""
     allowed = set()
     for line in directives((UNITS / "batchd.service").read_text())["SystemCallFilter"]:
         for name in line.lstrip("~").split():
             calls = system_calls(name) if name.startswith("@") else {name}
             allowed = allowed - calls if line.startswith("~") else allowed | calls
     assert {"mbind", "sched_setaffinity", "get_mempolicy", "memfd_create", "openat2"} <= allowed
-    assert allowed & system_calls("@resources") == {"mbind", "sched_setaffinity"}
+    assert allowed & system_calls("@resources") == {"mbind", "sched_setaffinity", "sched_setscheduler", "setpriority"}
 
 
 def test_user_group_and_directories_are_made(tmp_path):

@@ -15,7 +15,10 @@ enum {
 	MOST_MEMORY_PERCENT = 75,
 	WORK_PART = 4,
 	WORK_LEAST_BYTES = 40 << 20,
-	WORK_KEEP_PART = 8,   /* part of the working memory that all workers together may keep between samples */
+	WORK_KEEP_PART = 8, /* part of the working memory that all workers together may keep between samples */
+	SQUEEZE_PART = 4,
+	SQUEEZE_LEAST_BYTES = 32 << 20,
+	RELAX_PART = 8,
 	MMAP_BYTES = 1 << 20, /* from this size on, malloc maps memory from the kernel and returns it at once */
 };
 
@@ -140,8 +143,29 @@ void budget_balance(struct budget *b)
 {
 	uint64_t used = accounts_memory_used(&b->accounts);
 	uint64_t left = b->bytes > used ? b->bytes - used : 0;
+	uint64_t most = b->index_bytes + b->decoded_bytes - b->squeezed_bytes;
+	left = left < most ? left : most;
 	cache_set_budget(b->cache, CACHE_CHECKPOINTS, budget_take(&left, b->index_bytes));
 	cache_set_budget(b->cache, CACHE_DECODED, budget_take(&left, b->decoded_bytes));
+}
+
+uint64_t budget_squeeze(struct budget *b)
+{
+	uint64_t have = budget_cache_bytes(b), all = b->index_bytes + b->decoded_bytes, give = have / SQUEEZE_PART;
+	give = give < SQUEEZE_LEAST_BYTES ? SQUEEZE_LEAST_BYTES : give;
+	give = give < have ? give : have;
+	b->squeezed_bytes = have - give < all ? all - (have - give) : 0;
+	budget_balance(b);
+	return give;
+}
+
+void budget_relax(struct budget *b)
+{
+	uint64_t part = (b->index_bytes + b->decoded_bytes) / RELAX_PART + 1;
+	if (!b->squeezed_bytes)
+		return;
+	b->squeezed_bytes -= part < b->squeezed_bytes ? part : b->squeezed_bytes;
+	budget_balance(b);
 }
 
 int budget_charge_data(struct budget *b, uid_t uid, struct charge *c, uint64_t bytes)

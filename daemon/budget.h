@@ -24,6 +24,7 @@ struct budget {
 	struct work_memory work; /* the rest: working memory */
 	uint64_t work_bytes;
 	uint64_t decoded_bytes, index_bytes; /* upper limit of each tier of the cache */
+	uint64_t squeezed_bytes;             /* of the caches' limits, left to other programs for now */
 	struct cache *cache;
 	struct accounts accounts;
 };
@@ -44,6 +45,11 @@ uint64_t budget_cache_bytes(const struct budget *b);
 uint64_t budget_used(const struct budget *b);
 /* The number of slots has changed: caches get the memory that slots leave, up to their own sizes. */
 void budget_balance(struct budget *b);
+/* The machine lacks memory: the caches may have a quarter less than they have. Returns how much of what they have they
+ * must give back (cache_give_back). */
+uint64_t budget_squeeze(struct budget *b);
+/* Memory has not been scarce for a while: the caches may have an eighth of their limits more again. */
+void budget_relax(struct budget *b);
 /* Charges ACCOUNT_DATA_BYTES if there is room beside the caches; as charge_begin, or as charge_grow for a c that has
  * been begun. */
 int budget_charge_data(struct budget *b, uid_t uid, struct charge *c, uint64_t bytes);

@@ -45,6 +45,7 @@ const struct key config_keys[] = {
 	{ KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
 	{ KEY(cache.filling, cache_filling), KIND_FILLING, false, "auto", 0, 0 },
+	{ KEY(cache.unused, cache_unused_ns), KIND_DURATION_NEVER, true, "1h", SECOND, 30 * DAY },
 	{ KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0 },
 	{ KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB },
 	{ KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536 },

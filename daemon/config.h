@@ -84,8 +84,10 @@ struct config {
 	enum config_filling cache_filling;              /* always: whatever it costs waiting trainers */
 	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */
 	enum config_switch pin_memory;                  /* of batches that go to a GPU */
-	double pin_limit;          /* 0..1, largest share of pinned plus free memory that may be pinned */
-	char *cache_directory;     /* of data that survives restarts; NULL: none does */
+	double pin_limit;      /* 0..1, largest share of pinned plus free memory that may be pinned */
+	char *cache_directory; /* of data that survives restarts; NULL: none does */
+	uint64_t
+		cache_unused_ns; /* how long it keeps what no loader uses; CONFIG_NEVER: gives nothing up for its age */
 	uint64_t cache_disk_bytes; /* the most that is kept in it, and in index_cache */
 	struct config_limits limits;
 	struct config_pipeline *pipelines; /* n_pipelines */

@@ -15,8 +15,10 @@
 #include "data/sample-cache.h"
 #include "device.h"
 #include "ipc/server.h"
+#include "job.h"
 #include "metrics.h"
 #include "notify.h"
+#include "pressure.h"
 #include "recent-errors.h"
 #include "report.h"
 #include "sampler.h"
@@ -31,9 +33,9 @@
 #include "util/memory.h"
 #include "util/nodes.h"
 #include "util/numa.h"
+#include "util/priority.h"
 
 enum {
-#include "util/priority.h"
 	TICKETS = 128,   /* files on local disks that may be read ahead of decoding at once; a trainer that is alone
 	                  * gets half of them */
 	LANE_PART = 2,   /* a file system that a server provides has half as many of these, and of I/O threads */
@@ -42,6 +44,8 @@ enum {
 	STUCK_ROWS = 4,  /* a row may take decoding and transform of two slow samples; a worker that has used that many
 	                  * times as much of its processor is stuck, too */
 	SYNC_MS = 5 * 60 * 1000,
+	LEAST_SYNC_MS = 250,
+	PARTS_OF_AGE = 4, /* what is to go when it is so old goes when it is a quarter older at the latest */
 };
 
 struct daemon {
@@ -56,7 +60,11 @@ struct daemon {
 	bool unbalanced;  /* the audit found a charge */
 	struct shutdown shutdown;
 	uv_timer_t watchdog, sync;
-	struct pool_task sync_task;
+	struct pool_task sync_task; /* and what it shall do: */
+	bool writes;
+	uint64_t give_back_bytes, unused_ns;
+	struct pressure pressure;
+	bool was_pressed; /* since the last sync */
 };
 
 static struct daemon *of_engine(struct engine *e)
@@ -124,14 +132,6 @@ static void learn_nodes(struct engine *e)
 	e->nodes = nodes;
 }
 
-static int start_pool(struct engine *e)
-{
-	bool fixed = e->config->workers != 0;
-	struct pool_params params = {
-		.max_workers = config_max_workers(e->config),
-		.n_io = e->config->io_threads,
-		/* each worker may have one reserved for the row that it tries */
-		.n_tickets = TICKETS + config_max_workers(e->config),
 static void yield_to_trainers(const struct config *c)
 {
 	int r = priority_yield_session((int)c->nice);
@@ -140,6 +140,14 @@ static void yield_to_trainers(const struct config *c)
 			   "/proc/self/autogroup does not take a niceness of %u: %s", c->nice, strerror(-r));
 }
 
+static int start_pool(struct engine *e)
+{
+	bool fixed = e->config->workers != 0;
+	struct pool_params params = {
+		.max_workers = config_max_workers(e->config),
+		.n_io = e->config->io_threads,
+		/* each worker may have one reserved for the row that it tries */
+		.n_tickets = TICKETS + config_max_workers(e->config),
 		.n_lane_io = (e->config->io_threads + LANE_PART - 1) / LANE_PART,
 		.n_lane_tickets = TICKETS / LANE_PART + config_max_workers(e->config),
 		.max_lanes = e->config->limits.file_systems,
@@ -150,6 +158,7 @@ static void yield_to_trainers(const struct config *c)
 		.input_drop = drop_input,
 		.input_destroy = destroy_input,
 		.worker_stage = worker_stage,
+		.nice = e->config->nice,
 		.n_processors = cpu_available(NULL),
 		.nodes = e->nodes,
 		.arg = e,
@@ -158,7 +167,6 @@ static void yield_to_trainers(const struct config *c)
 	if (r)
 		return r;
 	slab_release_charge(charge_for_slab, e->pool);
-		.nice = e->config->nice,
 	tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
 	return 0;
 }
@@ -188,6 +196,7 @@ static void on_finished(struct shutdown *shutdown)
 {
 	metrics_stop(container_of(shutdown, struct daemon, shutdown)->metrics);
 	ignore_signals();
+	pressure_stop(&container_of(shutdown, struct daemon, shutdown)->pressure);
 	uv_walk(&shutdown->engine->loop, close_handle, NULL);
 }
 
@@ -266,7 +275,8 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	notify_ready("serving");
 }
 
-/* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them. */
+/* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them; drops what
+ * is old, and gives back what others lack. */
 static struct daemon *of_sync_task(struct pool_task *t)
 {
 	return container_of(t, struct daemon, sync_task);
@@ -274,24 +284,70 @@ static struct daemon *of_sync_task(struct pool_task *t)
 
 static void sync_run(struct pool_task *t)
 {
-	cache_sync(of_sync_task(t)->engine.budget.cache);
+	struct daemon *d = of_sync_task(t);
+	struct cache *cache = d->engine.budget.cache;
+	if (d->writes)
+		cache_sync(cache);
+	if (d->unused_ns != CONFIG_NEVER)
+		cache_drop_unused(cache, d->unused_ns);
+	if (d->give_back_bytes)
+		(void)cache_give_back(cache, d->give_back_bytes);
 }
 
 static void sync_done(struct pool_task *t)
 {
-	struct shutdown *shutdown = &of_sync_task(t)->shutdown;
-	shutdown->syncing = false;
-	shutdown_go_on(shutdown);
+	struct daemon *d = of_sync_task(t);
+	d->shutdown.syncing = false;
+	budget_balance(&d->engine.budget);
+	shutdown_go_on(&d->shutdown);
+}
+
+static void sync_start(struct daemon *d, bool writes, uint64_t give_back_bytes)
+{
+	d->shutdown.syncing = true;
+	d->writes = writes;
+	d->give_back_bytes = give_back_bytes;
+	d->unused_ns = d->engine.config->cache_unused_ns;
+	d->sync_task = (struct pool_task){ .run = sync_run, .done = sync_done };
+	pool_run_task(d->engine.pool, &d->sync_task);
+}
+
+static void on_sync_timer(uv_timer_t *t);
+
+static void sync_later(struct daemon *d)
+{
+	uint64_t part_ms = d->engine.config->cache_unused_ns / 1000000 / PARTS_OF_AGE;
+	part_ms = part_ms < LEAST_SYNC_MS ? LEAST_SYNC_MS : part_ms;
+	uv_timer_start(&d->sync, on_sync_timer, part_ms < SYNC_MS ? part_ms : SYNC_MS, 0);
 }
 
 static void on_sync_timer(uv_timer_t *t)
 {
 	struct daemon *d = t->data;
-	if (d->shutdown.syncing || d->engine.stopping || !d->engine.jobs)
+	sync_later(d);
+	if (!d->was_pressed)
+		budget_relax(&d->engine.budget);
+	d->was_pressed = false;
+	if (!d->shutdown.syncing && !d->engine.stopping)
+		sync_start(d, d->engine.config->cache_directory && d->engine.jobs, 0);
+}
+
+/* What lingers goes at once; of the caches, a part each time. */
+static void on_pressure(void *arg)
+{
+	struct daemon *d = arg;
+	struct engine *e = &d->engine;
+	if (d->shutdown.syncing || e->stopping)
+		return; /* it tells again while it lasts */
+	while (job_close_lingering(e, 0, true))
+		;
+	d->was_pressed = true;
+	uint64_t give = budget_squeeze(&e->budget);
+	if (!give)
 		return;
-	d->shutdown.syncing = true;
-	d->sync_task = (struct pool_task){ .run = sync_run, .done = sync_done };
-	pool_run_task(d->engine.pool, &d->sync_task);
+	log_record(LOG_LEVEL_INFO, "pressure", "memory is scarce: caches give %llu MiB back",
+		   (unsigned long long)(give >> 20));
+	sync_start(d, false, give);
 }
 
 /* The loop is alive, because this callback runs. It remains to check that every worker and every GPU's thread makes
@@ -361,8 +417,9 @@ static void start_handles(struct daemon *d)
 	uv_timer_init(loop, &d->sync);
 	d->audit.data = d->on_term.data = d->on_int.data = d->on_hup.data = d->watchdog.data = d->sync.data = d;
 	uv_check_start(&d->audit, on_audit);
-	if (e->config->cache_directory)
-		uv_timer_start(&d->sync, on_sync_timer, SYNC_MS, SYNC_MS);
+	sync_later(d);
+	d->pressure = (struct pressure){ .on_pressure = on_pressure, .arg = d };
+	pressure_start(&d->pressure, loop);
 	uv_signal_start(&d->on_term, on_stop_signal, SIGTERM);
 	uv_signal_start(&d->on_int, on_stop_signal, SIGINT);
 	uv_signal_start(&d->on_hup, on_reload_signal, SIGHUP);
@@ -406,6 +463,7 @@ static int start_serving(struct daemon *d)
 	int r = start_has_files() ? uv_loop_init(&e->loop) : -EMFILE;
 	if (r)
 		return r;
+	yield_to_trainers(e->config);
 	learn_nodes(e);
 	r = budget_init(&e->budget, e->config);
 	if (r == 0)
@@ -464,5 +522,4 @@ int daemon_run(const struct daemon_params *params)
 	int exit_code = d->shutdown.exit_code;
 	free(d);
 	return exit_code ? exit_code : even ? EXIT_SUCCESS : EXIT_FAILURE;
-	yield_to_trainers(e->config);
 }

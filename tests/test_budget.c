@@ -60,12 +60,38 @@ START_TEST(test_tiers_share_half_of_the_budget)
 }
 END_TEST
 
+START_TEST(test_a_squeezed_cache_gets_its_size_back_by_and_by)
+{
+	/* Empty caches have nothing to give, and get no larger while memory is scarce. */
+	struct budget b = division("auto", "auto");
+	const uint64_t all = b.bytes / 2;
+	struct cache_stats decoded, index;
+	uint64_t have, before = 0;
+
+	ck_assert_uint_eq(budget_squeeze(&b), 0);
+	for (unsigned n = 0;
+	     (cache_get_stats(b.cache, CACHE_DECODED, &decoded), cache_get_stats(b.cache, CACHE_CHECKPOINTS, &index),
+	      have = decoded.budget_bytes + index.budget_bytes) < all;
+	     n++) {
+		ck_assert(n == 0 ? have == 0 : have > before);
+		ck_assert_uint_lt(n, 9);
+		before = have;
+		budget_relax(&b);
+	}
+	budget_relax(&b);
+	cache_get_stats(b.cache, CACHE_DECODED, &decoded);
+	ck_assert_uint_eq(decoded.budget_bytes, all - all / 8);
+	budget_finish(&b);
+}
+END_TEST
+
 SUITE(budget)
 {
 	Suite *s = suite_create("budget");
 	TCase *t = tcase_create("budget");
 	tcase_add_test(t, test_each_setting_sizes_the_tier_that_it_names);
 	tcase_add_test(t, test_tiers_share_half_of_the_budget);
+	tcase_add_test(t, test_a_squeezed_cache_gets_its_size_back_by_and_by);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -210,6 +210,64 @@ START_TEST(test_an_unused_data_set_makes_room)
 }
 END_TEST
 
+START_TEST(test_memory_is_given_back_by_unused_data_sets_first)
+{
+	/* The unused one goes as a whole. What is in use loses mappings, but not what is on loan; and all goes where all is
+	 * asked for, but for tables. */
+	enum { N = 200, BYTES = 50000 };
+	struct cache *c = make(64 << 20, NULL);
+	struct cache_space *unused = cache_attach(c, 1, N, CACHE_DECODED, 0, 0),
+			   *used = cache_attach(c, 2, N, CACHE_DECODED, 0, 0);
+	struct cache_stats s;
+	struct cache_hit hit;
+
+	for (uint64_t i = 0; i < N; i++) {
+		ck_assert_int_eq(put(unused, i, BYTES, 0), 0);
+		ck_assert_int_eq(put(used, i, BYTES, 0), 0);
+	}
+	cache_detach(unused, 0);
+	uint64_t before = stats_of(c, CACHE_DECODED).charged_bytes;
+	ck_assert_uint_ge(cache_give_back(c, 1), N * BYTES);
+	ck_assert_uint_le(stats_of(c, CACHE_DECODED).charged_bytes, before - N * BYTES);
+	cache_space_get_stats(used, &s);
+	ck_assert_uint_eq(s.n_entries, N);
+
+	ck_assert(cache_lookup(used, 0, &hit));
+	ck_assert_uint_ge(cache_give_back(c, 1), 1);
+	ck_assert(!cache_lookup(used, 0, &(struct cache_hit){ 0 }));
+	ck_assert_int_eq(hit.image.rgb[0], 0);
+	ck_assert_int_eq(hit.image.rgb[BYTES - 1], 0);
+	cache_space_get_stats(used, &s);
+	ck_assert(s.n_entries > 0 && s.n_entries < N);
+	(void)cache_give_back(c, UINT64_MAX);
+	cache_space_get_stats(used, &s);
+	ck_assert_uint_eq(s.n_entries, 0);
+	cache_release(&hit);
+	cache_detach(used, 0);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_what_is_unused_goes_with_age)
+{
+	struct cache *c = make(64 << 20, NULL);
+	struct cache_space *unused = cache_attach(c, 1, 100, CACHE_DECODED, 0, 0),
+			   *used = cache_attach(c, 2, 100, CACHE_DECODED, 0, 0);
+
+	ck_assert_int_eq(put(unused, 1, 100000, 0), 0);
+	ck_assert_int_eq(put(used, 1, 100000, 0), 0);
+	cache_detach(unused, 0);
+	uint64_t both = stats_of(c, CACHE_DECODED).charged_bytes;
+	cache_drop_unused(c, UINT64_C(3600) * 1000000000);
+	ck_assert_uint_eq(stats_of(c, CACHE_DECODED).charged_bytes, both);
+	cache_drop_unused(c, 0);
+	ck_assert_uint_lt(stats_of(c, CACHE_DECODED).charged_bytes, both);
+	ck_assert_uint_gt(stats_of(c, CACHE_DECODED).charged_bytes, 0);
+	cache_detach(used, 0);
+	cache_destroy(c);
+}
+END_TEST
+
 START_TEST(test_large_entries_leave_a_quarter)
 {
 	/* Proves that there is no ample room left while the tier still takes small entries. */
@@ -862,6 +920,8 @@ SUITE(cache)
 	tcase_add_test(tc, test_loaders_of_the_same_data_set_share_a_space);
 	tcase_add_test(tc, test_a_full_cache_keeps_what_it_has);
 	tcase_add_test(tc, test_an_unused_data_set_makes_room);
+	tcase_add_test(tc, test_memory_is_given_back_by_unused_data_sets_first);
+	tcase_add_test(tc, test_what_is_unused_goes_with_age);
 	tcase_add_test(tc, test_large_entries_leave_a_quarter);
 	tcase_add_test(tc, test_everything_charged_is_refunded);
 	tcase_add_test(tc, test_a_stale_entry_is_replaced);

@@ -250,7 +250,7 @@ START_TEST(test_unknown_keys_are_named_with_the_one_that_was_meant)
 	expect_refused("socket: /x\n\nwokers: 4\n", ":3: unknown key 'wokers'; did you mean 'workers'?");
 	expect_refused("cache:\n  jpge: off\n", ":2: unknown key 'cache.jpge'; did you mean 'jpeg'?");
 	expect_refused("cache: {ram: 1}\n",
-		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, filling, directory, disk");
+		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, filling, unused, directory, disk");
 	expect_refused("cache:\n  files: 1GiB\n",
 		       ":2: unknown key 'cache.files'; remove it: the kernel's page cache keeps files");
 	expect_refused("datasets:\n  - name: a\n    sauce: b\n",
@@ -344,6 +344,7 @@ static const struct border {
 	{ "socket_mode", "0600", "0577", "0777", "1777" },
 	{ "gpu_memory", "2MiB", "2097151", "1TiB", "1025GiB" },
 	{ "pin_memory", "off", "maybe", "on", "ON" },
+	{ "cache.unused", "1s", "999ms", "30d", "31d" },
 	{ "cache.filling", "always", "never", "auto", "on" },
 	{ "pin_limit", "0", "-1", "1", "1.01" },
 	{ "cache.jpeg", "1MiB", "1048575", "64TiB", "65TiB" },

@@ -50,7 +50,8 @@ struct cache_space {
 	struct cache_space *next; /* in cache.spaces */
 	uint64_t dataset_id, prefix, n;
 	enum cache_tier tier;
-	unsigned n_users; /* under list_lock, as the next: loaders, and threads that hold it for a while */
+	unsigned n_users;         /* under list_lock, as the next: loaders, and threads that hold it for a while */
+	uint64_t unused_since_ns; /* while no loader uses it */
 	struct cache_use *uses;
 	atomic_bool is_held;  /* all its users have more than their share while others lack room: it does not grow */
 	atomic_bool may_take; /* one of its users has less than its share, and another user more: cache-parts.h */

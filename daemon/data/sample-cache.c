@@ -11,6 +11,7 @@
 #include "data/cache-dir.h"
 #include "data/cache-impl.h"
 #include "data/cache-parts.h"
+#include "util/clock.h"
 
 enum { FILE_SPARE_BYTES = 4 << 20 }; /* of a kept file, beyond the old records that a crash leaves in it */
 
@@ -183,6 +184,7 @@ void cache_detach(struct cache_space *s, uid_t uid)
 	pthread_mutex_lock(&c->list_lock);
 	cache_parts_unuse(c, s, uid);
 	sample_cache_unuse(s);
+	s->unused_since_ns = clock_now_ns();
 	if (!s->n_users) {
 		for (link = &c->spaces; *link != s; link = &(*link)->next) {
 		}
@@ -199,13 +201,15 @@ static bool can_go(struct cache_space *s, enum cache_tier tier, bool may_wait)
 	return s->tier == tier && !s->n_users && (may_wait || !atomic_load(&s->dirty));
 }
 
-/* Removes the space that has been unused for longest from the list; NULL if there is none. */
-static struct cache_space *take_unused(struct cache *c, enum cache_tier tier, bool may_wait)
+/* Removes the space that has been unused for longest from the list; NULL if there is none that is unused since before
+ * then. */
+static struct cache_space *take_unused(struct cache *c, enum cache_tier tier, bool may_wait, uint64_t before_ns)
 {
 	struct cache_space **link, *s = NULL;
 
 	pthread_mutex_lock(&c->list_lock);
-	for (link = &c->spaces; *link && !can_go(*link, tier, may_wait); link = &(*link)->next) {
+	for (link = &c->spaces; *link && (!can_go(*link, tier, may_wait) || (*link)->unused_since_ns > before_ns);
+	     link = &(*link)->next) {
 	}
 	s = *link;
 	if (s) {
@@ -244,13 +248,85 @@ static bool take_part(struct cache *c, struct cache_space *s)
 
 static bool make_room(struct cache *c, struct cache_space *s, bool may_wait)
 {
-	struct cache_space *unused = take_unused(c, s->tier, may_wait);
+	struct cache_space *unused = take_unused(c, s->tier, may_wait, UINT64_MAX);
 
 	if (!unused)
 		return take_part(c, s);
 	space_write_unsaved(unused);
 	space_drop(unused);
 	return true;
+}
+
+/* ---- giving memory back ---- */
+
+static uint64_t drop_unused(struct cache *c, enum cache_tier tier, uint64_t bytes, uint64_t before_ns)
+{
+	struct cache_space *s;
+	uint64_t given = 0;
+
+	while (given < bytes && (s = take_unused(c, tier, true, before_ns))) {
+		given += s->table_bytes + cache_memory_charged(&s->memory);
+		space_write_unsaved(s);
+		space_drop(s);
+	}
+	return given;
+}
+
+/* The space with most memory, held; NULL: none has more than its table. */
+static struct cache_space *hold_largest(struct cache *c, enum cache_tier tier, uint64_t *bytes)
+{
+	struct cache_space *largest = NULL;
+
+	*bytes = 0;
+	pthread_mutex_lock(&c->list_lock);
+	for (struct cache_space *s = c->spaces; s; s = s->next) {
+		uint64_t n = s->tier == tier ? cache_memory_charged(&s->memory) : 0;
+
+		if (n > *bytes) {
+			*bytes = n;
+			largest = s;
+		}
+	}
+	if (largest)
+		sample_cache_use(largest);
+	pthread_mutex_unlock(&c->list_lock);
+	return largest;
+}
+
+/* A mapping whose entries are on loan goes with the last of them, so it counts as given. */
+static uint64_t shrink(struct cache *c, enum cache_tier tier, uint64_t bytes)
+{
+	const uint64_t mapping_bytes = cache_mapping_bytes(&c->budgets[tier]);
+	uint64_t given = 0, before;
+	struct cache_space *s;
+	bool any = true;
+
+	while (given < bytes && any && (s = hold_largest(c, tier, &before))) {
+		any = space_shrink(s);
+		uint64_t after = cache_memory_charged(&s->memory);
+		given += before > after ? before - after : mapping_bytes;
+		let_go(c, s);
+	}
+	return given;
+}
+
+uint64_t cache_give_back(struct cache *c, uint64_t bytes)
+{
+	uint64_t given = 0;
+
+	for (int tier = 0; tier < CACHE_N_TIERS && given < bytes; tier++)
+		given += drop_unused(c, (enum cache_tier)tier, bytes - given, UINT64_MAX);
+	for (int tier = 0; tier < CACHE_N_TIERS && given < bytes; tier++)
+		given += shrink(c, (enum cache_tier)tier, bytes - given);
+	return given;
+}
+
+void cache_drop_unused(struct cache *c, uint64_t age_ns)
+{
+	uint64_t now = clock_now_ns();
+
+	for (int tier = 0; age_ns < now && tier < CACHE_N_TIERS; tier++)
+		(void)drop_unused(c, (enum cache_tier)tier, UINT64_MAX, now - age_ns);
 }
 
 /* ---- writing ---- */

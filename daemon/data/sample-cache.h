@@ -86,6 +86,12 @@ bool cache_has_ample_room(struct cache_space *s, size_t n_bytes);
  * other effect. */
 void cache_sync(struct cache *c);
 
+/* Gives at least so much memory back to the system, if there is as much: first spaces that no loader uses, the one unused
+ * for longest first; then parts of those in use, decoded pixels first. Blocking, as cache_sync. Returns the bytes. */
+uint64_t cache_give_back(struct cache *c, uint64_t bytes);
+/* Drops the spaces that no loader has used for so long. Blocking, as cache_sync. */
+void cache_drop_unused(struct cache *c, uint64_t age_ns);
+
 struct cache_stats {
 	uint64_t hits, misses, stale; /* lookups: found, not found, found but made from another file */
 	uint64_t refused;             /* inserts for which there was no room */

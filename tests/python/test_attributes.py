@@ -76,7 +76,7 @@ def test_assignments_that_would_change_nothing_are_refused(daemon):
             setattr(loader, name, [[1, 2, 3]])
         assert getattr(loader, name, None) == before
     for name, says in (
-        ("foo", "keep it in a variable"),
+        ("foo", "keep it in your own variable"),
         ("batchsize", "did you mean batch_size"),
         ("time_out", "timeout"),
     ):

@@ -1,7 +1,7 @@
 # batchd: `make help` lists the targets.
 #
-#   folders   proto -> util -> image -> jpeg -> decode -> pipeline -> data -> core, ipc -> daemon; client links none of them but proto
-#             (and of daemon/cuda driver.c, the table of CUDA calls, vmm.c, memory that comes as a descriptor, and inherit.c)
+#   folders   proto -> base -> image, dataset, gpu -> batch, config -> server -> watch -> daemon; client links none of them but proto
+#             (and of daemon/gpu driver.c, the table of CUDA calls, vmm.c, memory that comes as a descriptor, and inherit.c)
 #   BUILD     where everything goes; SANITIZE=... has a folder of its own beside it
 #   names     every .c file of a folder belongs to what that folder makes, so a new file needs no edit here
 
@@ -96,14 +96,16 @@ endif
 # ---- sources ----
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
+# All .c files of a folder and of those in it.
+below = $(sort $(shell find $(1) -name '*.c'))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 # With (1) or without (0) GPUs: two sets of files behind one header.
-daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c) \
-	daemon/http-library$(if $(filter 1,$(STATIC_DEPS)),,-linked).c, \
-	$(wildcard daemon/*.c daemon/*/*.c)))
+daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/gpu/gpus.c $(addprefix daemon/gpu/,copier.c errors.c thread.c work.c),daemon/gpu/gpus-none.c) \
+	daemon/watch/http-library$(if $(filter 1,$(STATIC_DEPS)),,-linked).c, \
+	$(call below,daemon)))
 DAEMON := $(call daemon,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/fatbin%,$(wildcard client/cuda/*.c)) \
-	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
+	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/gpu/,driver.c vmm.c inherit.c))
 INLINE := $(call objects,client/inline/inline.c)
 ifeq ($(STATIC_DEPS),1)
 INLINE_ARCHIVES := $(call objects,client/inline/archive-stdio.c) # for archives that were made for programs only
@@ -144,9 +146,9 @@ $(BUILD)/%.o: %.c | $(BUILD)/proto/batchd.pb-c.h
 	@mkdir -p $(@D)
 	$(COMPILE)
 # The daemon's version is the library's; it includes no header of the client for that.
-$(BUILD)/daemon/metrics.o: daemon/metrics-page.html
-$(BUILD)/daemon/metrics.o: DEFS += -DMETRICS_PAGE='"daemon/metrics-page.html"'
-VERSIONED := $(BUILD)/daemon/daemon.o $(BUILD)/daemon/options.o
+$(BUILD)/daemon/watch/metrics.o: daemon/watch/metrics-page.html
+$(BUILD)/daemon/watch/metrics.o: DEFS += -DMETRICS_PAGE='"daemon/watch/metrics-page.html"'
+VERSIONED := $(BUILD)/daemon/daemon.o $(BUILD)/daemon/config/options.o
 $(VERSIONED): DEFS += -DDAEMON_VERSION='"$(VERSION)"'
 $(VERSIONED): client/batchd.h
 # Once per build folder: are the libraries there? A compiler's "No such file" would not say which package has it.

@@ -1,7 +1,7 @@
 /* The AVX2 path of the finishing pass (with FMA and F16C): 16 pixels at a time for planes of three channels, eight
  * numbers for everything that keeps its order. */
 #if defined(__x86_64__)
-#include "../daemon/image/exact.h"
+#include "../daemon/image/kernels/exact.h"
 
 #include "finish.h"
 

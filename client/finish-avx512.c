@@ -4,7 +4,7 @@
  * Rows that follow from each other are made side by side, at the same place of their images: each is converted once,
  * while its bytes are in a register. */
 #if defined(__x86_64__)
-#include "../daemon/image/exact.h"
+#include "../daemon/image/kernels/exact.h"
 
 #include "finish.h"
 

@@ -1,5 +1,5 @@
 /* The finishing pass in C: the reference, ends of lines that fill no register, and what the other paths leave out. */
-#include "../daemon/image/exact.h"
+#include "../daemon/image/kernels/exact.h"
 
 #include "finish.h"
 

@@ -1,5 +1,5 @@
 /* See finish.h. A box of CutMix is put together as bytes, line by line, so only a blend needs arithmetic of its own. */
-#include "../daemon/image/exact.h"
+#include "../daemon/image/kernels/exact.h"
 
 #include "finish.h"
 

@@ -3,14 +3,14 @@
  * Each batch has a key of its own, made of (seed; epoch, position), and each row draws from a counter of its own under
  * that key; what belongs to the whole batch is drawn by row 0. Distributions are torchvision's or, for timm's Mixup,
  * timm's, with the formulas of these libraries from the drawn numbers on. */
-#include "../daemon/image/exact.h"
+#include "../daemon/image/kernels/exact.h"
 
 #include "mix.h"
 
 #include <Random123/philox.h>
 #include <math.h>
 
-enum { MIX_DOMAIN = 0x6d697862 }; /* no sample's numbers have this in their counter (daemon/pipeline/random.h) */
+enum { MIX_DOMAIN = 0x6d697862 }; /* no sample's numbers have this in their counter (daemon/image/transform/random.h) */
 
 struct mix_random {
 	philox4x32_key_t key;

@@ -719,7 +719,7 @@ static int set_arrow(struct source *s, const char *whole, const struct arrow_fro
 	return s->dataset && (s->reopen || !(*table || *rows)) ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 }
 
-/* "[table=HASH:FD,][rows=HASH:FD,][images=DIR,]PATTERN...", as daemon/data/arrow.c describes it. */
+/* "[table=HASH:FD,][rows=HASH:FD,][images=DIR,]PATTERN...", as daemon/dataset/arrow/arrow.c describes it. */
 static int open_arrow(struct source *s, const char *text, struct fault *f)
 {
 	struct arrow_front a = { 0 };

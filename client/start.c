@@ -4,7 +4,7 @@
  * wait and then connect to it. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs
  * a shell that puts the daemon into the background, tells its process id and exits, so the daemon is not a child of
  * this process and leaves no zombie. It gets a session of its own and no descriptor but 0, 1 and 2. The daemon inherits
- * of the script's environment what it reads itself (cuda/inherit.c), so $BATCHD_CONFIG and $XDG_CONFIG_HOME of the first
+ * of the script's environment what it reads itself (gpu/inherit.c), so $BATCHD_CONFIG and $XDG_CONFIG_HOME of the first
  * script hold for every script until it ends, and keys and tokens of that script stay with it. */
 #include "start.h"
 
@@ -27,7 +27,7 @@
 
 #include "backoff.h"
 #include "batchd.h"
-#include "cuda/inherit.h"
+#include "gpu/inherit.h"
 
 enum { START_MS = 10000, RETRY_MS = 5, RETRY_MOST_MS = 40, LOG_MOST_BYTES = 1 << 20 };
 

@@ -2,7 +2,7 @@
 #ifndef BATCHD_DAEMON_H
 #define BATCHD_DAEMON_H
 
-#include "config.h"
+#include "config/config.h"
 
 struct daemon_params {
 	struct config *config;   /* borrowed; a reload replaces its contents and applies the command line again */

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "daemon.h"
-#include "cachedir.h"
-#include "listen.h"
-#include "notify.h"
-#include "options.h"
+#include "config/cachedir.h"
+#include "server/ipc/listen.h"
+#include "base/notify.h"
+#include "config/options.h"
 #include "sources.h"
-#include "util/log.h"
+#include "base/log.h"
 
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h; RestartPreventExitStatus= in the unit */
 

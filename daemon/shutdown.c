@@ -4,15 +4,15 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "core/slab-release.h"
-#include "cuda/gpus.h"
-#include "job.h"
-#include "notify.h"
-#include "opening.h"
-#include "session.h"
-#include "spare.h"
-#include "util/log.h"
-#include "util/thread-kind.h"
+#include "batch/slab-release.h"
+#include "gpu/gpus.h"
+#include "server/job.h"
+#include "base/notify.h"
+#include "server/opening.h"
+#include "server/session.h"
+#include "server/spare.h"
+#include "base/log.h"
+#include "base/thread-kind.h"
 
 enum {
 	GPU_GRACE_S = 3, /* for trainers to close the memory that they have open on a GPU */

@@ -11,8 +11,8 @@
 
 #include <uv.h>
 
-#include "engine.h"
-#include "ipc/server.h"
+#include "server/engine.h"
+#include "server/ipc/server.h"
 
 enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h: only a new process can use the GPU again */
 

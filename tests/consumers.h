@@ -3,7 +3,7 @@
 #ifndef BATCHD_TESTS_CONSUMERS_H
 #define BATCHD_TESTS_CONSUMERS_H
 
-#include "core/stream.h"
+#include "batch/stream.h"
 
 static inline void consumer_look(struct consumer *c)
 {

@@ -9,7 +9,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 
 /* Both lists again, with NVIDIA's types in place of ours. */
 #define cuda_device CUdevice

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 bool cuda_declarations_known(void); /* whether NVIDIA's header exists; without it the functions below find nothing */
-const char *cuda_declarations_wrong(void);     /* the first symbol that daemon/cuda/driver.h declares differently, or
+const char *cuda_declarations_wrong(void);     /* the first symbol that daemon/gpu/driver.h declares differently, or
                                                 * NULL */
 const char *fakecuda_declarations_wrong(void); /* the same for tests/fakecuda/abi.h */
 

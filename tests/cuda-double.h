@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 #include "fakecuda/fakecuda.h"
 #include "suite.h"
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/dataset.h"
+#include "dataset/dataset.h"
 #include "suite.h"
 
 static struct {

@@ -2,7 +2,7 @@
 #ifndef BATCHD_TESTS_DRAFT_H
 #define BATCHD_TESTS_DRAFT_H
 
-#include "jpeg/scan.h"
+#include "image/jpeg/scan.h"
 #include "jpegs.h"
 
 enum draft_verdict { DRAFT_EQUAL, DRAFT_UNSURE, DRAFT_FAILED };

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "util/journal.h"
+#include "base/journal.h"
 
 /* An empty /run. False where that is not allowed. */
 static inline bool journal_world(void)

@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-#include "core/loader.h"
+#include "batch/loader.h"
 
 static inline void loaders_on_failed(struct loader *l)
 {

@@ -16,7 +16,7 @@
 #include "daemon.h"
 #include "ring.h"
 #include "suite.h"
-#include "util/log.h"
+#include "base/log.h"
 #include "wire.h"
 
 static struct wire_arena arena;

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 
-#include "pipeline/pipeline.h"
-#include "pipeline/views.h"
+#include "image/transform/pipeline.h"
+#include "image/transform/views.h"
 
 /* The pipeline, or views, of a text: bytes in HWC of an RGB image. */
 static inline struct pipeline *expect_pipeline(const char *text)

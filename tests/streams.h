@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "consumers.h"
-#include "core/loader.h"
-#include "core/plan.h"
+#include "batch/loader.h"
+#include "batch/plan/plan.h"
 #include "suite.h"
 
 enum { MOST = 4096 };

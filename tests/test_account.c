@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "suite.h"
-#include "util/account.h"
+#include "base/account.h"
 
 static struct accounts a;
 static struct charge c[4];

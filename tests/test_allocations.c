@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "consumers.h"
-#include "core/loader.h"
-#include "data/sample-cache.h"
+#include "batch/loader.h"
+#include "dataset/cache/sample-cache.h"
 #include "jpegs.h"
 #include "loaders.h"
 #include "suite.h"

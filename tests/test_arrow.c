@@ -4,7 +4,7 @@
 
 #include <sys/mman.h>
 
-#include "data/arrow-index.h"
+#include "dataset/arrow/index.h"
 
 #include "arrow-seeds.h"
 

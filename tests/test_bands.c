@@ -8,14 +8,14 @@
 
 #include <png.h>
 
-#include "core/sample.h"
-#include "decode/decode.h"
-#include "image/resample.h"
+#include "batch/sample.h"
+#include "image/formats/decode.h"
+#include "image/kernels/resample/resample.h"
 #include "jpegs.h"
-#include "pipeline/views.h"
+#include "image/transform/views.h"
 #include "pipelines.h"
 #include "suite.h"
-#include "util/workspace.h"
+#include "base/workspace.h"
 
 enum { MIB = 1 << 20 };
 

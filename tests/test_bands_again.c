@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode/decode.h"
-#include "jpeg/block-pack.h"
+#include "image/formats/decode.h"
+#include "image/jpeg/block-pack.h"
 #include "jpegs.h"
-#include "pipeline/views.h"
+#include "image/transform/views.h"
 #include "pipelines.h"
 #include "suite.h"
 

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "core/plan.h"
+#include "batch/plan/plan.h"
 #include "fake.h"
 #include "suite.h"
 

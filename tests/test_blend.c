@@ -1,7 +1,7 @@
 /* Blends: whose files their parts are, and what a plan takes of each part. */
 #include "datasets.h"
 
-#include "core/plan-blend.h"
+#include "batch/plan/blend.h"
 
 START_TEST(test_a_part_is_opened_with_its_own_descriptors)
 {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode/decode.h"
-#include "jpeg/checkpoints.h"
-#include "jpeg/scan.h"
+#include "image/formats/decode.h"
+#include "image/jpeg/checkpoints.h"
+#include "image/jpeg/scan.h"
 #include "jpegs.h"
 #include "suite.h"
 

@@ -2,8 +2,8 @@
 #include <check.h>
 #include <stdint.h>
 
-#include "budget.h"
-#include "data/sample-cache.h"
+#include "server/budget.h"
+#include "dataset/cache/sample-cache.h"
 #include "suite.h"
 
 enum { MIB = 1 << 20 };

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/cache-file.h"
-#include "data/cache-memory.h"
-#include "data/sample-cache.h"
+#include "dataset/cache/file.h"
+#include "dataset/cache/memory.h"
+#include "dataset/cache/sample-cache.h"
 #include "suite.h"
 
 static char folder[32];

@@ -16,12 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/cache-dir.h"
-#include "data/cache-file.h"
-#include "data/dataset.h"
-#include "data/sample-cache.h"
+#include "dataset/cache/dir.h"
+#include "dataset/cache/file.h"
+#include "dataset/dataset.h"
+#include "dataset/cache/sample-cache.h"
 #include "suite.h"
-#include "util/io-full.h"
+#include "base/io-full.h"
 
 static char folder[64];
 

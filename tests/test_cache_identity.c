@@ -3,12 +3,12 @@
 
 #include "jpegs.h"
 
-#include "core/sample.h"
-#include "data/sample-cache.h"
+#include "batch/sample.h"
+#include "dataset/cache/sample-cache.h"
 #include "datasets.h"
-#include "decode/decode.h"
-#include "pipeline/pipeline.h"
-#include "jpeg/scan.h"
+#include "image/formats/decode.h"
+#include "image/transform/pipeline.h"
+#include "image/jpeg/scan.h"
 
 enum { SIDE = 256 };
 

@@ -3,10 +3,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/plan.h"
-#include "data/manifest.h"
+#include "batch/plan/plan.h"
+#include "dataset/folder/manifest.h"
 #include "datasets.h"
-#include "util/account.h"
+#include "base/account.h"
 
 enum { MANY = 40000 };
 

@@ -1,6 +1,6 @@
 /* The configuration file: the accepted input, and that every mistake is answered with file, line, key and the expected
  * value. */
-#include "config.h"
+#include "config/config.h"
 #include "suite.h"
 
 #include <check.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "suite.h"
 
 static long countdown; /* calls until one fails; 0 and below: none does */

@@ -1,6 +1,6 @@
 /* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and it writes nothing
  * outside its output. */
-#include "image/convert.h"
+#include "image/kernels/convert.h"
 #include "suite.h"
 
 #include <check.h>

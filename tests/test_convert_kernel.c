@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cuda/convert-plan.h"
-#include "image/convert.h"
+#include "image/kernels/convert.h"
 #include "suite.h"
 
 enum { WIDTH = 37, HEIGHT = 11, PLANE = WIDTH * HEIGHT, N_IMAGES = 3 };

@@ -16,7 +16,7 @@
 
 #include "../client/batchd.h"
 #include "../client/cuda/dlpack.h"
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 #include "fakecuda/fakecuda.h"
 #include "jpegs.h"
 #include "packets.h"

@@ -1,6 +1,6 @@
 /* The decoder: regions against whole pictures, limits, damage, memory. The comparison with Pillow is
  * tests/python/test_decode.py. */
-#include "decode/decode.h"
+#include "image/formats/decode.h"
 
 #include <check.h>
 #include <errno.h>

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "consumers.h"
-#include "core/loader.h"
-#include "core/device-slab.h"
+#include "batch/loader.h"
+#include "batch/device-slab.h"
 #include "cuda-double.h"
-#include "cuda/gpus-impl.h"
-#include "util/nodes.h"
+#include "gpu/gpus-impl.h"
+#include "base/nodes.h"
 #include "suite.h"
 
 enum { N_SLOTS = 4, BATCH = 6, N_SAMPLES = 64 };

@@ -2,7 +2,7 @@
  * a clear answer. Where NVIDIA's header is installed, our declarations match it; where its driver is ($REAL_LIBCUDA,
  * else libcuda.so.1), so do our names. */
 #include "cuda-declarations.h"
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 #include "suite.h"
 
 #include <check.h>
@@ -142,7 +142,7 @@ START_TEST(test_functions_are_declared_as_nvidia_does)
 	 * toolkit there is nothing to compare with. */
 	const char *ours = cuda_declarations_wrong(), *doubles = fakecuda_declarations_wrong();
 
-	ck_assert_msg(!ours, "daemon/cuda/driver.h declares %s in another way than cuda.h", ours);
+	ck_assert_msg(!ours, "daemon/gpu/driver.h declares %s in another way than cuda.h", ours);
 	ck_assert_msg(!doubles, "tests/fakecuda/abi.h declares %s in another way than cuda.h", doubles);
 	if (!cuda_declarations_known())
 		fprintf(stderr, "test_driver: no cuda.h here to compare declarations with\n");

@@ -1,5 +1,5 @@
 /* Orientation: EXIF directories and XMP packets, valid, unusual and damaged. */
-#include "decode/exif.h"
+#include "image/formats/exif.h"
 #include "suite.h"
 
 #include <check.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "suite.h"
-#include "util/fair-turn.h"
+#include "base/fair-turn.h"
 
 enum { N = 40 };
 

@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "core/sample.h"
-#include "data/locate.h"
-#include "data/sample-cache.h"
+#include "batch/sample.h"
+#include "dataset/locate.h"
+#include "dataset/cache/sample-cache.h"
 #include "jpegs.h"
 
 #include "datasets.h"

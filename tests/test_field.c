@@ -1,5 +1,5 @@
 /* Fields: how they are described, what bounds a batch of ragged rows, and the values of data sets that have several. */
-#include "data/dataset-impl.h"
+#include "dataset/impl.h"
 #include "datasets.h"
 
 #define SEVERAL "length=1000,shape=3x5x7,dtype=uint8,classes=10,seed=1,field=x:float32:4,field=n:int32,"

@@ -1,8 +1,8 @@
 /* What a worker may spend on the decoded cache. */
-#include "core/filling.h"
-#include "core/sample.h"
-#include "data/sample-cache.h"
-#include "decode/decode.h"
+#include "batch/filling.h"
+#include "batch/sample.h"
+#include "dataset/cache/sample-cache.h"
+#include "image/formats/decode.h"
 #include "jpegs.h"
 #include "datasets.h" /* after those: its fixture is called f */
 #include "own-heap.h"

@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/slab.h"
+#include "batch/slab.h"
 #include "cuda-double.h"
-#include "cuda/gpus-impl.h"
+#include "gpu/gpus-impl.h"
 #include "suite.h"
 
 /* Where a new process takes a second to start. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "suite.h"
-#include "util/heap.h"
+#include "base/heap.h"
 
 enum { MOST = 200, STEPS = 100000 };
 

@@ -11,7 +11,7 @@
 
 #include "packets.h"
 #include "suite.h"
-#include "util/clock.h"
+#include "base/clock.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010

@@ -1,11 +1,11 @@
 /* The paths of color_hue: every colour gets the same bytes on each. (tests/python/test_pixels.py compares with Pillow.) */
-#include "image/color.h"
+#include "image/kernels/color.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/processor.h"
+#include "image/kernels/processor.h"
 #include "suite.h"
 
 enum { EDGE = 4096 + 3 }; /* no multiple of a group of pixels */

@@ -1,5 +1,5 @@
 /* What a daemon inherits from the trainer that starts it. */
-#include "cuda/inherit.h"
+#include "gpu/inherit.h"
 #include "suite.h"
 
 #include <check.h>

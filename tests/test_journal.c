@@ -1,5 +1,5 @@
 /* Records for systemd's journal: the datagrams, and what journald makes of them. */
-#include "util/journal.h"
+#include "base/journal.h"
 
 #include <check.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "journals.h"
 #include "suite.h"
-#include "util/log.h"
+#include "base/log.h"
 
 static struct journal_record record;
 

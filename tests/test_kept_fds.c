@@ -2,7 +2,7 @@
 #include <check.h>
 #include <sys/resource.h>
 
-#include "data/kept-fds.h"
+#include "dataset/kept-fds.h"
 #include "suite.h"
 
 enum { ALICE = 1, BOB = 2, CAROL = 3, MOST = 64 };

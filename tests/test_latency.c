@@ -2,7 +2,7 @@
 #include <check.h>
 
 #include "suite.h"
-#include "util/latency.h"
+#include "base/latency.h"
 
 START_TEST(test_a_percentile_is_at_most_a_quarter_too_large)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "util/cpu.h"
-#include "util/memory.h"
+#include "base/cpu.h"
+#include "base/memory.h"
 #include "machines.h"
 #include "suite.h"
 

@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "suite.h"
-#include "util/list.h"
+#include "base/list.h"
 
 struct item {
 	int number;

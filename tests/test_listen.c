@@ -1,5 +1,5 @@
 /* Creating the socket: alone, beside other daemons, and where old files are left. */
-#include "listen.h"
+#include "server/ipc/listen.h"
 #include "suite.h"
 
 #include <check.h>

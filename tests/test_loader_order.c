@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "consumers.h"
-#include "core/loader.h"
-#include "core/slots.h"
-#include "data/dataset.h"
+#include "batch/loader.h"
+#include "batch/slots.h"
+#include "dataset/dataset.h"
 #include "loaders.h"
 #include "suite.h"
 

@@ -1,5 +1,5 @@
 /* The log's lines, and its records as journald receives them. */
-#include "util/log.h"
+#include "base/log.h"
 #include "journals.h"
 #include "suite.h"
 

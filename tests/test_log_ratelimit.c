@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "suite.h"
-#include "util/log-ratelimit.h"
+#include "base/log-ratelimit.h"
 
 static struct log_ratelimit r;
 static struct repeat said[LOG_RATELIMIT_KINDS + 1];

@@ -1,11 +1,11 @@
 /* Lookups: every path gives what indexing gives, for every length and place, and leaves what is beside. */
-#include "image/lookup.h"
+#include "image/kernels/lookup.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/processor.h"
+#include "image/kernels/processor.h"
 #include "suite.h"
 
 enum { MAX_PX = 131, BYTES = MAX_PX * 3, GUARD = 64 };

@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "data/filelist.h"
-#include "data/manifest.h"
-#include "data/name.h"
+#include "dataset/folder/filelist.h"
+#include "dataset/folder/manifest.h"
+#include "dataset/name.h"
 #include "suite.h"
 
 enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };

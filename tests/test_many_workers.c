@@ -10,14 +10,14 @@
 #include <string.h>
 
 #include "consumers.h"
-#include "core/filling.h"
-#include "core/loader.h"
-#include "data/sample-cache.h"
-#include "decode/decode.h"
+#include "batch/filling.h"
+#include "batch/loader.h"
+#include "dataset/cache/sample-cache.h"
+#include "image/formats/decode.h"
 #include "jpegs.h"
 #include "loaders.h"
-#include "util/nodes.h"
-#include "util/numa.h"
+#include "base/nodes.h"
+#include "base/numa.h"
 #include "datasets.h" /* after those: its fixture is called f */
 
 enum {
@@ -76,7 +76,7 @@ int __wrap_dataset_is_current(struct dataset *ds, uint64_t index, enum read_how 
 	return how == READ_NOWAIT && is_away(index) ? -EAGAIN : __real_dataset_is_current(ds, index, how, b);
 }
 
-/* Workers fill caches by how long their rows take (core/filling.h), so on a busy machine they might never. Here each
+/* Workers fill caches by how long their rows take (batch/filling.h), so on a busy machine they might never. Here each
  * fills with every second row at least. */
 bool __real_filling_may(struct filling *w, const void *cache, bool hurried);
 bool __wrap_filling_may(struct filling *w, const void *cache, bool hurried);

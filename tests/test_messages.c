@@ -5,8 +5,8 @@
 
 #include "any-message.h"
 #include "packets.h"
-#include "session-questions.h"
-#include "session.h"
+#include "watch/session-questions.h"
+#include "server/session.h"
 
 /* ---- what is expected ---- */
 

@@ -10,10 +10,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "engine.h"
-#include "metrics-address.h"
-#include "metrics-text.h"
-#include "metrics.h"
+#include "server/engine.h"
+#include "config/metrics-address.h"
+#include "watch/metrics-text.h"
+#include "watch/metrics.h"
 #include "suite.h"
 
 static char answer[1024];

@@ -1,6 +1,6 @@
 /* Containers of ops: what they accept and refuse, their sizes, and the place of each op inside in the random key.
  * (tests/python/test_op_containers.py has their probabilities and their pixels.) */
-#include "pipeline/pipeline.h"
+#include "image/transform/pipeline.h"
 
 #include <check.h>
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "image/processor.h"
-#include "pipeline/noise.h"
-#include "pipeline/random.h"
+#include "image/kernels/processor.h"
+#include "image/transform/noise.h"
+#include "image/transform/random.h"
 #include "pipelines.h"
 #include "suite.h"
 

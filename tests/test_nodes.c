@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "util/nodes.h"
-#include "util/numa.h"
+#include "base/nodes.h"
+#include "base/numa.h"
 #include "machines.h"
 #include "suite.h"
 

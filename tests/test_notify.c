@@ -1,6 +1,6 @@
 /* A fake service manager: the messages that it receives, the descriptors that it may pass, and behaviour without a
  * manager. */
-#include "notify.h"
+#include "base/notify.h"
 #include "suite.h"
 
 #include <check.h>

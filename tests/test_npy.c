@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/npy.h"
+#include "dataset/arrays/npy.h"
 #include "suite.h"
 
 struct fixture {

@@ -6,10 +6,10 @@
 #include <jansson.h>
 #include <zlib.h>
 
-#include "data/cache-dir.h"
-#include "data/file.h"
-#include "util/clock.h"
-#include "util/log.h"
+#include "dataset/cache/dir.h"
+#include "dataset/file.h"
+#include "base/clock.h"
+#include "base/log.h"
 
 enum { BLOCK = 512 };
 

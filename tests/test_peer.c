@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ipc/server.h"
+#include "server/ipc/server.h"
 #include "suite.h"
-#include "util/log.h"
+#include "base/log.h"
 
 /* ---- sockets that fail ---- */
 

@@ -1,6 +1,6 @@
 /* Pipelines: what is accepted, what is refused with which message, and that a row depends on its key and nothing else.
  * (tests/python/test_pixels.py compares pixels with Pillow, test_random_ops.py distributions with torch.) */
-#include "pipeline/pipeline.h"
+#include "image/transform/pipeline.h"
 
 #include <check.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include <jpeglib.h> /* needs stdio.h before it */
 
-#include "pipeline/random.h"
+#include "image/transform/random.h"
 #include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/mt19937.h"
-#include "core/plan.h"
+#include "batch/plan/mt19937.h"
+#include "batch/plan/plan.h"
 #include "suite.h"
 
 /* The sanitizers stop the program at an allocation that malloc would refuse; one case here needs the refusal. */

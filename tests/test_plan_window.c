@@ -1,8 +1,8 @@
 /* Orders by shard with a window. */
 #include "datasets.h"
 
-#include "core/plan-window.h"
-#include "data/dataset-impl.h"
+#include "batch/plan/window.h"
+#include "dataset/impl.h"
 
 enum { PER_FOLDER = 40 };
 

@@ -1,6 +1,6 @@
 /* The decoder of plain PNG rows: inflating against zlib, rows and rectangles against libpng. Every kind of PNG is
  * compared with Pillow in tests/python/test_decode.py. */
-#include "decode/png-rows.h"
+#include "image/formats/png-rows.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include <png.h>
 #include <zlib.h>
 
-#include "decode/inflate.h"
-#include "decode/png-filters.h"
+#include "image/formats/inflate.h"
+#include "image/formats/png-filters.h"
 #include "suite.h"
 
 enum { N_BYTES = 300000, WIDTH = 301, HEIGHT = 97 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/pool.h"
+#include "batch/pool/pool.h"
 #include "suite.h"
 
 enum { ROWS = 500 };

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/pool-impl.h"
-#include "core/pool.h"
+#include "batch/pool/impl.h"
+#include "batch/pool/pool.h"
 #include "suite.h"
 
 enum { ALICE = 1, BOB = 2, DEAD = 7, OTHER = 8, N_IO = 8, LANE_IO = 6, TICKETS = 16, MOST_ROWS = 100 };

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/pool.h"
-#include "util/nodes.h"
+#include "batch/pool/pool.h"
+#include "base/nodes.h"
 #include "suite.h"
 
 enum { MOST_ROWS = 64 };

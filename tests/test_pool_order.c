@@ -5,11 +5,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/pool-debts.h"
-#include "core/pool-order.h"
-#include "core/pool-queues.h"
-#include "core/pool-tickets.h"
-#include "core/pool-turns.h"
+#include "batch/pool/debts.h"
+#include "batch/pool/order.h"
+#include "batch/pool/queues.h"
+#include "batch/pool/tickets.h"
+#include "batch/pool/turns.h"
 #include "suite.h"
 
 enum { MOST_QUEUES = 2000, USERS = 5, JOBS = 3, WORKERS = 6, TICKETS = 8, MS = 1000000, SLOW_MS = 30, CREDIT_MS = 400 };

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/pool.h"
+#include "batch/pool/pool.h"
 #include "suite.h"
-#include "util/container.h"
+#include "base/container.h"
 
 enum { MS = 1000000 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/pool.h"
+#include "batch/pool/pool.h"
 #include "suite.h"
 
 enum { MOST_ROWS = 400, ROW_NS = 1000000 };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/pool.h"
+#include "batch/pool/pool.h"
 #include "suite.h"
 
 enum { ALICE = 1, BOB = 2, MOST_ROWS = 64 };

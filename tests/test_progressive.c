@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jpeg/scan.h"
+#include "image/jpeg/scan.h"
 #include "jpegs.h"
 #include "suite.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "consumers.h"
-#include "core/loader.h"
-#include "data/dataset-impl.h"
+#include "batch/loader.h"
+#include "dataset/impl.h"
 #include "jpegs.h"
 #include "suite.h"
 

@@ -1,6 +1,6 @@
 /* Files of formats that are only unpacked, and that take long for what they give: the limit on processor time holds for
  * them too. */
-#include "decode/decode.h"
+#include "image/formats/decode.h"
 
 #include <stdlib.h>
 #include <string.h>

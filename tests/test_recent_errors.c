@@ -1,5 +1,5 @@
 /* Whose recent errors are kept: of every user with a session, and of those that have gone the newest. */
-#include "recent-errors.h"
+#include "server/recent-errors.h"
 
 #include "suite.h"
 

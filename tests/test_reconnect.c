@@ -2,7 +2,7 @@
  * gives up in time. */
 #include "fake.h"
 #include "suite.h"
-#include "util/clock.h"
+#include "base/clock.h"
 
 static unsigned n_lost, n_back;
 static char last_text[4096];

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "request.h"
+#include "server/request.h"
 #include "suite.h"
 
 static struct config config;

@@ -1,6 +1,6 @@
 /* The resampler: every path gives the same as the plain C path, reads only the part that it needs, and keeps no wrong
  * state. (tests/python/test_pixels.py compares the plain C path with Pillow.) */
-#include "image/resample.h"
+#include "image/kernels/resample/resample.h"
 #include "suite.h"
 
 #include <check.h>

@@ -2,8 +2,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "image/color.h"
-#include "image/processor.h"
+#include "image/kernels/color.h"
+#include "image/kernels/processor.h"
 #include "suite.h"
 
 enum { MOST_PX = 200, GUARD = 64 };

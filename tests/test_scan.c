@@ -6,9 +6,9 @@
 #include <dirent.h>
 #include <strings.h>
 
-#include "jpeg/huffman.h"
-#include "jpeg/scan.h"
-#include "jpeg/stuffing.h"
+#include "image/jpeg/huffman.h"
+#include "image/jpeg/scan.h"
+#include "image/jpeg/stuffing.h"
 #include "jpegs.h"
 #include "suite.h"
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "data/shard-list.h"
+#include "dataset/shards/list.h"
 #include "suite.h"
 
 static int note_path(void *arg, const struct listed_file *files, unsigned n)

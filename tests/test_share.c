@@ -1,7 +1,7 @@
 /* Share groups that are not in lockstep: late, slow, stopped and leaving trainers. A trainer must be given, batch for
  * batch, what it would be given alone, and one trainer's behaviour must not keep another waiting. */
-#include "core/group.h"
-#include "core/stream-impl.h"
+#include "batch/group.h"
+#include "batch/stream-impl.h"
 #include "streams.h"
 
 enum { BATCH = 4, SAMPLES = 80, PER_EPOCH = SAMPLES / BATCH };

@@ -50,9 +50,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/feed.h"
+#include "batch/feed.h"
 #include "sim/sim.h"
-#include "spare.h"
+#include "server/spare.h"
 #include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,5 +1,5 @@
 /* Sizes and durations in their written form. */
-#include "util/size.h"
+#include "base/size.h"
 #include "suite.h"
 
 #include <check.h>

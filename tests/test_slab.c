@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/slab-release.h"
-#include "core/slab.h"
-#include "core/slots.h"
+#include "batch/slab-release.h"
+#include "batch/slab.h"
+#include "batch/slots.h"
 #include "suite.h"
 
 START_TEST(test_a_trainer_sees_what_the_daemon_writes)

@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/slots.h"
-#include "util/nodes.h"
-#include "util/numa.h"
+#include "batch/slots.h"
+#include "base/nodes.h"
+#include "base/numa.h"
 #include "suite.h"
 
 enum { MIB = 1 << 20, HUGE_PAGE = 2 * MIB };

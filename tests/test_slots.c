@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdint.h>
 
-#include "core/slots.h"
+#include "batch/slots.h"
 #include "suite.h"
 
 enum { N = 5, LINE = 64 };

@@ -1,5 +1,5 @@
-/* Spare slots (daemon/spare.h): the whole daemon, and processes that say Close and open another loader. Whether two loaders
- * have had the same slab is seen by its inode. */
+/* Spare slots (daemon/server/spare.h): the whole daemon, and processes that say Close and open another loader. Whether
+ * two loaders have had the same slab is seen by its inode. */
 #include <sys/mman.h>
 #include <sys/stat.h>
 

@@ -3,8 +3,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "core/clock-sample.h"
-#include "core/state-clock.h"
+#include "batch/clock-sample.h"
+#include "batch/state-clock.h"
 #include "suite.h"
 
 #define S UINT64_C(1000000000)

@@ -1,7 +1,7 @@
 /* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups
  * that are not in lockstep. */
-#include "core/leases.h"
-#include "core/shortage.h"
+#include "batch/leases.h"
+#include "batch/shortage.h"
 #include "streams.h"
 
 START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)

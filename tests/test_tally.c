@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "suite.h"
-#include "util/tally.h"
+#include "base/tally.h"
 
 enum { THREADS = 8, ADDS = 10000 };
 

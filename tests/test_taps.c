@@ -2,8 +2,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "image/processor.h"
-#include "image/taps.h"
+#include "image/kernels/processor.h"
+#include "image/kernels/taps.h"
 #include "suite.h"
 
 static uint32_t state = 1;

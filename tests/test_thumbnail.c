@@ -1,7 +1,7 @@
 /* Thumbnails of rows whose sizes are at the limits. Those of ordinary rows: tests/python/test_last_batch.py. */
 #include <sys/mman.h>
 
-#include "pipeline/thumbnail.h"
+#include "image/transform/thumbnail.h"
 #include "suite.h"
 
 START_TEST(test_the_longest_rows_have_thumbnails)

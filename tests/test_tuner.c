@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/tuner.h"
+#include "batch/pool/tuner.h"
 #include "suite.h"
 
 struct fixture {

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <zstd.h>
 
-#include "data/unzstd.h"
+#include "dataset/shards/unzstd.h"
 #include "suite.h"
 
 enum { N_BYTES = 6 << 20, STOP_AT = 5 };

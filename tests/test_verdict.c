@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "core/verdict.h"
+#include "watch/verdict.h"
 #include "suite.h"
 
 #define S UINT64_C(1000000) /* in microseconds */

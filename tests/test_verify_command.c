@@ -1,5 +1,5 @@
 /* The command line that names all bad samples, as a shell takes it. */
-#include "core/verify-command.h"
+#include "batch/verify-command.h"
 #include "suite.h"
 
 #include <check.h>

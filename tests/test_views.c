@@ -1,6 +1,6 @@
 /* Views: what is accepted, what is refused, and that each view is what its pipeline makes alone, with random numbers of
  * its own. (tests/python/test_views.py compares views with Pillow and torchvision.) */
-#include "pipeline/views.h"
+#include "image/transform/views.h"
 
 #include <check.h>
 #include <errno.h>

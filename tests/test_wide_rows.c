@@ -1,7 +1,7 @@
 /* The colours of wide pictures, which vector code makes in pieces, against libjpeg's. (test_scan.c has small ones.) */
 #include <check.h>
 
-#include "jpeg/scan.h"
+#include "image/jpeg/scan.h"
 #include "jpegs.h"
 #include "suite.h"
 

@@ -3,9 +3,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "core/sample.h"
-#include "data/sample-cache.h"
-#include "decode/decode.h"
+#include "batch/sample.h"
+#include "dataset/cache/sample-cache.h"
+#include "image/formats/decode.h"
 #include "jpegs.h"
 #include "datasets.h" /* after those: its fixture is called f */
 

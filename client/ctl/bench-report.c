@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 
 #include "ctl.h"
-#include "util/size.h"
+#include "base/size.h"
 
 const char *const bench_dtypes[] = { "uint8", "float16", "float32", NULL };
 const char *const bench_layouts[] = { "NCHW", "NHWC", NULL };

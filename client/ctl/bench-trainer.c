@@ -13,7 +13,7 @@
 
 #include "batchd.h"
 #include "ctl.h"
-#include "pipeline/pipeline.h"
+#include "image/transform/pipeline.h"
 #include "progress.h"
 
 #define TELL_NS 200000000u

@@ -17,7 +17,7 @@
 #include "batchd.h"
 #include "ctl.h"
 #include "options.h"
-#include "pipeline/pipeline.h"
+#include "image/transform/pipeline.h"
 #include "sources.h"
 
 enum { DEFAULT_EPOCHS = 3 };

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "batchd.h"
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 #include "doctor.h"
-#include "util/namespace.h"
+#include "base/namespace.h"
 
 enum { ROWS = 8, ROW_BYTES = 4096, WAIT_MS = 30000 };
 

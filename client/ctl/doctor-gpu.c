@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "ctl.h"
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 #include "doctor.h"
-#include "util/size.h"
+#include "base/size.h"
 
 enum { SCRATCH = 2 << 20, PATTERN = 0x5a };
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "doctor.h"
-#include "util/memory.h"
-#include "util/size.h"
+#include "base/memory.h"
+#include "base/size.h"
 
 /* ---- limits and memory ---- */
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "ctl.h"
-#include "data/shards.h"
-#include "data/sidecar.h"
-#include "data/tar-index.h"
+#include "dataset/shards/shards.h"
+#include "dataset/shards/sidecar.h"
+#include "dataset/shards/tar-index.h"
 #include "options.h"
 #include "progress.h"
 #include "sources.h"

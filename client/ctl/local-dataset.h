@@ -2,7 +2,7 @@
 #ifndef BATCHCTL_LOCAL_DATASET_H
 #define BATCHCTL_LOCAL_DATASET_H
 
-#include "data/dataset.h"
+#include "dataset/dataset.h"
 #include "progress.h"
 
 /* text: a directory or a specification. CTL_OK and *out, which the caller gives to dataset_unref, or another exit code

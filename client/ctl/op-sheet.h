@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "pipeline/pipeline.h"
+#include "image/transform/pipeline.h"
 
 enum { OP_SHEET_COLUMNS = 7, OP_SHEET_PX = 160 };
 

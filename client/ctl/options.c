@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "ctl.h"
-#include "util/size.h"
+#include "base/size.h"
 
 bool options_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {

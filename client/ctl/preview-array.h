@@ -4,9 +4,9 @@
 
 #include <jansson.h>
 
-#include "data/dataset.h"
-#include "data/pixels.h"
-#include "image/image.h"
+#include "dataset/dataset.h"
+#include "batch/pixels.h"
+#include "image/kernels/image.h"
 
 /* Starts zeroed. */
 struct preview_array {

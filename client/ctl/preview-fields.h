@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "data/dataset.h"
+#include "dataset/dataset.h"
 
 /* {name: value} of a sample, from field `first` on: numbers, lists of them (a row's, or a ragged field's one after the
  * other), texts, and {"bytes": how many} for bytes. A list of more than 64 numbers becomes {"values": how many}, a value

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan.h"
+#include "batch/plan/plan.h"
 #include "ctl.h"
 #include "options.h"
 

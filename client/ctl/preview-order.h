@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "data/dataset.h"
+#include "dataset/dataset.h"
 
 /* Both return an exit code. *order: *n sample numbers; the caller frees it, whatever the code. */
 

@@ -3,7 +3,7 @@
 #ifndef BATCHD_PREVIEW_VIEWS_H
 #define BATCHD_PREVIEW_VIEWS_H
 
-#include "pipeline/views.h"
+#include "image/transform/views.h"
 
 void preview_views_measure(const struct pipeline *p, uint32_t *width, uint32_t *height);
 /* rows: of each view. one: room for the pixels of any one view. rgb: the picture. */

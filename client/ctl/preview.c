@@ -14,7 +14,7 @@
 #include "local-dataset.h"
 #include "op-sheet.h"
 #include "options.h"
-#include "pipeline/views.h"
+#include "image/transform/views.h"
 #include "preview-array.h"
 #include "preview-fields.h"
 #include "preview-mix.h"

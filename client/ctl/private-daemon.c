@@ -22,7 +22,7 @@
 
 #include "batchd.h"
 #include "ctl.h"
-#include "cuda/inherit.h"
+#include "gpu/inherit.h"
 #include "progress.h"
 
 #define START_NS 15000000000u

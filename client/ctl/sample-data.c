@@ -18,7 +18,7 @@
 #include "ctl.h"
 #include "options.h"
 #include "synth-image.h"
-#include "util/size.h"
+#include "base/size.h"
 
 struct sample_data {
 	const char *dir;

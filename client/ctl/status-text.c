@@ -15,7 +15,7 @@
 #include "table.h"
 #include "transform-text.h"
 #include "wrap.h"
-#include "util/size.h"
+#include "base/size.h"
 
 enum { MAX_BAD_SHOWN = 10 };
 

@@ -9,7 +9,7 @@
 #include "ctl.h"
 #include "nvml.h"
 #include "transform-text.h"
-#include "util/size.h"
+#include "base/size.h"
 #include "wrap.h"
 
 enum { MOST_GPUS = 8, BAR = 40, LEAST_JOB = 14, MOST_JOB = 40 };

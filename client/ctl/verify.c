@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "ctl.h"
-#include "decode/decode.h"
+#include "image/formats/decode.h"
 #include "local-dataset.h"
 #include "options.h"
 #include "parallel-for.h"

@@ -2,9 +2,9 @@
  * bfloat16, float32 or uint8 in either layout, with ToTensor and Normalize, on their way into the trainer's own tensor.
  *
  * The same source is compiled as CUDA (convert.cu) and as C: the tests and the fake driver run the C loop below.
- * float32 results equal, bit for bit, those of the daemon's own finisher (daemon/image/convert.c): ((v / 255) - mean) /
- * std with every operation rounded. Reciprocals of twice the precision are used where they reproduce all 256 values of
- * every channel, true divisions elsewhere. float16 and bfloat16 are these values, rounded to nearest even. */
+ * float32 results equal, bit for bit, those of the daemon's own finisher (daemon/image/kernels/convert.c): ((v / 255) -
+ * mean) / std with every operation rounded. Reciprocals of twice the precision are used where they reproduce all 256
+ * values of every channel, true divisions elsewhere. float16 and bfloat16 are these values, rounded to nearest even. */
 #ifndef BATCHD_CONVERT_PLAN_H
 #define BATCHD_CONVERT_PLAN_H
 

@@ -16,7 +16,7 @@
 
 #include <stdatomic.h>
 
-#include "../daemon/cuda/vmm.h"
+#include "../daemon/gpu/vmm.h"
 #include "cuda/copy.h"
 #include "cuda/convert-plan.h"
 #include "cuda/gpu.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../daemon/cuda/vmm.h"
+#include "../daemon/gpu/vmm.h"
 #include "batchd.h"
 #include "process.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "../daemon/cuda/driver.h"
+#include "../daemon/gpu/driver.h"
 #include "error.h"
 
 struct gpu {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "batchd.h"
-#include "pipeline/pipeline.h"
+#include "image/transform/pipeline.h"
 
 enum { KEPT = 16, KEEP_BYTES = 8 << 20 }; /* idle pairs of a pipeline; what the decoder of one may keep */
 

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "image/blur.h"
-#include "image/color.h"
-#include "image/levels.h"
-#include "image/processor.h"
-#include "image/sharpen.h"
-#include "image/warp.h"
+#include "image/kernels/blur.h"
+#include "image/kernels/color.h"
+#include "image/kernels/levels.h"
+#include "image/kernels/processor.h"
+#include "image/kernels/sharpen.h"
+#include "image/kernels/warp.h"
 
 enum { EDGE = 224, N_BYTES = EDGE * EDGE * 3 };
 

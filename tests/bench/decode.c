@@ -11,7 +11,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "jpeg/scan.h"
+#include "image/jpeg/scan.h"
 #include "jpegs.h"
 
 enum { MAX_FILES = 4096, MAX_ROUNDS = 50, MAX_SCANS = 100 };

@@ -17,9 +17,9 @@
 #define ENTROPY_TARGET __attribute__((target("bmi,bmi2")))
 #define BITS_LOW(v, n) _bzhi_u32(v, n)
 #endif
-#include "jpeg/entropy-core.h"
-#include "jpeg/scan.h"
-#include "jpeg/stuffing.h"
+#include "image/jpeg/entropy-core.h"
+#include "image/jpeg/scan.h"
+#include "image/jpeg/stuffing.h"
 #include "jpegs.h"
 
 #ifndef ALWAYS_INLINE

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/dataset.h"
-#include "data/gather.h"
+#include "dataset/dataset.h"
+#include "dataset/arrays/gather.h"
 
 enum { REPEATS = 101 };
 

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "image/blur.h"
-#include "image/color.h"
-#include "image/convert.h"
-#include "image/resample.h"
+#include "image/kernels/blur.h"
+#include "image/kernels/color.h"
+#include "image/kernels/convert.h"
+#include "image/kernels/resample/resample.h"
 
 static int n_runs = 101;
 

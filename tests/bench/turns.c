@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "core/pool.h"
+#include "batch/pool/pool.h"
 
 enum { MOST_QUEUES = 1000, ROUNDS = 3 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/arrow-index.h"
+#include "dataset/arrow/index.h"
 
 static void fuzz_check_column(const struct arrow_column *c, uint64_t row)
 {

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan-blend.h"
-#include "data/blend-spec.h"
+#include "batch/plan/blend.h"
+#include "dataset/blend-spec.h"
 
 /* However the weights are, an epoch's samples are all given out. */
 static void count(const struct blend_spec *spec, uint64_t n)

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "data/cache-file.h"
+#include "dataset/cache/file.h"
 
 static unsigned sum;
 

@@ -24,7 +24,7 @@
 #include "any-message.h"
 #include "daemon.h"
 #include "ring.h"
-#include "util/log.h"
+#include "base/log.h"
 #include "wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

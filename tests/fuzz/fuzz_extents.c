@@ -3,7 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "data/extents.h"
+#include "dataset/shards/extents.h"
 
 enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };
 

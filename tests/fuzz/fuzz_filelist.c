@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/filelist.h"
+#include "dataset/folder/filelist.h"
 
 static void use(const struct manifest *ix, int beneath)
 {

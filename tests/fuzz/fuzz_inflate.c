@@ -4,7 +4,7 @@
 
 #include <zlib.h>
 
-#include "decode/inflate.h"
+#include "image/formats/inflate.h"
 
 enum { MAX_OUT = 1 << 18 };
 

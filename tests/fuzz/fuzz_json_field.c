@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/json-field.h"
+#include "dataset/shards/json-field.h"
 
 static void take(const char *bytes, size_t size)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/list-table.h"
+#include "dataset/folder/list-table.h"
 
 static int take_lines(struct list_table *t, const char *text, size_t size)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "data/manifest.h"
+#include "dataset/folder/manifest.h"
 
 enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };
 

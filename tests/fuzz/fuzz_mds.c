@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/class-column.h"
-#include "data/mds.h"
+#include "dataset/shards/class-column.h"
+#include "dataset/shards/mds.h"
 
 /* Names of classes, if the label has some: each sample's is one of them, and they are sorted. */
 static void check_classes(const struct extents *ix)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/npz.h"
+#include "dataset/arrays/npz.h"
 
 struct bytes {
 	const uint8_t *at;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pipeline/views.h"
+#include "image/transform/views.h"
 
 static const struct image_form unknown = { .n_channels = 3 };
 

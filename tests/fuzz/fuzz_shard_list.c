@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/shard-list.h"
+#include "dataset/shards/list.h"
 
 static int on_shard(void *arg, const struct listed_file *files, unsigned n)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tar.h"
+#include "dataset/shards/tar.h"
 
 enum { BLOCK = 512, AT_CHECKSUM = 148 };
 

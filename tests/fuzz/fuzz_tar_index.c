@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tar-index.h"
+#include "dataset/shards/tar-index.h"
 
 typedef int scan_fn(struct members *m, const char *text, size_t n);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/token-file.h"
+#include "dataset/arrays/token-file.h"
 
 enum { DATA_BYTES = 4096 };
 

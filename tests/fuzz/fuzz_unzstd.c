@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "data/unzstd.h"
+#include "dataset/shards/unzstd.h"
 
 enum { MOST_BYTES = 1 << 20 };
 

@@ -6,7 +6,7 @@
 #include <sanitizer/allocator_interface.h>
 #include <webp/decode.h>
 
-#include "decode/webp-tables.h"
+#include "image/formats/webp-tables.h"
 
 enum { MAX_PX = 1 << 16, MAX_BYTES = 1 << 16, HEADER = 20, BYTES_PER_PIXEL = 6, OTHER_BYTES = 128 << 10 };
 

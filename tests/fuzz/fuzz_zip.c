@@ -5,9 +5,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "data/class-folders.h"
-#include "data/zip-content.h"
-#include "data/zip.h"
+#include "dataset/folder/class-folders.h"
+#include "dataset/shards/zip-content.h"
+#include "dataset/shards/zip.h"
 
 enum { MOST_BYTES = 1 << 20 };
 

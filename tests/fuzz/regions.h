@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode/decode.h"
+#include "image/formats/decode.h"
 
 static const struct decode_limits regions_limits = { .max_px = 1 << 18, .max_scans = 20, .max_bytes = 1 << 20 };
 

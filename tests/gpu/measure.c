@@ -1,7 +1,7 @@
 /* The speed of one GPU and of batchd's own parts on this machine, without a daemon: measure [--small]
  *
  * One line each, "NAME<tab>VALUE<tab>UNIT". Copies: the driver alone from page-locked memory, the daemon's GPU thread
- * (daemon/cuda/gpus.h) from a memfd slab, and the driver from pageable memory, all of the same size and in this order
+ * (daemon/gpu/gpus.h) from a memfd slab, and the driver from pageable memory, all of the same size and in this order
  * twice, the better one of each. The finishing kernel against a copy on the device, by bytes read and written. The time
  * from a copy's end to the loop. --small: sizes for the fake driver, where the numbers mean nothing. */
 #include <stdbool.h>
@@ -16,9 +16,9 @@
 
 #include "../../client/cuda/convert-plan.h"
 #include "../../client/cuda/fatbin.h"
-#include "core/slab.h"
+#include "batch/slab.h"
 #include "cuda.h"
-#include "cuda/gpus.h"
+#include "gpu/gpus.h"
 
 enum { N_SLOTS = 8, MB = 1 << 20 };
 

@@ -134,7 +134,7 @@ def several_nodes(run):
 ASSUMPTIONS = (
     Assumption(
         "CUDA IPC does not cross users (by effective uid) or PID namespaces",
-        "`daemon/device.c` does not try it there",
+        "`daemon/server/device.c` does not try it there",
         'check-gpu, "strangers"',
         every(
             *(

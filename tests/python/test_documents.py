@@ -122,9 +122,9 @@ ROOMS = [
     for name in (
         "daemon/ARCHITECTURE.md",
         "daemon/image/README.md",
-        "daemon/data/README.md",
-        "daemon/core/README.md",
-        "daemon/cuda/README.md",
+        "daemon/dataset/README.md",
+        "daemon/batch/README.md",
+        "daemon/gpu/README.md",
         "client/README.md",
         "tests/README.md",
     )

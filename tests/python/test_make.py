@@ -83,13 +83,13 @@ def test_editors_are_told_how_each_file_is_compiled(build):
     ).stdout
     commands = {entry["file"]: entry for entry in json.loads(told)}
     sources = {str(path.relative_to(REPO)) for path in REPO.glob("daemon/**/*.c")} - {
-        "daemon/cuda/gpus-none.c",
-        "daemon/cuda/gpus.c",
-        "daemon/cuda/gpu-thread.c",
-        "daemon/http-library-linked.c",
+        "daemon/gpu/gpus-none.c",
+        "daemon/gpu/gpus.c",
+        "daemon/gpu/thread.c",
+        "daemon/watch/http-library-linked.c",
     }
     assert sources <= set(commands), sources - set(commands)
-    entry = commands["daemon/core/stream.c"]
+    entry = commands["daemon/batch/stream.c"]
     arguments = [word for word in entry["arguments"] if word not in ("-MMD", "-MP")]
     arguments[arguments.index("-o") + 1] = os.devnull
     subprocess.run([*arguments, "-fsyntax-only"], check=True, cwd=entry["directory"])

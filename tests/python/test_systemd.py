@@ -300,7 +300,7 @@ def test_wrong_configuration_reaches_the_managers_status(tmp_path):
 def test_the_manual_explains_every_key_of_the_example():
     """Proves that batchd.yaml(5) is complete: the example has every key, as a setting or commented out."""
     manual = (REPO / "daemon/man/batchd.yaml.5").read_text()
-    table = (REPO / "daemon/config-key.c").read_text()
+    table = (REPO / "daemon/config/key.c").read_text()
     keys = {name.split(".")[-1] for name in re.findall(r"\{\s*KEY\(([a-z_.]+),", table)}
     example = (UNITS / "batchd.yaml").read_text()
     assert len(keys) > 30

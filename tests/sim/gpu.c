@@ -1,10 +1,10 @@
 /* Two simulated GPUs. An event decides when a GPU's thread makes progress. They have slabs and copies that take time,
- * and check what must be true of that memory. Replaces cuda/gpus.c. See sim.h. */
+ * and check what must be true of that memory. Replaces gpu/gpus.c. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
 
-#include "cuda/gpus.h"
+#include "gpu/gpus.h"
 
 enum { N_GPUS = 2, MAX_WORK = 1024 };
 

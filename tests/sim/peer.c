@@ -1,7 +1,7 @@
 /* Sockets: packets wait in both directions until their turn comes. The real wire.c packs and checks them; the rules for
- * closing are those of ipc/peer.c. See sim.h. */
+ * closing are those of server/ipc/peer.c. See sim.h. */
 #include "any-message.h"
-#include "session-message.h"
+#include "server/session-message.h"
 #include "sim.h"
 
 enum { MAX_WAITING = 200 };

@@ -1,6 +1,6 @@
 /* Workers and I/O threads that make progress when an event or a call from the loop lets them: in every call into the
  * pool, real threads may have made progress in the meantime. A queue's rows are started in order and finish in any
- * order. The rules for waking the loop are those of core/pool-wake.h. See sim.h. */
+ * order. The rules for waking the loop are those of batch/pool/wake.h. See sim.h. */
 #include "sim.h"
 
 enum { MAX_PIECES = 4 };

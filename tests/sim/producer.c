@@ -1,6 +1,6 @@
 /* Producers: clients that make the batches of a served job one after the other, at any time; the mistakes they may
  * make; and their deaths. See sim.h. */
-#include "session-message.h"
+#include "server/session-message.h"
 #include "sim.h"
 
 struct sim_producer sim_producers[SIM_MAX_PRODUCERS];

@@ -1,4 +1,4 @@
-/* A simulated world for the daemon's state machines: session.c, job.c, shutdown.c, request.c and everything in core/
+/* A simulated world for the daemon's state machines: session.c, job.c, shutdown.c, request.c and everything in batch/
  * but pool and slab are the real ones. The files below replace the layers under them, with the same names, so that the
  * linker takes these instead:
  *
@@ -23,9 +23,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ipc/server.h"
-#include "job.h"
-#include "session.h"
+#include "server/ipc/server.h"
+#include "server/job.h"
+#include "server/session.h"
 
 enum {
 	SIM_FD = 1 << 20,

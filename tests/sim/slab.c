@@ -2,7 +2,7 @@
  * mapped it, as a memfd does. See sim.h. */
 #include <errno.h>
 
-#include "core/large-batch.h"
+#include "batch/large-batch.h"
 #include "sim.h"
 
 unsigned sim_no_memory_percent;

@@ -1,9 +1,9 @@
 /* Trainers: what they may do, at any moment and in any order; and what they must see, whatever other trainers do. See
  * sim.h. */
-#include "session-message.h"
+#include "server/session-message.h"
 #include "sim.h"
 
-#include "core/plan.h"
+#include "batch/plan/plan.h"
 
 struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
 bool sim_claims_hold; /* false: another history begins */

@@ -6,15 +6,15 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "core/device-slab.h"
-#include "core/plan.h"
-#include "data/sample-cache.h"
-#include "producer.h"
-#include "report.h"
-#include "sampler.h"
-#include "session-questions.h"
+#include "batch/device-slab.h"
+#include "batch/plan/plan.h"
+#include "dataset/cache/sample-cache.h"
+#include "server/producer.h"
+#include "watch/report.h"
+#include "server/sampler.h"
+#include "watch/session-questions.h"
 #include "shutdown.h"
-#include "spare.h"
+#include "server/spare.h"
 
 uint64_t sim_seed;
 unsigned sim_features;

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/dataset.h"
-#include "util/log.h"
+#include "dataset/dataset.h"
+#include "base/log.h"
 
 static void print_escaped(const char *s)
 {

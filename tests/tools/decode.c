@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode/decode.h"
+#include "image/formats/decode.h"
 
 struct request {
 	const char *path;

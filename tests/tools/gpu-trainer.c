@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "batchd.h"
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 
 static struct cuda_driver cu;
 

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/blur.h"
-#include "image/color.h"
-#include "image/levels.h"
-#include "image/matrix.h"
-#include "image/processor.h"
-#include "image/sharpen.h"
-#include "image/warp.h"
+#include "image/kernels/blur.h"
+#include "image/kernels/color.h"
+#include "image/kernels/levels.h"
+#include "image/kernels/matrix.h"
+#include "image/kernels/processor.h"
+#include "image/kernels/sharpen.h"
+#include "image/kernels/warp.h"
 
 enum { MAX_ARGS = 24 };
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/plan.h"
+#include "batch/plan/plan.h"
 
 static int print_rank(const struct plan *p, uint32_t rank)
 {

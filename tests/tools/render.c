@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pipeline/ops.h"
-#include "pipeline/views.h"
+#include "image/transform/ops.h"
+#include "image/transform/views.h"
 
 struct bytes {
 	uint8_t *data;

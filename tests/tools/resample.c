@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/resample.h"
+#include "image/kernels/resample/resample.h"
 
 struct job {
 	char path[16];

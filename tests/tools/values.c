@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/dataset.h"
+#include "dataset/dataset.h"
 
 static void print_field(const struct field *f)
 {

@@ -1,7 +1,7 @@
 /* The driver itself: names, versions, attributes, contexts, forks, the state after a fault. */
 #include "case.h"
 
-#include "cuda/driver.h"
+#include "gpu/driver.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

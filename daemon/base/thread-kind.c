@@ -1,0 +1,3 @@
+#include "base/thread-kind.h"
+
+_Thread_local enum thread_kind thread_kind;

@@ -1,3 +1,0 @@
-#include "util/thread-kind.h"
-
-_Thread_local enum thread_kind thread_kind;

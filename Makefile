@@ -104,15 +104,15 @@ daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/
 	daemon/watch/http-library$(if $(filter 1,$(STATIC_DEPS)),,-linked).c, \
 	$(call below,daemon)))
 DAEMON := $(call daemon,$(CUDA))
-CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/fatbin%,$(wildcard client/cuda/*.c)) \
-	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/gpu/,driver.c vmm.c inherit.c))
+CLIENT := $(call objects,$(filter-out client/finish/fatbin%,$(wildcard client/*.c $(patsubst %,client/%/*.c,link finish gpu loader))) \
+	client/finish/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/gpu/,driver.c vmm.c inherit.c))
 INLINE := $(call objects,client/inline/inline.c)
 ifeq ($(STATIC_DEPS),1)
 INLINE_ARCHIVES := $(call objects,client/inline/archive-stdio.c) # for archives that were made for programs only
 OLD_GLIBC := $(call objects,client/python/wheel/old-glibc.c)
 LDFLAGS += -Wl,--wrap=exp,--wrap=log,--wrap=pow,--wrap=getdents64
 endif
-CTL := $(call objects,$(wildcard client/ctl/*.c))
+CTL := $(call objects,$(call below,client/ctl))
 HARNESS := $(call objects,tests/suite.c tests/unit.c tests/cuda-declarations.c)
 # One program has all suites but those that replace functions of the daemon, the library or libc, each for itself.
 OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling hostile many_workers peer \
@@ -127,7 +127,7 @@ CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/li
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a $(BUILD)/$(INLINE_SO).$(VERSION)
-FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/convert-plan.c client/cuda/mix-plan.c)
+FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/finish/convert-plan.c client/finish/mix-plan.c)
 SHIMS := $(patsubst tests/shim/%.c,$(BUILD)/tests/%.so,$(wildcard tests/shim/*.c))
 GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
@@ -161,7 +161,7 @@ $(BUILD)/libdaemon.a: $(DAEMON) $(PROTO) $(BUILD)/.cuda
 	$(ARCHIVE) $(DAEMON) $(PROTO)
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(OLD_GLIBC) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/client/mix-spec.o $(BUILD)/client/mix-draw.o $(OLD_GLIBC) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
+$(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/client/finish/mix-spec.o $(BUILD)/client/finish/mix-draw.o $(OLD_GLIBC) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CTL_LIBS) $(LIBS)
 # What CUDA=0 makes, for a test: the same objects but one.
 $(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call daemon,0) $(PROTO)
@@ -192,8 +192,8 @@ $(BUILD)/.cuda: places
 	@mkdir -p $(BUILD) && echo $(CUDA) | cmp -s - $@ || echo $(CUDA) >$@
 # What nvcc made on its way, the PTX, stays in finish/ for tests, and so does what ptxas says: a kernel that needs a stack is slower than it looks.
 # Nothing is compressed: a driver reads what nvcc has compressed only if it is about as new (550 for CUDA 12, 580 for 13).
-CONVERT := $(BUILD)/client/cuda/convert
-$(CONVERT).fatbin: $(addprefix client/cuda/,convert.cu convert-plan.h mix.cuh mix-plan.h) client/batchd.h
+CONVERT := $(BUILD)/client/finish/convert
+$(CONVERT).fatbin: $(addprefix client/finish/,convert.cu convert-plan.h mix.cuh mix-plan.h) client/batchd.h
 	@rm -rf $(CONVERT) && mkdir -p $(CONVERT)
 	$(call say,NVCC) help=$$($(NVCC) --help); case $$help in *--compress-mode*) plain=--compress-mode=none;; *--no-compress*) plain=--no-compress;; esac; \
 		$(NVCC) $(NVCC_FLAGS) $$plain -Iclient --keep --keep-dir $(CONVERT) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
@@ -208,8 +208,8 @@ $(CONVERT).ptx: $(CONVERT).fatbin
 	$(call say,NVCC) if $(NVCC) -arch=sm_$(firstword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx && \
 		$(NVCC) -arch=sm_$(lastword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx; then mv $(@D)/lowered.ptx $@; \
 	else echo "the kernels need a newer PTX than $(PTX_VERSION) with this nvcc: drivers older than its CUDA will not run them" >&2; cp $(OLDEST_PTX) $@; fi
-$(BUILD)/client/cuda/fatbin.o: $(CONVERT).fatbin $(CONVERT).ptx
-$(BUILD)/client/cuda/fatbin.o: DEFS += -DCONVERT_FATBIN='"$(CONVERT).fatbin"' -DCONVERT_PTX='"$(CONVERT).ptx"'
+$(BUILD)/client/finish/fatbin.o: $(CONVERT).fatbin $(CONVERT).ptx
+$(BUILD)/client/finish/fatbin.o: DEFS += -DCONVERT_FATBIN='"$(CONVERT).fatbin"' -DCONVERT_PTX='"$(CONVERT).ptx"'
 .PHONY: examples
 examples: $(EXAMPLES) ## The client library's examples; train_cuda only where the CUDA runtime is
 	$(if $(CUDART),,@echo "train_cuda is left out: there is no libcudart.so in $(CUDA_HOME) (CUDA_HOME names another place)")
@@ -269,16 +269,16 @@ endif
 
 # test_driver compares our declarations with NVIDIA's where they are installed.
 $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
-$(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
-MIXING := $(addprefix $(BUILD)/client/,mix-spec.o mix-draw.o finish.o finish-c.o finish-avx2.o finish-avx512.o cuda/convert-plan.o cuda/mix-plan.o)
+$(BUILD)/tests/tools/convert-plan: $(BUILD)/client/finish/convert-plan.o
+MIXING := $(addprefix $(BUILD)/client/finish/,mix-spec.o mix-draw.o finish.o c.o avx2.o avx512.o convert-plan.o mix-plan.o)
 $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
 # Suites that call what is not in the library by name link its objects. A suite that defines a name for all to see (sendmsg, malloc) would give
 # it to all others, too, so it has to be in OWN_PROGRAMS.
 UNIT := $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES)))
-$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/names.o $(BUILD)/client/backoff.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
+$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/link/names.o $(BUILD)/client/link/backoff.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
 	@! nm -gA --defined-only $(UNIT) | grep -v ' [A-Za-z] _' || { echo "these suites define names that others would get: add them to OWN_PROGRAMS" >&2; exit 1; }
 	$(LINK) $(filter-out Makefile,$^) $(CHECK_LIBS) $(LIBS)
-$(BUILD)/tests/test_served_fields: $(BUILD)/client/arrays.o
+$(BUILD)/tests/test_served_fields: $(BUILD)/client/link/arrays.o
 $(BUILD)/tests/test_client_heap: $(CLIENT)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $(filter %.o,$^) $(filter %.a,$^) $(CHECK_LIBS) $(LIBS)
@@ -301,7 +301,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/l
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/arrays.o $(BUILD)/client/names.o $(BUILD)/client/error.o # not in the library by name
+$(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/link/arrays.o $(BUILD)/client/link/names.o $(BUILD)/client/link/error.o # not in the library by name
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
 # The fake driver, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
@@ -311,7 +311,7 @@ $(BUILD)/libfakecuda.so: $(FAKECUDA) $(OLD_GLIBC) tests/fakecuda/fakecuda.map
 $(BUILD)/libfakecuda-old.so: $(FAKECUDA) $(OLD_GLIBC) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
 # STATIC_DEPS=1 needs $(OLD_GLIBC) here, too: its linker flags wrap functions of the C library in whatever is linked.
-$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(OLD_GLIBC) $(filter $(BUILD)/client/cuda/convert-plan.o $(BUILD)/client/cuda/fatbin%,$(CLIENT)) $(BUILD)/libdaemon.a
+$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(OLD_GLIBC) $(filter $(BUILD)/client/finish/convert-plan.o $(BUILD)/client/finish/fatbin%,$(CLIENT)) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS) -ldl
 CONFORMANCE := $(call objects,$(wildcard tests/gpu/cases/*.c) tests/gpu/cuda.c)
 $(BUILD)/tests/gpu/conformance: $(CONFORMANCE) $(OLD_GLIBC)

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "batchd.h"
-#include "connect.h"
-#include "field.h"
+#include "link/connect.h"
+#include "link/field.h"
 
 #define PART_BYTES ((size_t)1 << 20)
 #define MOST_BYTES ((uint64_t)256 << 20) /* of an image: the daemon's limit */

@@ -16,11 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "arrays.h"
+#include "link/arrays.h"
 #include "batchd.h"
-#include "clock.h"
-#include "connect.h"
-#include "process.h"
+#include "link/clock.h"
+#include "link/connect.h"
+#include "link/process.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U

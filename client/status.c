@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "batchd.h"
-#include "connect.h"
+#include "link/connect.h"
 
 static int status_ask(struct connection *c, struct fault *f)
 {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "batchd.h"
-#include "connect.h"
+#include "link/connect.h"
 #include "recording.h"
 
 /* The memory's descriptor, or a code. */

@@ -1,7 +1,7 @@
 /* Pauses between tries. */
 #include <check.h>
 
-#include "../client/backoff.h"
+#include "link/backoff.h"
 #include "suite.h"
 
 START_TEST(test_pauses_double_up_to_the_longest)

@@ -3,7 +3,7 @@
  * tested. */
 #include <sched.h>
 
-#include "../client/slab.h"
+#include "link/slab.h"
 #include "fake.h"
 #include "own-heap.h"
 #include "suite.h"

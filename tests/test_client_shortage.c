@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 #include "../client/batchd.h"
-#include "../client/cuda/dlpack.h"
+#include "loader/dlpack.h"
 #include "own-heap.h"
 #include "packets.h"
 #include "suite.h"

@@ -1,6 +1,6 @@
 /* What a batch on loan consists of: fields by name and number, of a daemon's batches and of producers'. */
 #include "fake.h"
-#include "names.h"
+#include "link/names.h"
 #include "suite.h"
 
 enum { CAPTIONS_AT = 3072, VALUES_AT = 3328, MOST_BYTES = 256 };
@@ -174,7 +174,7 @@ END_TEST
 static const char dictionary[] =
 	"{\"d\":[[\"x\",{\"a\":1}],[3,{\"v\":\"a\\\"]}\"}],[\"deep\",{\"d\":[[\"x\",{\"a\":0}]]}],[\"y\",{\"n\":0}]]}";
 
-/* As client/arrays.h lays a batch out. */
+/* As client/link/arrays.h lays a batch out. */
 static void write_table(char *slot)
 {
 	struct {

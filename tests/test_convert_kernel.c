@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/convert-plan.h"
+#include "finish/convert-plan.h"
 #include "image/kernels/convert.h"
 #include "suite.h"
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "../client/batchd.h"
-#include "../client/cuda/dlpack.h"
-#include "../client/cuda/convert-plan.h"
+#include "loader/dlpack.h"
+#include "finish/convert-plan.h"
 #include "gpu/driver.h"
 #include "fakecuda/fakecuda.h"
 #include "jpegs.h"

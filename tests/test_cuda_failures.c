@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "../client/batchd.h"
-#include "../client/cuda/dlpack.h"
+#include "loader/dlpack.h"
 #include "gpu/driver.h"
 #include "fakecuda/fakecuda.h"
 #include "jpegs.h"

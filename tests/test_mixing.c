@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/mix-plan.h"
-#include "finish.h"
-#include "mix.h"
+#include "finish/mix-plan.h"
+#include "finish/finish.h"
+#include "finish/mix.h"
 #include "suite.h"
 
 /* No multiple of a group. */

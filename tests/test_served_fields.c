@@ -1,11 +1,11 @@
 /* Ragged fields of producers' batches: written and read back, and producers whose tables lie. */
 #include <stdarg.h>
 
-#include "arrays.h"
+#include "link/arrays.h"
 #include "fake.h"
 #include "suite.h"
 
-/* What client/arrays.o calls; in the library its name is local. */
+/* What client/link/arrays.o calls; in the library its name is local. */
 int fault_set(struct fault *f, int code, const char *fmt, ...)
 {
 	va_list args;
@@ -17,7 +17,7 @@ int fault_set(struct fault *f, int code, const char *fmt, ...)
 	return code;
 }
 
-/* As client/arrays.h lays a batch out: captions of three rows, and numbers after them. */
+/* As client/link/arrays.h lays a batch out: captions of three rows, and numbers after them. */
 enum { OFFSETS_AT = 320, TEXT_AT = 384, NUMBERS_AT = 448, N_ROWS = 3, N_BYTES = 6, ROOM = 1024 };
 
 static const char dictionary[] = "{\"d\":[[\"caption\",{\"s\":0}],[\"x\",{\"a\":1}]]}";

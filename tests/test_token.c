@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* The library exports none of these. */
-#include "../client/error.c"
-#include "../client/token.c"
+#include "link/error.c"
+#include "link/token.c"
 #include "suite.h"
 
 /* ---- tokens ---- */

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "finish.h"
-#include "mix.h"
+#include "finish/finish.h"
+#include "finish/mix.h"
 
 enum { MAX_REPEATS = 1001, WAYS = 3 };
 

@@ -1,9 +1,9 @@
 /* What it costs a trainer to learn, at release, whether a batch was written to: written [BYTES]
  *
- * client/slab.c maps slots read-only and learns of a write by its fault, which costs nothing where there is none. The
- * kernel can be asked instead: a written page of a private mapping is the process's own, and PAGEMAP_SCAN (Linux 6.7)
- * looks for such pages. Or the pages of a writable mapping can be dropped without asking. Prints microseconds of CPU
- * time, medians, for a slot of 64x3x224x224 float32, or of BYTES. */
+ * client/link/slab.c maps slots read-only and learns of a write by its fault, which costs nothing where there is none.
+ * The kernel can be asked instead: a written page of a private mapping is the process's own, and PAGEMAP_SCAN (Linux
+ * 6.7) looks for such pages. Or the pages of a writable mapping can be dropped without asking. Prints microseconds of
+ * CPU time, medians, for a slot of 64x3x224x224 float32, or of BYTES. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../client/cuda/convert-plan.h"
-#include "../../client/cuda/mix-plan.h"
+#include "finish/convert-plan.h"
+#include "finish/mix-plan.h"
 
 /* conformance_add(uint32_t *to, const uint32_t *from, uint32_t add, uint32_t n): to[i] = from[i] + add */
 static void run_add(void **params, const struct fakecuda_grid *grid)

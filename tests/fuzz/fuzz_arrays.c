@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays.h"
-#include "names.h"
+#include "link/arrays.h"
+#include "link/names.h"
 
 enum { ROOM = 1 << 14, ALIGN = 64, HEAD_BYTES = 16, SOME = 3 };
 

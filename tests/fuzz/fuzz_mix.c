@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mix.h"
+#include "finish/mix.h"
 
 enum { ROWS = 6, HEIGHT = 5, WIDTH = 7 };
 

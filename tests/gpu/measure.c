@@ -14,8 +14,8 @@
 
 #include <uv.h>
 
-#include "../../client/cuda/convert-plan.h"
-#include "../../client/cuda/fatbin.h"
+#include "finish/convert-plan.h"
+#include "finish/fatbin.h"
 #include "batch/slab.h"
 #include "cuda.h"
 #include "gpu/gpus.h"

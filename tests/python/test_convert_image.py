@@ -51,7 +51,7 @@ def test_the_kernels_are_there_as_ptx_of_an_old_version(library):
     version = tuple(map(int, re.search(r"\.version (\d+)\.(\d+)", text).groups()))
     assert version <= OLDEST
     kernels = set(re.findall(r"\.visible \.entry (\w+)\(", text))
-    compiled = next(path.read_text() for path in (BUILD / "client/cuda/convert").glob("*.ptx"))
+    compiled = next(path.read_text() for path in (BUILD / "client/finish/convert").glob("*.ptx"))
     finishing = {name for name in kernels if name.startswith("convert_")}
     assert (
         len(finishing) == 28

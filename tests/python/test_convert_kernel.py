@@ -18,7 +18,7 @@ from conftest import BUILD
 torch = pytest.importorskip("torch")
 
 HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile decides it
-COMPILED = BUILD / "client" / "cuda" / "convert"  # nvcc's output: its PTX for every generation, and the log of ptxas
+COMPILED = BUILD / "client" / "finish" / "convert"  # nvcc's output: its PTX for every generation, and the log of ptxas
 TOOL = BUILD / "tests" / "tools" / "convert-plan"
 pytestmark = [
     pytest.mark.skipif(

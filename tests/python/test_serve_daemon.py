@@ -13,7 +13,7 @@ from batchd import progress  # noqa: E402
 import served_data as data  # noqa: E402
 from test_serve import limit  # noqa: E402, F401
 
-CONNECTION_RETURN_S = 3  # client/connect.h: how long a client waits for an address without a daemon
+CONNECTION_RETURN_S = 3  # client/link/connect.h: how long a client waits for an address without a daemon
 
 
 class Trainer(threading.Thread):

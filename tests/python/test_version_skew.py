@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long("compiles a second build")
 OTHER, OTHER_WIRE = "9.8.7", WIRE_VERSION + 3
 VERSION = re.search(r'BATCHD_VERSION "(.+)"', (REPO / "client" / "batchd.h").read_text())[1]
 # Where the numbers are in an object. Headers keep their times, so that nothing else is made again.
-NUMBERED = "client/connect.c client/ctl/batchctl.c client/ctl/doctor-daemon.c daemon/daemon.c daemon/config/options.c daemon/server/ipc/peer.c"
+NUMBERED = "client/link/connect.c client/ctl/batchctl.c client/ctl/doctor/daemon.c daemon/daemon.c daemon/config/options.c daemon/server/ipc/peer.c"
 
 SCRIPT = """
 import batchd

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/convert-plan.h"
+#include "finish/convert-plan.h"
 
 int main(int argc, char **argv)
 {

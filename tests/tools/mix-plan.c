@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/mix-plan.h"
+#include "finish/mix-plan.h"
 
 int main(int argc, char **argv)
 {

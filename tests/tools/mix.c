@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "mix.h"
+#include "finish/mix.h"
 
 int main(int argc, char **argv)
 {

@@ -6,7 +6,7 @@ containers and values as made below.
 
 Ragged arrays, which have offsets: a list of texts {"s": number}, a list of bytes {"y": number}, a batchd.Ragged
 {"ra": number} or {"rn": number}, and a list of arrays that differ in their first dimension only {"ga": number} or
-{"gn": number}. client/names.c finds all of them by the keys of the outermost dictionary.
+{"gn": number}. client/link/names.c finds all of them by the keys of the outermost dictionary.
 """
 
 import collections

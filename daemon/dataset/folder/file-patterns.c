@@ -1,5 +1,5 @@
-/* See file-patterns.h. A client expands patterns with its own rights (client/source.c); here the daemon has been given the
- * text by its operator, or batchctl by its user. */
+/* See file-patterns.h. A client expands patterns with its own rights (client/link/source.c); here the daemon has been
+ * given the text by its operator, or batchctl by its user. */
 #include "dataset/folder/file-patterns.h"
 
 #include <errno.h>

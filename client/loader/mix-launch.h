@@ -1,0 +1,15 @@
+/* Mixing on the GPU: launches of the mixing kernels. */
+#ifndef BATCHD_CLIENT_CUDA_MIX_LAUNCH_H
+#define BATCHD_CLIENT_CUDA_MIX_LAUNCH_H
+
+#include "gpu/delivery.h"
+#include "finish/mix.h"
+
+/* Queue the work of a whole batch; rows: its table; NULL: no row is mixed. In the GPU's context; a CUDA result. in: the batch's stored rows; labels:
+ * its labels. */
+int mixing_queue_images(const struct delivery *d, const struct finishing *of, const struct batchd_mix_row *rows,
+			uint32_t n_rows, cuda_ptr in, cuda_ptr to, struct cuda_stream *stream);
+int mixing_queue_targets(const struct delivery *d, const struct mix *mix, const struct batchd_mix_row *rows,
+			 uint32_t n_rows, cuda_ptr labels, cuda_ptr to, struct cuda_stream *stream);
+
+#endif

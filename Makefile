@@ -113,13 +113,15 @@ OLD_GLIBC := $(call objects,client/python/wheel/old-glibc.c)
 LDFLAGS += -Wl,--wrap=exp,--wrap=log,--wrap=pow,--wrap=getdents64
 endif
 CTL := $(call objects,$(call below,client/ctl))
-HARNESS := $(call objects,tests/suite.c tests/unit.c tests/cuda-declarations.c)
+HARNESS := $(call objects,tests/support/suite.c tests/support/unit.c tests/support/cuda-declarations.c)
 # One program has all suites but those that replace functions of the daemon, the library or libc, each for itself.
 OWN_PROGRAMS := allocations cache_dir client_heap client_shortage config_shortage decode filling hostile many_workers peer \
 	pipeline plan producer served_fields shortage simulation slot_nodes token
-SUITES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
+SUITE_FILES := $(wildcard tests/unit/*/test_*.c tests/daemon/test_*.c)
+SUITES := $(patsubst test_%.c,%,$(notdir $(SUITE_FILES)))
+suite_objects = $(foreach s,$(1),$(call objects,$(filter %/test_$(s).c,$(SUITE_FILES))))
 own_program = $(patsubst %,$(BUILD)/tests/test_%,$(filter $(OWN_PROGRAMS),$(1)))
-unit_program = $(if $(filter-out $(OWN_PROGRAMS),$(1)),$(BUILD)/tests/unit)
+unit_program = $(if $(filter-out $(OWN_PROGRAMS),$(1)),$(BUILD)/tests/suites)
 TESTS := $(call own_program,$(SUITES)) $(call unit_program,$(SUITES))
 TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c tests/soak/*.c))
 # The example with the CUDA runtime is for where that is.
@@ -127,8 +129,8 @@ CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/li
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a $(BUILD)/$(INLINE_SO).$(VERSION)
-FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/finish/convert-plan.c client/finish/mix-plan.c)
-SHIMS := $(patsubst tests/shim/%.c,$(BUILD)/tests/%.so,$(wildcard tests/shim/*.c))
+FAKECUDA := $(call objects,$(wildcard tests/fake/cuda/*.c) client/finish/convert-plan.c client/finish/mix-plan.c)
+SHIMS := $(patsubst tests/fake/faults/%.c,$(BUILD)/tests/%.so,$(wildcard tests/fake/faults/*.c))
 GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
@@ -229,9 +231,9 @@ check: ## Installs what is missing, builds, runs the tests, in about ten minutes
 	@tests/setup/plan $(BUILD) $(PYTHON)
 	@$(MAKE) -s --no-print-directory setup
 	@$(BUILDING) all tests
-	@tests/run-check $(BUILD) $(PYTHON)
+	@tests/run/check $(BUILD) $(PYTHON)
 check-all: ## All of it, before a release: the long tests, sanitizers, fuzzing, the wheel, other programs and systems, endurance (two hours); PARTS="tsan soak" picks parts
-	@tests/check-all $(BUILD) $(PYTHON) $(PARTS)
+	@tests/run/check-all $(BUILD) $(PYTHON) $(PARTS)
 
 # What the C tests need; tests adds what the Python tests need.
 c-tests: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda
@@ -242,11 +244,11 @@ UNTHREADED := $(if $(findstring thread,$(SANITIZE)),scan decode)
 CHOSEN := $(or $(T),$(filter-out $(UNTHREADED),$(SUITES)))
 chosen_suites := $(foreach t,$(CHOSEN),$(firstword $(subst :, ,$(t))))
 check-c: $(call own_program,$(chosen_suites)) $(call unit_program,$(chosen_suites)) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream.c; T=stream:seek: its tests with "seek" in their names; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
-	@tests/run-c $(BUILD) $(CHOSEN)
+	@tests/run/c $(BUILD) $(CHOSEN)
 check-layers: all ## Calls and includes go down, and in no circle: reads what the compiler made
 	@tests/layers $(BUILD)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
-	@tests/run-python $(BUILD) $(ARGS)
+	@tests/run/python $(BUILD) $(ARGS)
 check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (build-asan/)
 	@$(MAKE) -s --no-print-directory SANITIZE=address,undefined check-c
 check-tsan: ## C tests under ThreadSanitizer (build-tsan/)
@@ -256,38 +258,39 @@ soak: setup ## Endurance: trainers and daemons killed a thousand times, a day's 
 	@$(MAKE) -s --no-print-directory venv
 	@tests/soak/run $(BUILD) $(ARGS)
 check-faults: all tests venv ## Python tests with interrupted, partial and refused system calls; FAULTS="eintr=8,short=4,again=8"
-	@FAULTS=$${FAULTS:-eintr=8,short=4,again=8} LD_PRELOAD=$(abspath $(BUILD))/tests/faultinject.so tests/run-python $(BUILD) $(ARGS)
+	@FAULTS=$${FAULTS:-eintr=8,short=4,again=8} LD_PRELOAD=$(abspath $(BUILD))/tests/faultinject.so tests/run/python $(BUILD) $(ARGS)
 fuzz: ## Fuzz targets, FUZZ_TIME=10 seconds or FUZZ_RUNS=1000000 each; needs clang (build-fuzz/)
 	@tests/setup/packages --with fuzz
 	@$(MAKE) -s --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
 .PHONY: run-fuzzers
 run-fuzzers: $(FUZZERS)
-	@tests/run-fuzz $(BUILD) $(FUZZERS)
+	@tests/run/fuzz $(BUILD) $(FUZZERS)
 ifeq ($(FUZZER),1)
 DEFS += -fsanitize=fuzzer-no-link -DFUZZING=1
 endif
 
 # test_driver compares our declarations with NVIDIA's where they are installed.
-$(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/tests/unit/gpu/test_driver.o $(BUILD)/tests/support/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
 $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/finish/convert-plan.o
 MIXING := $(addprefix $(BUILD)/client/finish/,mix-spec.o mix-draw.o finish.o c.o avx2.o avx512.o convert-plan.o mix-plan.o)
 $(BUILD)/tests/tools/mix $(BUILD)/tests/tools/mix-plan $(BUILD)/tests/bench/mixing $(BUILD)/tests/fuzz/fuzz_mix: $(MIXING)
 # Suites that call what is not in the library by name link its objects. A suite that defines a name for all to see (sendmsg, malloc) would give
 # it to all others, too, so it has to be in OWN_PROGRAMS.
-UNIT := $(patsubst %,$(BUILD)/tests/test_%.o,$(filter-out $(OWN_PROGRAMS),$(SUITES)))
-$(BUILD)/tests/unit: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/link/names.o $(BUILD)/client/link/backoff.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
+UNIT := $(call suite_objects,$(filter-out $(OWN_PROGRAMS),$(SUITES)))
+$(BUILD)/tests/suites: $(UNIT) $(HARNESS) $(MIXING) $(BUILD)/client/link/names.o $(BUILD)/client/link/backoff.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a Makefile | $(BUILD)/batchd
 	@! nm -gA --defined-only $(UNIT) | grep -v ' [A-Za-z] _' || { echo "these suites define names that others would get: add them to OWN_PROGRAMS" >&2; exit 1; }
 	$(LINK) $(filter-out Makefile,$^) $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/test_served_fields: $(BUILD)/client/link/arrays.o
 $(BUILD)/tests/test_client_heap: $(CLIENT)
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
+$(foreach s,$(filter $(OWN_PROGRAMS),$(SUITES)),$(eval $(BUILD)/tests/test_$(s): $(call suite_objects,$(s))))
+$(BUILD)/tests/test_%: $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $(filter %.o,$^) $(filter %.a,$^) $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.
-SIMULATION := $(call objects,tests/test_simulation.c tests/suite.c $(wildcard tests/sim/*.c))
+SIMULATION := $(call objects,tests/daemon/test_simulation.c tests/support/suite.c $(wildcard tests/sim/*.c))
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libdaemon.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=slab_release,--wrap=large_batch_create,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
 # For LD_PRELOAD, into programs with or without sanitizers.
-$(BUILD)/tests/%.so: tests/shim/%.c
+$(BUILD)/tests/%.so: tests/fake/faults/%.c
 	@mkdir -p $(@D)
 	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
 $(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap
@@ -304,12 +307,12 @@ $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/lib
 $(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/link/arrays.o $(BUILD)/client/link/names.o $(BUILD)/client/link/error.o # not in the library by name
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
-# The fake driver, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
+# The fake driver, for $BATCHD_LIBCUDA (tests/fake/cuda/README.md), and the same as an older driver would be.
 $(FAKECUDA): VISIBILITY := default
-$(BUILD)/libfakecuda.so: $(FAKECUDA) $(OLD_GLIBC) tests/fakecuda/fakecuda.map
-	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
-$(BUILD)/libfakecuda-old.so: $(FAKECUDA) $(OLD_GLIBC) tests/fakecuda/old-driver.map
-	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
+$(BUILD)/libfakecuda.so: $(FAKECUDA) $(OLD_GLIBC) tests/fake/cuda/fakecuda.map
+	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fake/cuda/fakecuda.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
+$(BUILD)/libfakecuda-old.so: $(FAKECUDA) $(OLD_GLIBC) tests/fake/cuda/old-driver.map
+	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fake/cuda/old-driver.map $(FAKECUDA) $(OLD_GLIBC) -lm -pthread
 # STATIC_DEPS=1 needs $(OLD_GLIBC) here, too: its linker flags wrap functions of the C library in whatever is linked.
 $(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(OLD_GLIBC) $(filter $(BUILD)/client/finish/convert-plan.o $(BUILD)/client/finish/fatbin%,$(CLIENT)) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS) -ldl
@@ -422,7 +425,7 @@ SYSROOT ?= build-sysroot/$(MACHINE)
 wheel: ## dist/batchd-*.whl: daemon, batchctl, library and Python package, for every Python on Linux with glibc 2.28 (build-wheel/); MACHINE=aarch64: for that, SYSROOT=: for this machine's glibc
 	@$(PYTHON) client/python/wheel/backend.py --build $(WHEEL_BUILD) --sysroot "$(SYSROOT)" --machine $(MACHINE) wheel WERROR=$(WERROR) CUDA=$(CUDA)
 check-wheel: wheel venv ## Installs the wheel into an empty environment, runs the demonstration from it, then the wheel's tests
-	@tests/run-wheel $(BUILD) $(PYTHON)
+	@tests/run/wheel $(BUILD) $(PYTHON)
 sdist: ## dist/batchd-*.tar.gz: the sources, from which pip builds where the libraries are
 	@$(PYTHON) client/python/wheel/backend.py sdist
 deb: ## dist/*.deb: batchd, libbatchd0, libbatchd-dev, python3-batchd, for the Debian or Ubuntu that builds them
@@ -439,10 +442,10 @@ frameworks: venv ## Installs Lightning, Accelerate, transformers, timm and ignit
 	@tests/setup/frameworks-venv $(BUILD) $(PYTHON)
 format: ## Formats C and Python, and mends what ruff can; installs clang-format and ruff into build/format-venv
 	@tests/setup/format-venv $(BUILD) $(PYTHON)
-	@tests/format $(BUILD) --fix
+	@tests/setup/format $(BUILD) --fix
 check-format: ## Fails where the formatters would change a file, or ruff has a complaint
 	@tests/setup/format-venv $(BUILD) $(PYTHON)
-	@tests/format $(BUILD)
+	@tests/setup/format $(BUILD)
 compile_commands.json: ## How each file is compiled, for clangd and editors
 	@$(MAKE) -nB --no-print-directory V=1 all tests $(addsuffix .o,$(FUZZERS)) | $(PYTHON) tests/setup/compile-commands >$@
 # What was installed from a package registry, and takes long to get again, stays.

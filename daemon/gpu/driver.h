@@ -3,8 +3,8 @@
  * does and may return; the names here are NVIDIA's without the "cu" prefix. The client library compiles the same file,
  * so nothing here depends on the rest of the daemon.
  *
- * The values and the layout of every type are part of the driver's ABI (cuda.h) and do not change. tests/test_driver.c
- * compares them with cuda.h where that is installed. */
+ * The values and the layout of every type are part of the driver's ABI (cuda.h) and do not change.
+ * tests/unit/gpu/test_driver.c compares them with cuda.h where that is installed. */
 #ifndef BATCHD_CUDA_DRIVER_H
 #define BATCHD_CUDA_DRIVER_H
 

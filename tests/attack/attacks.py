@@ -19,7 +19,7 @@ import time
 import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 
 from daemons import Daemon  # noqa: E402
 from wire import PRODUCED, TAKEN, VERSION, Client, HungUp  # noqa: E402

@@ -51,7 +51,7 @@ THEIRS = {
 
 
 def torchvisions(theirs):
-    sys.path.insert(0, str(Path(__file__).parent.parent))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
     try:
         import torch
         from vision import import_torchvision

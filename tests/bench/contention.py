@@ -1,6 +1,6 @@
 """How often the daemon's threads take a lock for a row: python tests/bench/contention.py --build build [--workers 32]
 
-Runs a few epochs and then more under tests/shim/contention.c, in daemons of their own, and prints what the additional
+Runs a few epochs and then more under tests/fake/faults/contention.c, in daemons of their own, and prints what the additional
 rows cost: acquisitions, and those that found the lock taken, for each mutex. Workers on fewer processors find a lock
 taken only when its holder was interrupted, so that the second number is a lower bound for a larger machine.
 """

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "image/jpeg/scan.h"
-#include "jpegs.h"
+#include "support/jpegs.h"
 
 enum { MAX_FILES = 4096, MAX_ROUNDS = 50, MAX_SCANS = 100 };
 

@@ -12,7 +12,7 @@ import resource
 import sys
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPO / "client" / "python"), str(REPO / "tests")]
+sys.path[:0] = [str(REPO / "client" / "python"), str(REPO / "tests/support")]
 KINDS = (
     ("PNG, 16 bits", "I;16", {"format": "PNG"}),
     ("TIFF, 16 bits, LZW", "I;16", {"format": "TIFF", "compression": "tiff_lzw"}),

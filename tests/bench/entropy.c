@@ -20,7 +20,7 @@
 #include "image/jpeg/entropy-core.h"
 #include "image/jpeg/scan.h"
 #include "image/jpeg/stuffing.h"
-#include "jpegs.h"
+#include "support/jpegs.h"
 
 #ifndef ALWAYS_INLINE
 #define ALWAYS_INLINE ENTROPY_TARGET static inline __attribute__((always_inline))

@@ -61,7 +61,7 @@ def package(args, folder, n):
     """ms of CPU an image: one epoch in a process of its own, whose workers end with it."""
     script = f"""
 import datasets, sys, torch
-sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parents[1])!r})
+sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parents[1] / 'support')!r})
 import vision
 v2 = vision.import_torchvision().transforms.v2
 t = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True),

@@ -1,4 +1,4 @@
-"""How much of their throughput other jobs keep while a file system hangs: a FUSE server (tests/fuse.h) that is stopped
+"""How much of their throughput other jobs keep while a file system hangs: a FUSE server (tests/fake/fuse/fuse.h) that is stopped
 between two epochs.
 
 hung.py [--build build] [--seconds 10] [--workers N] [--jobs 4] [--images FOLDER]

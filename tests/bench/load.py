@@ -23,7 +23,7 @@ from PIL import Image
 
 import batchd
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from vision import import_torchvision  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import random
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 from vision import import_torchvision
 
 import_torchvision()

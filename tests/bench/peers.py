@@ -13,7 +13,7 @@ import sys
 import numpy
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "demo"), str(TESTS)]
+sys.path[:0] = [str(TESTS / "demo"), str(TESTS / "support")]
 
 from vision import import_torchvision  # noqa: E402
 

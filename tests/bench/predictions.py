@@ -17,7 +17,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parents[1] / "client/python")]
+sys.path[:0] = [str(HERE.parent / "system"), str(HERE.parents[1] / "client/python")]
 
 from daemons import BUILD, Daemon  # noqa: E402
 

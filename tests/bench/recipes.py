@@ -17,7 +17,10 @@ import statistics
 import subprocess
 import sys
 
-sys.path[:0] = [str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parents[2] / "client" / "python")]
+sys.path[:0] = [
+    str(pathlib.Path(__file__).parents[1] / "support"),
+    str(pathlib.Path(__file__).parents[2] / "client" / "python"),
+]
 
 REPEATS = 6
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 from daemons import BUILD  # noqa: E402
 
 OFF = "cache:\n  decoded: off\n  jpeg: off\nlinger: 0s\n"  # as tune measures workers and slots

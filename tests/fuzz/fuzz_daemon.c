@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "any-message.h"
+#include "support/any-message.h"
 #include "daemon.h"
 #include "ring.h"
 #include "base/log.h"

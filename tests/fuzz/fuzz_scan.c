@@ -3,7 +3,7 @@
  * Random bytes seldom make a valid header, so most inputs are a few changes to one of several JPEGs made at the start:
  * byte 0 odd, then which JPEG, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path
  * of the processor is run, and with a forged index too. */
-#include "draft.h"
+#include "support/draft.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,11 +1,11 @@
 /* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the fake driver's
- * own list (tests/fakecuda/abi.h), which is of CUDA 13: an older driver lacks some of its names. */
+ * own list (tests/fake/cuda/abi.h), which is of CUDA 13: an older driver lacks some of its names. */
 #ifndef BATCHD_TESTS_GPU_CUDA_H
 #define BATCHD_TESTS_GPU_CUDA_H
 
 #include <stdbool.h>
 
-#include "../fakecuda/abi.h"
+#include "fake/cuda/abi.h"
 
 struct cuda {
 #define MEMBER(name, symbol, since, params) __typeof__(&symbol) symbol;

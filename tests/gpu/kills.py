@@ -2,7 +2,7 @@
 
 The trainers are the C trainer with --check rows, the build is $BATCHD_BUILD; WORK is for the data. Two lines "SAID ..."
 are the results; a case that fails is followed by its daemon's log. Exit status: how many cases failed. Only the standard
-library is needed: tests/python/test_cuda.py tests more of this, and needs pytest and numpy."""
+library is needed: tests/system/gpu/test_cuda.py tests more of this, and needs pytest and numpy."""
 
 import os
 import pathlib

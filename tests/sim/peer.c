@@ -1,6 +1,6 @@
 /* Sockets: packets wait in both directions until their turn comes. The real wire.c packs and checks them; the rules for
  * closing are those of server/ipc/peer.c. See sim.h. */
-#include "any-message.h"
+#include "support/any-message.h"
 #include "server/session-message.h"
 #include "sim.h"
 

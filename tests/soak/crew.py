@@ -16,7 +16,7 @@ import zlib
 
 import numpy
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import daemons  # noqa: E402 (found by the line above)
 from daemons import REPO, until  # noqa: E402
 

@@ -6,7 +6,7 @@ Whatever fails, on either side: a trainer has the right bytes, or prints which e
 survives, or ends with 75 because its GPU is lost. No process breaks a rule of CUDA or leaves anything behind. The next
 trainer has its batches on the GPU as if nothing had happened, from the next daemon if needed, or it copies and says for
 how long: for a minute where the driver has refused to open a slab, until the daemon restarts where the driver never
-opened any. tests/test_gpus.c and tests/test_cuda_failures.c do the same for each single call in single processes."""
+opened any. tests/unit/gpu/test_gpus.c and tests/daemon/test_cuda_failures.c do the same for each single call in single processes."""
 
 import concurrent.futures
 import os

@@ -1,5 +1,5 @@
 """Random histories of trainings that are killed, resumed, and moved to more or fewer ranks, each step checked against
-torch's own sampler: the property test of tests/python/test_resume.py, with a chosen number of histories."""
+torch's own sampler: the property test of tests/system/resume/test_resume.py, with a chosen number of histories."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def scenario(args, folder, progress):
             "no:cacheprovider",
             "-k",
             "histories",
-            str(crew.REPO / "tests/python/test_resume.py"),
+            str(crew.REPO / "tests/system/resume/test_resume.py"),
         ],
         env=env,
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Random histories of the daemon's state machines in a simulated world (tests/test_simulation.c), on all processors,
+"""Random histories of the daemon's state machines in a simulated world (tests/daemon/test_simulation.c), on all processors,
 from seeds that the tests do not use."""
 
 import os

@@ -1,4 +1,4 @@
-"""Every bottleneck of tests/python/bottlenecks.py made again and again, each time with a daemon and a trainer of its own:
+"""Every bottleneck of tests/system/bottlenecks.py made again and again, each time with a daemon and a trainer of its own:
 the verdict has to name the right one each time. Prints a table of the shares. BOTTLENECKS="slow disk,small budget" makes
 only these; --quick makes two, as test_bottlenecks.py makes each once."""
 

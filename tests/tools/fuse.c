@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#include "fuse.h"
+#include "fake/fuse/fuse.h"
 
 int main(int argc, char **argv)
 {

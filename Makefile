@@ -357,10 +357,10 @@ gpu-carry: ## Everything that a run on another machine's GPU needs, in .gpu/ (bu
 
 ##@ Install
 
-SERVICES := $(addprefix $(BUILD)/,$(wildcard systemd/*.service))
+SERVICES := $(addprefix $(BUILD)/,$(wildcard systemd/units/*.service))
 # Pages that lead to what is not installed. Their links to manual pages become names, those to other files say where these are.
 PAGES := $(addprefix $(BUILD)/doc/,README.md client/python/README.md $(wildcard client/python/guide/*.md))
-RECIPES = $(sort $(shell find $(addprefix systemd/,containers kubernetes monitoring ray skypilot slurm) -type f))
+RECIPES = $(sort $(shell find $(addprefix systemd/,containers contrib kubernetes monitoring slurm) -type f))
 # What is installed: mode:source:destination. install and uninstall both read this list.
 man = $(foreach page,$(1),644:$(page):$(mandir)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page)))
 into = $(foreach file,$(2),644:$(file):$(1)/$(notdir $(file)))
@@ -373,9 +373,9 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 		644:client/completion/$(program).bash:$(datarootdir)/bash-completion/completions/$(program) \
 		644:client/completion/_$(program):$(datarootdir)/zsh/site-functions/_$(program) \
 		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
-	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
-	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf) LICENSE) \
+	$(call into,$(unitdir),$(wildcard systemd/units/*.socket) $(SERVICES)) \
+	644:systemd/units/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/units/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
+	$(call into,$(docdir),$(wildcard systemd/units/*.yaml systemd/units/*.conf) LICENSE) \
 	$(foreach page,$(PAGES),644:$(page):$(docdir)/$(page:$(BUILD)/doc/%=%)) \
 	$(foreach file,systemd/README.md $(RECIPES),$(if $(filter %.sh,$(file)),755,644):$(file):$(docdir)/$(file)) \
 	$(call into,$(docdir)/client/examples,$(wildcard client/examples/*.c client/examples/*.py)) \

@@ -221,7 +221,7 @@ class Systemd:
         for name in ("batchd.service", "batchd.socket"):
             lines = [
                 line
-                for line in (REPO / "systemd" / name).read_text().splitlines()
+                for line in (REPO / "systemd" / "units" / name).read_text().splitlines()
                 if not line.startswith(NOT_FOR_USERS) and not line.startswith("#")
             ]
             text = "\n".join(lines) + "\n"

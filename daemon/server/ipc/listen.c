@@ -250,7 +250,7 @@ int listener_adopt(struct listener *l, struct listen_error *err)
 		return 0;
 	if (n != 1)
 		return listen_fail(err, EINVAL,
-				   "the service manager passed %s; expected one socket (systemd/batchd.socket)",
+				   "the service manager passed %s; expected one socket (systemd/units/batchd.socket)",
 				   n < 0 ? "descriptors that make no sense" : "more than one socket");
 	if (getsockopt(NOTIFY_FIRST_FD, SOL_SOCKET, SO_TYPE, &type, &type_size) < 0 || type != SOCK_SEQPACKET ||
 	    getsockopt(NOTIFY_FIRST_FD, SOL_SOCKET, SO_ACCEPTCONN, &listening, &listening_size) < 0 || !listening ||

@@ -218,7 +218,7 @@ def test_processes_are_called_by_their_nouns():
     """No document, manual page or source uses an indefinite pronoun for a client, a trainer or the daemon; only people are
     "who"."""
     found = []
-    for page in [*DOCUMENTS, *PAGES, *sorted(REPO.glob("systemd/*.*")), REPO / "client/batchd.h"]:
+    for page in [*DOCUMENTS, *PAGES, *sorted(REPO.glob("systemd/units/*.*")), REPO / "client/batchd.h"]:
         for i, line in enumerate(page.read_text().splitlines(), 1):
             if re.search(
                 r"\b(somebody|nobody|everybody|anybody|whoever)\b|(?<!people )(?<!person )\b(who|whom)\b",

@@ -17,7 +17,7 @@ from daemons import REPO
 
 pytestmark = pytest.mark.long("other programs: Ray, SkyPilot")
 
-SKY = REPO / "systemd" / "skypilot" / "train.yaml"
+SKY = REPO / "systemd" / "contrib" / "skypilot" / "train.yaml"
 
 
 def python_with(variable, module):

@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import BUILD, REPO
 
-UNITS = REPO / "systemd"
+UNITS = REPO / "systemd" / "units"
 MAX_EXPOSURE = 0.8
 MAX_EXPOSURE_GPU = 1.5
 WAIT_S = 300
@@ -305,5 +305,5 @@ def test_the_manual_explains_every_key_of_the_example():
     example = (UNITS / "batchd.yaml").read_text()
     assert len(keys) > 30
     for key in sorted(keys):
-        assert re.search(rf"^#? *{key}:", example, re.M), f"systemd/batchd.yaml lacks {key}"
+        assert re.search(rf"^#? *{key}:", example, re.M), f"systemd/units/batchd.yaml lacks {key}"
         assert re.search(rf"\bCm (cache\.)?{key}\b", manual), f"batchd.yaml(5) lacks {key}"

@@ -281,4 +281,4 @@ def test_the_documents_picture_is_one_of_tune(measured):
     assert picture.stat().st_size < 60_000
     guide = (REPO / "client/python/guide/speed.md").read_text()
     assert "](../pictures/tune.svg)" in guide and "make tune-picture" in guide
-    assert "tune-picture: all venv" in (REPO / "Makefile").read_text()
+    assert "tune-picture: all venv" in (REPO / "tests/build.mk").read_text()

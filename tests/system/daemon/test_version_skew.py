@@ -52,6 +52,7 @@ def build_other(build, folder, wire):
             shutil.copy2(REPO / name, folder / name)
     (folder / "tests").mkdir()
     shutil.copytree(REPO / "tests/setup", folder / "tests/setup")
+    shutil.copy2(REPO / "tests/build.mk", folder / "tests/build.mk")
     for place in ("client", "daemon", "proto"):
         shutil.copytree(build / place, folder / "build" / place, symlinks=True)
     for name in (".cuda", ".packages", "libbatchd.a", "libdaemon.a"):

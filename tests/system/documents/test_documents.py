@@ -157,7 +157,8 @@ def test_what_the_architecture_names_is_there(page):
 
 def test_commands_that_are_named_exist():
     """Each `make TARGET` of a document is one of the Makefile's, each `batchctl COMMAND` one of batchctl's."""
-    targets = set(re.findall(r"^([\w.-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
+    makefiles = [REPO / "Makefile", *REPO.glob("*/build.mk"), REPO / "client/python/build.mk"]
+    targets = {name for path in makefiles for name in re.findall(r"^([\w.-]+):", path.read_text(), re.MULTILINE)}
     commands = set(
         re.findall(
             r"^  ([a-z-]+) ",

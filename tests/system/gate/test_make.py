@@ -60,7 +60,12 @@ def test_a_choice_without_tests_fails(build):
 
 def test_clean_keeps_what_takes_minutes_to_make(tmp_path):
     """Python environments survive `make clean` and not `make distclean`; objects survive neither."""
-    shutil.copy(REPO / "Makefile", tmp_path)
+    for name in (
+        "Makefile",
+        *(f"{side}/build.mk" for side in ("proto", "daemon", "client", "client/python", "tests", "systemd")),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(REPO / name, tmp_path / name)
     kept = ["venv", "bench-venv", "frameworks-venv", "format-venv"]
     for name in (*kept, "daemon"):
         (tmp_path / "build" / name).mkdir(parents=True)

@@ -92,7 +92,7 @@ static void say_produce(int fd, char *name)
 }
 
 /* A client whose session is in this state, and that has said nothing more than it takes. */
-static struct client client_in(enum session_state state)
+static struct client greeted_as(enum session_state state)
 {
 	struct client c = { .fd = -1, .slab = -1 };
 	Batchd__Wire__Open o = usual_open();
@@ -146,7 +146,7 @@ static void check_message(enum session_state state, const struct any_message *m)
 	const struct expected *x = expected_of(m->message.body_case);
 	const char *wanted = x->states & 1u << state ? x->taken : x->refused;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
-	struct client c = client_in(state);
+	struct client c = greeted_as(state);
 	char text[300] = "";
 	const Batchd__Wire__ServerMessage *got;
 	say(c.fd, &m->message);

@@ -274,8 +274,9 @@ static unsigned looks_with(uint64_t budget_bytes)
 	n_looks = 0;
 	for (int i = 0; i < ROWS; i++)
 		make_one();
+	unsigned n = n_looks;
 	close_one();
-	return n_looks;
+	return n;
 }
 
 START_TEST(test_rows_look_at_no_clock_for_a_full_cache)

@@ -38,7 +38,7 @@ $(BUILD)/$(INLINE_SO).$(VERSION): $(INLINE) $(INLINE_ARCHIVES) $(OLD_GLIBC) $(BU
 		-Wl,--gc-sections $(if $(SAN),,-Wl,-z,defs) $(INLINE) $(INLINE_ARCHIVES) $(OLD_GLIBC) $(BUILD)/libdaemon.a $(INLINE_LIBS)
 	@ln -sf $(@F) $(BUILD)/$(INLINE_SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(INLINE_SO)
 OBJCOPY ?= objcopy
-# What CUDA is: changes only when it does, and then what depends on it is linked anew.
+# What CUDA is: changes only when it does, and then what depends on it is linked again.
 $(BUILD)/.cuda: places
 	@mkdir -p $(BUILD) && echo $(CUDA) | cmp -s - $@ || echo $(CUDA) >$@
 # What nvcc made on its way, the PTX, stays in finish/ for tests, and so does what ptxas says: a kernel that needs a stack is slower than it looks.

@@ -47,7 +47,7 @@ uninstall: ## Removes what install put there; give it the same variables
 	rm -f $(SOLINKS)
 	find $(DESTDIR)$(docdir) -depth -type d -empty -delete 2>/dev/null || true
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
-# Files that name places; made anew each time, as the places may be others.
+# Files that name places; made again each time, as the places may differ.
 .PHONY: places
 $(BUILD)/batchd.pc: client/batchd.pc.in places
 	sed 's|@prefix@|$(prefix)|; s|@exec_prefix@|$(exec_prefix)|; s|@libdir@|$(libdir)|; s|@includedir@|$(includedir)|; s|@bindir@|$(bindir)|; s|@VERSION@|$(VERSION)|' $< >$@

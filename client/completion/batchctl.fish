@@ -81,4 +81,4 @@ complete -c batchctl -n "__fish_seen_subcommand_from trace" -l time -x -d "How l
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l out -r -F -d "File to write"
 complete -c batchctl -n "__fish_seen_subcommand_from trace" -l merge -r -F -d "A file of torch.profiler"
 complete -c batchctl -n "__fish_seen_subcommand_from index" -l check -d "Write nothing: only compare"
-complete -c batchctl -n "__fish_seen_subcommand_from index" -l force -d "Write indexes anew that fit, too"
+complete -c batchctl -n "__fish_seen_subcommand_from index" -l force -d "Rewrite indexes even if they are up to date"

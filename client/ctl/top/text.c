@@ -65,11 +65,27 @@ static unsigned print_gpus(FILE *f)
 	return n;
 }
 
+/* Of the job's trainer that loses most; NULL: it has none. */
+static const json_t *verdict_of_job(const json_t *status, const char *job)
+{
+	const json_t *worst = NULL, *session;
+	size_t i;
+
+	json_array_foreach (json_object_get(status, "sessions"), i, session) {
+		const json_t *verdict = json_object_get(session, "verdict");
+
+		if (verdict && strcmp(top_text_of(session, "job"), job) == 0 &&
+		    (!worst || top_number_of(verdict, "share") > top_number_of(worst, "share")))
+			worst = verdict;
+	}
+	return worst;
+}
+
 /* The daemon's own sentence, of the trainer that loses most. */
 static unsigned print_verdict(FILE *f, const struct top_view *v)
 {
-	const json_t *verdict = json_object_get(v->status, "verdict");
-	const char *text = top_text_of(verdict, "text"), *job = top_text_of(verdict, "job");
+	const json_t *verdict = v->job ? verdict_of_job(v->status, v->job) : json_object_get(v->status, "verdict");
+	const char *text = top_text_of(verdict, "text"), *job = v->job ? v->job : top_text_of(verdict, "job");
 	char line[1024];
 
 	if (!*text)

@@ -8,6 +8,7 @@
 
 struct top_view {
 	const json_t *status;
+	const char *job; /* only this one is shown; NULL: all */
 	const struct top_rows *rows;
 	enum top_sort sort;
 	unsigned columns; /* of the screen; 0: as wide as it needs */

@@ -88,6 +88,7 @@ static int top_arrange(struct top *t)
 static struct top_view top_view(const struct top *t)
 {
 	return (struct top_view){ .status = t->status,
+				  .job = t->job,
 				  .rows = &t->rows,
 				  .sort = (enum top_sort)t->sort,
 				  .chosen = (size_t)NONE,

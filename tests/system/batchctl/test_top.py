@@ -54,7 +54,9 @@ def test_a_pipe_gets_lines_and_no_escape_sequences(trainers, batchctl):
     assert re.match(r"(no verdict yet: |not input-bound in the last minute: |input-bound )", lines[0]), lines[0]
     assert not any("verdict" in line or "input-bound" in line for line in lines[1:])
     only = batchctl("top", "--n", "1", "--job", "alpha").stdout
-    assert "alpha" in only and "a-job-with" not in only
+    assert "alpha" in only and "a-job-with" not in only and only.split("[job ")[1].startswith("alpha]")
+    other = batchctl("top", "--n", "1", "--job", "a-job-with-quite-a-long-name-indeed").stdout
+    assert "alpha" not in other and "[job a-job-with-quite-a-long-name-indeed]" in other.replace("\n  ", " ")
     by_job = batchctl("top", "--n", "1", "--sort", "job").stdout.splitlines()[heading + 1 :]
     assert [line.split()[0] for line in by_job] == ["a-job-with-quite-a-long-name-indeed", "alpha"]
 

@@ -178,7 +178,16 @@ def test_package_installs_from_the_tree_without_a_compiler(tmp_path, build):
         pytest.skip("no pip here")
     assert done.returncode == 0, done.stderr
     left = {p.name for p in (tmp_path / "source").iterdir()} - {"__pycache__"}
-    assert left == {"README.md", "batchd", "build_elsewhere.py", "guide", "pictures", "pyproject.toml", "wheel"}, left
+    assert left == {
+        "README.md",
+        "batchd",
+        "build.mk",
+        "build_elsewhere.py",
+        "guide",
+        "pictures",
+        "pyproject.toml",
+        "wheel",
+    }, left
     shown = subprocess.run(
         [sys.executable, "-c", "import batchd; print(batchd.__file__, batchd.__version__)"],
         capture_output=True,

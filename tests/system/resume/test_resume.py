@@ -587,6 +587,37 @@ def test_a_job_of_another_size_needs_a_higher_incarnation(daemon):
 
 # ---- stalls ----
 
+
+def test_one_thread_watches_all_loaders_of_a_process(make_daemon):
+    """However many come and go, and it ends with the last of them."""
+    make_daemon(config="linger: 0s\n")
+    program = """
+import threading, time, batchd, batchd._watch
+def watchers():
+    return sum(t.name == "batchd-watch" for t in threading.enumerate())
+batchd._watch.LOOK_S = 0.05
+loaders = []
+for i in range(20):
+    loader = batchd.DataLoader("random:length=97,shape=2", 4, job=f"many {i}", rank=0, world_size=2)
+    loader.set_epoch(1)
+    iter(loader)
+    loaders.append(loader)
+    assert watchers() == 1, watchers()
+while loaders:
+    loaders.pop().close()
+deadline = time.monotonic() + 60
+while watchers() and time.monotonic() < deadline:
+    time.sleep(0.01)
+assert not watchers()
+loader = batchd.DataLoader("random:length=97,shape=2", 4, job="one more", rank=0, world_size=2)
+iter(loader)
+assert watchers() == 1
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr
+
+
 RANK = """
     import batchd._watch
     batchd._watch.LOOK_S = batchd._watch.QUIET_S = 0.2

@@ -3,7 +3,7 @@
 A test marked `timing` may fail because the machine had other work. If it fails with one of the exceptions in LATE, it
 runs again when all others have ended, at most RUNS - 1 times, as long as it is only late. If it passes, it counts as
 passed, and the summary names it: `flaky: NAME (passed on run 2)`. Nothing else is repeated: no wrong value, no test
-without the mark, no daemon that ended. tests/flaky is the list of known ones, which tests/run/check-flaky keeps short.
+without the mark, no daemon that ended. tests/run/flaky is the list of known ones, which tests/run/check-flaky keeps short.
 """
 
 import os

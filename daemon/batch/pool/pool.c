@@ -1,17 +1,17 @@
 /* See pool.h: the loop thread's functions, and the pool's life. Its parts, each calling only those before it:
  *
- *     pool-threads   how threads begin and end
- *     pool-wake      which threads are woken, and the loop
- *     pool-order     the queues that have rows, by their turns
- *     pool-debts     what else is done for users than rows
- *     pool-queues    queues of jobs, their owners, when a job is done
- *     pool-tickets   rows that wait for input
- *     pool-nodes     which rows a worker prefers, on machines with several NUMA nodes
- *     pool-turns     which row is next
- *     pool-workers   workers and relief threads
- *     pool-tasks     which task is next
- *     pool-io        I/O threads
- *     pool-lanes     the lanes of file systems: their threads and tickets
+ *     threads        how threads begin and end
+ *     wake           which threads are woken, and the loop
+ *     order          the queues that have rows, by their turns
+ *     debts          what else is done for users than rows
+ *     queues         queues of jobs, their owners, when a job is done
+ *     tickets        rows that wait for input
+ *     nodes          which rows a worker prefers, on machines with several NUMA nodes
+ *     turns          which row is next
+ *     workers        workers and relief threads
+ *     tasks          which task is next
+ *     io             I/O threads
+ *     lanes          the lanes of file systems: their threads and tickets
  *
  * The awkward corner is parking: a taken row is with a worker, with an I/O thread, in its queue's `fetched` list, or is
  * its queue's `returned` row. In each case it is counted in job->n_open, so that a job is done exactly when all rows

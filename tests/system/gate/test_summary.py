@@ -218,9 +218,10 @@ def run_check(folder, venv="exit 0", python="echo '3 passed in 1.00s'", flaky=""
     (folder / "build" / "tests").mkdir(parents=True)
     shutil.copy(REPO / "tests/run/check", tests / "run")
     (tests / "unit/one/test_one.c").touch()
-    (tests / "flaky").write_text(flaky)
+    (tests / "run/flaky").write_text(flaky)
     scripts = {
         "layers": "echo layers",
+        "run/house": "echo house",
         "run/check-flaky": "exit 0",
         "run/slowest": "echo slowest",
         "run/c": "echo 'one 2 checks'; echo '100%: Checks: 2, Failures: 0, Errors: 0' >$TOTAL_IN",

@@ -275,13 +275,13 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	notify_ready("serving");
 }
 
-/* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them; drops what
- * is old, and gives back what others lack. */
 static struct daemon *of_sync_task(struct pool_task *t)
 {
 	return container_of(t, struct daemon, sync_task);
 }
 
+/* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them; drops what
+ * is old, and gives back what others lack. */
 static void sync_run(struct pool_task *t)
 {
 	struct daemon *d = of_sync_task(t);
@@ -328,8 +328,10 @@ static void on_sync_timer(uv_timer_t *t)
 	if (!d->was_pressed)
 		budget_relax(&d->engine.budget);
 	d->was_pressed = false;
-	if (!d->shutdown.syncing && !d->engine.stopping)
-		sync_start(d, d->engine.config->cache_directory && d->engine.jobs, 0);
+	const struct config *c = d->engine.config;
+	bool writes = c->cache_directory && d->engine.jobs;
+	if (!d->shutdown.syncing && !d->engine.stopping && (writes || c->cache_unused_ns != CONFIG_NEVER))
+		sync_start(d, writes, 0);
 }
 
 /* What lingers goes at once; of the caches, a part each time. */

@@ -200,7 +200,7 @@ def test_the_manual_of_batchctl_has_every_command():
 
 
 def test_english_is_not_translated():
-    """Phrases whose syntax is another language's stand in no document, manual page, source or message."""
+    """No document, manual page, source or message has phrases that were translated word by word."""
     banned = re.compile(
         r"\bone behind the other\b|\ban" + r"ew\b|\bstands? behind\b|\b(a|an|no|any) \w+ of yours\b|\bcounts as data\b"
     )

@@ -199,7 +199,7 @@ def test_a_resumed_epoch_is_collated_there_too(daemon):
     ],
 )
 def test_an_error_is_torchs_own(daemon, make, text):
-    """It reaches the trainer behind the batches that could be made."""
+    """It reaches the trainer after the batches that could be made."""
     loader = DataLoader(Kind(make), BATCH)
     with pytest.raises(Exception) as here:
         list(loader)

@@ -127,14 +127,16 @@ int metrics_address_listen(struct metrics_address *a, const char *trainers)
 	}
 	if (bind(fd, (const struct sockaddr *)&a->at, a->n_bytes) == 0) {
 		if (is_unix) {
-			let_in(a, trainers);
 			if (lstat(path_of(a), &st) == 0) {
 				a->dev = st.st_dev;
 				a->ino = st.st_ino;
 			}
 		}
-		if (listen(fd, BACKLOG) == 0)
+		if (listen(fd, BACKLOG) == 0) {
+			if (is_unix) /* not before: nobody whom the file lets in is refused */
+				let_in(a, trainers);
 			return fd;
+		}
 	}
 	e = errno;
 	close(fd);

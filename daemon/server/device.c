@@ -1,8 +1,8 @@
-/* See device.h. All that can be known before trying is checked here. CUDA IPC works between processes of one user,
- * because the kernel's driver compares effective uids, and in one PID namespace, because handles name processes; it may
- * fail between two network or IPC namespaces. A descriptor works wherever the trainer sees the GPU. Both need the same
- * driver on both sides. The GPU's thread finds out the rest (MIG, compute mode, a refusal by the driver): if one way is
- * refused, the other is tried, provided the trainer knows it. */
+/* See device.h. All that can be known before trying is checked here. CUDA IPC is used between processes of one user only,
+ * because drivers may compare effective uids (580.159 does not), and in one PID namespace, because handles name
+ * processes; it may fail between two network or IPC namespaces. A descriptor works wherever the trainer sees the GPU.
+ * Both need the same driver on both sides. The GPU's thread finds out the rest (MIG, compute mode, a refusal by the
+ * driver): if one way is refused, the other is tried, provided the trainer knows it. */
 #include "server/device.h"
 
 #include <assert.h>
@@ -93,7 +93,7 @@ static const char *find_obstacle(const struct session *s, const Batchd__Wire__Op
 	if (s->uid != geteuid())
 		snprintf(
 			text, GPU_REASON_BYTES,
-			"the trainer runs as user %u and the daemon as user %u; CUDA IPC works between processes of one "
+			"the trainer runs as user %u and the daemon as user %u; batchd uses CUDA IPC between processes of one "
 			"user only",
 			(unsigned)s->uid, (unsigned)geteuid());
 	else if (!same_namespace("pid", open->pid_namespace))

@@ -3,8 +3,9 @@
 What it says of a destroyed stream, and whether the context is whole after that (batchd takes CONTEXT_IS_DESTROYED for
 the end of the context); whether the GPU reads pageable memory of the host; how long memory that comes as a descriptor takes
 to import, to map and to open for access, by size; how long a copy waits while another thread of the same context pins
-128 MiB. No answer is required, so the lines are those of the conformance program (cases/main.c) of the kinds "open" and
-"time". Each question is asked in a process of its own, because a driver may crash or hang. Exit status 1 if one did.
+memory in pieces. No answer is required, so the lines are those of the conformance program (cases/main.c) of the kinds
+"open" and "time". Each question is asked in a process of its own, because a driver may crash or hang. Exit status 1 if
+one did, except for a destroyed stream, where a crash is an answer.
 
 Only the standard library is needed. $BATCHD_LIBCUDA names another driver, as for batchd."""
 
@@ -88,13 +89,22 @@ def pageable_memory():
         answer(f"attribute {number}, {what}", name(r) if r else value.value)
 
 
-def destroyed_stream():
-    stream, status = c_void_p(), c_int()
+def destroyed():
+    stream = c_void_p()
     begin()
     must(cuda.cuStreamCreate(ctypes.byref(stream), NON_BLOCKING), "cuStreamCreate")
     must(cuda.cuStreamDestroy_v2(stream), "cuStreamDestroy")
-    answer("cuStreamIsCapturing", name(cuda.cuStreamIsCapturing(stream, ctypes.byref(status))))
-    answer("cuStreamQuery", name(cuda.cuStreamQuery(stream)))
+    return stream
+
+
+def is_a_destroyed_stream_capturing():
+    status = c_int()
+    answer("cuStreamIsCapturing", name(cuda.cuStreamIsCapturing(destroyed(), ctypes.byref(status))))
+    answer("cuCtxSynchronize after that", name(cuda.cuCtxSynchronize()))
+
+
+def is_a_destroyed_stream_idle():
+    answer("cuStreamQuery", name(cuda.cuStreamQuery(destroyed())))
     answer("cuCtxSynchronize after that", name(cuda.cuCtxSynchronize()))
 
 
@@ -157,16 +167,16 @@ def import_one(fd, size):
 def pinning_beside_copies():
     """4 KiB copies of one thread, while another thread of the same context registers pieces of present pages."""
     context = begin()
-    n_pieces, piece = (2, 2 * MB) if FAKE else (8, 128 * MB)
-    memory = mmap.mmap(-1, n_pieces * piece)
-    for _ in range(n_pieces * piece // MB):
+    n_all, pieces = (4 * MB, (2,)) if FAKE else (1024 * MB, (128, 64, 32, 8))
+    memory = mmap.mmap(-1, n_all)
+    for _ in range(n_all // MB):
         memory.write(b"1" * MB)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     host, device, stream = c_void_p(), c_uint64(), c_void_p()
     must(cuda.cuMemHostAlloc(ctypes.byref(host), c_size_t(4096), 0), "cuMemHostAlloc")
     must(cuda.cuMemAlloc_v2(ctypes.byref(device), c_size_t(4096)), "cuMemAlloc")
     must(cuda.cuStreamCreate(ctypes.byref(stream), NON_BLOCKING), "cuStreamCreate")
-    copies = {"alone": array.array("d"), "while another thread pins": array.array("d")}
+    copies = {"alone": array.array("d")}
     phase, ending, wrong = ["alone"], threading.Event(), []
 
     def copier():
@@ -174,7 +184,7 @@ def pinning_beside_copies():
         while not ending.is_set():
             now, began = phase[0], time.perf_counter()
             r = cuda.cuMemcpyHtoDAsync_v2(device, host, c_size_t(4096), stream) or cuda.cuStreamSynchronize(stream)
-            copies[now].append(time.perf_counter() - began)
+            copies.setdefault(now, array.array("d")).append(time.perf_counter() - began)
             if r:
                 wrong.append(f"copy: {name(r)}")
                 return
@@ -182,26 +192,37 @@ def pinning_beside_copies():
     thread = threading.Thread(target=copier)
     thread.start()
     time.sleep(0.3)
-    phase[0], pinned = "while another thread pins", []
-    for i in range(n_pieces):
-        began = time.perf_counter()
-        r = cuda.cuMemHostRegister_v2(c_void_p(start + i * piece), c_size_t(piece), 0)
-        if r:
-            wrong.append(f"pinning: {name(r)}")
-            break
-        pinned.append(time.perf_counter() - began)
+    for n_mb in pieces:
+        phase[0], pinned = f"while another thread pins {n_mb} MiB at a time", []
+        for at in range(0, n_all, n_mb * MB):
+            began = time.perf_counter()
+            r = cuda.cuMemHostRegister_v2(c_void_p(start + at), c_size_t(n_mb * MB), 0)
+            if r:
+                wrong.append(f"pinning: {name(r)}")
+                break
+            pinned.append(time.perf_counter() - began)
+            time.sleep(0.001)  # as the daemon does
+        phase[0] = "alone"
+        for i in range(len(pinned)):
+            cuda.cuMemHostUnregister(c_void_p(start + i * n_mb * MB))
+        took(f"{n_mb} MiB pinned, worst", max(pinned, default=0))
+        took(f"{n_mb} MiB pinned at a time, all {n_all // MB} MiB", sum(pinned))
     ending.set()
     thread.join()
-    for i in range(len(pinned)):
-        cuda.cuMemHostUnregister(c_void_p(start + i * piece))
-    took(f"{piece // MB} MiB pinned, worst", max(pinned, default=0))
     for when, seconds in copies.items():
         took(f"4 KiB copy, worst, {when}", max(seconds, default=0))
     for text in wrong:
         answer("went wrong", text)
 
 
-QUESTIONS = (pageable_memory, destroyed_stream, memory_by_descriptor, pinning_beside_copies)
+QUESTIONS = (
+    pageable_memory,
+    is_a_destroyed_stream_capturing,
+    is_a_destroyed_stream_idle,
+    memory_by_descriptor,
+    pinning_beside_copies,
+)
+MAY_CRASH = (is_a_destroyed_stream_capturing, is_a_destroyed_stream_idle)  # NVIDIA documents no result for it
 
 
 def main(names):
@@ -217,8 +238,8 @@ def main(names):
             p.kill()  # it is not waited for: a process that hangs in the driver may not end even so
             status = f"no end within {QUESTION_S} s"
         if status:
-            n_failed += 1
-            print(f"open  {question.__name__.replace('_', ' ')} ended = {status}", flush=True)
+            n_failed += question not in MAY_CRASH
+            print(f"open  {question.__name__.replace('_', ' ')}: it ended = {status}", flush=True)
     return 1 if n_failed else 0
 
 

@@ -248,7 +248,7 @@ static void roll_job(unsigned i)
 	snprintf(j->name, sizeof(j->name), "job%u", i);
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
 	if (sim_has(SIM_GPUS) && sim_chance(85))
-		j->uid = geteuid(); /* CUDA IPC works between processes of one user only */
+		j->uid = geteuid(); /* CUDA IPC is used between processes of one user only */
 	if (sim_has(SIM_SERVED) && sim_chance(sim_has(SIM_APART) ? 90 : 50)) {
 		j->served = true;
 		j->resumable = sim_chance(60);

@@ -191,10 +191,14 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 	if (!r)
 		r = stream_check(&stream);
 	capture = r ? NULL : stream->capture;
-	if (!r && (!capture || capture->origin != stream))
+	if (!r && !capture)
+		r = CUDA_ERROR_ILLEGAL_STATE;
+	if (!r && capture->origin != stream)
 		r = CUDA_ERROR_INVALID_VALUE;
-	if (!r && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
+	if (!r && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self())) {
 		r = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+		forget(capture); /* driver 580: it is over all the same */
+	}
 	if (!r) {
 		if (capture->invalid) {
 			r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

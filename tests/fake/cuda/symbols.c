@@ -82,6 +82,7 @@ static const struct {
 	{ 214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered" },
 	{ 304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS" },
 	{ 400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle" },
+	{ 401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state" },
 	{ 500, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
 	{ 600, "CUDA_ERROR_NOT_READY", "device not ready" },
 	{ 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered" },

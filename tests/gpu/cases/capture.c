@@ -10,12 +10,10 @@ static CUevent earlier;
 static void *beside(void *arg)
 {
 	CUdeviceptr a;
-	CUgraph graph;
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	(void)arg;
 	MUST(cu.cuCtxSetCurrent(ctx));
-	exact_of("end in another thread", cu.cuStreamEndCapture(busy, &graph));
 	exact_of("relax", cu.cuThreadExchangeStreamCaptureMode(&mode));
 	exact_bool("it was the strictest mode", mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 	exact_of("relaxed, look at an event", cu.cuEventQuery(earlier));
@@ -23,6 +21,16 @@ static void *beside(void *arg)
 	exact_of("relaxed, free", cu.cuMemFree_v2(a));
 	exact_of("back", cu.cuThreadExchangeStreamCaptureMode(&mode));
 	exact_bool("it was relaxed", mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+	return NULL;
+}
+
+static void *end_elsewhere(void *arg)
+{
+	CUgraph graph;
+
+	(void)arg;
+	MUST(cu.cuCtxSetCurrent(ctx));
+	exact_of("end in another thread", cu.cuStreamEndCapture(busy, &graph));
 	return NULL;
 }
 
@@ -90,6 +98,14 @@ void case_capture(void)
 	exact_of("look at what was recorded in it", cu.cuEventQuery(captured));
 	exact_of("record it again", cu.cuEventRecord(captured, s));
 	exact_of("wait for it", cu.cuEventSynchronize(captured));
+	end("end what has ended", s);
+
+	MUST(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	MUST(cu.cuEventRecord(captured, s));
+	in_thread(end_elsewhere);
+	open_of("status after that", status_of(s));
+	end("which has ended it", s);
+	open_of("look at what was recorded in that", cuda_name(cu.cuEventQuery(captured)));
 
 	MUST(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	in_thread(beside_strictly);

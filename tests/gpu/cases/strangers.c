@@ -7,6 +7,7 @@
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -170,7 +171,8 @@ static pid_t start(const struct relation *r, bool importer, int line, int other_
 	alarm(SECONDS / 2);
 	if (is_double)
 		unsetenv("FAKECUDA_DIR"); /* other users cannot write there */
-	if (importer && r->namespace && unshare(r->namespace))
+	/* A container has a /proc of its PID namespace: with another's, a process does not find itself. */
+	if (importer && r->namespace && unshare(r->namespace | (r->namespace == CLONE_NEWPID ? CLONE_NEWNS : 0)))
 		_exit(77);
 	if (importer && r->namespace == CLONE_NEWPID) { /* only children are in it */
 		pid_t child = fork();
@@ -181,6 +183,8 @@ static pid_t start(const struct relation *r, bool importer, int line, int other_
 			_exit(WEXITSTATUS(status));
 		}
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("proc", "/proc", "proc", 0, NULL))
+			_exit(77);
 	}
 	if (!become(importer ? r->importer : r->exporter))
 		_exit(77);

@@ -126,9 +126,9 @@ GOOD = {
     ("attach", "open a handle of 512 MiB"): "4 ms",
     ("context size", "a process's context takes"): "520 MiB",
     ("registration", "register memfd pages, prefaulted"): "120 ms/GiB",
-    ("pin stall", "cuMemGetInfo while another process pins in pieces of 128 MiB, worst"): "9 ms",
-    ("pin stall", "cuMemAlloc and cuMemFree while another process pins in pieces of 128 MiB, worst"): "9 ms",
-    ("pin stall", "a small kernel while another process pins in pieces of 128 MiB, worst"): "9 ms",
+    ("pin stall", "cuMemGetInfo while another process pins in pieces of 64 MiB, worst"): "9 ms",
+    ("pin stall", "cuMemAlloc and cuMemFree while another process pins in pieces of 64 MiB, worst"): "9 ms",
+    ("pin stall", "a small kernel while another process pins in pieces of 64 MiB, worst"): "9 ms",
     ("vmm reading", "kernel that writes what is mapped for reading"): "ILLEGAL_ADDRESS",
 }
 BAD = {"works": "NOT_SUPPORTED", "yes": "no", "no": "yes", "the bytes are still there": "ILLEGAL_ADDRESS"}

@@ -227,12 +227,12 @@ def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side)
         (
             {"FAKECUDA_PERSONALITY": "no-vmm"},
             {},
-            "CUDA IPC works between processes of one user only; by a descriptor: memory of Fake GPU 0 cannot be shared by a descriptor",
+            "batchd uses CUDA IPC between processes of one user only; by a descriptor: memory of Fake GPU 0 cannot be shared by a descriptor",
         ),
         (
             {},
             {"FAKECUDA_PERSONALITY": "no-vmm"},
-            "CUDA IPC works between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory",
+            "batchd uses CUDA IPC between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory",
         ),
         ({"FAKECUDA_VERSION": "12040"}, {}, "memory is shared between equal ones only"),
         ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Fake GPU 0 has no "),

@@ -5,8 +5,8 @@
  * and read-only, as the memfd allows no other. There are three ways to copy from there; the first that works is
  * taken:
  *
- *   direct     the mapping itself is pinned. It needs a GPU that can register read-only memory, which those behind PCIe
- *              on x86 cannot. The trainer's thread only queues the copy.
+ *   direct     the mapping itself is pinned. It needs a GPU and a driver that can register read-only memory (not all
+ *              can on x86; an H100 with driver 580 can). The trainer's thread only queues the copy.
  *   staged     a thread copies each slot into one of two pinned buffers and queues the copy from there.
  *   pageable   nothing can be pinned (confidential computing, a limit on locked memory): the thread has the driver
  *              copy through buffers of its own.
@@ -25,8 +25,10 @@
 
 enum { N_STAGES = 2 };
 
-static const size_t PIECE = (size_t)1 << 30; /* pinned at a time; a multiple of every page size */
-static const size_t ALIGN = 256;             /* of a slot on the GPU, as in the daemon's own slabs */
+/* Pinned at a time; a multiple of the page's size. Other processes wait in the driver while a piece is pinned, 40 ms for
+ * 1 GiB, 2 ms for this (tests/gpu/RESULTS.md). */
+static const size_t PIECE = (size_t)64 << 20;
+static const size_t ALIGN = 256; /* of a slot on the GPU, as in the daemon's own slabs */
 
 struct stage {
 	char *memory;            /* pinned; NULL: direct or pageable */

@@ -148,7 +148,7 @@ static void live(const char *when, double seconds)
 
 void case_pin_stall(void)
 {
-	static const size_t pieces[] = { 1024, 128, 64 };
+	static const size_t pieces[] = { 1024, 128, 64, 32 };
 	size_t n = is_double ? 8 * MB : (size_t)8192 * MB;
 	pid_t pid = other("pinner");
 	char c;

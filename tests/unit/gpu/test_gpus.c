@@ -339,14 +339,14 @@ static const struct gpus_params roomy = { .memory_bytes = UINT64_C(4) << 30, .pi
 static const struct {
 	uint32_t slot_mib, n_slots, n_pieces;
 } large[] = {
-	{ 50, 8, 4 }, /* two at a time */
-	{ 128, 3, 3 },
-	{ 300, 8, 19 }, /* larger than a piece, so pieces begin anywhere in a slot */
+	{ 30, 8, 4 }, /* two at a time */
+	{ 64, 3, 3 },
+	{ 300, 8, 38 }, /* larger than a piece, so pieces begin anywhere in a slot */
 };
 
 START_TEST(test_large_slabs_are_registered_in_small_pieces)
 {
-	/* At most 128 MiB at a time, because the driver makes other processes wait meanwhile; whole slots where they
+	/* At most 64 MiB at a time, because the driver makes other processes wait meanwhile; whole slots where they
 	 * fit. */
 	size_t slot = (size_t)large[_i].slot_mib << 20;
 	uint8_t *host;
@@ -366,7 +366,7 @@ END_TEST
 START_TEST(test_a_copy_from_two_pieces_is_cut_between_them)
 {
 	/* The fake driver refuses a source that lies in two registrations, as drivers may. */
-	enum { PIECE = 128 << 20, AROUND = 8192 };
+	enum { PIECE = 64 << 20, AROUND = 8192 };
 	size_t slot = 300u << 20;
 	struct copying c = { .copy = { .n_parts = 1, .part = { { PIECE - AROUND / 2, AROUND } }, .done = on_copied } };
 	uint8_t *host, got[AROUND];
@@ -482,7 +482,7 @@ START_TEST(test_a_copy_that_loses_the_gpu_ends_an_opening_under_way)
 	ck_assert_msg(first.slab != NULL, "%s", first.why);
 	struct gpu_slab_params p = params_for(uuid_of(0), &o);
 	p.host = host;
-	p.slot_bytes = 1 << 27;
+	p.slot_bytes = 1 << 26; /* a piece each */
 	p.n_slots = 4;
 	gpu_double.hold_call("cuMemHostRegister", 1);
 	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
@@ -518,14 +518,14 @@ START_TEST(test_the_watchdog_hears_of_each_piece_that_is_pinned)
 	/* Pinning hundreds of GiB takes minutes: the time-out applies to each piece, also when pieces are unpinned. */
 	enum { N = 5 };
 	uint8_t *host =
-		mmap(NULL, (size_t)N << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		mmap(NULL, (size_t)N << 26, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct opening o = { .called = false };
 	uint64_t before = 0;
 	double_load();
 	setup_with(roomy);
 	struct gpu_slab_params p = params_for(uuid_of(0), &o);
 	p.host = host;
-	p.slot_bytes = 1 << 27;
+	p.slot_bytes = 1 << 26; /* a piece each */
 	p.n_slots = N;
 	gpu_double.hold_call("cuMemHostRegister", 0);
 	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
@@ -550,7 +550,7 @@ START_TEST(test_the_watchdog_hears_of_each_piece_that_is_pinned)
 	gpu_double.hold_call(NULL, 0);
 	while (!f.n_closed)
 		uv_run(&f.loop, UV_RUN_ONCE);
-	munmap(host, (size_t)N << 27);
+	munmap(host, (size_t)N << 26);
 	teardown();
 	double_assert_clean();
 }

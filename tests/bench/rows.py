@@ -1,8 +1,9 @@
-"""Cheap rows: windows of tokens beside one gather of the same bytes, arrays in memory beside torch's TensorDataset, and
-digits (ToTensor, Normalize) beside the same arithmetic on a whole batch of a tensor in memory. The last costs no more than
-reading 784 bytes and writing 3136: what is left to batchd is its bookkeeping of rows and batches.
+"""Cheap rows: windows of tokens beside one gather of the same bytes, arrays in memory beside torch's TensorDataset, small
+tensors beside x[perm] in a loop, rows of a file beside its memory map, and digits (ToTensor, Normalize) beside the same
+arithmetic on a whole batch of a tensor in memory. Small tensors cost no more than reading 400 bytes a row, digits than reading
+784 and writing 3136: what is left to batchd is its bookkeeping of rows, batches and epochs.
 
-    BATCHD_BUILD=build build/venv/bin/python tests/bench/rows.py [ROUNDS [tokens|arrays|digits]...]
+    BATCHD_BUILD=build build/venv/bin/python tests/bench/rows.py [ROUNDS [tokens|arrays|small|mapped|digits]...]
 
 Rounds alternate, and a ratio is the median of the rounds' own. Rates are of wall time; processor time of this process, of
 the daemon and of torch's workers stands beside them, which other load on the machine disturbs less.
@@ -142,12 +143,58 @@ def arrays(folder, socket):
 
     return (
         f"(x, y) in memory: {ROW_BATCH} x {COLUMNS} float32, shuffled",
-        400,
+        2000,
         {
             "batchd": forever(batchd.DataLoader((x, y), ROW_BATCH, shuffle=True, socket=socket)),
             "TensorDataset": torchs(0),
             "TensorDataset, 1 worker": torchs(1),
             "TensorDataset, 2 workers": torchs(2),
+        },
+    )
+
+
+def permuted(*tensors, batch):
+    """The loop that a user writes whose data fit into memory."""
+    n = len(tensors[0])
+    while True:
+        order = torch.randperm(n)
+        for at in range(0, n - batch + 1, batch):
+            rows = order[at : at + batch]
+            yield tuple(t[rows] for t in tensors)
+
+
+def small_of(n_rows, n_columns):
+    def small(folder, socket):
+        x, y, batch = torch.randn(n_rows, n_columns), torch.arange(n_rows) % 10, 64
+        loader = batchd.DataLoader((x, y), batch, shuffle=True, drop_last=True, socket=socket)
+        return (
+            f"tensors of {n_rows} x {n_columns} float32, {batch} rows a batch, shuffled",
+            10_000,
+            {"batchd": forever(loader), "x[perm] in a loop": permuted(x, y, batch=batch)},
+        )
+
+    return small
+
+
+def mapped(folder, socket):
+    """Rows of 150 kB, of which the page cache has all."""
+    n_rows, batch = 4096, 64
+    path = f"{folder}/rows.npy"
+    numpy.save(path, numpy.random.default_rng(0).integers(0, 256, (n_rows, 3, 224, 224), "uint8"))
+    data = numpy.load(path, mmap_mode="r")
+
+    def indexed():
+        while True:
+            order = numpy.random.permutation(n_rows)
+            for at in range(0, n_rows, batch):
+                yield torch.from_numpy(data[order[at : at + batch]])
+
+    return (
+        f"rows of 150 kB from a file, {batch} a batch, shuffled",
+        400,
+        {
+            "batchd": forever(batchd.DataLoader(f"npy:{path}", batch, shuffle=True, socket=socket)),
+            "the rows of its memory map": indexed(),
         },
     )
 
@@ -170,7 +217,14 @@ def digits(folder, socket):
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    chosen = sys.argv[2:] or ["tokens", "arrays", "digits"]
+    parts = {
+        "tokens": [tokens],
+        "arrays": [arrays],
+        "small": [small_of(1000, 100), small_of(10_000, 256)],
+        "mapped": [mapped],
+        "digits": [digits],
+    }
+    chosen = sys.argv[2:] or list(parts)
     torch.set_num_threads(1)
     build = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")).resolve()
     with tempfile.TemporaryDirectory(prefix="batchd-bench-") as folder:
@@ -179,8 +233,8 @@ def main():
         try:
             while not os.path.exists(socket):
                 time.sleep(0.01)
-            for name in chosen:
-                title, n, loaders = {"tokens": tokens, "arrays": arrays, "digits": digits}[name](folder, socket)
+            for make in (make for name in chosen for make in parts[name]):
+                title, n, loaders = make(folder, socket)
                 report(title, loaders, rounds, n, daemon.pid)
         finally:
             daemon.terminate()

@@ -20,7 +20,7 @@
 #include "base/notify.h"
 #include "server/pressure.h"
 #include "server/recent-errors.h"
-#include "watch/report.h"
+#include "watch/status-cache.h"
 #include "server/sampler.h"
 #include "watch/session-questions.h"
 #include "server/session.h"

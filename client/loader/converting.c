@@ -7,7 +7,7 @@
 #include "gpu/delivery.h"
 #include "loader/mix-launch.h"
 #include "loader/links.h"
-#include "loader/mixing.h"
+#include "loader/mix-loader.h"
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 

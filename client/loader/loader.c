@@ -16,7 +16,7 @@
 
 #include "link/clock.h"
 #include "loader/links.h"
-#include "loader/mixing.h"
+#include "loader/mix-loader.h"
 #include "loader/open.h"
 #include "loader/pending.h"
 #include "link/process.h"

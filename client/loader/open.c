@@ -9,7 +9,7 @@
 
 #include "link/blend.h"
 #include "gpu/delivery.h"
-#include "loader/mixing.h"
+#include "loader/mix-loader.h"
 #include "loader/position.h"
 #include "link/source.h"
 

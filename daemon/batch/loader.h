@@ -8,7 +8,7 @@
 #include "batch/fields.h"
 #include "batch/group.h"
 #include "batch/loader-spec.h"
-#include "batch/pool/source.h"
+#include "batch/pool/rows.h"
 #include "batch/pool/pool.h"
 #include "batch/sample.h"
 #include "batch/streams.h"

@@ -209,7 +209,7 @@ static bool has_pixels(const struct recipe *r)
 	return !dataset_is_image(r->dataset);
 }
 
-/* Other fields are gathered when the row is made: see pool/source.c. */
+/* Other fields are gathered when the row is made: see pool/rows.c. */
 static int gather_picture(const struct recipe *r, uint64_t index, void *to, struct dataset_error *err)
 {
 	void *rows[DATASET_MAX_FIELDS] = { to };

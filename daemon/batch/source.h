@@ -1,4 +1,4 @@
-/* Where a loader's batches come from: the pool (batch/pool/source.h), or a producer (batch/feed.h).
+/* Where a loader's batches come from: the pool (batch/pool/rows.h), or a producer (batch/producer-source.h).
  *
  * A stream begins a batch in a free slot and submits it; the source has the slot filled and then tells the loader,
  * which calls stream_on_filled. Loop thread only, except for the sums. */

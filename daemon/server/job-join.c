@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "server/request.h"
+#include "server/open-request.h"
 #include "server/session-state.h"
 #include "base/thread-kind.h"
 

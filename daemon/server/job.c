@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/feed.h"
+#include "batch/producer-source.h"
 #include "server/opening.h"
-#include "server/request.h"
+#include "server/open-request.h"
 #include "server/session-state.h"
 #include "sources.h"
 #include "server/spare.h"

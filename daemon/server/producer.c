@@ -1,5 +1,5 @@
-/* See producer.h. This file has names, connections, slabs and the end of a producer; served-job.c decides which batches
- * are made. */
+/* See producer.h. This file has names, connections, slabs and the end of a producer; producer-job.c decides which
+ * batches are made. */
 #include "server/producer.h"
 
 #include <assert.h>

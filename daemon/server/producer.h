@@ -12,7 +12,7 @@
 #ifndef BATCHD_PRODUCER_H
 #define BATCHD_PRODUCER_H
 
-#include "batch/feed.h"
+#include "batch/producer-source.h"
 #include "batch/large-batch.h"
 #include "server/session-message.h"
 
@@ -23,7 +23,7 @@ struct offer {
 	uint32_t rank;
 };
 
-/* What the job that it feeds does; implemented by served-job.c. */
+/* What the job that it feeds does; implemented by producer-job.c. */
 struct producer_ops {
 	/* The producer has connected, and feeds no job yet. */
 	void (*came)(struct producer *p);

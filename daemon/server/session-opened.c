@@ -9,7 +9,7 @@
 #include "server/device.h"
 #include "server/job.h"
 #include "image/transform/views.h"
-#include "server/served-job.h"
+#include "server/producer-job.h"
 #include "server/session-state.h"
 #include "sources.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #include "batch/stream-places.h"
 #include "server/device.h"
 #include "server/job.h"
-#include "server/served-job.h"
+#include "server/producer-job.h"
 #include "base/thread-kind.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name

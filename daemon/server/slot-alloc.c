@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/served-job.h"
+#include "server/producer-job.h"
 #include "server/session-state.h"
 #include "server/spare.h"
 #include "base/container.h"

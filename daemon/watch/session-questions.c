@@ -8,7 +8,7 @@
 
 #include "batch/loader.h"
 #include "server/job.h"
-#include "watch/report.h"
+#include "watch/status-cache.h"
 #include "base/thread-kind.h"
 #include "base/trace.h"
 

@@ -17,7 +17,7 @@
 #include "batch/plan/plan.h"
 #include "dataset/cache/sample-cache.h"
 #include "server/job.h"
-#include "server/load.h"
+#include "server/single-images.h"
 #include "watch/numa-status.h"
 #include "watch/pin-status.h"
 #include "server/producer.h"

@@ -50,7 +50,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "batch/feed.h"
+#include "batch/producer-source.h"
 #include "sim/sim.h"
 #include "server/spare.h"
 #include "support/suite.h"

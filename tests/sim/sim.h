@@ -1,6 +1,6 @@
-/* A simulated world for the daemon's state machines: session.c, job.c, shutdown.c, request.c and everything in batch/
- * but pool and slab are the real ones. The files below replace the layers under them, with the same names, so that the
- * linker takes these instead:
+/* A simulated world for the daemon's state machines: session.c, job.c, shutdown.c, open-request.c and everything in
+ * batch/ but pool and slab are the real ones. The files below replace the layers under them, with the same names, so
+ * that the linker takes these instead:
  *
  *     uv.c        clock, timers, polls     time passes only when an event says so; a poll is a process's pidfd
  *     pool.c      workers, I/O threads     a row takes a random time, rows finish in any order

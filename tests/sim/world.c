@@ -10,7 +10,7 @@
 #include "batch/plan/plan.h"
 #include "dataset/cache/sample-cache.h"
 #include "server/producer.h"
-#include "watch/report.h"
+#include "watch/status-cache.h"
 #include "server/sampler.h"
 #include "watch/session-questions.h"
 #include "shutdown.h"

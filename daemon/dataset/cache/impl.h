@@ -1,5 +1,5 @@
 /* The parts of the cache, as they see each other: sample-cache.c has the spaces, space.c the contents of a space,
- * keep.c the files that keep indexes over restarts. */
+ * kept-indexes.c the files that keep indexes over restarts. */
 #ifndef BATCHD_CACHE_IMPL_H
 #define BATCHD_CACHE_IMPL_H
 

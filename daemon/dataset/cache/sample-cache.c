@@ -1,5 +1,5 @@
 /* The spaces of a cache, their users, and which spaces make room for new ones. space.c has the contents of a
- * space, keep.c what is kept of it over restarts.
+ * space, kept-indexes.c what is kept of it over restarts.
  *
  * Locks, outermost first: a space's sync_lock, which allows its file one reader or writer; list_lock for the list of
  * spaces and their users; a shard's; a memory's. The holder of a sync_lock waits for disks, so other threads never wait

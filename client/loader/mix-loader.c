@@ -1,5 +1,5 @@
-/* See mixing.h. */
-#include "loader/mixing.h"
+/* See mix-loader.h. */
+#include "loader/mix-loader.h"
 
 #include <stdlib.h>
 #include <string.h>

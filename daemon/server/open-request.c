@@ -1,6 +1,6 @@
-/* See request.h. A straight list of checks; the first that fails names its field. A check that needs an open data set
- * (its size, whether it holds images) is left to the code that opens it. */
-#include "server/request.h"
+/* See open-request.h. A straight list of checks; the first that fails names its field. A check that needs an open data
+ * set (its size, whether it holds images) is left to the code that opens it. */
+#include "server/open-request.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/request.h"
+#include "server/open-request.h"
 #include "support/suite.h"
 
 static struct config config;

@@ -1,5 +1,5 @@
-/* See report.h. */
-#include "watch/report.h"
+/* See status-cache.h. */
+#include "watch/status-cache.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* See feed.h. Everything is found by looking at the streams' lists of slots, which are short; the feed's only memory of
- * its own is the list of pending fills. Streams call submit and cancel from deep inside, so these only take notes; the
- * work is done in on_kick and feed_answered, where no stream is on the stack. */
-#include "batch/feed.h"
+/* See producer-source.h. Everything is found by looking at the streams' lists of slots, which are short; the feed's only
+ * memory of its own is the list of pending fills. Streams call submit and cancel from deep inside, so these only take
+ * notes; the work is done in on_kick and feed_answered, where no stream is on the stack. */
+#include "batch/producer-source.h"
 
 #include <assert.h>
 #include <errno.h>

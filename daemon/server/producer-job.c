@@ -1,5 +1,5 @@
-/* See served-job.h. The order of batches is batch/feed.c's. */
-#include "server/served-job.h"
+/* See producer-job.h. The order of batches is batch/producer-source.c's. */
+#include "server/producer-job.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/feed.h"
+#include "batch/producer-source.h"
 #include "dataset/arrays/served.h"
 #include "server/producer.h"
-#include "server/request.h"
+#include "server/open-request.h"
 #include "server/session-state.h"
 #include "base/log.h"
 

@@ -1,6 +1,6 @@
-/* See source.h. Functions under "workers and I/O threads" read only constant data (the recipe, the spec), write
+/* See rows.h. Functions under "workers and I/O threads" read only constant data (the recipe, the spec), write
  * the rows they were given, and touch nothing else except atomics and the badlist. */
-#include "batch/pool/source.h"
+#include "batch/pool/rows.h"
 
 #include <assert.h>
 #include <stdio.h>

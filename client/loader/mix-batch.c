@@ -5,7 +5,7 @@
 
 #include "finish/finish.h"
 #include "loader/links.h"
-#include "loader/mixing.h"
+#include "loader/mix-loader.h"
 
 /* The caller's batch, which may be of an older and shorter version, and the link that lent it. 0 or a code with f. */
 static int find_batch(struct batchd_loader *l, const struct batchd_batch *given, struct batchd_batch *b,

@@ -1,9 +1,9 @@
-/* See load.h. A client's slab, pipeline and queue live until its connection has ended and no worker is in a job of them:
- * so this object outlives its session, and the engine counts those that there are.
+/* See single-images.h. A client's slab, pipeline and queue live until its connection has ended and no worker is in a
+ * job of them: so this object outlives its session, and the engine counts those that there are.
  *
  * The client's own memory, from which images are read, is a memfd: reading any other file could make a worker wait for a
  * server. */
-#include "server/load.h"
+#include "server/single-images.h"
 
 #include <assert.h>
 #include <errno.h>

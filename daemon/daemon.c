@@ -52,7 +52,7 @@ struct daemon {
 	struct engine engine; /* shared by its parts */
 	const struct daemon_params *params;
 	struct server server;
-	struct reports reports;
+	struct status_cache status_cache;
 	struct recent_errors errors;
 	struct metrics *metrics; /* NULL: none were asked for */
 	uv_signal_t on_term, on_int, on_hup;
@@ -483,7 +483,7 @@ int daemon_run(const struct daemon_params *params)
 	d->params = params;
 	d->errors.accounts = &d->engine.budget.accounts;
 	d->engine = (struct engine){ .config = params->config,
-				     .reports = &d->reports,
+				     .status_cache = &d->status_cache,
 				     .errors = &d->errors,
 				     .job_ops = &session_job_ops,
 				     .reader = session_questions,
@@ -515,7 +515,7 @@ int daemon_run(const struct daemon_params *params)
 	metrics_destroy(d->metrics);
 	audit_accounts(d);
 	bool even = !d->unbalanced;
-	reports_finish(&d->reports);
+	status_cache_finish(&d->status_cache);
 	recent_errors_finish(&d->errors);
 	budget_finish(&d->engine.budget);
 	slab_release_end();

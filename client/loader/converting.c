@@ -148,7 +148,7 @@ static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, st
 	int r = CUDA_OK;
 
 	if (rows->table || (of->is_image && of->has_numbers))
-		return mixing_queue_images(d, of, rows->table, rows->n, from, to, stream);
+		return mix_launch_images(d, of, rows->table, rows->n, from, to, stream);
 	if (!of->is_image)
 		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * field->item_bytes, stream);
 	for (uint32_t row = 0; row < rows->n && r == CUDA_OK; row += here) {
@@ -201,7 +201,7 @@ static int with_mixed(struct batchd_loader *l, struct link *k, const struct batc
 		      const char *what, struct fault *f)
 {
 	struct batchd_mix_row *table = malloc(b->n_rows * sizeof *table);
-	int r = table ? mixing_table(l, k, b, table, f) : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	int r = table ? mix_loader_table(l, k, b, table, f) : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 
 	rows->mix = l->mix;
 	rows->table = table;
@@ -317,7 +317,7 @@ static int queue_targets(struct link *k, const struct rows *rows, cuda_ptr to, s
 	const struct delivery *d = delivery_of(k);
 	cuda_ptr labels = delivery_slot(d, rows->slot) + k->labels_offset + rows->first * k->label_bytes;
 
-	return mixing_queue_targets(d, rows->mix, rows->table, rows->n, labels, to, stream);
+	return mix_launch_targets(d, rows->mix, rows->table, rows->n, labels, to, stream);
 }
 
 static int converting_targets(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream,
@@ -338,7 +338,7 @@ static int converting_targets(struct batchd_loader *l, const struct batchd_batch
 		return refuse_kernel(k, stream, f);
 	if ((uintptr_t)to % sizeof(float))
 		return converting_misuse(f, "the target is not aligned for its numbers");
-	r = mixing_check_labels(l, b, f);
+	r = mix_loader_check_labels(l, b, f);
 	return r < 0 ? r : with_mixed(l, k, b, &rows, to, stream, queue_targets, "cannot make a batch's targets", f);
 }
 

@@ -466,7 +466,7 @@ static int loader_open_once(const struct batchd_options *o, uint64_t born_ns, ch
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = open_check(o, f);
 	if (r == 0)
-		r = mixing_read(l, o, f);
+		r = mix_loader_read(l, o, f);
 	if (r == 0)
 		r = open_link(l, o, false, address, &link, f);
 	if (r < 0) {

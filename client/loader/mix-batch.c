@@ -44,7 +44,7 @@ static int with_table(struct batchd_loader *l, const struct batchd_batch *given,
 	if (r == 0 && !(rows = malloc(b.n_rows * sizeof *rows)))
 		r = fault_set(&f, BATCHD_E_NOMEM, "out of memory");
 	if (r == 0)
-		r = mixing_table(l, k, &b, rows, &f);
+		r = mix_loader_table(l, k, &b, rows, &f);
 	if (r == 0)
 		r = run(l, k, &b, rows, to, &f);
 	free(rows);
@@ -104,7 +104,7 @@ static int give_targets(struct batchd_loader *l, struct link *k, const struct ba
 
 	if (!k->info.n_mix_classes)
 		return fault_set(f, BATCHD_E_INVALID, "option mix has no targets: \"targets:classes=1000;...\"");
-	r = mixing_check_labels(l, b, f);
+	r = mix_loader_check_labels(l, b, f);
 	if (r == 0)
 		mix_targets(l->mix, rows, b->n_rows, b->labels, to);
 	return r;

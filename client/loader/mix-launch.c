@@ -12,8 +12,8 @@ static uint32_t rows_at_once(uint32_t n_left, uint64_t most)
 	return n <= most ? (uint32_t)n : most ? (uint32_t)most : 1;
 }
 
-int mixing_queue_images(const struct delivery *d, const struct finishing *of, const struct batchd_mix_row *rows,
-			uint32_t n_rows, cuda_ptr in, cuda_ptr to, struct cuda_stream *stream)
+int mix_launch_images(const struct delivery *d, const struct finishing *of, const struct batchd_mix_row *rows,
+		      uint32_t n_rows, cuda_ptr in, cuda_ptr to, struct cuda_stream *stream)
 {
 	struct mix_plan p;
 	void *parameters[] = { &p };
@@ -34,8 +34,8 @@ int mixing_queue_images(const struct delivery *d, const struct finishing *of, co
 	return r;
 }
 
-int mixing_queue_targets(const struct delivery *d, const struct mix *mix, const struct batchd_mix_row *rows,
-			 uint32_t n_rows, cuda_ptr labels, cuda_ptr to, struct cuda_stream *stream)
+int mix_launch_targets(const struct delivery *d, const struct mix *mix, const struct batchd_mix_row *rows,
+		       uint32_t n_rows, cuda_ptr labels, cuda_ptr to, struct cuda_stream *stream)
 {
 	struct mix_target_plan p = { .labels = labels, .out = to, .n_classes = mix->n_classes };
 	void *parameters[] = { &p };

@@ -9,7 +9,7 @@
 
 /* ---- opening ---- */
 
-int mixing_read(struct batchd_loader *l, const struct batchd_options *o, struct fault *f)
+int mix_loader_read(struct batchd_loader *l, const struct batchd_options *o, struct fault *f)
 {
 	char why[256];
 
@@ -159,7 +159,7 @@ static int check_views(const struct batchd_loader *l, const struct link *k, cons
 	return 0;
 }
 
-int mixing_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
+int mix_loader_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 {
 	int r;
 
@@ -173,7 +173,7 @@ int mixing_attach(struct batchd_loader *l, struct link *k, const Batchd__Wire__O
 		r = check_even(l, k, f);
 	if (r == 0)
 		r = check_mix_classes(l, k, f);
-	return r < 0 || k->gpu || !mixing_finishes(&l->options) ? r : finish_attach(l, k, m, f);
+	return r < 0 || k->gpu || !mix_loader_finishes(&l->options) ? r : finish_attach(l, k, m, f);
 }
 
 /* ---- a batch ---- */
@@ -187,8 +187,8 @@ static void stored_size(const struct batchd_info *i, uint32_t *height, uint32_t 
 	*width = i->stored_shape[first + 1];
 }
 
-int mixing_table(const struct batchd_loader *l, const struct link *k, const struct batchd_batch *b,
-		 struct batchd_mix_row *rows, struct fault *f)
+int mix_loader_table(const struct batchd_loader *l, const struct link *k, const struct batchd_batch *b,
+		     struct batchd_mix_row *rows, struct fault *f)
 {
 	const struct batchd_info *i = &k->info;
 	struct mix_place place = { .seed = l->options.seed, .epoch = b->epoch, .is_off = atomic_load(&l->mixing_off) };
@@ -203,7 +203,7 @@ int mixing_table(const struct batchd_loader *l, const struct link *k, const stru
 	return 0;
 }
 
-int mixing_check_labels(const struct batchd_loader *l, const struct batchd_batch *b, struct fault *f)
+int mix_loader_check_labels(const struct batchd_loader *l, const struct batchd_batch *b, struct fault *f)
 {
 	const int64_t *labels = b->labels;
 

@@ -305,7 +305,7 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
 	if (r == 0 && k->gpu)
 		r = delivery_attach(k, m, fds[0], fds[2], f);
-	return r < 0 || !l->mix ? r : mixing_attach(l, k, m, f);
+	return r < 0 || !l->mix ? r : mix_loader_attach(l, k, m, f);
 }
 
 /* ---- open ---- */
@@ -353,7 +353,7 @@ static struct batchd_options link_options(const struct batchd_loader *l, const s
 	struct batchd_options o = *wanted;
 
 	/* Trainers that convert the daemon's uint8 differently can share one loader. */
-	if (k->gpu ? !l->floats_in_slots : mixing_wants_bytes(l, wanted)) {
+	if (k->gpu ? !l->floats_in_slots : mix_loader_wants_bytes(l, wanted)) {
 		o.dtype = BATCHD_UINT8;
 		o.layout = BATCHD_NHWC;
 	} else if (k->gpu) {
@@ -461,7 +461,7 @@ static bool finishes(const struct batchd_loader *l, const struct batchd_options 
 {
 	bool on_gpu = o->device && *o->device && strcmp(o->device, "cpu") != 0;
 
-	return on_gpu ? o->dtype != BATCHD_UINT8 : mixing_finishes(o) && !l->share;
+	return on_gpu ? o->dtype != BATCHD_UINT8 : mix_loader_finishes(o) && !l->share;
 }
 
 /* After a refusal: whether to ask again, for floats in place of bytes or the other way round. Some pipelines make

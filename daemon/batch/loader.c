@@ -37,7 +37,7 @@ static void maybe_free(struct loader *l)
 	pool_lane_leave(l->host.pool, l->host.lane);
 	for (unsigned i = 0; i < 4; i++)
 		plan_unref(l->plans[i].plan);
-	pool_source_finish(&l->rows);
+	pool_rows_finish(&l->rows);
 	recipe_finish(&l->recipe);
 	loader_spec_finish(&l->spec);
 	free(l->fields);
@@ -64,12 +64,12 @@ static void fail_for_bad(struct loader *l)
 		loader_fail(l, "%s", n ? bad : "out of memory for a sample");
 }
 
-static void on_pool_filled(struct pool_source *p, struct slot *slot)
+static void on_pool_filled(struct pool_rows *p, struct slot *slot)
 {
 	struct loader *l = p->owner;
 	assert(l->host.n_in_flight > 0);
 	l->host.n_in_flight--;
-	if (pool_source_is_bad(p, slot))
+	if (pool_rows_is_bad(p, slot))
 		fail_for_bad(l);
 	stream_on_filled(slot->stream, slot);
 	maybe_free(l);
@@ -496,13 +496,13 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	if (r == 0 && dataset_server(recipe->dataset))
 		r = pool_lane_join(pool, dataset_server(recipe->dataset), spec->uid, &l->host.lane);
 	if (r == 0)
-		r = pool_source_init(&l->rows, pool, &l->spec, &l->recipe, &l->layout, l->fields, bad_budget);
+		r = pool_rows_init(&l->rows, pool, &l->spec, &l->recipe, &l->layout, l->fields, bad_budget);
 	if (r == 0) {
 		l->rows.filled = on_pool_filled;
 		l->rows.owner = l;
 		r = make_streams(l);
 		if (r)
-			pool_source_finish(&l->rows);
+			pool_rows_finish(&l->rows);
 	}
 	if (r) {
 		streams_finish(&l->streams);

@@ -48,9 +48,9 @@ struct loader {
 	void *owner; /* for ops */
 	struct loader_spec spec;
 	struct recipe recipe;
-	struct pool_source rows; /* what the pool makes */
-	uint64_t id;             /* hash of what the loader makes; the same after a restart */
-	uint64_t pipeline_id;    /* hash of the pipeline of an image and of the kind of key of its random draws, without
+	struct pool_rows rows; /* what the pool makes */
+	uint64_t id;           /* hash of what the loader makes; the same after a restart */
+	uint64_t pipeline_id;  /* hash of the pipeline of an image and of the kind of key of its random draws, without
 	                          * dtype and layout; 0: arrays */
 
 	struct field *fields; /* owned; layout.n_fields of them */
@@ -102,7 +102,7 @@ uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 /* The memory that the orders to be kept (of this epoch and the next) will take in addition to existing ones. An order
  * that would take more than most of free_bytes counts as 0, because it will be refused, or will be alone. */
 uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes);
-/* For a producer's feed, before the first trainer arrives: this source makes the batches instead of the pool. */
+/* For a producer, before the first trainer arrives: this source makes the batches instead of the pool. */
 void loader_set_source(struct loader *l, struct batch_source *source);
 /* For that source: a submitted slot is filled, or it is cancelled and no longer written to. */
 void loader_source_done(struct loader *l, struct slot *slot);

@@ -86,13 +86,13 @@ struct slot {
 	enum slot_state state;
 	bool linked;
 	bool last;           /* of its epoch */
-	uint8_t fill_state;  /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
+	uint8_t fill_state;  /* while FILLING or DROPPED, of a loader with a producer: its source's own */
 	bool round_complete; /* the same: the last batch of its round exists */
 	uint32_t n_padding;
 	uint32_t n_leases;
 	uint64_t pending;          /* bit per rank (share) or bit 0 (shard) */
 	uint64_t holders;          /* of a group: a bit per place whose member holds it */
-	uint64_t payload_bytes;    /* of a loader with a feed: how much of the slot its batch takes */
+	uint64_t payload_bytes;    /* of a loader with a producer: how much of the slot its batch takes */
 	uint32_t n_copying;        /* device slabs that are reading it */
 	struct large_batch *large; /* has the batch in place of this slot's memory; NULL: none */
 

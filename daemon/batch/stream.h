@@ -133,7 +133,7 @@ struct stream {
 	uint32_t n_own;
 	struct pool_task next_turn; /* while has_next_turn: pumps it in the loop's next iteration */
 	bool has_next_turn;
-	bool fed;            /* the feed's own: its rank has been here before */
+	bool fed;            /* a producer source's own: its rank has been here before */
 	struct charge bytes; /* for a rank's stream and its own batches; charged to its user */
 };
 

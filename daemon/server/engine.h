@@ -21,7 +21,7 @@ struct opening;
 struct pool;
 struct producer;
 struct recent_errors;
-struct reports;
+struct status_cache;
 struct session;
 struct spare;
 
@@ -45,7 +45,7 @@ struct engine {
 	uint64_t n_jobs;            /* so far */
 	struct session *sessions;
 	struct producer *producers;
-	struct reports *reports;
+	struct status_cache *status_cache;
 	struct recent_errors *errors; /* NULL: they are not kept */
 	unsigned n_loads; /* clients of single images, and those that have gone while workers are in their jobs */
 	uv_timer_t stall; /* stall.c's clock */

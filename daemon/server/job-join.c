@@ -133,7 +133,7 @@ static unsigned n_telling(const char *dataset, unsigned n_fds)
 	return n_fds;
 }
 
-int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
+int job_join(struct engine *e, struct session *s, struct open_request *r, int *fds, unsigned n_fds, struct refusal *why)
 {
 	assert(is_loop_thread());
 	assert(!s->job && s->state == SESSION_GREETED);

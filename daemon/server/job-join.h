@@ -7,6 +7,7 @@
 
 /* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). 0 or
  * REFUSED; then the session is in no job. */
-int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
+int job_join(struct engine *e, struct session *s, struct open_request *r, int *fds, unsigned n_fds,
+	     struct refusal *why);
 
 #endif

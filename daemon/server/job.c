@@ -69,9 +69,9 @@ static void on_loader_closed(struct loader *l)
 {
 	struct job *j = l->owner;
 	assert(j->state == JOB_CLOSING);
-	if (j->feed)
-		feed_close(j->feed);
-	j->feed = NULL;
+	if (j->source)
+		producer_source_close(j->source);
+	j->source = NULL;
 	j->loader = NULL; /* it is freed when this returns */
 	charge_release(&j->data_bytes);
 	uv_close((uv_handle_t *)&j->linger, on_linger_closed);
@@ -470,7 +470,7 @@ static int on_path(void *arg, const char *path, size_t n_bytes)
 	return 1;
 }
 
-static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)
+static void start_opening(struct job *j, struct open_request *r, int *fds, unsigned n_fds)
 {
 	assert(!j->opening && j->state == JOB_OPENING);
 	struct engine *e = j->engine;
@@ -510,8 +510,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	job_task_run(&o->task);
 }
 
-struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,
-		     struct charge *loader, struct charge *open_fds)
+struct job *job_make(struct engine *e, struct open_request *r, int *fds, unsigned n_fds,
+		     const struct data_identity *data, struct charge *loader, struct charge *open_fds)
 {
 	assert(is_loop_thread());
 	assert(n_fds <= WIRE_MAX_FDS);

@@ -10,8 +10,8 @@
 #include "server/refusal.h"
 #include "base/histogram.h"
 
-struct feed;
-struct request;
+struct producer_source;
+struct open_request;
 
 /* The files behind a session's descriptors, and whether the reader is trusted. Two containers may have different
  * volumes at the same path, and root in a container is not root outside. */
@@ -58,7 +58,7 @@ struct job {
 	/* For a served data set; OPENING until a producer of that name connects. */
 	char *served;                      /* the producer's name; owned; NULL: not served */
 	struct producer *producer;         /* READY */
-	struct feed *feed;                 /* the loader's source; owned */
+	struct producer_source *source;    /* the loader's source; owned */
 	void (*on_closing)(struct job *j); /* NULL: nothing more to do */
 };
 
@@ -85,8 +85,8 @@ struct job_ops {
 
 /* Makes a job for the request, and begins to open its data set. Takes the request's contents, the fds (those taken are
  * set to -1) and the charges; NULL: memory is short, and nothing is taken. */
-struct job *job_make(struct engine *e, struct request *r, int *fds, unsigned n_fds, const struct data_identity *data,
-		     struct charge *loader, struct charge *open_fds);
+struct job *job_make(struct engine *e, struct open_request *r, int *fds, unsigned n_fds,
+		     const struct data_identity *data, struct charge *loader, struct charge *open_fds);
 void job_enter(struct job *j, struct session *s);
 /* The session is about to be ENDING: it counts no more. */
 void job_note_ending(struct session *s);

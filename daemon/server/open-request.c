@@ -17,7 +17,7 @@
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
-bool request_may_use(const struct config_dataset *d, const struct requester *who)
+bool open_request_may_use(const struct config_dataset *d, const struct requester *who)
 {
 	if (!d->n_users && !d->n_groups)
 		return true;
@@ -36,7 +36,7 @@ bool request_may_use(const struct config_dataset *d, const struct requester *who
 	return false;
 }
 
-bool request_may_trust(uid_t uid)
+bool open_request_may_trust(uid_t uid)
 {
 	return uid == 0 || uid == geteuid();
 }
@@ -44,7 +44,7 @@ bool request_may_trust(uid_t uid)
 static void set_access(struct data_access *a, const struct requester *who, bool configured)
 {
 	*a = (struct data_access){ .uid = who->uid };
-	a->trusted = configured || (who->shares_mounts && request_may_trust(who->uid));
+	a->trusted = configured || (who->shares_mounts && open_request_may_trust(who->uid));
 	for (unsigned i = 0; i < who->n_gids && i < DATASET_MAX_GROUPS; i++)
 		a->gids[a->n_gids++] = who->gids[i];
 }
@@ -83,9 +83,9 @@ static const char *default_transform(const char *source)
 }
 
 /* The data set's source and transform, from the configuration where it has them. */
-static int request_resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-			   unsigned n_fds, const char **source, const char **transform, bool *configured,
-			   struct refusal *err)
+static int open_request_resolve(const struct config *config, const Batchd__Wire__Open *open,
+				const struct requester *who, unsigned n_fds, const char **source,
+				const char **transform, bool *configured, struct refusal *err)
 {
 	const struct config_dataset *d = config_dataset(config, open->dataset);
 	*configured = d != NULL;
@@ -95,7 +95,7 @@ static int request_resolve(const struct config *config, const Batchd__Wire__Open
 			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or " SOURCE_KINDS_TEXT
 			" to wait for a producer",
 			open->dataset);
-	if (d && !request_may_use(d, who))
+	if (d && !open_request_may_use(d, who))
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
 			"user %u may not use the data set '%s' (its users and groups in the daemon's configuration)%s",
@@ -236,7 +236,7 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 	return 0;
 }
 
-static int request_by_name(const void *a, const void *b)
+static int open_request_by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -250,7 +250,7 @@ static int list_fields(const Batchd__Wire__Open *o, char list[WIRE_MAX_FIELDS * 
 	char *at = list;
 	for (size_t i = 0; i < o->n_field; i++)
 		names[i] = o->field[i];
-	qsort(names, o->n_field, sizeof(names[0]), request_by_name);
+	qsort(names, o->n_field, sizeof(names[0]), open_request_by_name);
 	for (size_t i = 0; i < o->n_field; i++) {
 		if (!field_name_is_valid(names[i]))
 			return refuse(
@@ -266,18 +266,18 @@ static int list_fields(const Batchd__Wire__Open *o, char list[WIRE_MAX_FIELDS * 
 	return 0;
 }
 
-int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
-		 struct request *out, struct refusal *err)
+int open_request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who,
+		      unsigned n_fds, struct open_request *out, struct refusal *err)
 {
 	assert(is_loop_thread());
 	assert(n_fds <= WIRE_MAX_FDS);
 	const char *source = NULL, *transform = NULL;
 	bool configured;
-	*out = (struct request){ 0 };
+	*out = (struct open_request){ 0 };
 	*err = (struct refusal){ .code = INVALID, .field = "" };
 	int r = check_numbers(config, o, err);
 	if (r == 0)
-		r = request_resolve(config, o, who, n_fds, &source, &transform, &configured, err);
+		r = open_request_resolve(config, o, who, n_fds, &source, &transform, &configured, err);
 	if (r)
 		return r;
 	set_access(&out->access, who, configured);
@@ -329,13 +329,13 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 	out->source = strdup(source);
 	out->served = served ? strdup(source + strlen("serve:")) : NULL;
 	if (!out->source || (served && !out->served) || loader_spec_copy(&borrowed, &out->spec)) {
-		request_finish(out);
+		open_request_finish(out);
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 	}
 	return 0;
 }
 
-void request_finish(struct request *r)
+void open_request_finish(struct open_request *r)
 {
 	assert(is_loop_thread());
 	loader_spec_finish(&r->spec);

@@ -1,7 +1,7 @@
 /* A client's Open, checked and in plain form: names resolved through the configuration, limits and access applied. No
  * side effects. */
-#ifndef BATCHD_REQUEST_H
-#define BATCHD_REQUEST_H
+#ifndef BATCHD_OPEN_REQUEST_H
+#define BATCHD_OPEN_REQUEST_H
 
 #include "config/config.h"
 #include "batch/loader.h"
@@ -16,7 +16,7 @@ struct requester {
 	bool lacks_groups;  /* some of them are unknown */
 };
 
-struct request {
+struct open_request {
 	struct loader_spec spec; /* dataset as the client gave it, transform resolved */
 	char *served;            /* the name of the producer that makes the data; NULL: the daemon does */
 	char *source;            /* the data to open: a configured data set's source, or spec.dataset */
@@ -25,13 +25,13 @@ struct request {
 };
 
 /* n_fds: number of fds that came with it. 0, or REFUSED. */
-int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-		 unsigned n_fds, struct request *out, struct refusal *err);
-void request_finish(struct request *r);
+int open_request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
+		      unsigned n_fds, struct open_request *out, struct refusal *err);
+void open_request_finish(struct open_request *r);
 /* Whether a user in the daemon's mount namespace is trusted: root, and the daemon's own user. Root in a container, or
  * in any other mount namespace, is not the root that the daemon's paths belong to. */
-bool request_may_trust(uid_t uid);
+bool open_request_may_trust(uid_t uid);
 /* Whether the configuration lets the requester use the data set. */
-bool request_may_use(const struct config_dataset *d, const struct requester *who);
+bool open_request_may_use(const struct config_dataset *d, const struct requester *who);
 
 #endif

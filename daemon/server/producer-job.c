@@ -18,14 +18,14 @@
 
 enum { FIRST_TICK_MS = 100, TICK_MS = 1000 };
 
-static void served_job_leave(struct job *j);
+static void producer_job_leave(struct job *j);
 
 /* ---- fills ---- */
 
-static void served_job_on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
-			       uint64_t step)
+static void producer_job_on_fill(struct producer_source *source, uint64_t number, uint32_t rank,
+				 const struct slot *slot, uint64_t epoch, uint64_t step)
 {
-	struct job *j = f->owner;
+	struct job *j = source->owner;
 	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
 	(void)rank;
 	if (!j->producer)
@@ -39,9 +39,9 @@ static void served_job_on_fill(struct feed *f, uint64_t number, uint32_t rank, c
 	producer_fill(j->producer, &fill);
 }
 
-static void served_job_on_cancel(struct feed *f, uint64_t number)
+static void producer_job_on_cancel(struct producer_source *source, uint64_t number)
 {
-	struct job *j = f->owner;
+	struct job *j = source->owner;
 	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
 	fill.fill = number;
 	fill.cancel = true;
@@ -52,13 +52,13 @@ static void served_job_on_cancel(struct feed *f, uint64_t number)
 static void fail_job(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
 {
 	j->fail_code = code;
-	feed_stop(j->feed);
+	producer_source_stop(j->source);
 	loader_fail(j->loader, "%s", text);
 }
 
-static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
+static void on_cannot(struct producer_source *source, uint64_t epoch, uint64_t step)
 {
-	struct job *j = f->owner;
+	struct job *j = source->owner;
 	char text[512];
 	snprintf(
 		text, sizeof(text),
@@ -68,10 +68,10 @@ static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
 	fail_job(j, CODE(PRODUCER), text);
 }
 
-static void on_look(struct feed *f);
+static void on_look(struct producer_source *source);
 
-static const struct feed_ops feed_ops = {
-	.fill = served_job_on_fill, .cancel = served_job_on_cancel, .look = on_look, .cannot = on_cannot
+static const struct producer_source_ops producer_source_ops = {
+	.fill = producer_job_on_fill, .cancel = producer_job_on_cancel, .look = on_look, .cannot = on_cannot
 };
 
 /* ---- slabs ---- */
@@ -82,12 +82,12 @@ static uint32_t slab_rank(const struct job *j, uint32_t rank)
 	return j->spec.share ? 0 : rank;
 }
 
-bool served_job_is_mapping(const struct job *j, uint32_t rank)
+bool producer_job_is_mapping(const struct job *j, uint32_t rank)
 {
 	return j->producer && producer_is_mapping(j->producer, slab_rank(j, rank));
 }
 
-void served_job_offer(struct job *j, uint32_t rank, struct slots *slots)
+void producer_job_offer(struct job *j, uint32_t rank, struct slots *slots)
 {
 	if (j->producer && producer_offer(j->producer, slab_rank(j, rank), slots) == 0)
 		return;
@@ -105,7 +105,7 @@ static bool is_wanted(const struct job *j, uint32_t rank)
 	return false;
 }
 
-static void served_job_on_mapped(struct producer *p, uint32_t rank, struct slots *slots, bool sealed)
+static void producer_job_on_mapped(struct producer *p, uint32_t rank, struct slots *slots, bool sealed)
 {
 	struct job *j = p->job;
 	assert(j->producer == p && j->loader);
@@ -133,8 +133,8 @@ static bool may_feed(const struct job *j, const struct producer *p)
 				 .gids = peer->gids,
 				 .n_gids = peer->n_gids,
 				 .lacks_groups = peer->lacks_groups,
-				 .shares_mounts = request_may_trust(p->uid) && peer_shares_mounts(peer) };
-	return d && request_may_use(d, &who);
+				 .shares_mounts = open_request_may_trust(p->uid) && peer_shares_mounts(peer) };
+	return d && open_request_may_use(d, &who);
 }
 
 static int make_loader(struct job *j, struct producer *p)
@@ -152,9 +152,10 @@ static int make_loader(struct job *j, struct producer *p)
 	if (r)
 		goto free_spec;
 	struct producer_caps caps = { .resumable = p->resumable, .n_batches = p->n_batches };
-	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &caps, p->asked + 1, &j->feed);
+	r = producer_source_create(&j->engine->loop, j->loader, &producer_source_ops, j, &caps, p->asked + 1,
+				   &j->source);
 	if (r == 0)
-		loader_set_source(j->loader, &j->feed->source);
+		loader_set_source(j->loader, &j->source->source);
 	return r; /* the job frees the loader */
 free_spec:
 	loader_spec_finish(&spec);
@@ -177,7 +178,7 @@ static void start_feeding(struct job *j, struct producer *p)
 	}
 	job_move(j, JOB_READY);
 	j->producer = p;
-	j->on_closing = served_job_leave;
+	j->on_closing = producer_job_leave;
 	producer_bind(p, j);
 	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid,
 		   j->spec.job);
@@ -213,7 +214,7 @@ static void tell_waiting(struct session *s, uint64_t now)
 	peer_send(s->peer, WIRE_SERVER(PROGRESS, progress, &body), NULL, 0);
 }
 
-static void served_job_give_up(struct session *s)
+static void producer_job_give_up(struct session *s)
 {
 	struct refusal why;
 	refuse(&why, CODE(PRODUCER), "producer",
@@ -254,7 +255,7 @@ static void on_tick(uv_timer_t *t)
 		return;
 	for (struct session *s = j->sessions; s; s = s->next_in_job) {
 		if (now >= s->producer_deadline_ns)
-			served_job_give_up(s);
+			producer_job_give_up(s);
 		else
 			tell_waiting(s, now);
 	}
@@ -266,7 +267,7 @@ static void wait_on(struct job *j)
 	uv_timer_start(&j->linger, on_tick, FIRST_TICK_MS, TICK_MS);
 }
 
-void served_job_await(struct job *j)
+void producer_job_await(struct job *j)
 {
 	const struct producer *busy;
 	struct producer *p = find_free(j, &busy);
@@ -340,27 +341,29 @@ static void fail_for_memory(struct job *j, int r, enum account_kind kind, uint64
 	fail_job(j, r > 0 ? CODE(LIMIT) : CODE(INTERNAL), text);
 }
 
-/* Gives the untaken batch to the feed, once its memory is charged. While there is none, it waits for the job's other
+/* Gives the untaken batch to the source, once its memory is charged. While there is none, it waits for the job's other
  * large batches: a trainer gives them back; where there is no other, none would ever come. */
 static void take_large(struct job *j)
 {
 	struct producer *p = j->producer;
 	struct large_batch *b = p->untaken.batch;
-	struct feed_answer a = { .outcome = FEED_MADE, .n_rows = p->untaken.n_rows, .n_bytes = b->n_bytes, .large = b };
+	struct source_answer a = {
+		.outcome = SOURCE_MADE, .n_rows = p->untaken.n_rows, .n_bytes = b->n_bytes, .large = b
+	};
 	enum account_kind kind;
-	int r = feed_is_wanted(j->feed) ? charge_large(j, b, &kind) : 0;
+	int r = producer_source_is_wanted(j->source) ? charge_large(j, b, &kind) : 0;
 	if (r > 0 && is_large_lent(j))
 		return;
 	if (r)
 		fail_for_memory(j, r, kind, b->held_bytes);
 	p->untaken.batch = NULL;
 	producer_take(p);
-	(void)feed_answered(j->feed, p->untaken.fill, &a); /* a job that has failed takes none */
+	(void)producer_source_answered(j->source, p->untaken.fill, &a); /* a job that has failed takes none */
 }
 
-static void on_look(struct feed *f)
+static void on_look(struct producer_source *source)
 {
-	struct job *j = f->owner;
+	struct job *j = source->owner;
 	if (j->producer && j->producer->untaken.batch)
 		take_large(j);
 }
@@ -368,11 +371,11 @@ static void on_look(struct feed *f)
 static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct large_batch *large,
 		       struct refusal *why)
 {
-	struct feed *f = p->job ? p->job->feed : NULL;
+	struct producer_source *source = p->job ? p->job->source : NULL;
 	bool made = !m->end && !m->skipped;
 	/* Else of a job that has failed or closed meanwhile. */
-	bool ours = f && !f->stopped && f->first && m->fill >= f->first->number;
-	if (ours && m->end && m->n_batches > f->first->at.step)
+	bool ours = source && !source->stopped && source->first && m->fill >= source->first->number;
+	if (ours && m->end && m->n_batches > source->first->at.step)
 		return refuse(why, CODE(INVALID), "n_batches",
 			      "an epoch that has no such batch has none behind it either");
 	if (made) {
@@ -381,7 +384,7 @@ static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct
 	}
 	if (ours && made) {
 		p->made_any = true;
-		p->at = f->first->at;
+		p->at = source->first->at;
 	}
 	if (large && ours) {
 		p->job->outgrown = true;
@@ -397,13 +400,13 @@ static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct
 	}
 	if (!ours)
 		return 0;
-	struct feed_answer a = { .outcome = m->end       ? FEED_END
-					    : m->skipped ? FEED_SKIPPED
-							 : FEED_MADE,
-				 .n_rows = m->n_rows,
-				 .n_bytes = m->n_bytes ? m->n_bytes : p->slot_bytes,
-				 .n_batches = m->n_batches };
-	if (feed_answered(f, m->fill, &a))
+	struct source_answer a = { .outcome = m->end       ? SOURCE_END
+					      : m->skipped ? SOURCE_SKIPPED
+							   : SOURCE_MADE,
+				   .n_rows = m->n_rows,
+				   .n_bytes = m->n_bytes ? m->n_bytes : p->slot_bytes,
+				   .n_batches = m->n_batches };
+	if (producer_source_answered(source, m->fill, &a))
 		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit",
 			   (unsigned long long)m->fill);
 	return 0;
@@ -414,17 +417,17 @@ static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct
 static void on_gone(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
 {
 	struct job *j = p->job;
-	assert(j->producer == p && j->feed);
+	assert(j->producer == p && j->source);
 	j->producer = NULL;
-	feed_stop(j->feed);
+	producer_source_stop(j->source);
 	if (code == CODE(SHUTDOWN))
 		fail_job(j, code, text);
 	else
 		job_end(j, code, text);
 }
 
-const struct producer_ops served_job_producer_ops = {
-	.came = on_came, .mapped = served_job_on_mapped, .answered = on_answered, .ended = on_gone
+const struct producer_ops producer_job_producer_ops = {
+	.came = on_came, .mapped = producer_job_on_mapped, .answered = on_answered, .ended = on_gone
 };
 
 static void drop_untaken(struct producer *p)
@@ -437,7 +440,7 @@ static void drop_untaken(struct producer *p)
 }
 
 /* The job is closing. */
-static void served_job_leave(struct job *j)
+static void producer_job_leave(struct job *j)
 {
 	if (!j->producer)
 		return;
@@ -471,12 +474,12 @@ static struct position next_of_group(const struct session *s)
 			first = first && position_compare(first, &c->cursor) > 0 ? first : &c->cursor;
 	}
 	struct position at = first ? *first : waiting ? *waiting : (struct position){ 0 };
-	bool over = j->feed &&
-		    (feed_is_over(j->feed, &at) || (j->feed->caps.n_batches && at.step >= j->feed->caps.n_batches));
+	bool over = j->source && (producer_source_is_over(j->source, &at) ||
+				  (j->source->caps.n_batches && at.step >= j->source->caps.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
 }
 
-int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why)
+int producer_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why)
 {
 	struct position at = next_of_group(s);
 	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
@@ -495,7 +498,7 @@ int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct re
 	return 0;
 }
 
-void served_job_describe(const struct job *j, Batchd__Wire__Opened *o)
+void producer_job_describe(const struct job *j, Batchd__Wire__Opened *o)
 {
 	const struct producer *p = j->producer;
 	o->served = true;

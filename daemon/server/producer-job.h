@@ -5,24 +5,24 @@
  *        +--none comes within the time that a trainer waits: that trainer is refused
  *
  * A job feeds its trainers from one producer (producer.h), and a producer feeds one job at a time. Loop thread only. */
-#ifndef BATCHD_SERVED_JOB_H
-#define BATCHD_SERVED_JOB_H
+#ifndef BATCHD_PRODUCER_JOB_H
+#define BATCHD_PRODUCER_JOB_H
 
 #include "server/job.h"
 
 struct producer_ops;
-extern const struct producer_ops served_job_producer_ops;
+extern const struct producer_ops producer_job_producer_ops;
 
 /* A session has entered a job that has no loader yet: takes a connected producer, or waits for one. */
-void served_job_await(struct job *j);
+void producer_job_await(struct job *j);
 /* The slots are made, with an open slab: the producer maps it, then the rank's stream gets them. Takes the
  * reference. */
-void served_job_offer(struct job *j, uint32_t rank, struct slots *slots);
+void producer_job_offer(struct job *j, uint32_t rank, struct slots *slots);
 /* Whether a producer is about to map slots for this rank. */
-bool served_job_is_mapping(const struct job *j, uint32_t rank);
+bool producer_job_is_mapping(const struct job *j, uint32_t rank);
 /* A trainer of an open share group joins at the position where the group will be. 0 or REFUSED. */
-int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why);
+int producer_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why);
 /* Fills the producer's fields of Opened. */
-void served_job_describe(const struct job *j, Batchd__Wire__Opened *o);
+void producer_job_describe(const struct job *j, Batchd__Wire__Opened *o);
 
 #endif

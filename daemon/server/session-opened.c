@@ -98,7 +98,7 @@ void session_send_opened(struct session *s, int ring)
 	o.slot_bytes = l->layout.slot_bytes;
 	o.indices_offset = l->layout.indices_offset;
 	if (s->job->served)
-		served_job_describe(s->job, &o);
+		producer_job_describe(s->job, &o);
 	device_describe(s, &o);
 	o.ring = RING_LAYOUT;
 	int fds[WIRE_OPENED_FDS] = { slots->slab.fd, ring };

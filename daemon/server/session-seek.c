@@ -65,7 +65,7 @@ int session_on_join(struct session *s, const struct message *m, struct refusal *
 	device_forgo(s, join->no_device);
 	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
 		job_note_moved(s->job);
-		return served_job_on_join(s, join, why);
+		return producer_job_on_join(s, join, why);
 	}
 	if (!l->is_async || l->spec.world_size > 1)
 		return refuse(why, CODE(INVALID), "join",

@@ -15,7 +15,7 @@
 
 struct job;
 struct job_task;
-struct load;
+struct single_images;
 
 /*        +--------> PRODUCING, LOADING ----------------------+
  *        |                                                   v
@@ -77,8 +77,8 @@ struct session {
 	uint64_t connected_ns;
 	bool records; /* it has begun a recording (base/trace.h) */
 
-	struct producer *producer; /* of a client that is PRODUCING; owned */
-	struct load *load;         /* of one that is LOADING */
+	struct producer *producer;           /* of a client that is PRODUCING; owned */
+	struct single_images *single_images; /* of one that is LOADING */
 
 	/* All else is a trainer's. From its Open: */
 	int32_t wanted_rank;

@@ -87,7 +87,7 @@ static void session_forget(struct session *s)
 {
 	struct engine *e = s->engine;
 	list_remove(&e->sessions, s, next);
-	assert(!s->job && !s->producer && !s->load && !s->peer && !s->slot_alloc && !s->ring.page);
+	assert(!s->job && !s->producer && !s->single_images && !s->peer && !s->slot_alloc && !s->ring.page);
 	session_note_move(s, SESSION_ENDED);
 	free(s);
 	e->on_activity(e);
@@ -253,7 +253,7 @@ static void on_peer_closed(struct peer *p)
 		return;
 	session_keep_spare(s, p);
 	producer_on_closed(s);
-	load_on_closed(s);
+	single_images_on_closed(s);
 	session_end_delivery(s);
 	p->session = NULL;
 	s->peer = NULL;
@@ -433,7 +433,7 @@ static void session_advance_opening(struct session *s)
 	struct stream *stream = stream_of(s, (uint32_t)rank);
 	if (!stream)
 		return;
-	if ((share && j->slots_pending) || served_job_is_mapping(j, (uint32_t)rank))
+	if ((share && j->slots_pending) || producer_job_is_mapping(j, (uint32_t)rank))
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) ||
 	    (l->is_async && (group_n_missing(&l->group) || device_fixes(s, stream->slots)))) {
@@ -477,14 +477,14 @@ static int on_open(struct session *s, const struct message *m, struct refusal *w
 				 .gids = s->peer->gids,
 				 .n_gids = s->peer->n_gids,
 				 .lacks_groups = s->peer->lacks_groups,
-				 .shares_mounts = request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
-	struct request r;
+				 .shares_mounts = open_request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
+	struct open_request r;
 	char served[sizeof("serve:") + WIRE_MAX_PRODUCER];
 	if (!config_dataset(s->engine->config, open.dataset) && producer_exists(s->engine, s->uid, open.dataset)) {
 		snprintf(served, sizeof(served), "serve:%s", open.dataset);
 		open.dataset = served;
 	}
-	int refused = request_make(s->engine->config, &open, &who, m->n_fds, &r, why);
+	int refused = open_request_make(s->engine->config, &open, &who, m->n_fds, &r, why);
 	if (!refused) {
 		s->wanted_rank = r.rank;
 		s->own_batch_size = open.own_batch_size;
@@ -495,7 +495,7 @@ static int on_open(struct session *s, const struct message *m, struct refusal *w
 			(open.producer_wait_ms ? open.producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
 		s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
 		refused = job_join(s->engine, s, &r, m->fds, m->n_fds, why);
-		request_finish(&r);
+		open_request_finish(&r);
 	}
 	if (refused) {
 		recent_errors_note(s->engine->errors, s->uid, open.job, why->text);
@@ -503,7 +503,7 @@ static int on_open(struct session *s, const struct message *m, struct refusal *w
 	}
 	session_move(s, SESSION_OPENING);
 	if (s->job->served && s->job->state == JOB_OPENING)
-		served_job_await(s->job);
+		producer_job_await(s->job);
 	else
 		session_advance_opening(s);
 	return 0;
@@ -541,7 +541,7 @@ static int session_on_close(struct session *s, const struct message *m, struct r
 
 static int on_produce(struct session *s, const struct message *m, struct refusal *why)
 {
-	return producer_on_produce(s, m->body->produce, &served_job_producer_ops, why);
+	return producer_on_produce(s, m->body->produce, &producer_job_producer_ops, why);
 }
 
 static const struct message_rule rules[] = {
@@ -557,9 +557,9 @@ static const struct message_rule rules[] = {
 	  .otherwise = "came twice, from a trainer, or behind LoadOpen", .becomes = SESSION_PRODUCING },
 	{ CLIENT_MESSAGE(FILLED), SESSION_IN(PRODUCING), producer_on_filled, .otherwise = "before Produce" },
 	{ CLIENT_MESSAGE(PRODUCER_END), SESSION_IN(PRODUCING), producer_on_end, .otherwise = "before Produce" },
-	{ CLIENT_MESSAGE(LOAD_OPEN), SESSION_IN(GREETED), load_on_open,
+	{ CLIENT_MESSAGE(LOAD_OPEN), SESSION_IN(GREETED), single_images_on_open,
 	  .otherwise = "came twice, from a trainer or producer", .becomes = SESSION_LOADING },
-	{ CLIENT_MESSAGE(LOAD), SESSION_IN(LOADING), load_on_load, .otherwise = "before LoadOpened" },
+	{ CLIENT_MESSAGE(LOAD), SESSION_IN(LOADING), single_images_on_load, .otherwise = "before LoadOpened" },
 	{ .take = NULL },
 };
 

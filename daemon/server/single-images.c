@@ -26,7 +26,7 @@
 enum { LEAST_SLOTS = 8, SLOTS_PER_WORKER = 4, PAGE_BYTES = 4096 };
 #define MOST_SLAB_BYTES (UINT64_C(64) << 20) /* beyond it there are fewer slots, but for one */
 
-struct load {
+struct single_images {
 	struct engine *engine;
 	struct session *session; /* NULL: its connection has ended */
 	uid_t uid;
@@ -49,7 +49,7 @@ struct load {
 
 /* ---- the end ---- */
 
-static void load_free(struct load *l)
+static void single_images_free(struct single_images *l)
 {
 	assert(!l->session && !l->opening && !l->jobs.n_busy);
 	struct engine *e = l->engine;
@@ -66,27 +66,27 @@ static void load_free(struct load *l)
 	e->on_ended(e);
 }
 
-static void load_free_if_unused(struct load *l)
+static void single_images_free_if_unused(struct single_images *l)
 {
 	if (!l->session && !l->opening && !l->jobs.n_busy)
-		load_free(l);
+		single_images_free(l);
 }
 
-void load_on_closed(struct session *s)
+void single_images_on_closed(struct session *s)
 {
 	assert(is_loop_thread());
-	struct load *l = s->load;
+	struct single_images *l = s->single_images;
 	if (!l)
 		return;
-	s->load = NULL;
+	s->single_images = NULL;
 	l->session = NULL;
 	image_jobs_cancel(&l->jobs);
-	load_free_if_unused(l);
+	single_images_free_if_unused(l);
 }
 
 /* ---- opening ---- */
 
-static int load_make_slab(struct load *l, uint64_t slot_bytes)
+static int single_images_make_slab(struct single_images *l, uint64_t slot_bytes)
 {
 	uint64_t n = MOST_SLAB_BYTES / slot_bytes;
 	char size[32], limit[32];
@@ -117,9 +117,9 @@ static int load_make_slab(struct load *l, uint64_t slot_bytes)
 }
 
 /* I/O thread: pages take a while to make. */
-static void load_open_here(struct pool_task *t)
+static void single_images_open_here(struct pool_task *t)
 {
-	struct load *l = container_of(t, struct load, task);
+	struct single_images *l = container_of(t, struct single_images, task);
 	const struct image_form form = { .n_channels = 3 };
 	struct pipeline_error err = { .text = "" };
 	const char *transform = *l->transform ? l->transform : "val224";
@@ -133,11 +133,11 @@ static void load_open_here(struct pool_task *t)
 			refuse(&l->why, CODE(INVALID), "transform",
 			       "the transform has several views, and a single image gets one: load it once for each");
 	else
-		l->result = load_make_slab(l, (pipeline_row_bytes(l->recipe.pipeline) + PAGE_BYTES - 1) / PAGE_BYTES *
-						      PAGE_BYTES);
+		l->result = single_images_make_slab(l, (pipeline_row_bytes(l->recipe.pipeline) + PAGE_BYTES - 1) /
+							       PAGE_BYTES * PAGE_BYTES);
 }
 
-static void load_send_opened(struct load *l)
+static void single_images_send_opened(struct single_images *l)
 {
 	Batchd__Wire__LoadOpened m = BATCHD__WIRE__LOAD_OPENED__INIT;
 	uint32_t shape[3];
@@ -150,9 +150,9 @@ static void load_send_opened(struct load *l)
 	peer_send(l->session->peer, WIRE_SERVER(LOAD_OPENED, load_opened, &m), &l->slab.fd, 1);
 }
 
-static void load_on_job_done(struct image_jobs *of, struct image_job *j)
+static void single_images_on_job_done(struct image_jobs *of, struct image_job *j)
 {
-	struct load *l = container_of(of, struct load, jobs);
+	struct single_images *l = container_of(of, struct single_images, jobs);
 	Batchd__Wire__Loaded m = BATCHD__WIRE__LOADED__INIT;
 	m.slot = (uint32_t)(j - of->job);
 	m.code = j->result == 0 ? CODE(OK) : j->result == SAMPLE_E_BAD ? CODE(BAD_DATA) : CODE(INTERNAL);
@@ -161,12 +161,12 @@ static void load_on_job_done(struct image_jobs *of, struct image_job *j)
 	l->n_bad += m.code == CODE(BAD_DATA);
 	if (l->session)
 		peer_send(l->session->peer, WIRE_SERVER(LOADED, loaded, &m), NULL, 0);
-	load_free_if_unused(l);
+	single_images_free_if_unused(l);
 }
 
-static void load_on_opened(struct pool_task *t)
+static void single_images_on_opened(struct pool_task *t)
 {
-	struct load *l = container_of(t, struct load, task);
+	struct single_images *l = container_of(t, struct single_images, task);
 	struct engine *e = l->engine;
 	assert(l->opening);
 	l->opening = false;
@@ -176,15 +176,15 @@ static void load_on_opened(struct pool_task *t)
 	if (l->result == 0 && l->session && image_jobs_init(&l->jobs, e->pool, l->uid))
 		l->result = refuse_memory(&l->why);
 	if (!l->session)
-		load_free_if_unused(l);
+		single_images_free_if_unused(l);
 	else if (l->result)
 		e->job_ops->end(l->session, &l->why);
 	else
-		load_send_opened(l);
+		single_images_send_opened(l);
 }
 
 /* Each worker has one in work, one waits for it, and the client copies and sends the others meanwhile. */
-static unsigned load_n_wanted(struct engine *e)
+static unsigned single_images_n_wanted(struct engine *e)
 {
 	struct pool_stats stats;
 	pool_get_stats(e->pool, &stats);
@@ -192,7 +192,7 @@ static unsigned load_n_wanted(struct engine *e)
 	return n < LEAST_SLOTS ? LEAST_SLOTS : n > WIRE_MAX_LOADS ? WIRE_MAX_LOADS : n;
 }
 
-static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struct load *l)
+static void single_images_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struct single_images *l)
 {
 	struct engine *e = s->engine;
 	l->engine = e;
@@ -204,26 +204,27 @@ static void load_begin(struct session *s, const Batchd__Wire__LoadOpen *m, struc
 	l->recipe.uid = s->uid;
 	l->jobs.recipe = &l->recipe;
 	l->jobs.slab = &l->slab;
-	l->jobs.done = load_on_job_done;
-	l->n_wanted = load_n_wanted(e);
+	l->jobs.done = single_images_on_job_done;
+	l->n_wanted = single_images_n_wanted(e);
 	l->most_bytes = e->config->limits.batch_bytes;
 	l->slab.fd = l->slab.writable_fd = -1;
 	l->opening = true;
-	l->task = (struct pool_task){ .run = load_open_here, .done = load_on_opened, .owner = l->uid };
-	s->load = l;
+	l->task =
+		(struct pool_task){ .run = single_images_open_here, .done = single_images_on_opened, .owner = l->uid };
+	s->single_images = l;
 	e->n_loads++;
 	pool_run_task(e->pool, &l->task);
 }
 
-int load_on_open(struct session *s, const struct message *m, struct refusal *why)
+int single_images_on_open(struct session *s, const struct message *m, struct refusal *why)
 {
 	assert(is_loop_thread());
-	assert(!s->load);
+	assert(!s->single_images);
 	const Batchd__Wire__LoadOpen *open = m->body->load_open;
 	if (fcntl(m->fds[0], F_GET_SEALS) < 0)
 		return refuse(why, CODE(INVALID), NULL,
 			      "the descriptor of LoadOpen is no memfd: a client reads its files itself");
-	struct load *l = calloc(1, sizeof(*l));
+	struct single_images *l = calloc(1, sizeof(*l));
 	if (l)
 		l->transform = strdup(open->transform);
 	int r = !l || !l->transform ? -ENOMEM
@@ -231,7 +232,7 @@ int load_on_open(struct session *s, const struct message *m, struct refusal *why
 	if (r == 0) {
 		l->jobs.fd = m->fds[0];
 		m->fds[0] = -1;
-		load_begin(s, open, l);
+		single_images_begin(s, open, l);
 		return 0;
 	}
 	if (l)
@@ -245,11 +246,11 @@ int load_on_open(struct session *s, const struct message *m, struct refusal *why
 
 /* ---- an image ---- */
 
-int load_on_load(struct session *s, const struct message *m, struct refusal *why)
+int single_images_on_load(struct session *s, const struct message *m, struct refusal *why)
 {
 	assert(is_loop_thread());
 	const Batchd__Wire__Load *wanted = m->body->load;
-	struct load *l = s->load;
+	struct single_images *l = s->single_images;
 	if (l->opening)
 		return refuse(why, CODE(PROTOCOL), NULL, "Load before LoadOpened");
 	if (wanted->slot >= l->jobs.n || l->jobs.job[wanted->slot].busy)
@@ -259,9 +260,9 @@ int load_on_load(struct session *s, const struct message *m, struct refusal *why
 	return 0;
 }
 
-json_t *load_status_json(const struct session *s)
+json_t *single_images_status_json(const struct session *s)
 {
-	const struct load *l = s->load;
+	const struct single_images *l = s->single_images;
 	if (!l || l->opening)
 		return NULL;
 	return json_pack("{s:i, s:i, s:I, s:I}", "slots", (int)l->jobs.n, "busy", (int)l->jobs.n_busy, "made",

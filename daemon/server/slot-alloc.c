@@ -352,7 +352,7 @@ static void slot_alloc_take(struct slot_alloc *a)
 	if (!s || j->state != JOB_READY)
 		slots_unref(a->slots);
 	else if (a->served)
-		served_job_offer(j, s->consumer.rank, a->slots);
+		producer_job_offer(j, s->consumer.rank, a->slots);
 	else if (l->is_async) {
 		a->slots->fixed = a->fix;
 		group_set_slots(&l->group, a->slots, a->window, group_slot_quota(a->window, l->spec.n_slots));

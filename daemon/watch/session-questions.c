@@ -47,7 +47,7 @@ static int on_status(struct session *s, const struct message *m, struct refusal 
 		return 0;
 	if (s->peer->n_out) /* or its unread answers would fill the daemon's memory */
 		return refuse(why, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
-	const struct report *r = report_get(s->engine, s->uid);
+	const struct status_report *r = status_cache_get(s->engine, s->uid);
 	if (!r)
 		return refuse_memory(why);
 	for (unsigned i = 0; i < r->n; i++)

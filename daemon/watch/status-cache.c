@@ -14,7 +14,7 @@
 
 enum { PART = 20, SAVED_NS = 20000000 }; /* the most that may be made in a row after a pause: about a hundred reports */
 
-static void report_finish(struct report *r)
+static void report_finish(struct status_report *r)
 {
 	for (unsigned i = 0; i < r->n; i++)
 		packed_message_unref(r->messages[i]);
@@ -23,10 +23,10 @@ static void report_finish(struct report *r)
 	r->n = 0;
 }
 
-void reports_finish(struct reports *r)
+void status_cache_finish(struct status_cache *r)
 {
 	assert(is_loop_thread());
-	for (unsigned i = 0; i < REPORT_USERS; i++)
+	for (unsigned i = 0; i < STATUS_CACHE_USERS; i++)
 		report_finish(&r->of[i]);
 }
 
@@ -39,7 +39,7 @@ static struct packed_message *make_packed(const char *text, size_t n, bool more)
 	return packed_message_make(WIRE_SERVER(STATUS, status, &status));
 }
 
-static void report_pack(struct report *r, const char *text)
+static void report_pack(struct status_report *r, const char *text)
 {
 	size_t left = strlen(text), n = (left + WIRE_MAX_STATUS - 1) / WIRE_MAX_STATUS;
 	r->messages = calloc(n, sizeof(struct packed_message *));
@@ -63,7 +63,7 @@ static uint64_t thread_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static bool may_make(struct report *r)
+static bool may_make(struct status_report *r)
 {
 	uint64_t now = uv_hrtime(), earned = (now - r->earned_ns) / PART;
 	r->spent_ns -= earned < r->spent_ns ? earned : r->spent_ns;
@@ -72,25 +72,25 @@ static bool may_make(struct report *r)
 }
 
 /* The viewer's report, or the one whose viewer has not asked for longest. */
-static struct report *report_find(struct reports *all, uid_t viewer)
+static struct status_report *find_report(struct status_cache *all, uid_t viewer)
 {
-	struct report *r = all->of;
-	for (struct report *other = all->of; other < all->of + REPORT_USERS; other++) {
+	struct status_report *r = all->of;
+	for (struct status_report *other = all->of; other < all->of + STATUS_CACHE_USERS; other++) {
 		if (other->asked && other->viewer == viewer)
 			return other;
 		if (other->asked < r->asked)
 			r = other;
 	}
 	report_finish(r);
-	*r = (struct report){ .viewer = viewer };
+	*r = (struct status_report){ .viewer = viewer };
 	return r;
 }
 
-const struct report *report_get(struct engine *e, uid_t viewer)
+const struct status_report *status_cache_get(struct engine *e, uid_t viewer)
 {
 	assert(is_loop_thread());
-	struct report *r = report_find(e->reports, viewer == geteuid() ? 0 : viewer);
-	r->asked = ++e->reports->n_asked;
+	struct status_report *r = find_report(e->status_cache, viewer == geteuid() ? 0 : viewer);
+	r->asked = ++e->status_cache->n_asked;
 	if (r->n && !may_make(r))
 		return r;
 	uint64_t began = thread_ns();

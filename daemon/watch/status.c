@@ -612,7 +612,7 @@ static json_t *image_clients_part(const struct engine *e, uid_t viewer)
 {
 	json_t *list = json_array();
 	for (const struct session *s = e->sessions; s; s = s->next) {
-		json_t *o = load_status_json(s);
+		json_t *o = single_images_status_json(s);
 		if (!o)
 			continue;
 		set_int(o, "pid", (uint64_t)s->pid);

@@ -379,9 +379,9 @@ static bool group_is_complete(void)
 	for (const struct job *j = sim_engine.jobs; j; j = j->next) {
 		if (j->state == JOB_READY && j->loader->spec.share && j->loader->streams.list[0]->expected)
 			return false;
-		if (j->feed && j->loader->streams.n < loader_n_ranks(j->loader))
+		if (j->source && j->loader->streams.n < loader_n_ranks(j->loader))
 			return false;
-		for (uint32_t i = 0; j->feed && i < j->loader->streams.n; i++) {
+		for (uint32_t i = 0; j->source && i < j->loader->streams.n; i++) {
 			if (!j->loader->streams.list[i]->fed && !j->loader->streams.list[i]->positioned)
 				return false;
 		}

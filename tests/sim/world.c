@@ -22,7 +22,7 @@ struct engine sim_engine;
 struct server sim_server;
 static struct shutdown ending;
 static bool finished;
-static struct reports reports;
+static struct status_cache status_cache;
 struct sim_job sim_jobs[SIM_MAX_JOBS];
 unsigned sim_n_jobs;
 static uint64_t dice;
@@ -282,7 +282,7 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 			      .budget.cache = cache,
 			      .budget.bytes = budget_bytes,
 			      .pool = sim_pool(),
-			      .reports = &reports,
+			      .status_cache = &status_cache,
 			      .job_ops = &session_job_ops,
 			      .reader = session_questions,
 			      .on_activity = on_activity,
@@ -312,7 +312,7 @@ static void end_daemon(void)
 	SIM_CHECK(!sim_engine.sessions, "a session is left at the end");
 	SIM_CHECK(!sim_engine.producers, "a producer is left at the end");
 	SIM_CHECK(!sim_server.n_peers, "a connection is left at the end");
-	reports_finish(&reports);
+	status_cache_finish(&status_cache);
 	SIM_CHECK(accounts_balanced(&sim_engine.budget.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());

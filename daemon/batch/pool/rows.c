@@ -21,25 +21,25 @@ enum {
 	CHUNK_PICTURES = 16,      /* rows of an array that go through a pipeline, which may be long */
 };
 
-static struct slot *pool_source_slot_of(struct pool_job *job)
+static struct slot *pool_rows_slot_of(struct pool_job *job)
 {
 	return container_of(job, struct slot, job);
 }
 
-static struct pool_source *pool_source_of(struct batch_source *source)
+static struct pool_rows *pool_rows_of(struct batch_source *source)
 {
-	return container_of(source, struct pool_source, source);
+	return container_of(source, struct pool_rows, source);
 }
 
-static struct pool_source *source_of(const struct slot *slot)
+static struct pool_rows *source_of(const struct slot *slot)
 {
-	return pool_source_of(slot->source);
+	return pool_rows_of(slot->source);
 }
 
 /* ---- workers and I/O threads ---- */
 
 struct row {
-	struct pool_source *source;
+	struct pool_rows *source;
 	struct slot *slot;
 	uint32_t number;
 };
@@ -75,7 +75,7 @@ static uint64_t length_of_plan(const struct row *r)
 /* What the row's random draws are keyed by. The built-in order has a sample `repeats` times per epoch, so its pixels
  * depend on which of these it is, and not on the world size; the first is as without repeats. A caller's own order, and
  * a blend with weights, may repeat a sample, and each time is another augmentation. */
-static struct sample_key pool_source_key_of(const struct row *r, uint64_t index)
+static struct sample_key pool_rows_key_of(const struct row *r, uint64_t index)
 {
 	const struct loader_spec *spec = r->source->spec;
 	uint64_t seed = spec->seed;
@@ -90,11 +90,11 @@ static struct sample_key pool_source_key_of(const struct row *r, uint64_t index)
 
 static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned attempt)
 {
-	const struct pool_source *p = r->source;
+	const struct pool_rows *p = r->source;
 	return sample_substitute(p->spec->seed, r->slot->at.epoch, index, attempt, dataset_n(p->recipe->dataset));
 }
 
-static void pool_source_note_bad(struct pool_source *p, uint64_t index, const char *text, bool outside)
+static void pool_rows_note_bad(struct pool_rows *p, uint64_t index, const char *text, bool outside)
 {
 	if (!badlist_add(&p->bad, index, text, outside))
 		return;
@@ -105,14 +105,14 @@ static void pool_source_note_bad(struct pool_source *p, uint64_t index, const ch
 
 /* If a row's sample cannot be decoded, another sample takes the row. The choice depends only on (seed, epoch, index): a
  * resumed epoch has the same substitutes, also with another world size. Attempt 0 is the sample itself. */
-static uint64_t pool_source_candidate(const struct row *r, unsigned attempt)
+static uint64_t pool_rows_candidate(const struct row *r, unsigned attempt)
 {
 	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];
 	return attempt == 0 ? index : substitute_index(r, index, attempt - 1);
 }
 
 /* A bound that the loader's configuration sets, not the data set. True with the text: the sample is bad data. */
-static bool is_too_long(const struct pool_source *p, uint64_t index, char *text, size_t size)
+static bool is_too_long(const struct pool_rows *p, uint64_t index, char *text, size_t size)
 {
 	const struct dataset *ds = p->recipe->dataset;
 	for (unsigned k = 0; p->checks_values && k < p->layout->n_fields; k++) {
@@ -133,7 +133,7 @@ static bool is_too_long(const struct pool_source *p, uint64_t index, char *text,
 }
 
 /* The fields of an image's sample that are in memory. */
-static void pool_source_copy_values(const struct row *r, uint64_t index)
+static void pool_rows_copy_values(const struct row *r, uint64_t index)
 {
 	const struct slot_layout *l = r->source->layout;
 	for (unsigned k = 0; k < l->n_fields; k++) {
@@ -174,7 +174,7 @@ static void gather_others(const struct row *r, uint64_t index)
 static void note_made(const struct row *r, uint64_t index, unsigned attempt)
 {
 	if (dataset_is_image(r->source->recipe->dataset))
-		pool_source_copy_values(r, index);
+		pool_rows_copy_values(r, index);
 	else
 		gather_others(r, index);
 	if (attempt == 0)
@@ -206,7 +206,7 @@ static bool pack_field(struct slot *slot, const struct slot_field *f, const stru
 	return true;
 }
 
-static void pool_source_pack(struct pool_source *p, struct slot *slot)
+static void pool_rows_pack(struct pool_rows *p, struct slot *slot)
 {
 	for (unsigned k = 0; k < p->layout->n_fields; k++) {
 		const struct slot_field *f = &p->layout->field[k];
@@ -222,18 +222,18 @@ static void pool_source_pack(struct pool_source *p, struct slot *slot)
 		else
 			snprintf(text, sizeof(text), "the %s of a batch is longer than the data set has said",
 				 p->fields[k].name);
-		pool_source_note_bad(p, (uint64_t)slot_indices(slot)[0], text, true);
+		pool_rows_note_bad(p, (uint64_t)slot_indices(slot)[0], text, true);
 		atomic_store(&slot->failed, true);
 	}
 }
 
 /* n rows are made, or given up. */
-static void finish_rows(struct pool_source *p, struct slot *slot, uint32_t n)
+static void finish_rows(struct pool_rows *p, struct slot *slot, uint32_t n)
 {
 	/* The worker that takes the count to 0 sees what all others wrote into the slot. */
 	if (p->layout->any_ragged && atomic_fetch_sub_explicit(&slot->n_unpacked, n, memory_order_acq_rel) == n &&
 	    !atomic_load(&slot->failed))
-		pool_source_pack(p, slot);
+		pool_rows_pack(p, slot);
 	tally_add(&p->source.sums, SOURCE_ROWS, n);
 }
 
@@ -263,14 +263,14 @@ static void places_of_views(const struct row *r, void *rows[VIEWS_MAX])
 static int make_image(const struct row *r, void *worker, uint64_t index, struct sample_input *in,
 		      struct sample_error *err)
 {
-	struct pool_source *p = r->source;
+	struct pool_rows *p = r->source;
 	void *rows[VIEWS_MAX];
 	err->slow = false;
 	if (is_too_long(p, index, err->text, sizeof(err->text)))
 		return SAMPLE_E_BAD;
 	places_of_views(r, rows);
 	sample_worker_hurry(worker, pool_queue_is_waited_for(&r->slot->stream->queue));
-	int result = sample_make(p->recipe, worker, pool_source_key_of(r, index), in, false, rows, err);
+	int result = sample_make(p->recipe, worker, pool_rows_key_of(r, index), in, false, rows, err);
 	if (sample_read_bytes(worker))
 		tally_add(&p->source.sums, SOURCE_FILE_BYTES, sample_read_bytes(worker));
 	if (result == 0)
@@ -281,15 +281,15 @@ static int make_image(const struct row *r, void *worker, uint64_t index, struct 
 static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	(void)n;
-	struct slot *slot = pool_source_slot_of(job);
-	struct pool_source *p = source_of(slot);
+	struct slot *slot = pool_rows_slot_of(job);
+	struct pool_rows *p = source_of(slot);
 	struct row r = { p, slot, first };
 	struct sample_input *in = ticket ? ticket->input : NULL;
 	unsigned n_slow = ticket ? ticket->n_slow : 0;
 	/* No further rows are made of a failed batch: the loader ends with it. */
 	bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed), done = failed;
 	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
-		uint64_t index = pool_source_candidate(&r, attempt);
+		uint64_t index = pool_rows_candidate(&r, attempt);
 		struct sample_error err;
 		int result = make_image(&r, worker, index, in, &err);
 		if (result == SAMPLE_E_WOULD_BLOCK) {
@@ -301,7 +301,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 			return POOL_WOULD_BLOCK;
 		}
 		if (result == SAMPLE_E_BAD) {
-			pool_source_note_bad(p, index, err.text, err.outside);
+			pool_rows_note_bad(p, index, err.text, err.outside);
 			n_slow += err.slow;
 			/* Spend no time on a substitute if there are too many bad samples already. */
 			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES ||
@@ -329,7 +329,7 @@ static bool make_gathered(const struct row *r, void *worker, const uint8_t *pict
 	void *rows[VIEWS_MAX];
 	struct sample_error err;
 	places_of_views(r, rows);
-	if (sample_make_gathered(r->source->recipe, worker, pool_source_key_of(r, pool_source_candidate(r, 0)), picture,
+	if (sample_make_gathered(r->source->recipe, worker, pool_rows_key_of(r, pool_rows_candidate(r, 0)), picture,
 				 rows, &err))
 		return false;
 	note_image(r, worker);
@@ -340,8 +340,8 @@ static bool make_gathered(const struct row *r, void *worker, const uint8_t *pict
 /* One by one where anything is wrong: run_image says what, and finds a substitute. */
 static int run_pictures(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
-	struct slot *slot = pool_source_slot_of(job);
-	struct pool_source *p = source_of(slot);
+	struct slot *slot = pool_rows_slot_of(job);
+	struct pool_rows *p = source_of(slot);
 	struct row r = { p, slot, first };
 	void *others[DATASET_MAX_FIELDS];
 	size_t picture_bytes = pixels_bytes(&p->recipe->pixels);
@@ -364,9 +364,9 @@ static int run_pictures(struct pool_job *job, void *worker, uint32_t first, uint
 
 static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 {
-	struct slot *slot = pool_source_slot_of(job);
+	struct slot *slot = pool_rows_slot_of(job);
 	struct row r = { source_of(slot), slot, ticket->row };
-	sample_fetch(r.source->recipe, pool_source_candidate(&r, ticket->stage), ticket->input);
+	sample_fetch(r.source->recipe, pool_rows_candidate(&r, ticket->stage), ticket->input);
 	tally_add(&r.source->source.sums, SOURCE_FILE_BYTES, sample_fetched_bytes(ticket->input));
 }
 
@@ -375,14 +375,14 @@ static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 /* Replaces samples of which a value is too long. False: one cannot be replaced. */
 static bool replace_long(const struct row *first, uint32_t n)
 {
-	struct pool_source *p = first->source;
+	struct pool_rows *p = first->source;
 	char text[800];
 	for (uint32_t i = 0; i < n; i++) {
 		struct row r = { p, first->slot, first->number + i };
-		uint64_t index = pool_source_candidate(&r, 0), wanted = index;
+		uint64_t index = pool_rows_candidate(&r, 0), wanted = index;
 		unsigned attempt = 0;
 		while (is_too_long(p, index, text, sizeof(text))) {
-			pool_source_note_bad(p, index, text, true);
+			pool_rows_note_bad(p, index, text, true);
 			if (attempt == SUBSTITUTES || badlist_exceeds(&p->bad, p->bad_budget))
 				return false;
 			index = substitute_index(&r, wanted, attempt++);
@@ -395,7 +395,7 @@ static bool replace_long(const struct row *first, uint32_t n)
 	return true;
 }
 
-static int pool_source_gather(const struct row *r, uint32_t n, struct dataset_error *err)
+static int pool_rows_gather(const struct row *r, uint32_t n, struct dataset_error *err)
 {
 	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
 	const struct slot_layout *l = r->source->layout;
@@ -414,8 +414,8 @@ static int pool_source_gather(const struct row *r, uint32_t n, struct dataset_er
 static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)
 {
 	if (result) {
-		pool_source_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text,
-				     err->code == DATASET_E_ACCESS);
+		pool_rows_note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text,
+				   err->code == DATASET_E_ACCESS);
 		atomic_store(&r->slot->failed, true);
 	}
 	tally_add(&r->source->source.sums, SOURCE_ARRAY_BYTES, n * r->source->layout->row_bytes);
@@ -426,10 +426,10 @@ static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_
 {
 	(void)worker;
 	(void)ticket;
-	struct slot *slot = pool_source_slot_of(job);
+	struct slot *slot = pool_rows_slot_of(job);
 	struct row r = { source_of(slot), slot, first };
 	struct dataset_error err;
-	int result = pool_source_gather(&r, n, &err);
+	int result = pool_rows_gather(&r, n, &err);
 	note_gathered(&r, n, result, &err);
 	return 0;
 }
@@ -441,7 +441,7 @@ static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uin
 	(void)worker;
 	if (!ticket)
 		return POOL_WOULD_BLOCK;
-	struct slot *slot = pool_source_slot_of(job);
+	struct slot *slot = pool_rows_slot_of(job);
 	struct row r = { source_of(slot), slot, first };
 	const struct sample_input *in = ticket->input;
 	note_gathered(&r, n, in->result, &in->error);
@@ -450,18 +450,18 @@ static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uin
 
 static void fetch_array(struct pool_job *job, struct pool_ticket *ticket)
 {
-	struct slot *slot = pool_source_slot_of(job);
+	struct slot *slot = pool_rows_slot_of(job);
 	struct row r = { source_of(slot), slot, ticket->row };
 	struct sample_input *in = ticket->input;
-	in->result = pool_source_gather(&r, ticket->n, &in->error);
+	in->result = pool_rows_gather(&r, ticket->n, &in->error);
 }
 
 /* ---- the loop thread ---- */
 
 static void on_job_done(struct pool_job *job)
 {
-	struct slot *slot = pool_source_slot_of(job);
-	struct pool_source *p = source_of(slot);
+	struct slot *slot = pool_rows_slot_of(job);
+	struct pool_rows *p = source_of(slot);
 	p->filled(p, slot);
 }
 
@@ -470,7 +470,7 @@ static const struct pool_job_ops pictures_job = { .run = run_pictures, .done = o
 static const struct pool_job_ops array_job = { .run = run_array, .done = on_job_done };
 static const struct pool_job_ops far_array_job = { .run = run_far_array, .fetch = fetch_array, .done = on_job_done };
 
-static const struct pool_job_ops *ops_for(const struct pool_source *p)
+static const struct pool_job_ops *ops_for(const struct pool_rows *p)
 {
 	const struct dataset *ds = p->recipe->dataset;
 	if (p->recipe->pipeline)
@@ -478,7 +478,7 @@ static const struct pool_job_ops *ops_for(const struct pool_source *p)
 	return dataset_server(ds) ? &far_array_job : &array_job;
 }
 
-static uint32_t chunk_for(const struct pool_source *p, const struct slot *slot)
+static uint32_t chunk_for(const struct pool_rows *p, const struct slot *slot)
 {
 	size_t row_bytes = p->layout->row_bytes, most = slot->n_rows;
 	if (slot->job.ops == &image_job)
@@ -492,9 +492,9 @@ static uint32_t chunk_for(const struct pool_source *p, const struct slot *slot)
 	return (uint32_t)(rows < 1 ? 1 : rows > most ? most : rows);
 }
 
-static void pool_source_on_submit(struct batch_source *source, struct slot *slot)
+static void pool_rows_on_submit(struct batch_source *source, struct slot *slot)
 {
-	struct pool_source *p = pool_source_of(source);
+	struct pool_rows *p = pool_rows_of(source);
 	slot->job.ops = ops_for(p);
 	slot->job.n_rows = slot->n_rows;
 	slot->job.node = slot_node(slot);
@@ -503,23 +503,23 @@ static void pool_source_on_submit(struct batch_source *source, struct slot *slot
 	pool_submit(p->pool, &slot->stream->queue, &slot->job);
 }
 
-static void pool_source_on_cancel(struct batch_source *source, struct slot *slot)
+static void pool_rows_on_cancel(struct batch_source *source, struct slot *slot)
 {
-	pool_cancel(pool_source_of(source)->pool, &slot->job);
+	pool_cancel(pool_rows_of(source)->pool, &slot->job);
 }
 
 /* Other streams do not depend on a stream that has stopped, and cancelled jobs complete by themselves. */
-static void pool_source_ignore(struct batch_source *source)
+static void pool_rows_ignore(struct batch_source *source)
 {
 	(void)source;
 }
 
-static const struct batch_source_ops source_ops = { .submit = pool_source_on_submit,
-						    .cancel = pool_source_on_cancel,
-						    .moved = pool_source_ignore,
-						    .close = pool_source_ignore };
+static const struct batch_source_ops source_ops = { .submit = pool_rows_on_submit,
+						    .cancel = pool_rows_on_cancel,
+						    .moved = pool_rows_ignore,
+						    .close = pool_rows_ignore };
 
-bool pool_source_is_bad(struct pool_source *p, struct slot *slot)
+bool pool_rows_is_bad(struct pool_rows *p, struct slot *slot)
 {
 	assert(is_loop_thread());
 	assert(slot->source == &p->source);
@@ -527,19 +527,18 @@ bool pool_source_is_bad(struct pool_source *p, struct slot *slot)
 	       (atomic_load(&slot->n_replaced) && badlist_exceeds(&p->bad, p->bad_budget));
 }
 
-int pool_source_init(struct pool_source *p, struct pool *pool, const struct loader_spec *spec,
-		     const struct recipe *recipe, const struct slot_layout *layout, const struct field *fields,
-		     double bad_budget)
+int pool_rows_init(struct pool_rows *p, struct pool *pool, const struct loader_spec *spec, const struct recipe *recipe,
+		   const struct slot_layout *layout, const struct field *fields, double bad_budget)
 {
 	assert(is_loop_thread());
 	assert(pool && recipe->dataset && layout->n_fields > 0);
-	*p = (struct pool_source){ .source = { .ops = &source_ops, .goes_back = true, .copies = !recipe->pipeline },
-				   .pool = pool,
-				   .spec = spec,
-				   .recipe = recipe,
-				   .layout = layout,
-				   .fields = fields,
-				   .bad_budget = bad_budget };
+	*p = (struct pool_rows){ .source = { .ops = &source_ops, .goes_back = true, .copies = !recipe->pipeline },
+				 .pool = pool,
+				 .spec = spec,
+				 .recipe = recipe,
+				 .layout = layout,
+				 .fields = fields,
+				 .bad_budget = bad_budget };
 	for (unsigned k = 0; recipe->value_bytes && k < layout->n_fields; k++) {
 		const struct slot_field *f = &layout->field[k];
 		p->checks_values |= f->ragged && fields[k].longest > recipe->value_bytes / f->item_bytes;
@@ -547,7 +546,7 @@ int pool_source_init(struct pool_source *p, struct pool *pool, const struct load
 	return badlist_init(&p->bad, dataset_n(recipe->dataset), dataset_n_left_out(recipe->dataset));
 }
 
-void pool_source_finish(struct pool_source *p)
+void pool_rows_finish(struct pool_rows *p)
 {
 	assert(is_loop_thread());
 	badlist_finish(&p->bad);

@@ -3,8 +3,8 @@
  * in `bad`. Ragged fields are packed when all rows of a batch are made, by the worker that makes the last.
  *
  * Loop thread only, except for the callbacks that the pool runs. */
-#ifndef BATCHD_POOL_SOURCE_H
-#define BATCHD_POOL_SOURCE_H
+#ifndef BATCHD_POOL_ROWS_H
+#define BATCHD_POOL_ROWS_H
 
 #include "batch/badlist.h"
 #include "batch/loader-spec.h"
@@ -15,7 +15,7 @@
 
 struct slot;
 
-struct pool_source {
+struct pool_rows {
 	struct pool *pool;
 	/* The loader's, constant: */
 	const struct loader_spec *spec;
@@ -26,17 +26,16 @@ struct pool_source {
 	struct badlist bad;         /* any thread */
 	double bad_budget;          /* the fraction of the data set that may be bad */
 	/* A submitted slot is filled, or it is cancelled and no worker writes to it. */
-	void (*filled)(struct pool_source *p, struct slot *slot);
+	void (*filled)(struct pool_rows *p, struct slot *slot);
 	void *owner;                /* for filled */
 	struct batch_source source; /* last: all workers write to it, while the members above are constant */
 };
 
 /* 0 or -ENOMEM. */
-int pool_source_init(struct pool_source *p, struct pool *pool, const struct loader_spec *spec,
-		     const struct recipe *recipe, const struct slot_layout *layout, const struct field *fields,
-		     double bad_budget);
-void pool_source_finish(struct pool_source *p);
+int pool_rows_init(struct pool_rows *p, struct pool *pool, const struct loader_spec *spec, const struct recipe *recipe,
+		   const struct slot_layout *layout, const struct field *fields, double bad_budget);
+void pool_rows_finish(struct pool_rows *p);
 /* For a filled slot: a row could not be made at all, or a row was replaced and there are too many bad samples. */
-bool pool_source_is_bad(struct pool_source *p, struct slot *slot);
+bool pool_rows_is_bad(struct pool_rows *p, struct slot *slot);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { SYNC_BUFFER_BYTES = 1 << 20 };
 
-static void cache_keep_complain(struct cache_space *s, const char *what, int error)
+static void complain(struct cache_space *s, const char *what, int error)
 {
 	if (!s->complained) {
 		s->complained = true;
@@ -37,7 +37,7 @@ void space_load_kept(struct cache_space *s)
 
 	r = r < 0 ? r : cache_file_read(&s->file, load_record, s);
 	if (r < 0)
-		cache_keep_complain(s, "cannot read", r);
+		complain(s, "cannot read", r);
 }
 
 /* ---- writing ---- */
@@ -66,7 +66,7 @@ struct writer {
 	size_t n, capacity;
 };
 
-static int cache_keep_flush(struct writer *w)
+static int flush(struct writer *w)
 {
 	int r = w->n ? cache_file_append(w->file, w->buffer, w->n) : 0;
 
@@ -78,7 +78,7 @@ static int write_entry(struct writer *w, uint64_t index, const struct entry *e)
 {
 	struct cache_record record = { index, e->mtime_ns, e->ctime_ns, e->ino, e->n_file_bytes, e->data, e->n_bytes };
 	size_t n = cache_record_bytes(e->n_bytes);
-	int r = w->n + n > SYNC_BUFFER_BYTES ? cache_keep_flush(w) : 0;
+	int r = w->n + n > SYNC_BUFFER_BYTES ? flush(w) : 0;
 
 	if (r < 0)
 		return r;
@@ -108,14 +108,14 @@ static int write_entries(struct cache_space *s, struct cache_file *file, bool al
 			entry_unref(e);
 		}
 	}
-	r = r < 0 ? r : cache_keep_flush(&w);
+	r = r < 0 ? r : flush(&w);
 	free(w.buffer);
 	return r;
 }
 
 /* Records of replaced indexes accumulate; when they outweigh the live ones the file is rewritten. So it stays below
  * about twice the budget. */
-static int cache_keep_compact(struct cache_space *s)
+static int compact(struct cache_space *s)
 {
 	struct cache_file fresh;
 	int r = cache_file_begin_new(&s->file, &fresh);
@@ -142,9 +142,9 @@ int space_write_unsaved(struct cache_space *s)
 		r = write_entries(s, &s->file, false);
 		live = atomic_load(&s->entry_bytes) + atomic_load(&s->n_entries) * (CACHE_RECORD_HEADER_BYTES + 8);
 		if (!r && s->file.size_bytes > 2 * live + SYNC_BUFFER_BYTES)
-			r = cache_keep_compact(s);
+			r = compact(s);
 		if (r < 0)
-			cache_keep_complain(s, "cannot write", r);
+			complain(s, "cannot write", r);
 	}
 	pthread_mutex_unlock(&s->sync_lock);
 	return r;

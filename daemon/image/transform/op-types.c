@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct op_type *const families[] = { geometry_ops,    color_ops,  container_ops, tensor_ops,
-						  erase_ops,       policy_ops, mixing_ops,    timm_ops,
+						  erase_ops,       policy_ops, augmix_ops,    timm_ops,
 						  levels_ops,      blur_ops,   warp_ops,      scale_ops,
 						  photometric_ops, place_ops,  noise_ops,     elastic_ops,
 						  convert_ops,     NULL };

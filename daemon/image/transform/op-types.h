@@ -95,7 +95,7 @@ int op_type_unknown(const char *position, const char *name, struct pipeline_erro
 
 /* The families, each ended by an entry without a name. */
 extern const struct op_type geometry_ops[], color_ops[], container_ops[], tensor_ops[], erase_ops[], policy_ops[],
-	mixing_ops[], timm_ops[];
+	augmix_ops[], timm_ops[];
 extern const struct op_type levels_ops[], blur_ops[], warp_ops[], scale_ops[], photometric_ops[], place_ops[],
 	noise_ops[], elastic_ops[], convert_ops[];
 

@@ -18,7 +18,7 @@ enum { MAX_CHAINS = 8, MAX_CHAIN_STEPS = 36, MAX_STOCHASTIC = 3, MIX_BINS = 10 }
  * the steps. */
 enum { MIX_IMAGE, MIX_CHAINS };
 
-struct mixing {
+struct augmix {
 	uint32_t width;
 	int32_t depth; /* of a chain; below 1: 1 to 3, drawn */
 	double alpha;
@@ -34,7 +34,7 @@ struct mixing {
 	bool blended;
 };
 
-static int ops_mixing_read_shape(struct arguments *a, unsigned width, unsigned depth, unsigned alpha, struct mixing *x)
+static int augmix_read_shape(struct arguments *a, unsigned width, unsigned depth, unsigned alpha, struct augmix *x)
 {
 	double steps = -1.0;
 	int rc;
@@ -83,7 +83,7 @@ static void draw_dirichlet(struct random *r, double alpha, unsigned n, double *o
 		out[i] = sum > 0.0 ? out[i] / sum : i == 0;
 }
 
-static uint32_t draw_depth(const struct mixing *x, struct random *r)
+static uint32_t draw_depth(const struct augmix *x, struct random *r)
 {
 	return x->depth > 0 ? (uint32_t)x->depth : 1 + random_below(r, MAX_STOCHASTIC);
 }
@@ -95,7 +95,7 @@ struct chains {
 	float *sums;
 };
 
-static int ops_mixing_begin(struct view *v, struct pipeline_worker *w, struct chains *c, struct image_error *err)
+static int augmix_begin(struct view *v, struct pipeline_worker *w, struct chains *c, struct image_error *err)
 {
 	int rc = view_settle(v, w, false, err);
 	size_t row_bytes = (size_t)view_width(v) * 3;
@@ -129,7 +129,7 @@ static int run_chain(const struct chains *c, const double *steps, unsigned n, co
 	return rc == 0 ? view_settle(out, w, false, err) : rc;
 }
 
-static void ops_mixing_add(struct chains *c, const struct image *made, float weight)
+static void augmix_add(struct chains *c, const struct image *made, float weight)
 {
 	size_t n = c->image.stride_bytes;
 
@@ -168,8 +168,8 @@ static void blend_in(struct chains *c, const struct image *made, float weight)
 }
 
 /* The view becomes the sums, truncated to pixels; with a factor below 1 the image blended with them. */
-static int ops_mixing_finish(struct view *v, struct pipeline_worker *w, const struct chains *c, float factor,
-			     struct image_error *err)
+static int augmix_finish(struct view *v, struct pipeline_worker *w, const struct chains *c, float factor,
+			 struct image_error *err)
 {
 	size_t n = c->image.stride_bytes;
 	int rc;
@@ -205,14 +205,14 @@ static const char *const mix_args[] = { "severity",      "mixture_width", "chain
 
 static int read_mix(struct arguments *a, struct op *op)
 {
-	struct mixing *x = op->args;
+	struct augmix *x = op->args;
 	int rc;
 
 	x->severity = 3;
 	x->all_ops = true;
 	rc = argument_count(a, 0, 1, MIX_BINS, &x->severity);
 	if (rc == 0)
-		rc = ops_mixing_read_shape(a, 1, 2, 3, x);
+		rc = augmix_read_shape(a, 1, 2, 3, x);
 	if (rc == 0)
 		rc = argument_bool(a, 4, &x->all_ops);
 	if (rc == 0)
@@ -229,7 +229,7 @@ static int read_mix(struct arguments *a, struct op *op)
 
 static json_t *write_mix(const struct op *op)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 
 	return json_pack("{s:i, s:i, s:i, s:f, s:b, s:s, s:o, s:b}", "severity", (int)x->severity, "mixture_width",
 			 (int)x->width, "chain_depth", (int)x->depth, "alpha", x->alpha, "all_ops", x->all_ops,
@@ -239,14 +239,14 @@ static json_t *write_mix(const struct op *op)
 
 static int follow_mix(const struct op *op, struct form *f, struct pipeline_error *err)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 
 	if (f->n_channels == 1 && !(op->type->args == mix_args ? x->fill.single : x->options.fill.single))
 		return op_wrong(op, err, "gets a grey image, so fill must be one number");
 	return 0;
 }
 
-static void draw_member(const struct mixing *x, struct random *r, uint32_t width, uint32_t height,
+static void draw_member(const struct augmix *x, struct random *r, uint32_t width, uint32_t height,
 			struct op_choice *out)
 {
 	const struct policy_member *m = &space_mix.members[random_below(r, x->all_ops ? space_mix.n : 9)];
@@ -260,7 +260,7 @@ static void draw_member(const struct mixing *x, struct random *r, uint32_t width
 static int choose_mix(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
 		      struct image_error *err)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 	double image[2], *weights = out->drawn + MIX_CHAINS, *depths = weights + x->width;
 
 	(void)err;
@@ -281,21 +281,21 @@ static int choose_mix(const struct op *op, struct random *r, uint32_t width, uin
 static int apply_mix(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
 		     struct image_error *err)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 	const double *weights = choice->drawn + MIX_CHAINS, *depths = weights + x->width, *steps = depths + x->width;
 	struct chains c;
 	struct view chain;
-	int rc = ops_mixing_begin(v, run->worker, &c, err);
+	int rc = augmix_begin(v, run->worker, &c, err);
 
 	if (rc == 0)
 		scale_image(&c, (float)choice->drawn[MIX_IMAGE]);
 	for (uint32_t i = 0; rc == 0 && i < x->width; i++) {
 		rc = run_chain(&c, steps, (unsigned)depths[i], x->fill.color, run->worker, &chain, err);
 		if (rc == 0)
-			ops_mixing_add(&c, &chain.image, (float)weights[i]);
+			augmix_add(&c, &chain.image, (float)weights[i]);
 		steps += (size_t)depths[i] * STEP_NUMBERS;
 	}
-	return rc == 0 ? ops_mixing_finish(v, run->worker, &c, 1.0f, err) : rc;
+	return rc == 0 ? augmix_finish(v, run->worker, &c, 1.0f, err) : rc;
 }
 
 /* TimmAugMix: timm's AugMixAugment */
@@ -304,11 +304,11 @@ static const char *const timm_args[] = { "ops", "alpha", "width", "depth", "blen
 
 static int read_timm(struct arguments *a, struct op *op)
 {
-	struct mixing *x = op->args;
+	struct augmix *x = op->args;
 	int rc = timm_read_ops(a, 0, SPEC_MAX_OPS, x->ops, &x->n_ops);
 
 	if (rc == 0)
-		rc = ops_mixing_read_shape(a, 2, 3, 1, x);
+		rc = augmix_read_shape(a, 2, 3, 1, x);
 	if (rc == 0)
 		rc = argument_bool(a, 4, &x->blended);
 	return rc == 0 ? timm_read_options(a, 5, x->ops, x->n_ops, &x->options) : rc;
@@ -316,7 +316,7 @@ static int read_timm(struct arguments *a, struct op *op)
 
 static json_t *write_timm(const struct op *op)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 
 	return timm_write_options(json_pack("{s:o, s:f, s:i, s:i, s:b}", "ops", timm_write_ops(x->ops, x->n_ops),
 					    "alpha", x->alpha, "width", (int)x->width, "depth", (int)x->depth,
@@ -327,7 +327,7 @@ static json_t *write_timm(const struct op *op)
 static int choose_timm(const struct op *op, struct random *r, uint32_t width, uint32_t height, struct op_choice *out,
 		       struct image_error *err)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 	double mixture[2], *weights = out->drawn + MIX_CHAINS, *depths = weights + x->width;
 
 	(void)err;
@@ -348,7 +348,7 @@ static int choose_timm(const struct op *op, struct random *r, uint32_t width, ui
 }
 
 /* timm's _calc_blended_weights: blended one after the other, chains get their weights. */
-static void blended_weights(const struct mixing *x, const struct op_choice *choice, float *out)
+static void blended_weights(const struct augmix *x, const struct op_choice *choice, float *out)
 {
 	float left = 1.0f, factor = (float)choice->drawn[MIX_IMAGE];
 
@@ -361,12 +361,12 @@ static void blended_weights(const struct mixing *x, const struct op_choice *choi
 static int apply_timm(const struct op *op, const struct op_choice *choice, struct op_run *run, struct view *v,
 		      struct image_error *err)
 {
-	const struct mixing *x = op->args;
+	const struct augmix *x = op->args;
 	const double *weights = choice->drawn + MIX_CHAINS, *depths = weights + x->width, *steps = depths + x->width;
 	float blends[MAX_CHAINS];
 	struct chains c;
 	struct view chain;
-	int rc = ops_mixing_begin(v, run->worker, &c, err);
+	int rc = augmix_begin(v, run->worker, &c, err);
 
 	if (rc == 0)
 		scale_image(&c, x->blended ? 1.0f : 0.0f);
@@ -376,17 +376,17 @@ static int apply_timm(const struct op *op, const struct op_choice *choice, struc
 		if (rc == 0 && x->blended)
 			blend_in(&c, &chain.image, blends[i]);
 		else if (rc == 0)
-			ops_mixing_add(&c, &chain.image, (float)weights[i]);
+			augmix_add(&c, &chain.image, (float)weights[i]);
 		steps += (size_t)depths[i] * STEP_NUMBERS;
 	}
-	return rc == 0 ? ops_mixing_finish(v, run->worker, &c, x->blended ? 1.0f : (float)choice->drawn[MIX_IMAGE], err)
+	return rc == 0 ? augmix_finish(v, run->worker, &c, x->blended ? 1.0f : (float)choice->drawn[MIX_IMAGE], err)
 		       : rc;
 }
 
-const struct op_type mixing_ops[] = {
+const struct op_type augmix_ops[] = {
 	{ .name = "AugMix",
 	  .args = mix_args,
-	  .args_bytes = sizeof(struct mixing),
+	  .args_bytes = sizeof(struct augmix),
 	  .flags = OP_RANDOM,
 	  .read = read_mix,
 	  .write = write_mix,
@@ -395,7 +395,7 @@ const struct op_type mixing_ops[] = {
 	  .apply = apply_mix },
 	{ .name = "TimmAugMix",
 	  .args = timm_args,
-	  .args_bytes = sizeof(struct mixing),
+	  .args_bytes = sizeof(struct augmix),
 	  .flags = OP_RANDOM,
 	  .read = read_timm,
 	  .write = write_timm,

@@ -8,7 +8,7 @@
 #include "support/suite.h"
 
 static struct config config;
-static struct request r;
+static struct open_request r;
 static struct refusal err;
 static bool lacks_groups;
 
@@ -30,7 +30,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-	request_finish(&r);
+	open_request_finish(&r);
 	config_finish(&config);
 }
 
@@ -52,8 +52,8 @@ static int make_as(uid_t uid, const Batchd__Wire__Open *o, unsigned n_fds)
 	struct requester who = {
 		.uid = uid, .gids = &gid, .n_gids = 1, .shares_mounts = !elsewhere, .lacks_groups = lacks_groups
 	};
-	request_finish(&r);
-	return request_make(&config, o, &who, n_fds, &r, &err);
+	open_request_finish(&r);
+	return open_request_make(&config, o, &who, n_fds, &r, &err);
 }
 
 static uid_t stranger(void)
@@ -214,9 +214,9 @@ START_TEST(test_root_of_a_container_is_a_user_like_others)
 	static uid_t alice = 4711;
 	struct config_dataset d = { .name = (char *)"d", .users = &alice, .n_users = 1 };
 	struct requester root = { .uid = 0, .shares_mounts = true };
-	ck_assert(request_may_use(&d, &root));
+	ck_assert(open_request_may_use(&d, &root));
 	root.shares_mounts = false;
-	ck_assert(!request_may_use(&d, &root));
+	ck_assert(!open_request_may_use(&d, &root));
 }
 END_TEST
 

@@ -322,7 +322,9 @@ static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct 
 	int result = pipeline_prefix(r->pipeline, w->pipeline, w->decoder, info, &prefix, why);
 	if (result)
 		return result;
-	cache_put_image(r->decoded, key.index, file, &prefix, decoded_bytes(r));
+	cache_put_pixels(r->decoded, key.index, file,
+			 &(struct cache_pixels){ prefix.rgb, prefix.stride_bytes, prefix.width, prefix.height },
+			 decoded_bytes(r));
 	return views_resume(r->pipeline, w->pipeline, &prefix, key, rows, why);
 }
 
@@ -414,9 +416,10 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 			    struct cache_hit *hit, void *const rows[], struct sample_error *err)
 {
 	struct image_error why;
+	struct image prefix = { hit->pixels.bytes, hit->pixels.stride_bytes, hit->pixels.width, hit->pixels.height };
 	workspace_stage(STAGE_TRANSFORM);
 	w->filled = FILLING_HIT;
-	int result = views_resume(r->pipeline, w->pipeline, &hit->image, key, rows, &why);
+	int result = views_resume(r->pipeline, w->pipeline, &prefix, key, rows, &why);
 	cache_release(hit);
 	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
 }

@@ -19,7 +19,6 @@
 #include <sys/types.h>
 
 #include "dataset/dataset.h"
-#include "image/kernels/image.h"
 
 enum cache_tier { CACHE_DECODED, CACHE_CHECKPOINTS, CACHE_N_TIERS };
 
@@ -47,11 +46,19 @@ struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t 
 				 uint64_t prefix, uid_t uid);
 void cache_detach(struct cache_space *s, uid_t uid);
 
+/* Pixels that a pipeline has made: height rows of width pixels, stride_bytes apart. The size of a pixel is the pipeline's
+ * and so not kept here. */
+struct cache_pixels {
+	uint8_t *bytes;
+	size_t stride_bytes;
+	uint32_t width, height;
+};
+
 /* An entry that was found, on loan until cache_release. */
 struct cache_hit {
-	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ctime_ns, ino, dev */
-	struct image image;     /* CACHE_DECODED: rows without gaps, then 64 readable bytes; read-only */
-	const void *index;      /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
+	struct file_bytes file;     /* identity of the file it was made from: n_bytes, mtime_ns, ctime_ns, ino, dev */
+	struct cache_pixels pixels; /* CACHE_DECODED: rows without gaps, then 64 readable bytes; read-only */
+	const void *index;          /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;
 	void *entry; /* the cache's */
 };
@@ -69,8 +76,8 @@ void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit);
 /* Copies an entry into the cache. `file`: what it was made from. An entry made from the same file stays unchanged,
  * except that an index is replaced (it has grown); an entry made from another file is replaced. 0, or an outcome. */
 enum { CACHE_E_PRESENT = 1, CACHE_E_FULL = 2 };
-int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image,
-		    size_t pixel_bytes);
+int cache_put_pixels(struct cache_space *s, uint64_t index, const struct file_bytes *file,
+		     const struct cache_pixels *pixels, size_t pixel_bytes);
 int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
 		    size_t n_bytes);
 

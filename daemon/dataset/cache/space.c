@@ -84,7 +84,7 @@ static void fill_hit(struct entry *e, struct cache_hit *hit)
 					     .dev = e->dev },
 				   .entry = e };
 	if (e->space->tier == CACHE_DECODED) {
-		hit->image = (struct image){ e->data, e->n_bytes / e->height, e->width, e->height };
+		hit->pixels = (struct cache_pixels){ e->data, e->n_bytes / e->height, e->width, e->height };
 	} else {
 		hit->index = e->data;
 		hit->n_index_bytes = e->n_bytes;
@@ -280,19 +280,19 @@ static int begin_put(struct cache_space *s, uint64_t index, const struct file_by
 	return 0;
 }
 
-int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image,
-		    size_t pixel_bytes)
+int cache_put_pixels(struct cache_space *s, uint64_t index, const struct file_bytes *file,
+		     const struct cache_pixels *pixels, size_t pixel_bytes)
 {
-	size_t row_bytes = image->width * pixel_bytes;
+	size_t row_bytes = pixels->width * pixel_bytes;
 	struct entry *e;
-	int r = begin_put(s, index, file, row_bytes * image->height, &e);
+	int r = begin_put(s, index, file, row_bytes * pixels->height, &e);
 
 	if (r)
 		return r;
-	e->width = image->width;
-	e->height = image->height;
-	for (uint32_t y = 0; y < image->height; y++)
-		memcpy(e->data + y * row_bytes, image->rgb + y * image->stride_bytes, row_bytes);
+	e->width = pixels->width;
+	e->height = pixels->height;
+	for (uint32_t y = 0; y < pixels->height; y++)
+		memcpy(e->data + y * row_bytes, pixels->bytes + y * pixels->stride_bytes, row_bytes);
 	cache_space_insert(s, index, e);
 	return 0;
 }

@@ -52,9 +52,9 @@ static struct file_bytes file_of(uint64_t index, size_t n, unsigned version)
 /* Puts the file's bytes as the one row of an image of bytes. */
 static int put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file)
 {
-	struct image row = { file->data, file->n_bytes, (uint32_t)file->n_bytes, 1 };
+	struct cache_pixels row = { file->data, file->n_bytes, (uint32_t)file->n_bytes, 1 };
 
-	return cache_put_image(s, index, file, &row, 1);
+	return cache_put_pixels(s, index, file, &row, 1);
 }
 
 static int put(struct cache_space *s, uint64_t index, size_t n, unsigned version)
@@ -78,7 +78,7 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 {
 	/* Proves pixels and indexes come back byte for byte, aligned, padded and with the file's identity. */
 	static uint8_t pixels[10 * 64], zeros[64];
-	struct image image = { pixels, 64, 20, 10 };
+	struct cache_pixels image = { pixels, 64, 20, 10 };
 	struct cache *c = make(10 << 20, NULL);
 	struct cache_space *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5, 1),
 			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 0, 1);
@@ -89,19 +89,19 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 		pixels[i] = (uint8_t)(i % 64 < 60 ? i : 0xee); /* 4 bytes between rows */
 	}
 	ck_assert(!cache_lookup(decoded, 42, &hit));
-	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image, 3), 0);
+	ck_assert_int_eq(cache_put_pixels(decoded, 42, &b, &image, 3), 0);
 	ck_assert_int_eq(cache_put_index(indexes, 42, &b, "states", 6), 0);
-	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image, 3), CACHE_E_PRESENT);
-	ck_assert_int_eq(cache_put_image(decoded, 100, &b, &image, 3), CACHE_E_FULL);
+	ck_assert_int_eq(cache_put_pixels(decoded, 42, &b, &image, 3), CACHE_E_PRESENT);
+	ck_assert_int_eq(cache_put_pixels(decoded, 100, &b, &image, 3), CACHE_E_FULL);
 
 	ck_assert(cache_lookup(decoded, 42, &hit));
 	ck_assert(hit.file.n_bytes == 1001 && hit.file.mtime_ns == 1003 && hit.file.ino == 42 && hit.file.dev == 7);
-	ck_assert(hit.image.width == 20 && hit.image.height == 10 && hit.image.stride_bytes == 60);
+	ck_assert(hit.pixels.width == 20 && hit.pixels.height == 10 && hit.pixels.stride_bytes == 60);
 	for (int y = 0; y < 10; y++) {
-		ck_assert_int_eq(memcmp(hit.image.rgb + y * 60, pixels + y * 64, 60), 0);
+		ck_assert_int_eq(memcmp(hit.pixels.bytes + y * 60, pixels + y * 64, 60), 0);
 	}
-	ck_assert_int_eq(memcmp(hit.image.rgb + 10 * 60, zeros, 64), 0);
-	ck_assert_uint_eq((uintptr_t)hit.image.rgb % 64, 0);
+	ck_assert_int_eq(memcmp(hit.pixels.bytes + 10 * 60, zeros, 64), 0);
+	ck_assert_uint_eq((uintptr_t)hit.pixels.bytes % 64, 0);
 	cache_release(&hit);
 	ck_assert(cache_lookup_for(indexes, 42, &b, &hit));
 	ck_assert(hit.n_index_bytes == 6 && !memcmp(hit.index, "states", 6));
@@ -194,7 +194,7 @@ START_TEST(test_an_unused_data_set_makes_room)
 		n_in += put(fresh, i, 10000, 0) == 0;
 	}
 	for (int i = 0; i < 10000; i++) {
-		ck_assert_uint_eq(held.image.rgb[i], 5);
+		ck_assert_uint_eq(held.pixels.bytes[i], 5);
 	}
 	cache_release(&held);
 	for (uint64_t i = 0; i < 1000; i++) {
@@ -235,8 +235,8 @@ START_TEST(test_memory_is_given_back_by_unused_data_sets_first)
 	ck_assert(cache_lookup(used, 0, &hit));
 	ck_assert_uint_ge(cache_give_back(c, 1), 1);
 	ck_assert(!cache_lookup(used, 0, &(struct cache_hit){ 0 }));
-	ck_assert_int_eq(hit.image.rgb[0], 0);
-	ck_assert_int_eq(hit.image.rgb[BYTES - 1], 0);
+	ck_assert_int_eq(hit.pixels.bytes[0], 0);
+	ck_assert_int_eq(hit.pixels.bytes[BYTES - 1], 0);
 	cache_space_get_stats(used, &s);
 	ck_assert(s.n_entries > 0 && s.n_entries < N);
 	(void)cache_give_back(c, UINT64_MAX);
@@ -515,8 +515,8 @@ static void check_entries(struct cache_space *s)
 		if (!cache_lookup(s, i, &hit))
 			continue;
 		ck_assert_uint_eq(hit.file.ino, i);
-		ck_assert_uint_eq(hit.image.rgb[0], i & 0xff);
-		ck_assert_uint_eq(hit.image.rgb[ENTRY - 1], i & 0xff);
+		ck_assert_uint_eq(hit.pixels.bytes[0], i & 0xff);
+		ck_assert_uint_eq(hit.pixels.bytes[ENTRY - 1], i & 0xff);
 		cache_release(&hit);
 	}
 }
@@ -562,7 +562,7 @@ START_TEST(test_users_have_equal_parts_of_a_full_cache)
 	check_entries(bobs);
 	check_entries(carols);
 	for (int i = 0; i < ENTRY; i++)
-		ck_assert_uint_eq(held.image.rgb[i], 0);
+		ck_assert_uint_eq(held.pixels.bytes[i], 0);
 	cache_release(&held);
 	cache_detach(alices, ALICE);
 	cache_detach(carols, CAROL);
@@ -861,8 +861,8 @@ static void *use_everything(void *arg)
 			struct cache_hit hit;
 
 			if (cache_lookup(s, i, &hit)) {
-				for (size_t k = 0; k < hit.image.width; k += 97) {
-					if (hit.image.rgb[k] != i || hit.file.ino != i) {
+				for (size_t k = 0; k < hit.pixels.width; k += 97) {
+					if (hit.pixels.bytes[k] != i || hit.file.ino != i) {
 						return "another sample's bytes";
 					}
 				}

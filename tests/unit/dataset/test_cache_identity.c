@@ -196,10 +196,10 @@ START_TEST(test_another_change_time_is_another_file)
 	ck_assert_int_eq(cache_create(&config, &c), 0);
 	for (enum cache_tier tier = 0; tier < CACHE_N_TIERS; tier++) {
 		struct cache_space *s = cache_attach(c, 1, 10, tier, 0, 1);
-		struct image image = { bytes, 3, 1, 1 };
+		struct cache_pixels image = { bytes, 3, 1, 1 };
 		struct cache_hit hit;
 
-		ck_assert_int_eq(tier == CACHE_DECODED ? cache_put_image(s, 3, &old, &image, 3)
+		ck_assert_int_eq(tier == CACHE_DECODED ? cache_put_pixels(s, 3, &old, &image, 3)
 						       : cache_put_index(s, 3, &old, "states", 6),
 				 0);
 		ck_assert(cache_lookup_for(s, 3, &old, &hit));

@@ -98,11 +98,12 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
 
-/* With `slots: auto`: as many as take no more bytes than stay near a processor, and as are of use. */
-static uint32_t most_plenty(const struct loader *l)
+/* With `slots: auto`: as many as take no more bytes than stay near a processor, and as are of use. *limit: which it is. */
+static uint32_t most_plenty(const struct loader *l, enum slots_limit *limit)
 {
 	uint64_t most = PLENTY_BYTES / l->layout.slot_bytes, useful = useful_slots(l);
 	most = most < PLENTY_SLOTS ? most : PLENTY_SLOTS;
+	*limit = most < useful ? SLOTS_LIMIT_PLENTY : SLOTS_LIMIT_EPOCH;
 	return (uint32_t)(most < useful ? most : useful);
 }
 
@@ -114,14 +115,13 @@ static uint32_t most_plenty(const struct loader *l)
 static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n,
 			     enum slots_limit *limit)
 {
-	uint64_t most = most_plenty(l);
+	enum slots_limit enough;
+	uint64_t most = most_plenty(l, &enough);
 	if (e->config->slots || l->spec.n_slots || l->is_async || l->spec.served || s->device.wanted || n >= most)
 		return 0;
 	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(e, l, &left);
 	uint64_t more = (free_bytes > used ? free_bytes - used : 0) / PLENTY_PART / l->layout.slot_bytes;
-	*limit = more < most - n          ? SLOTS_LIMIT_MEMORY_PART
-		 : most < useful_slots(l) ? SLOTS_LIMIT_PLENTY
-					  : SLOTS_LIMIT_EPOCH;
+	*limit = more < most - n ? SLOTS_LIMIT_MEMORY_PART : enough;
 	return (uint32_t)(more < most - n ? more : most - n);
 }
 
@@ -451,14 +451,15 @@ static bool take_spare(struct session *s)
 {
 	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
-	enum slots_limit limit;
-	uint32_t n = wanted_slots(e, l, &limit), most = e->config->slots || l->spec.n_slots ? 0 : most_plenty(l);
+	enum slots_limit limit, enough;
+	uint32_t n = wanted_slots(e, l, &limit), plenty = most_plenty(l, &enough);
+	uint32_t most = e->config->slots || l->spec.n_slots ? 0 : plenty;
 	if (l->spec.share || l->spec.served || s->device.asked)
 		return false;
 	struct slots *slots = spare_take(e, s->pid, s->uid, &l->layout, n, n > most ? n : most);
 	if (!slots)
 		return false;
-	slots->final_limit = most_plenty(l) < useful_slots(l) ? SLOTS_LIMIT_PLENTY : SLOTS_LIMIT_EPOCH;
+	slots->final_limit = enough;
 	slots->limit = slots->n_made > n ? slots->final_limit : limit;
 	stream_set_slots(loader_stream(l, s->consumer.rank), slots);
 	return true;

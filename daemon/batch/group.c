@@ -129,7 +129,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 	c->stream = NULL;
 	c->rank = place;
 	c->quota = g->slot_quota;
-	c->positioned = false;
+	consumer_move(c, CONSUMER_NEW);
 	g->member[place] = c;
 	return 0;
 }
@@ -138,7 +138,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 
 static bool is_in_stream(const struct stream *s, const struct consumer *c)
 {
-	return c && c->positioned && !c->waits_for_epoch && position_compare(&c->cursor, &s->next) <= 0;
+	return c && c->state == CONSUMER_PLACED && position_compare(&c->cursor, &s->next) <= 0;
 }
 
 /* The member with the most advanced cursor; members that wait for the cohort to reach their epoch do not count. NULL:
@@ -341,7 +341,7 @@ static bool has_ahead(const struct stream *s, const struct consumer *c, uint32_t
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
 	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
-	return c->positioned && !c->waits_for_epoch && !has_ahead(s, c, enough);
+	return c->state == CONSUMER_PLACED && !has_ahead(s, c, enough);
 }
 
 /* The foremost of the members that have too few batches ahead of them. NULL: none. */
@@ -466,10 +466,10 @@ static void let_follow(struct group *g, struct stream *s)
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		bool begun = !first || (c && position_compare(&first->cursor, &c->cursor) > 0);
-		if (!c || !c->waits_for_epoch || (!begun && !apart))
+		if (!c || c->state != CONSUMER_AWAITING || (!begun && !apart))
 			continue;
 		struct position at = c->cursor;
-		c->waits_for_epoch = false;
+		consumer_move(c, CONSUMER_PLACED);
 		if (!begun)
 			group_settle(g, c, find_cover(g, &at, s), &at);
 		g->again = true;
@@ -518,8 +518,7 @@ static void take_position(struct consumer *c, uint64_t seek)
 {
 	assert(c->home);
 	c->seek = seek;
-	c->positioned = true;
-	c->waits_for_epoch = false;
+	consumer_move(c, CONSUMER_PLACED);
 	c->n_missed = 0;
 	c->waiting = true;
 }
@@ -560,7 +559,8 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 	if (how == GROUP_AT_START)
 		at.base = at.step = 0;
 	take_position(c, seek);
-	c->waits_for_epoch = waits;
+	if (waits)
+		consumer_move(c, CONSUMER_AWAITING);
 	group_settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);
 	expect_no_more(g, c->rank);
 	*out = at;
@@ -575,12 +575,12 @@ void group_leave(struct consumer *c)
 	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
 		g->slots->slot[i].holders &=
 			~group_bit(c->rank); /* from here on the consumer holds its slots for itself */
-	if (!c->comes_again || c->positioned)
+	if (!c->comes_again || consumer_is_placed(c))
 		expect_no_more(g, c->rank);
 	g->member[c->rank] = NULL;
 	c->group = NULL;
 	c->home = NULL;
-	c->positioned = false;
+	consumer_move(c, CONSUMER_NEW);
 	c->waiting = false;
 	group_pump(g);
 }

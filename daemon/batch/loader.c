@@ -460,7 +460,7 @@ void loader_detach(struct consumer *c)
 int loader_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	assert(is_loop_thread());
-	assert(c->positioned || c->home);
+	assert(consumer_is_placed(c) || c->home);
 	if (!c->group)
 		return stream_seek(c, seek, to);
 	group_seek(c, seek, to);

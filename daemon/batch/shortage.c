@@ -50,9 +50,9 @@ static enum shortage unbegun(const struct stream *s, const struct consumer *c)
 enum shortage shortage_of(const struct consumer *c)
 {
 	const struct stream *s = c->stream;
-	if (!c->positioned)
+	if (!consumer_is_placed(c))
 		return SHORTAGE_NONE;
-	if (c->waits_for_epoch || !s)
+	if (c->state == CONSUMER_AWAITING || !s)
 		return SHORTAGE_PEER;
 	if (!s->positioned || !s->slots)
 		return SHORTAGE_NONE;

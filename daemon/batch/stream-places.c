@@ -44,7 +44,7 @@ bool stream_others_come_by(const struct stream *s, const struct position *to)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (!c || !c->positioned)
+		if (!c || !consumer_is_placed(c))
 			continue;
 		bool over = c->cursor.step >= stream_count_batches(s, c->cursor.base);
 		uint64_t epoch = c->cursor.epoch + over, base = over ? 0 : c->cursor.base;

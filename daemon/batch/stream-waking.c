@@ -20,7 +20,7 @@ void stream_look(struct stream *s)
 /* A consumer whose trainer works on its last batch, or has none: the trainer will ask next. */
 static bool is_starving(const struct consumer *c)
 {
-	return c->positioned && !c->waits_for_epoch && c->n_unread == 0;
+	return c->state == CONSUMER_PLACED && c->n_unread == 0;
 }
 
 bool stream_arm(struct stream *s)
@@ -54,12 +54,12 @@ void stream_update_urgency(struct stream *s)
 		n_ready += slot->state == SLOT_READY;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && c->waits_for_epoch)
+		if (c && c->state == CONSUMER_AWAITING)
 			continue; /* it waits for the other trainers to get there, not for the workers */
 		waiting |= c && c->waiting;
 		/* A trainer with unread batches wakes us itself. Batches for a GPU must still be copied, so wake early
 		 * for those. */
-		soon |= c && (is_starving(c) || (c->positioned && c->device_slab));
+		soon |= c && (is_starving(c) || (consumer_is_placed(c) && c->device_slab));
 	}
 	pool_queue_set_urgency(s->host->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
 }

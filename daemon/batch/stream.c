@@ -23,12 +23,27 @@
 
 enum { MOST_ROUNDS = 16 }; /* of stream_step, before other streams have their turn */
 
+/* ---- a consumer's state ---- */
+
+void consumer_move(struct consumer *c, enum consumer_state to)
+{
+	static const uint8_t moves[] = {
+		[CONSUMER_NEW] = 1 << CONSUMER_NEW | 1 << CONSUMER_RETURNED | 1 << CONSUMER_PLACED,
+		[CONSUMER_RETURNED] = 1 << CONSUMER_NEW | 1 << CONSUMER_PLACED,
+		[CONSUMER_PLACED] = 1 << CONSUMER_NEW | 1 << CONSUMER_PLACED | 1 << CONSUMER_AWAITING,
+		[CONSUMER_AWAITING] = 1 << CONSUMER_NEW | 1 << CONSUMER_PLACED,
+	};
+	assert(is_loop_thread());
+	assert(moves[c->state] >> to & 1);
+	c->state = to;
+}
+
 /* ---- beginning batches ---- */
 
 static bool has_positioned_consumer(const struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
-		if (s->consumers[i] && s->consumers[i]->positioned)
+		if (s->consumers[i] && consumer_is_placed(s->consumers[i]))
 			return true;
 	}
 	return false;
@@ -38,7 +53,7 @@ static bool has_positioned_consumer(const struct stream *s)
  * are, at any time; before that the others do not wait for it. */
 static bool is_counted_on(const struct stream *s, const struct consumer *c)
 {
-	return c->positioned || !s->host->spec->share || s->host->spec->world_size > 1;
+	return consumer_is_placed(c) || !s->host->spec->share || s->host->spec->world_size > 1;
 }
 
 static uint64_t pending_at(const struct stream *s, const struct position *at)
@@ -46,7 +61,7 @@ static uint64_t pending_at(const struct stream *s, const struct position *at)
 	uint64_t pending = s->expected;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && is_counted_on(s, c) && (!c->positioned || position_compare(&c->cursor, at) <= 0))
+		if (c && is_counted_on(s, c) && (!consumer_is_placed(c) || position_compare(&c->cursor, at) <= 0))
 			pending |= stream_bit(i);
 	}
 	return pending;
@@ -143,7 +158,7 @@ static void skip_ahead(struct stream *s)
 		const struct consumer *c = s->consumers[i];
 		if (!c || !is_counted_on(s, c))
 			continue;
-		if (!c->positioned)
+		if (!consumer_is_placed(c))
 			return;
 		if (!least || position_compare(&c->cursor, least) < 0)
 			least = &c->cursor;
@@ -189,7 +204,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 {
 	if (c->n_leases >= consumer_max_leases(c))
 		return; /* checked before walking the long list of a large group */
-	for (struct slot *slot = s->first; slot && !c->waits_for_epoch; slot = slot->next) {
+	for (struct slot *slot = s->first; slot && c->state != CONSUMER_AWAITING; slot = slot->next) {
 		if (position_compare(&slot->at, &c->cursor) < 0)
 			continue;
 		if (slot->state != SLOT_READY)
@@ -226,7 +241,7 @@ static void stream_publish(struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (c && c->positioned)
+		if (c && consumer_is_placed(c))
 			publish_to(s, c, i);
 	}
 }
@@ -396,7 +411,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	c->slots->n_attached++;
 	c->stream = c->home = s;
 	c->rank = rank;
-	c->positioned = false;
+	consumer_move(c, CONSUMER_NEW);
 	s->consumers[place] = c;
 	return 0;
 }
@@ -409,7 +424,7 @@ void stream_remove(struct stream *s, uint32_t place)
 	assert(c && c->stream == s);
 	c->stream = NULL;
 	s->consumers[place] = NULL;
-	if (!c->comes_again || c->positioned || !(s->expected & stream_bit(place)))
+	if (!c->comes_again || consumer_is_placed(c) || !(s->expected & stream_bit(place)))
 		stream_clear_pending(s, place);
 }
 
@@ -434,8 +449,7 @@ void stream_detach(struct consumer *c)
 		return;
 	c->home = NULL;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
-	c->reconnected = false;
-	c->positioned = false;
+	consumer_move(c, CONSUMER_NEW);
 	c->waiting = false;
 	if (!has_positioned_consumer(s)) {
 		/* No consumer reads: batches made ahead would not be where the next consumer begins. */
@@ -457,7 +471,7 @@ static bool is_alone(const struct stream *s, const struct consumer *c)
 	if (s->expected & ~stream_bit(c->rank))
 		return false;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
-		if (s->consumers[i] && s->consumers[i] != c && s->consumers[i]->positioned)
+		if (s->consumers[i] && s->consumers[i] != c && consumer_is_placed(s->consumers[i]))
 			return false;
 	}
 	return true;
@@ -484,7 +498,7 @@ void stream_mark_pending(struct stream *s, struct consumer *c, uint32_t place, c
  * connection and was slower in returning than consumers that it had kept waiting. Not every producer can go back. */
 static bool stream_waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
-	return ((s->expected & stream_bit(place)) || c->reconnected) && s->host->source->goes_back;
+	return ((s->expected & stream_bit(place)) || c->state == CONSUMER_RETURNED) && s->host->source->goes_back;
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
@@ -511,8 +525,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	}
 	s->expected &= ~stream_bit(place);
 	c->seek = seek;
-	c->positioned = true;
-	c->reconnected = false;
+	consumer_move(c, CONSUMER_PLACED);
 	c->waiting = true;
 	stream_mark_pending(s, c, place, to);
 	s->host->source->ops->moved(s->host->source);
@@ -540,8 +553,8 @@ bool stream_rests(const struct stream *s)
 int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more)
 {
 	assert(is_loop_thread());
-	assert(!c->positioned || c->stream);
-	if (!c->positioned || seek != c->seek)
+	assert(!consumer_is_placed(c) || c->stream);
+	if (!consumer_is_placed(c) || seek != c->seek)
 		return seek < c->seek ? 0 : STREAM_E_INVALID; /* older: sent before the trainer's own seek */
 	int r = own_batches_add(c->stream, step, indices, n, more);
 	if (r == 0 && !more)
@@ -605,7 +618,7 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 
 bool stream_has_more(const struct consumer *c)
 {
-	const struct slot *slot = c->stream && c->positioned ? c->stream->first : NULL;
+	const struct slot *slot = c->stream && consumer_is_placed(c) ? c->stream->first : NULL;
 	uint64_t mine = stream_bit(c->stream && c->stream->n_consumers > 1 ? c->rank : 0);
 	while (slot &&
 	       (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->pending & mine))))

@@ -67,6 +67,20 @@ struct consumer_ops {
 	bool (*arm)(struct consumer *c, uint32_t wake_at);
 };
 
+/* Where a consumer is in its stream, or in its group:
+ *
+ *     NEW <--> RETURNED          before it has said where to begin
+ *      |          |
+ *      +--seek----+--> PLACED <--> AWAITING
+ *
+ * A seek may follow at any time after that; leaving makes it NEW. consumer_move makes each change. */
+enum consumer_state {
+	CONSUMER_NEW,
+	CONSUMER_RETURNED, /* it was here before, and the others wait for it to reach their position */
+	CONSUMER_PLACED,   /* `cursor` is the next batch that it has to get */
+	CONSUMER_AWAITING, /* the same, in a group: gets nothing until another consumer has been given the batch there */
+};
+
 struct consumer {
 	const struct consumer_ops *ops;
 	struct stream *stream; /* NULL: detached, or in a group and in no cohort yet */
@@ -79,21 +93,18 @@ struct consumer {
 	uint32_t *leases;     /* per slot: how often the trainer has it (again after a seek); indexed like `slots` */
 	uint32_t n_leases;    /* their sum; at most consumer_max_leases */
 	uint32_t rank;
-	bool positioned;        /* has said where to begin */
-	bool reconnected;       /* until it has said where to begin: it was here before, and the others wait for it to
-	                         * reach their position */
+	enum consumer_state state;
 	bool comes_again;       /* leaves, and attaches once more at once */
 	struct position cursor; /* the next batch it has to get */
 	bool waiting;           /* its trainer has nothing left to take, and says so */
 	uint32_t n_unread;      /* batches it was given and, as far as is known, has not taken yet */
 	uint64_t seek;          /* the trainer's number of its last seek */
 	uint64_t n_published, n_rows_published;
-	bool waits_for_epoch; /* in a group: gets nothing until another consumer has been given the batch at `cursor` */
-	bool stalled;         /* its trainer makes no progress: the others do not wait for it to reach an epoch. Set by
+	bool stalled;       /* its trainer makes no progress: the others do not wait for it to reach an epoch. Set by
 	                     * the code that watches trainers */
-	uint32_t quota;       /* the most leases it may have; 0: twice as many as there are slots */
-	uint64_t n_skipped;   /* batches that it missed, in total */
-	uint64_t n_missed;    /* batches that it missed between the last it was given and the next */
+	uint32_t quota;     /* the most leases it may have; 0: twice as many as there are slots */
+	uint64_t n_skipped; /* batches that it missed, in total */
+	uint64_t n_missed;  /* batches that it missed between the last it was given and the next */
 };
 
 /* The trainer's own index batch, waiting to be made. */
@@ -147,6 +158,14 @@ enum {
 
 /* 0 or -ENOMEM. */
 int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uint32_t n_consumers);
+/* The only way in which a consumer's state changes. */
+void consumer_move(struct consumer *c, enum consumer_state to);
+/* Whether it has said where to begin. */
+static inline bool consumer_is_placed(const struct consumer *c)
+{
+	return c->state >= CONSUMER_PLACED;
+}
+
 /* No consumer may be attached. Rows still in work keep their slots; the host waits for them. */
 void stream_finish(struct stream *s);
 

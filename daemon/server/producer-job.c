@@ -466,7 +466,7 @@ static struct position next_of_group(const struct session *s)
 	const struct position *first = NULL, *waiting = NULL;
 	for (uint32_t i = 0; i < stream->n_consumers; i++) {
 		const struct consumer *c = stream->consumers[i];
-		if (!c || !c->positioned)
+		if (!c || !consumer_is_placed(c))
 			continue;
 		if (position_compare(&c->cursor, &stream->next) > 0)
 			waiting = waiting && position_compare(waiting, &c->cursor) < 0 ? waiting : &c->cursor;
@@ -493,7 +493,8 @@ int producer_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct 
 	body.epoch = at.epoch;
 	body.step = at.step;
 	peer_send(s->peer, WIRE_SERVER(JOINED, joined, &body), NULL, 0);
-	s->consumer.reconnected = false;               /* if it was here before, then without a position */
+	if (s->consumer.state == CONSUMER_RETURNED) /* it was here before, but without a position */
+		consumer_move(&s->consumer, CONSUMER_NEW);
 	(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
 	return 0;
 }

@@ -285,7 +285,8 @@ static void session_attach(struct session *s, uint32_t rank)
 		return;
 	}
 	session_move(s, SESSION_ATTACHED);
-	s->consumer.reconnected = s->again;
+	if (s->again)
+		consumer_move(&s->consumer, CONSUMER_RETURNED);
 	s->peer->is_trainer = true;
 	if (!uv_is_active((uv_handle_t *)&s->engine->stall))
 		stall_watch(s->engine);

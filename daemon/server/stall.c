@@ -77,7 +77,7 @@ static uint64_t stall_progress(const struct session *s)
 
 static bool has_batches(const struct session *s)
 {
-	return s->state == SESSION_ATTACHED && s->consumer.positioned && s->consumer.n_leases > 0 &&
+	return s->state == SESSION_ATTACHED && consumer_is_placed(&s->consumer) && s->consumer.n_leases > 0 &&
 	       !s->consumer.waiting;
 }
 
@@ -85,7 +85,7 @@ static bool has_batches(const struct session *s)
 static uint64_t stall_ahead(const struct session *a, const struct session *b)
 {
 	const struct position *p = &a->consumer.cursor, *q = &b->consumer.cursor;
-	if (!b->consumer.positioned || p->base != q->base || q->epoch < p->epoch)
+	if (!consumer_is_placed(&b->consumer) || p->base != q->base || q->epoch < p->epoch)
 		return 0;
 	if (q->epoch > p->epoch)
 		return 1; /* at least */
@@ -130,7 +130,8 @@ static const struct session *find_ahead(const struct session *s, uint64_t *by)
 static bool is_followed(const struct session *s)
 {
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
-		if (o->consumer.waits_for_epoch && o->consumer.stream && o->consumer.stream == s->consumer.stream)
+		if (o->consumer.state == CONSUMER_AWAITING && o->consumer.stream &&
+		    o->consumer.stream == s->consumer.stream)
 			return true;
 	}
 	return false;

@@ -430,7 +430,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		                                                     * cohort */
 		set_int(o, "skipped", s->consumer.n_skipped);
 		status_set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
-		if (s->consumer.waits_for_epoch)
+		if (s->consumer.state == CONSUMER_AWAITING)
 			set_int(o, "waits_for_epoch", s->consumer.cursor.epoch); /* until its group gets there */
 	}
 	return o;

@@ -302,10 +302,10 @@ static bool waits_for_last_rank(const struct sim_trainer *t)
 	const struct loader *l = t->job->served && !t->job->share && s && s->job ? s->job->loader : NULL;
 	const struct stream *last = l ? streams_find(&l->streams, loader_n_ranks(l) - 1) : NULL;
 	const struct consumer *c = last ? last->consumers[0] : NULL;
-	bool waits = l && (!c || !c->positioned);
+	bool waits = l && (!c || !consumer_is_placed(c));
 	for (uint32_t i = 0; l && !waits && i < l->streams.n; i++) {
 		const struct consumer *other = l->streams.list[i]->consumers[0];
-		waits = other && other->positioned && position_compare(&other->cursor, &c->cursor) < 0;
+		waits = other && consumer_is_placed(other) && position_compare(&other->cursor, &c->cursor) < 0;
 	}
 	return waits;
 }

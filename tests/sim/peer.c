@@ -273,8 +273,8 @@ bool sim_daemon_receives(struct sim_socket *s)
 		const struct session *session = p->session;
 		const struct consumer *c = session ? &session->consumer : NULL;
 		if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK && c && c->stream)
-			s->was_expected =
-				c->reconnected || (c->rank < 64 && c->stream->expected & (uint64_t)1 << c->rank);
+			s->was_expected = c->state == CONSUMER_RETURNED ||
+					  (c->rank < 64 && c->stream->expected & (uint64_t)1 << c->rank);
 		int fd = k->slab ? sim_fd_open(k->slab) : -1;
 		p->server->ops->message(p, m, &fd, k->slab ? 1 : 0);
 		if (fd >= 0)

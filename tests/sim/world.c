@@ -72,9 +72,10 @@ static void trace_stream(const struct stream *s)
 	for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c)
-			sim_trace("    place %u: %spositioned at %u.%u.%u, %u leases%s", i, c->positioned ? "" : "not ",
-				  (unsigned)c->cursor.epoch, (unsigned)c->cursor.base, (unsigned)c->cursor.step,
-				  c->n_leases, c->waiting ? ", waiting" : "");
+			sim_trace("    place %u: %spositioned at %u.%u.%u, %u leases%s", i,
+				  consumer_is_placed(c) ? "" : "not ", (unsigned)c->cursor.epoch,
+				  (unsigned)c->cursor.base, (unsigned)c->cursor.step, c->n_leases,
+				  c->waiting ? ", waiting" : "");
 	}
 }
 

@@ -28,13 +28,18 @@ void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
 
 /* ---- states ---- */
 
-enum producer_state { PRODUCER_IDLE, PRODUCER_FEEDING, PRODUCER_GONE };
-
-/* A producer's state follows from whether it has a job. */
-static void producer_note_move(const struct producer *p, enum producer_state to, const struct job *j)
+/* j: the job that it begins to feed, for the log; else NULL. */
+static void producer_move(struct producer *p, enum producer_state to, const struct job *j)
 {
 	static const char *const names[] = { "idle", "feeding", "gone" };
-	enum producer_state from = p->job ? PRODUCER_FEEDING : PRODUCER_IDLE;
+	static const uint8_t moves[] = {
+		[PRODUCER_IDLE] = 1 << PRODUCER_FEEDING | 1 << PRODUCER_GONE,
+		[PRODUCER_FEEDING] = 1 << PRODUCER_IDLE | 1 << PRODUCER_GONE,
+		[PRODUCER_GONE] = 0,
+	};
+	enum producer_state from = p->state;
+	assert(moves[from] >> to & 1);
+	p->state = to;
 	log_record(LOG_LEVEL_DEBUG, "producer-state", "producer %s (pid %d): %s -> %s%s%s", p->name, (int)p->pid,
 		   names[from], names[to], j ? ", job " : "", j ? j->spec.job : "");
 	PROBE(producer_move, p->pid, from, to);
@@ -43,7 +48,7 @@ static void producer_note_move(const struct producer *p, enum producer_state to,
 void producer_bind(struct producer *p, struct job *j)
 {
 	assert(!p->job != !j); /* one job at a time */
-	producer_note_move(p, j ? PRODUCER_FEEDING : PRODUCER_IDLE, j);
+	producer_move(p, j ? PRODUCER_FEEDING : PRODUCER_IDLE, j);
 	p->job = j;
 }
 
@@ -157,12 +162,11 @@ static void producer_end_feeding(struct producer *p, Batchd__Wire__ErrorCode cod
 {
 	struct engine *e = p->session->engine;
 	list_remove(&e->producers, p, next);
-	assert(p->session->producer == p && !p->gone);
-	p->gone = true;
+	assert(p->session->producer == p && p->state != PRODUCER_GONE);
 	producer_drop_offers(p);
 	large_batch_destroy(p->untaken.batch);
 	p->untaken.batch = NULL;
-	producer_note_move(p, PRODUCER_GONE, NULL);
+	producer_move(p, PRODUCER_GONE, NULL);
 	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
 	if (p->job)
 		p->ops->ended(p, code, text);
@@ -197,7 +201,7 @@ void producer_on_closed(struct session *s)
 {
 	struct producer *p = s->producer;
 	char at[96];
-	if (p && !p->gone)
+	if (p && p->state != PRODUCER_GONE)
 		end_with(p, CODE(PRODUCER), "producer '%s' (pid %d) was killed or crashed %s", p->name, (int)p->pid,
 			 where(p, at, sizeof(at)));
 	free(p);

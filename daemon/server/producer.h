@@ -38,11 +38,18 @@ struct producer_ops {
 	void (*ended)(struct producer *p, Batchd__Wire__ErrorCode code, const char *text);
 };
 
+/* producer_move makes each change. */
+enum producer_state {
+	PRODUCER_IDLE,
+	PRODUCER_FEEDING, /* it has a job */
+	PRODUCER_GONE,    /* in no list any more; freed with its session */
+};
+
 struct producer {
 	struct producer *next;   /* in the daemon's list, until it has gone */
 	struct session *session; /* its connection */
-	struct job *job;         /* that it feeds; NULL: none. ops' own */
-	bool gone;               /* in no list any more; freed with its session */
+	enum producer_state state;
+	struct job *job; /* that it feeds; NULL: none. ops' own */
 	const struct producer_ops *ops;
 	struct offer *offers;     /* oldest first; all of `job` */
 	uint32_t n_slabs;         /* offered so far; the number of the last */

@@ -153,7 +153,7 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
 	int r;
 
 	for (;;) {
-		if (atomic_load(k->host.closed))
+		if (k->host.is_closed(k->host.arg))
 			return BATCHD_E_CLOSED;
 		r = hear_notices(k, f);
 		if (r < 0)

@@ -116,7 +116,7 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 
 	for (;;) {
 		r = connection_recv(&k->connection, flags, m, fds, f);
-		if (r == BATCHD_AGAIN && atomic_load(k->host.closed))
+		if (r == BATCHD_AGAIN && k->host.is_closed(k->host.arg))
 			return BATCHD_E_CLOSED;
 		if (r == 0 && (*m)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_LARGE)
 			r = keep_large(k, (*m)->large, fds[0], f);

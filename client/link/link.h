@@ -47,7 +47,7 @@ struct lease {
 /* What a link needs from the loader that it belongs to. */
 struct link_host {
 	pthread_mutex_t *lock;
-	const atomic_bool *closed; /* every wait ends soon after it becomes true */
+	bool (*is_closed)(const void *arg); /* every wait ends soon after it becomes true; any thread */
 	/* Takes a Notice about other trainers of the job. 0, or a code with f that ends the call. */
 	int (*on_notice)(void *arg, const Batchd__Wire__Notice *n, struct fault *f);
 	void *arg;

@@ -9,6 +9,7 @@
  * The last call in progress frees the loader on its way out. */
 #include "loader/loader.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,13 @@ static void free_options(struct batchd_options *o)
 	*o = (struct batchd_options){ 0 };
 }
 
+/* Under the lock. */
+static void loader_move(struct batchd_loader *l, enum loader_life to)
+{
+	assert(to > l->life);
+	atomic_store(&l->life, to);
+}
+
 /* No batch is on loan any more, no call is in progress, and no link is retired. */
 static void loader_destroy(struct batchd_loader *l)
 {
@@ -66,7 +74,8 @@ static void loader_destroy(struct batchd_loader *l)
 	pthread_mutex_lock(&l->lock);
 	link = l->link;
 	l->link = NULL;
-	l->closed = true;
+	if (!loader_is_closed(l)) /* opening it has failed */
+		loader_move(l, LOADER_CLOSED);
 	pthread_mutex_unlock(&l->lock);
 	link_destroy(link);
 	job_finish(&l->job);
@@ -75,7 +84,9 @@ static void loader_destroy(struct batchd_loader *l)
 	free(l->mix);
 	free_options(&l->options);
 	pthread_mutex_lock(&l->lock);
-	l->husk = referenced = l->n_refs;
+	referenced = l->n_refs;
+	if (referenced)
+		loader_move(l, LOADER_HUSK);
 	pthread_mutex_unlock(&l->lock);
 	if (!referenced)
 		free_struct(l);
@@ -176,9 +187,18 @@ static bool is_on_gpu(const struct batchd_loader *l)
 /* Whether the caller must destroy the loader: true once. Under the lock. Loaders with a GPU end in end_on_gpu. */
 static bool ends_now(struct batchd_loader *l)
 {
-	if (!l->closed || l->ended || is_on_gpu(l) || !loader_is_over(l))
+	if (l->life != LOADER_CLOSED || is_on_gpu(l) || !loader_is_over(l))
 		return false;
-	l->ended = true;
+	loader_move(l, LOADER_ENDING);
+	return true;
+}
+
+/* The same for a loader with a GPU: whether the caller must call end_on_gpu. */
+static bool ends_on_gpu_now(struct batchd_loader *l)
+{
+	if (l->life != LOADER_CLOSED || !is_on_gpu(l) || l->n_calls)
+		return false;
+	loader_move(l, LOADER_ENDING);
 	return true;
 }
 
@@ -189,7 +209,7 @@ static int begin_call(struct batchd_loader *l, bool even_closed)
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
-	refused = l->closed && !even_closed;
+	refused = loader_is_closed(l) && !even_closed;
 	l->n_calls += !refused;
 	pthread_mutex_unlock(&l->lock);
 	return refused ? BATCHD_E_CLOSED : 0;
@@ -202,11 +222,10 @@ static bool end_call(struct batchd_loader *l)
 
 	pthread_mutex_lock(&l->lock);
 	l->n_calls--;
-	closed = l->closed;
+	closed = loader_is_closed(l);
 	last = ends_now(l);
 	on_gpu = is_on_gpu(l);
-	ends_on_gpu = closed && !l->n_calls && on_gpu && !l->ended;
-	l->ended |= ends_on_gpu;
+	ends_on_gpu = ends_on_gpu_now(l);
 	if (closed && !l->n_calls && !on_gpu && l->link)
 		connection_close(&l->link->connection); /* batchd_close has shut it down */
 	pthread_mutex_unlock(&l->lock);
@@ -226,7 +245,7 @@ int loader_enter(struct batchd_loader *l)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&l->turn);
-	return l->closed ? loader_leave(l, BATCHD_E_CLOSED) : 0;
+	return loader_is_closed(l) ? loader_leave(l, BATCHD_E_CLOSED) : 0;
 }
 
 int loader_leave(struct batchd_loader *l, int r)
@@ -279,7 +298,7 @@ void batchd_unref(struct batchd_loader *l)
 		return;
 	pthread_mutex_lock(&l->lock);
 	l->n_refs--;
-	last = l->husk && !l->n_refs;
+	last = l->life == LOADER_HUSK && !l->n_refs;
 	pthread_mutex_unlock(&l->lock);
 	if (last)
 		free_struct(l);
@@ -323,8 +342,9 @@ void batchd_close(struct batchd_loader *l)
 		return;
 	}
 	pthread_mutex_lock(&l->lock);
-	first = !l->closed;
-	l->closed = true;
+	first = !loader_is_closed(l);
+	if (first)
+		loader_move(l, LOADER_CLOSED);
 	if (l->link)
 		l->link->ends_job = l->job.own;
 	if (first && !is_on_gpu(l)) {
@@ -336,8 +356,7 @@ void batchd_close(struct batchd_loader *l)
 		cut_connection(l);
 	}
 	last = ends_now(l);
-	ends_on_gpu = is_on_gpu(l) && !l->n_calls && !l->ended;
-	l->ended |= ends_on_gpu;
+	ends_on_gpu = ends_on_gpu_now(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
 		loader_destroy(l);
@@ -408,7 +427,7 @@ int batchd_fd(const struct batchd_loader *l)
 
 	if (!foreign)
 		pthread_mutex_lock(lock);
-	fd = l->outage.lost || l->closed || !l->link ? -1 : l->link->connection.socket;
+	fd = l->outage.lost || loader_is_closed(l) || !l->link ? -1 : l->link->connection.socket;
 	if (!foreign)
 		pthread_mutex_unlock(lock);
 	return fd;

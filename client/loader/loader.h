@@ -41,6 +41,27 @@ struct info_text {
 	char field_name[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
 };
 
+/* Where the loader is in its epoch; position_move makes each change.
+ *
+ *     REST --batchd_start, or batchd_join--> RUNNING --its last batch is given out--> OVER
+ *                                            JOINED --the first batch--> RUNNING
+ */
+enum epoch_state {
+	EPOCH_REST, /* nothing is asked for, and the epoch has not been finished */
+	EPOCH_RUNNING,
+	EPOCH_JOINED, /* served: the same, but it has joined an epoch at work, has had no batch of it and does not know
+	               * whether there is another one */
+	EPOCH_OVER,   /* the epoch's last batch was given out, or it has none */
+};
+
+/* A loader's life goes one way: OPEN, CLOSED, ENDING, HUSK. Changed under the lock. */
+enum loader_life {
+	LOADER_OPEN,
+	LOADER_CLOSED, /* batchd_close was called: freed with the last call in progress, lease and reference */
+	LOADER_ENDING, /* one thread has begun to take it apart, or to wait for its GPU */
+	LOADER_HUSK,   /* only what the last reference frees is left */
+};
+
 struct batchd_loader {
 	/* Written once, by batchd_open. */
 	unsigned generation; /* process_generation() */
@@ -61,12 +82,9 @@ struct batchd_loader {
 	uint64_t seek; /* of the last Seek sent; 0: none yet */
 	uint64_t epoch, base;
 	uint64_t next_step; /* the only step that may come next */
-	bool streaming;     /* between batchd_start and the epoch's end */
-	bool at_end;        /* the epoch's last batch was given out, or it has none */
-	bool joined_within; /* served: it has joined an epoch at work, has had no batch of it and does not know whether
-	                     * there is another one */
-	uint64_t n_given;   /* batches given out, over all resumes */
-	uint64_t order;     /* own_batches: hash of this epoch's batches up to next_step */
+	enum epoch_state epoch_state;
+	uint64_t n_given;                 /* batches given out, over all resumes */
+	uint64_t order;                   /* own_batches: hash of this epoch's batches up to next_step */
 	struct batchd_position resumed;   /* by batchd_resume; compared with batchd_start's arguments */
 	struct slice_cursor slice_cursor; /* under lock */
 	uint64_t n_missed;                /* own batches missed since the last given out, by the group's policy */
@@ -82,19 +100,22 @@ struct batchd_loader {
 
 	/* Any thread, under lock: sending, the links' slabs and leases, the end. */
 	pthread_mutex_t lock;
-	atomic_bool mixing_off; /* batchd_mixing(l, 0): batches that are finished now have clean rows */
-	atomic_bool closed;     /* batchd_close was called: freed with the last call in progress, lease and reference.
-	                       * Changed under lock */
-	bool ended;             /* one thread has begun to take the loader apart, or to wait for its GPU */
-	bool husk;              /* only what the last reference frees is left */
-	unsigned n_calls;       /* in progress between loader_enter and loader_leave, or waiting for their turn */
-	unsigned n_refs;        /* by batchd_ref */
+	atomic_bool mixing_off;    /* batchd_mixing(l, 0): batches that are finished now have clean rows */
+	atomic_uint life;          /* enum loader_life */
+	unsigned n_calls;          /* in progress between loader_enter and loader_leave, or waiting for their turn */
+	unsigned n_refs;           /* by batchd_ref */
 	pthread_t consumer_thread; /* the thread that opened it or took a batch last; `fault` is that thread's */
 	struct link *link;         /* NULL: a husk. Changed by the loader's thread */
 	struct link *retired;      /* links of earlier connections: detached, with batches on loan */
 	struct info_text text;
 	struct batchd_loader *next_closed; /* under process_lock */
 };
+
+/* Whether batchd_close was called. */
+static inline bool loader_is_closed(const struct batchd_loader *l)
+{
+	return atomic_load(&l->life) >= LOADER_CLOSED;
+}
 
 /* Whether this is a child of the process that opened the loader. */
 bool loader_is_foreign(const struct batchd_loader *l);

@@ -424,10 +424,15 @@ static int on_notice(void *arg, const Batchd__Wire__Notice *n, struct fault *f)
 	return BATCHD_E_STALLED;
 }
 
+static bool is_closed(const void *arg)
+{
+	return loader_is_closed(arg);
+}
+
 static int open_once(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address,
 		     struct link **out, struct fault *f)
 {
-	struct link_host host = { .lock = &l->lock, .closed = &l->closed, .on_notice = on_notice, .arg = l };
+	struct link_host host = { .lock = &l->lock, .is_closed = is_closed, .on_notice = on_notice, .arg = l };
 	struct link *k = link_create(&host);
 	int r;
 

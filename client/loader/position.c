@@ -1,6 +1,8 @@
 /* Computes an epoch's length as the daemon does (DistributedSampler's arithmetic). */
 #include "loader/position.h"
 
+#include <assert.h>
+
 #include "loader/pending.h"
 #include "loader/slices.h"
 
@@ -28,6 +30,13 @@ uint64_t position_n_batches(const struct batchd_loader *l, const struct batchd_i
 	return rows / b + (!l->drop_last && rows % b ? 1 : 0);
 }
 
+void position_move(struct batchd_loader *l, enum epoch_state to)
+{
+	/* A loader that joins an epoch rests until it knows which. */
+	assert(to != EPOCH_JOINED || !position_is_running(l));
+	l->epoch_state = to;
+}
+
 int position_seek(struct batchd_loader *l)
 {
 	Batchd__Wire__Seek body = BATCHD__WIRE__SEEK__INIT;
@@ -42,7 +51,7 @@ int position_seek(struct batchd_loader *l)
 
 int position_ask_again(struct batchd_loader *l)
 {
-	int r = l->streaming ? position_seek(l) : 0;
+	int r = position_is_running(l) ? position_seek(l) : 0;
 
 	return r == 0 ? pending_send_all(l) : r;
 }

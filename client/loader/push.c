@@ -1,6 +1,7 @@
 /* A trainer's own batches: pushed to the daemon, and kept until they come back. */
 #include "loader/loader.h"
 #include "loader/pending.h"
+#include "loader/position.h"
 #include "loader/reconnect.h"
 
 static int send_last(struct batchd_loader *l, void *arg, int left_ms)
@@ -16,7 +17,7 @@ static int push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 
 	if (r < 0)
 		return r;
-	if (!l->own_batches || !l->streaming || l->pushed_all)
+	if (!l->own_batches || !position_is_running(l) || l->pushed_all)
 		return loader_misuse(
 			l, BATCHD_E_INVALID,
 			"batchd_push needs option own_batches, and goes between batchd_start and batchd_push_end");

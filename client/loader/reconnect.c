@@ -71,7 +71,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 	/* BATCHD_E_GPU: a GPU failed in the daemon, which restarts. Failures on this process's side do not get here. */
 	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->link->gpu);
 
-	if (!gone || !l->options.reconnect_ms || l->closed)
+	if (!gone || !l->options.reconnect_ms || loader_is_closed(l))
 		return false;
 	if (!a->lost) {
 		uint64_t now = clock_now_ns();
@@ -100,7 +100,7 @@ static bool switch_link(struct batchd_loader *l, struct link *fresh)
 	struct link *over = fresh;
 
 	pthread_mutex_lock(&l->lock);
-	if (!l->closed) {
+	if (!loader_is_closed(l)) {
 		slices_stop(l); /* the rest of the batch comes again */
 		fresh->id = (l->link->id + 1) & (UINT64_MAX >> LINK_ID_SHIFT);
 		over = links_retire(l, l->link);
@@ -137,7 +137,7 @@ static int reconnect_on_progress(void *arg, const char *phase, uint64_t done, ui
 	const struct batchd_loader *l = arg;
 	const struct batchd_options *o = &l->options;
 
-	return l->closed || (o->on_progress && o->on_progress(o->progress_arg, phase, done, total));
+	return loader_is_closed(l) || (o->on_progress && o->on_progress(o->progress_arg, phase, done, total));
 }
 
 /* Opens another connection, which replaces the lost one. 0 or a code with f. */
@@ -262,7 +262,7 @@ static int reconnect(struct batchd_loader *l, int timeout_ms)
 	int r;
 
 	do {
-		if (l->closed)
+		if (loader_is_closed(l))
 			return BATCHD_E_CLOSED;
 		if (!sleep_until_due(l, timeout_ms, began))
 			return BATCHD_AGAIN;

@@ -39,9 +39,9 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(lock); /* a reconnect in another thread changes these fields */
-	if (!l->closed)
+	closed = loader_is_closed(l);
+	if (!closed)
 		resume_describe(l, &t);
-	closed = l->closed;
 	pthread_mutex_unlock(lock);
 	if (closed)
 		return BATCHD_E_CLOSED;
@@ -57,7 +57,7 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 		t.epoch = l->epoch;
 		t.base = l->base;
 		t.next = l->next_step;
-		t.last = l->at_end;
+		t.last = l->epoch_state == EPOCH_OVER;
 		t.n_given = l->n_given;
 		t.order = l->order;
 	}
@@ -180,8 +180,9 @@ static int resume(struct batchd_loader *l, const char *token, struct batchd_posi
 	resume_convert(l, &t, &full);
 	l->n_given = full.n_given;
 	l->resumed = full;
-	if (!l->streaming) { /* a token that is taken now has the same position */
-		l->link->continues = l->at_end = false;
+	if (!position_is_running(l)) { /* a token that is taken now has the same position */
+		l->link->continues = false;
+		position_move(l, EPOCH_REST);
 		l->epoch = full.epoch;
 		l->base = full.base;
 		l->next_step = l->n_pushed = full.step;

@@ -40,7 +40,7 @@ bool slices_next(struct batchd_loader *l, struct slice *out)
 	bool more;
 
 	pthread_mutex_lock(&l->lock);
-	more = !l->closed && cut_next(l, out);
+	more = !loader_is_closed(l) && cut_next(l, out);
 	pthread_mutex_unlock(&l->lock);
 	return more;
 }

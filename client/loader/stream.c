@@ -53,15 +53,14 @@ static int stream_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, 
 	l->epoch = epoch;
 	l->base = base;
 	l->next_step = l->n_pushed = step;
-	l->pushed_all = l->joined_within = false;
+	l->pushed_all = false;
 	l->n_missed = as_expected ? l->n_missed : 0;
-	l->at_end = n == 0 && !l->own_batches && !l->served;
 	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step
 			   ? l->resumed.order
 			   : 0;
 	pending_drop_all(l);
-	l->streaming = n > 0 || l->own_batches || l->served;
-	if (!l->streaming) {
+	position_move(l, n > 0 || l->own_batches || l->served ? EPOCH_RUNNING : EPOCH_OVER);
+	if (!position_is_running(l)) {
 		/* the daemon is not asked for an epoch without batches, so its position differs */
 		l->link->continues = false;
 		return 0;
@@ -100,7 +99,7 @@ static int stream_lend(struct batchd_loader *l, const struct ready *b, void *lar
 
 	pthread_mutex_lock(&l->lock);
 	there = b->slot >= l->link->n_slots || slab_has(l->link->slab, b->slot);
-	ok = there && !l->closed && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
+	ok = there && !loader_is_closed(l) && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
 	     link_lend(l->link, b, large, wait_ns);
 	if (ok)
 		l->consumer_thread = pthread_self();
@@ -121,8 +120,8 @@ static void end_early(struct batchd_loader *l)
 {
 	l->n_missed += position_n_batches(l, &l->link->info, l->base) - l->next_step;
 	l->next_step = position_n_batches(l, &l->link->info, l->base);
-	l->streaming = false;
-	l->at_end = l->link->continues = true;
+	l->link->continues = true;
+	position_move(l, EPOCH_OVER);
 }
 
 /* Batches are missing, as the group's policy allows. 0: continue with b, which is of this epoch; BATCHD_END: b is of a
@@ -218,13 +217,10 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	stream_give(l, s, last, wait_ns, b);
 	l->n_missed = 0;
 	l->next_step++;
-	l->at_end = last;
-	l->joined_within = false;
+	position_move(l, last ? EPOCH_OVER : EPOCH_RUNNING);
 	pending_forget_first(l);
-	if (last) {
-		l->streaming = false;
+	if (last)
 		l->link->continues = !l->own_batches;
-	}
 	return BATCHD_OK;
 }
 
@@ -236,14 +232,14 @@ static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark
 	pthread_mutex_lock(&l->lock);
 	link_free_slot(l->link, mark->slot, mark->generation, 0);
 	pthread_mutex_unlock(&l->lock);
-	if (l->joined_within) {
-		l->joined_within = false;
+	if (l->epoch_state == EPOCH_JOINED) {
+		position_move(l, EPOCH_RUNNING);
 		l->epoch++;
 		l->next_step = 0;
 		return BATCHD_AGAIN;
 	}
-	l->streaming = false;
-	l->link->continues = l->at_end = true;
+	l->link->continues = true;
+	position_move(l, EPOCH_OVER);
 	return BATCHD_END;
 }
 
@@ -311,9 +307,9 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 
 	if (r < 0)
 		return r;
-	if (!l->streaming || (l->pushed_all && l->next_step == l->n_pushed)) {
-		l->at_end |= l->pushed_all;
-		l->streaming = false;
+	if (!position_is_running(l) || (l->pushed_all && l->next_step == l->n_pushed)) {
+		if (l->pushed_all)
+			position_move(l, EPOCH_OVER);
 		ring_set_state(&l->link->ring, RING_IDLE);
 		return BATCHD_END;
 	}
@@ -364,7 +360,9 @@ static int stream_join(struct batchd_loader *l, enum batchd_join how, struct bat
 				     "batchd_join goes with an open share group: mode share, world_size 1");
 	slab_guard(l->link->slab);
 	drop_slices(l);
-	l->streaming = l->link->continues = false; /* a reconnect has nothing to ask for */
+	l->link->continues = false;
+	if (position_is_running(l))
+		position_move(l, EPOCH_REST); /* a reconnect has nothing to ask for */
 	r = with_link(l, timeout_ms, attempt_join, &call);
 	if (r != 0)
 		return r;
@@ -372,10 +370,12 @@ static int stream_join(struct batchd_loader *l, enum batchd_join how, struct bat
 	l->epoch = p.epoch = joined->epoch;
 	l->base = p.base = joined->base_sample;
 	l->next_step = p.step = joined->step * slices_per_batch(l);
-	l->joined_within = l->served && joined->step;
 	l->n_missed = 0;
-	l->at_end = !l->served && l->next_step >= position_n_batches(l, &l->link->info, l->base);
-	l->streaming = !l->at_end;
+	if (l->served)
+		position_move(l, joined->step ? EPOCH_JOINED : EPOCH_RUNNING);
+	else
+		position_move(l, l->next_step < position_n_batches(l, &l->link->info, l->base) ? EPOCH_RUNNING
+											       : EPOCH_OVER);
 	p.n_given = l->n_given;
 	memcpy(position, &p, p.size_bytes < sizeof p ? p.size_bytes : sizeof p);
 	return 0;

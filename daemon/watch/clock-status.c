@@ -34,27 +34,22 @@ static json_t *shares_json(const uint64_t us[CLOCK_N_STATES])
 	return o;
 }
 
-static json_t *waits_json(const struct latency *l)
+json_t *latency_status_json(const struct latency *l)
 {
-	json_t *o = json_object();
-	json_object_set_new(o, "batches", json_integer(l->n));
-	json_object_set_new(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
-	json_object_set_new(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
-	return o;
+	return json_pack("{s:I, s:f, s:f}", "batches", (json_int_t)l->n, "p50_us",
+			 (double)latency_percentile_ns(l, 50) / 1000, "p99_us",
+			 (double)latency_percentile_ns(l, 99) / 1000);
 }
 
 json_t *clock_status_json(const struct session *s)
 {
 	assert(is_loop_thread());
-	json_t *o = json_object(), *shares = json_object();
+	json_t *shares = json_object();
 	struct clock_times t;
 	for (unsigned i = 0; i < sizeof(periods) / sizeof(*periods); i++) {
 		state_clock_last(&s->clock, periods[i].seconds, &t);
 		json_object_set_new(shares, periods[i].name, shares_json(t.us));
 	}
-	json_object_set_new(o, "state", json_string(clock_state_names[s->clock.state]));
-	json_object_set_new(o, "shares", shares);
-	json_object_set_new(o, "seconds", seconds_json(t.us));
-	json_object_set_new(o, "waits", waits_json(&s->waits));
-	return o;
+	return json_pack("{s:s, s:o, s:o, s:o}", "state", clock_state_names[s->clock.state], "shares", shares,
+			 "seconds", seconds_json(t.us), "waits", latency_status_json(&s->waits));
 }

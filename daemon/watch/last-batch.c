@@ -100,20 +100,14 @@ static json_t *picture(const struct loader *l, const struct slot *slot, unsigned
 	const struct slot_field *field = &l->layout.field[k];
 	const struct dataset *ds = l->recipe.dataset;
 	uint64_t index = (uint64_t)slot_indices(slot)[row];
-	json_t *o = json_object();
+	bool named = ds && index < dataset_n(ds) && !l->spec.served; /* a producer writes any index */
 
 	thumbnail_make(form, slot_data(slot) + field->offset + row * field->item_bytes, &made);
-	json_object_set_new(o, "row", json_integer(row));
-	json_object_set_new(o, "index", json_integer((json_int_t)index));
-	json_object_set_new(o, "view", json_string(l->fields[k].name));
-	if (ds && index < dataset_n(ds) && !l->spec.served) { /* a producer writes any index */
-		json_object_set_new(o, "name", file_name(ds, index));
-		json_object_set_new(o, "label", json_integer(dataset_label(ds, index)));
-	}
-	json_object_set_new(o, "width", json_integer(made.width));
-	json_object_set_new(o, "height", json_integer(made.height));
-	json_object_set_new(o, "rgb", base64(made.rgb, (size_t)made.width * made.height * 3));
-	return o;
+	return json_pack(
+		"{s:I, s:I, s:o*, s:o*, s:o*, s:I, s:I, s:o}", "row", (json_int_t)row, "index", (json_int_t)index,
+		"view", json_string(l->fields[k].name), "name", named ? file_name(ds, index) : NULL, "label",
+		named ? json_integer(dataset_label(ds, index)) : NULL, "width", (json_int_t)made.width, "height",
+		(json_int_t)made.height, "rgb", base64(made.rgb, (size_t)made.width * made.height * 3));
 }
 
 /* All views of the first rows, as many as there is room for. */

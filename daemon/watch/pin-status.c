@@ -61,13 +61,9 @@ json_t *pin_status_json(const struct engine *e)
 	static const char *const asked[] = { [CONFIG_SWITCH_AUTO] = "auto", [CONFIG_ON] = "on", [CONFIG_OFF] = "off" };
 	struct pinning p;
 	char text[GPU_REASON_BYTES + 256];
-	json_t *o = json_object();
 	pin_look(e, &p);
 	explain(e, &p, text, sizeof(text));
-	json_object_set_new(o, "asked", json_string(asked[e->config->pin_memory]));
-	json_object_set_new(o, "limit", json_real(e->config->pin_limit));
-	json_object_set_new(o, "may_pin_bytes", json_integer((json_int_t)p.may_bytes));
-	json_object_set_new(o, "pinned_bytes", json_integer((json_int_t)p.pinned_bytes));
-	json_object_set_new(o, "text", json_string(text));
-	return o;
+	return json_pack("{s:s, s:f, s:I, s:I, s:o*}", "asked", asked[e->config->pin_memory], "limit",
+			 e->config->pin_limit, "may_pin_bytes", (json_int_t)p.may_bytes, "pinned_bytes",
+			 (json_int_t)p.pinned_bytes, "text", json_string(text));
 }

@@ -97,11 +97,8 @@ static void set_driver(json_t *object, int version)
 /* Besides the user, these namespaces decide whether a trainer can map the daemon's memory on a GPU. */
 static json_t *namespaces_part(void)
 {
-	json_t *o = json_object();
-	set_int(o, "pid", namespace_own("pid"));
-	set_int(o, "net", namespace_own("net"));
-	set_int(o, "ipc", namespace_own("ipc"));
-	return o;
+	return json_pack("{s:I, s:I, s:I}", "pid", (json_int_t)namespace_own("pid"), "net",
+			 (json_int_t)namespace_own("net"), "ipc", (json_int_t)namespace_own("ipc"));
 }
 
 static json_t *process_part(const struct engine *e, uid_t viewer)
@@ -281,16 +278,13 @@ static void status_set_dataset(json_t *o, const char *dataset)
 /* How long trainers were blocked for a batch. */
 static json_t *waits_part(const struct histogram *h)
 {
-	json_t *o = json_object(), *limits = json_array(), *counts = json_array();
+	json_t *limits = json_array(), *counts = json_array();
 	for (unsigned i = 0; i < HISTOGRAM_CLASSES; i++) {
 		if (i + 1 < HISTOGRAM_CLASSES)
 			json_array_append_new(limits, json_real(status_seconds(histogram_limit_ns(i))));
 		json_array_append_new(counts, json_integer((json_int_t)h->count[i]));
 	}
-	status_set(o, "le_s", limits);
-	status_set(o, "count", counts);
-	status_set(o, "sum_s", json_real(status_seconds(h->sum_ns)));
-	return o;
+	return json_pack("{s:o, s:o, s:f}", "le_s", limits, "count", counts, "sum_s", status_seconds(h->sum_ns));
 }
 
 static json_t *loader_part(const struct job *j, uid_t viewer)
@@ -369,16 +363,6 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	return o;
 }
 
-/* Time from when the completion of a batch's copy to the GPU was seen until the trainer was told. */
-static json_t *handover_part(const struct latency *l)
-{
-	json_t *o = json_object();
-	set_int(o, "batches", l->n); /* recent ones */
-	status_set(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
-	status_set(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
-	return o;
-}
-
 /* The reason of a stall names a system call or a process; so another user gets no verdict's text with it. */
 static void set_clock(json_t *o, const struct session *s, bool all)
 {
@@ -408,7 +392,8 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		gpu_uuid_format(s->consumer.device_slab->uuid, uuid);
 		set_text(o, "gpu", uuid);
 		set_text(o, "transport", gpu_share_names[s->consumer.device_slab->share]);
-		status_set(o, "gpu_handover", handover_part(&s->consumer.device_slab->handover));
+		/* From when the completion of a batch's copy was seen until the trainer was told. */
+		status_set(o, "gpu_handover", latency_status_json(&s->consumer.device_slab->handover));
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);

@@ -94,21 +94,13 @@ static struct verdict_facts facts_of(const struct session *s)
 
 static json_t *verdict_status_json(const struct verdict *v)
 {
-	json_t *o = json_object();
-	json_object_set_new(o, "text", json_string(v->text));
-	json_object_set_new(o, "known", json_boolean(v->known));
-	json_object_set_new(o, "input_bound", json_boolean(v->input_bound));
-	json_object_set_new(o, "share", json_real(v->share));
-	json_object_set_new(o, "cause", json_string(clock_state_names[v->cause]));
-	json_object_set_new(o, "without_cause", json_real(v->without));
-	json_object_set_new(o, "twice_the_cpu", json_real(v->more_cpu));
-	json_object_set_new(o, "all_processors", json_real(v->more_workers));
-	json_object_set_new(o, "decoded_cache", json_real(v->decoded_cache));
-	json_object_set_new(o, "decoded_cache_at_least", json_boolean(v->at_least));
-	json_object_set_new(o, "decoded_cache_bytes", json_integer((json_int_t)v->decoded_bytes));
-	json_object_set_new(o, "decoded_cache_needs_memory", json_boolean(v->raise_memory));
-	json_object_set_new(o, "decoded_cache_room_bytes", json_integer((json_int_t)v->decoded_room_bytes));
-	return o;
+	return json_pack("{s:o*, s:b, s:b, s:f, s:s, s:f, s:f, s:f, s:f, s:b, s:I, s:b, s:I}", "text",
+			 json_string(v->text), "known", v->known, "input_bound", v->input_bound, "share", v->share,
+			 "cause", clock_state_names[v->cause], "without_cause", v->without, "twice_the_cpu",
+			 v->more_cpu, "all_processors", v->more_workers, "decoded_cache", v->decoded_cache,
+			 "decoded_cache_at_least", v->at_least, "decoded_cache_bytes", (json_int_t)v->decoded_bytes,
+			 "decoded_cache_needs_memory", v->raise_memory, "decoded_cache_room_bytes",
+			 (json_int_t)v->decoded_room_bytes);
 }
 
 static json_t *verdict_status_of(const struct session *s, struct verdict_facts *f, const struct verdict_period *period)

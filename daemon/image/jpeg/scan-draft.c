@@ -14,17 +14,6 @@ bool scan_can_draft(const struct scan *s)
 	return s->edge == 8 || s->shape.h == s->shape.v;
 }
 
-void scan_plan_draft(struct scan *s, struct region_px want)
-{
-	const uint32_t width = s->edge * s->shape.h, height = s->edge * s->shape.v;
-
-	s->want = want;
-	s->mcu_x0 = want.x / width;
-	s->mcu_x1 = (want.x + want.width - 1) / width + 1;
-	s->mcu_y0 = want.y / height;
-	s->mcu_y1 = (want.y + want.height - 1) / height + 1;
-}
-
 int scan_reserve_drafts(struct scan *s)
 {
 	const size_t stride =

@@ -96,10 +96,15 @@ int scan_go_to(struct scan *s, uint32_t mcu);
 uint8_t *scan_row_place(const struct scan *s, uint32_t y, const struct image *out);
 void scan_row_done(struct scan *s, uint32_t y, const struct image *out);
 
-/* ---- scan-pixels.c: from samples to pixels ---- */
+/* ---- scan-region.c: from the rectangle to blocks ---- */
 
 /* What of the picture the rectangle needs. */
 void scan_plan(struct scan *s, struct region_px want);
+/* Bit b is set when block b of this MCU has samples that the rectangle needs. */
+uint32_t scan_blocks_wanted(const struct scan *s, uint32_t mcu_x, uint32_t mcu_y);
+
+/* ---- scan-pixels.c: from samples to pixels ---- */
+
 /* Memory for its strips: 0 or -ENOMEM. */
 int scan_reserve_strips(struct scan *s);
 /* Emits the pixel rows that MCU row mcu_y completes, and keeps the samples that the next row needs. */
@@ -109,8 +114,7 @@ void scan_emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out);
 
 /* Whether pictures of this shape are decoded here in the present size. */
 bool scan_can_draft(const struct scan *s);
-/* As scan_plan and scan_reserve_strips. */
-void scan_plan_draft(struct scan *s, struct region_px want);
+/* As scan_reserve_strips. */
 int scan_reserve_drafts(struct scan *s);
 /* entropy_ops.decode's mask for an MCU. */
 uint32_t scan_draft_wants(const struct scan *s);

@@ -85,44 +85,7 @@ void scan_emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out)
 	}
 }
 
-/* ---- the rectangle ---- */
-
-/* The chroma samples that pixels [first, end) need along a halved axis: each its own and the adjacent one. */
-static void chroma_needs(uint32_t first, uint32_t end, uint32_t factor, uint32_t n_samples, uint32_t *from,
-			 uint32_t *to)
-{
-	if (factor == 1) {
-		*from = first;
-		*to = end;
-		return;
-	}
-	*from = first % 2 || first == 0 ? first / 2 : first / 2 - 1;
-	*to = (end - 1) / 2 + 1 + (end - 1) % 2;
-	*to = *to > n_samples ? n_samples : *to;
-}
-
-void scan_plan(struct scan *s, struct region_px want)
-{
-	const struct shape *shape = &s->shape;
-	const uint32_t end_x = want.x + want.width, end_y = want.y + want.height;
-	uint32_t first, end;
-
-	if (s->edge < 8) {
-		scan_plan_draft(s, want);
-		return;
-	}
-	s->want = want;
-	chroma_needs(want.x, end_x, shape->h, shape->chroma_width, &s->chroma_x0, &s->chroma_x1);
-	chroma_needs(want.y, end_y, shape->v, shape->chroma_height, &s->chroma_y0, &s->chroma_y1);
-	first = want.x / (8 * shape->h);
-	end = (end_x - 1) / (8 * shape->h) + 1;
-	s->mcu_x0 = s->chroma_x0 / 8 < first ? s->chroma_x0 / 8 : first;
-	s->mcu_x1 = (s->chroma_x1 - 1) / 8 + 1 > end ? (s->chroma_x1 - 1) / 8 + 1 : end;
-	first = want.y / (8 * shape->v);
-	end = (end_y - 1) / (8 * shape->v) + 1;
-	s->mcu_y0 = s->chroma_y0 / 8 < first ? s->chroma_y0 / 8 : first;
-	s->mcu_y1 = (s->chroma_y1 - 1) / 8 + 1 > end ? (s->chroma_y1 - 1) / 8 + 1 : end;
-}
+/* ---- memory ---- */
 
 int scan_reserve_strips(struct scan *s)
 {

@@ -146,25 +146,6 @@ static bool index_fits(const struct checkpoints *x, const struct shape *s, uint6
 
 /* ---- from MCUs to samples ---- */
 
-/* Bit b is set when block b of this MCU has samples that the rectangle needs. */
-static uint32_t blocks_wanted(const struct scan *s, uint32_t mcu_x, uint32_t mcu_y)
-{
-	const struct shape *shape = &s->shape;
-	uint32_t mask = 0;
-
-	for (uint32_t b = 0; b < shape->n_luma; b++) {
-		uint32_t x = (mcu_x * shape->h + b % shape->h) * 8, y = (mcu_y * shape->v + b / shape->h) * 8;
-
-		if (x < s->want.x + s->want.width && x + 8 > s->want.x && y < s->want.y + s->want.height &&
-		    y + 8 > s->want.y)
-			mask |= 1u << b;
-	}
-	if (mcu_x * 8 < s->chroma_x1 && mcu_x * 8 + 8 > s->chroma_x0 && mcu_y * 8 < s->chroma_y1 &&
-	    mcu_y * 8 + 8 > s->chroma_y0)
-		mask |= ((1u << (shape->n_components - 1)) - 1) << shape->n_luma;
-	return mask;
-}
-
 static void transform_pair(struct scan *s, int16_t *coef, const uint16_t *quant, unsigned last_a, unsigned last_b,
 			   uint8_t *a, uint8_t *b, size_t stride_bytes)
 {
@@ -275,7 +256,7 @@ static int next_mcu(struct scan *s, uint32_t mcu_x, uint32_t mcu_y, uint32_t wan
 static int decode_row(struct scan *s, uint32_t mcu_y)
 {
 	const uint32_t n_luma = s->shape.n_luma, n = s->mcu_x1 - s->mcu_x0;
-	const uint32_t inner = blocks_wanted(s, n > 2 ? s->mcu_x0 + 1 : s->mcu_x0, mcu_y);
+	const uint32_t inner = scan_blocks_wanted(s, n > 2 ? s->mcu_x0 + 1 : s->mcu_x0, mcu_y);
 	int16_t *coef[ENTROPY_MAX_BLOCKS] = { s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8 };
 	uint8_t last[ENTROPY_MAX_BLOCKS] = { 0 };
 	unsigned waiting = 0; /* for luma with one block per MCU, two MCUs make a pair: `last` of the first */
@@ -286,7 +267,7 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 	if ((r = enter_row(s, mcu_y)))
 		return r;
 	for (uint32_t x = 0; x < n; x++) {
-		uint32_t wanted = x && x + 1 < n ? inner : blocks_wanted(s, s->mcu_x0 + x, mcu_y);
+		uint32_t wanted = x && x + 1 < n ? inner : scan_blocks_wanted(s, s->mcu_x0 + x, mcu_y);
 
 		if (n_luma == 1)
 			coef[0] = s->coef[0] + x % 2 * 8;

@@ -1255,7 +1255,7 @@ def test_a_loader_that_did_not_open_has_a_repr():
     assert repr(half_open) == "<batchd.DataLoader, not open>"
 
 
-def test_a_loader_that_did_not_open_has_a_repr(daemon, tmp_path):
+def test_a_loader_has_a_repr_before_during_and_after_its_life(daemon):
     """A debugger shows the locals of a frame that failed, the half-made loader among them."""
     made = []
 

@@ -1,5 +1,6 @@
-/* getopt_long's table and the handling of its options. Paths may be relative here, because people type them in some
- * directory. The daemon uses only absolute paths, because it may outlive that directory. */
+/* One table has the options: getopt_long's arrays, --help and the shells' completion are made of it. Paths may be
+ * relative here, because people type them in some directory. The daemon uses only absolute paths, because it may outlive
+ * that directory. */
 #include "config/options.h"
 
 #include <errno.h>
@@ -13,73 +14,72 @@
 #include "address.h"
 #include "sources.h"
 
-enum {
-	OPT_HELP = 'h',
-	OPT_VERSION = 'V',
-	OPT_CONFIG = 'c',
-	OPT_SOCKET = 's',
-	OPT_WORKERS = 'w',
-	OPT_MEMORY = 'm',
-	OPT_DATASET = 'd',
-	OPT_FOREGROUND = 'f',
-	OPT_IDLE_EXIT = 256,
-	OPT_LINGER,
-	OPT_LOG,
-	OPT_LOG_LEVEL,
-	OPT_CHECK_CONFIG,
-	OPT_GPU_MEMORY,
-	OPT_PIN_MEMORY,
-	OPT_ON_DEMAND,
-	OPT_METRICS,
+const struct option_row options_table[] = {
+	{ 'c', "config", "FILE",
+	  "configuration, batchd.yaml(5); default $BATCHD_CONFIG, else the first that exists\n"
+	  "of ~/.config/batchd/batchd.yaml and " CONFIG_PATH,
+	  ROW_CONFIG, NULL, NULL },
+	{ 's', "socket", "PATH",
+	  "where to listen; default $XDG_RUNTIME_DIR/batchd/socket, else\n"
+	  "/tmp/batchd-UID/socket, under systemd its socket",
+	  ROW_PATH, "socket", NULL },
+	{ 'd', "dataset", "NAME=SPEC", "a data set by name, such as train=imagefolder:/data/train; may be repeated",
+	  ROW_DATASET, NULL, NULL },
+	{ 'w', "workers", "N|auto", "decoding threads", ROW_KEY, "workers", "auto" },
+	{ 'm', "memory", "SIZE|auto", "for batches and caches together, such as 8GiB", ROW_KEY, "memory", "auto" },
+	{ 0, "gpu-memory", "SIZE", "for batches on each GPU: auto, off or such as 2GiB", ROW_KEY, "gpu_memory",
+	  "auto off" },
+	{ 0, "pin-memory", "WHEN", "auto, on or off: lock batches that go to a GPU into memory", ROW_KEY, "pin_memory",
+	  "auto on off" },
+	{ 0, "linger", "DURATION", "how long a loader stays warm after its last trainer, such as 30s", ROW_KEY,
+	  "linger", NULL },
+	{ 0, "idle-exit", "DURATION", "exit after so long without any trainer; never by default", ROW_KEY, "idle_exit",
+	  NULL },
+	{ 0, "on-demand", NULL, "as a client library starts it: idle_exit is 5m if it is not configured", ROW_ON_DEMAND,
+	  NULL, NULL },
+	{ 0, "metrics", "ADDRESS", "metrics for Prometheus and a live page: 127.0.0.1:9464, unix:PATH; off by default",
+	  ROW_KEY, "metrics", "127.0.0.1:9464" },
+	{ 'f', "foreground", NULL, "log to stderr and stop at Ctrl-C (batchd always does, and never forks)",
+	  ROW_FOREGROUND, NULL, NULL },
+	{ 0, "log", "FILE", "append the log to a file", ROW_LOG, NULL, NULL },
+	{ 0, "log-level", "LEVEL", "error, warning, notice, info or debug", ROW_KEY, "log_level",
+	  "error warning notice info debug" },
+	{ 0, "check-config", NULL, "read the configuration, say what is wrong with it, and exit", ROW_CHECK_CONFIG,
+	  NULL, NULL },
+	{ 'V', "version", NULL, "", ROW_VERSION, NULL, NULL },
+	{ 'h', "help", NULL, "", ROW_HELP, NULL, NULL },
+	{ 0, NULL, NULL, NULL, ROW_HELP, NULL, NULL },
 };
+enum { N_ROWS = sizeof options_table / sizeof *options_table - 1, FIRST_ROW = 256, HELP_COLUMN = 28 };
 
-static const struct option long_options[] = {
-	{ "help", no_argument, NULL, OPT_HELP },
-	{ "version", no_argument, NULL, OPT_VERSION },
-	{ "config", required_argument, NULL, OPT_CONFIG },
-	{ "socket", required_argument, NULL, OPT_SOCKET },
-	{ "workers", required_argument, NULL, OPT_WORKERS },
-	{ "memory", required_argument, NULL, OPT_MEMORY },
-	{ "dataset", required_argument, NULL, OPT_DATASET },
-	{ "foreground", no_argument, NULL, OPT_FOREGROUND },
-	{ "idle-exit", required_argument, NULL, OPT_IDLE_EXIT },
-	{ "linger", required_argument, NULL, OPT_LINGER },
-	{ "log", required_argument, NULL, OPT_LOG },
-	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
-	{ "check-config", no_argument, NULL, OPT_CHECK_CONFIG },
-	{ "gpu-memory", required_argument, NULL, OPT_GPU_MEMORY },
-	{ "pin-memory", required_argument, NULL, OPT_PIN_MEMORY },
-	{ "on-demand", no_argument, NULL, OPT_ON_DEMAND },
-	{ "metrics", required_argument, NULL, OPT_METRICS },
-	{ NULL, 0, NULL, 0 },
-};
+/* ---- help ---- */
 
-static const char help[] =
-	"Usage: batchd [OPTION]...\n"
-	"Serves batches of training data to every trainer of this machine.\n"
-	"\n"
-	"  -c, --config FILE         configuration, batchd.yaml(5); default $BATCHD_CONFIG, else the first that exists\n"
-	"                            of ~/.config/batchd/batchd.yaml and " CONFIG_PATH "\n"
-	"  -s, --socket PATH         where to listen; default $XDG_RUNTIME_DIR/batchd/socket, else\n"
-	"                            /tmp/batchd-UID/socket, under systemd its socket\n"
-	"  -d, --dataset NAME=SPEC   a data set by name, such as train=imagefolder:/data/train; may be repeated\n"
-	"  -w, --workers N|auto      decoding threads\n"
-	"  -m, --memory SIZE|auto    for batches and caches together, such as 8GiB\n"
-	"      --gpu-memory SIZE     for batches on each GPU: auto, off or such as 2GiB\n"
-	"      --pin-memory WHEN     auto, on or off: lock batches that go to a GPU into memory\n"
-	"      --linger DURATION     how long a loader stays warm after its last trainer, such as 30s\n"
-	"      --idle-exit DURATION  exit after so long without any trainer; never by default\n"
-	"      --on-demand           as a client library starts it: idle_exit is 5m if it is not configured\n"
-	"      --metrics ADDRESS     metrics for Prometheus and a live page: 127.0.0.1:9464, unix:PATH; off by default\n"
-	"  -f, --foreground          log to stderr and stop at Ctrl-C (batchd always does, and never forks)\n"
-	"      --log FILE            append the log to a file\n"
-	"      --log-level LEVEL     error, warning, notice, info or debug\n"
-	"      --check-config        read the configuration, say what is wrong with it, and exit\n"
-	"  -V, --version\n"
-	"  -h, --help\n"
-	"\n"
-	"Options win over the configuration. Exit codes: 78 for a wrong configuration or option, 1 for any other failure.\n"
-	"See batchd(8), and batchctl(1) to look at a running daemon.\n";
+static void print_row(const struct option_row *r)
+{
+	char left[64], letter[8] = "    ";
+
+	if (r->letter)
+		snprintf(letter, sizeof letter, "-%c, ", r->letter);
+	snprintf(left, sizeof left, "  %s--%s%s%s", letter, r->name, r->arg ? " " : "", r->arg ? r->arg : "");
+	if (!*r->help) {
+		puts(left);
+		return;
+	}
+	for (const char *line = r->help, *end; line; line = *end ? end + 1 : NULL) {
+		end = strchrnul(line, '\n');
+		printf("%-*s%.*s\n", HELP_COLUMN, line == r->help ? left : "", (int)(end - line), line);
+	}
+}
+
+static void print_help(void)
+{
+	puts("Usage: batchd [OPTION]...\n"
+	     "Serves batches of training data to every trainer of this machine.\n");
+	for (const struct option_row *r = options_table; r->name; r++)
+		print_row(r);
+	puts("\nOptions win over the configuration. Exit codes: 78 for a wrong configuration or option, 1 for any other failure.\n"
+	     "See batchd(8), and batchctl(1) to look at a running daemon.");
+}
 
 /* ---- relative paths ---- */
 
@@ -128,64 +128,75 @@ static int add_dataset(struct options *o, const char *arg)
 	if (!source || asprintf(&text, "%.*s=%s", (int)(equals - arg), arg, source) < 0)
 		text = NULL;
 	free(source);
-	return add_value(o, "--dataset", NULL, text);
+	return add_value(o, "dataset", NULL, text);
 }
 
-static int options_take(struct options *o, int option)
+static int options_take(struct options *o, const struct option_row *r, const char *text)
 {
-	switch (option) {
-	case OPT_HELP:
-		fputs(help, stdout);
+	switch (r->kind) {
+	case ROW_HELP:
+		print_help();
 		return OPTIONS_E_DONE;
-	case OPT_VERSION:
+	case ROW_VERSION:
 		puts("batchd " DAEMON_VERSION);
 		return OPTIONS_E_DONE;
-	case OPT_CONFIG:
-		o->config_path = optarg;
+	case ROW_CONFIG:
+		o->config_path = text;
 		return 0;
-	case OPT_LOG:
-		o->log_path = optarg;
+	case ROW_LOG:
+		o->log_path = text;
 		return 0;
-	case OPT_CHECK_CONFIG:
+	case ROW_CHECK_CONFIG:
 		o->check_config = true;
 		return 0;
-	case OPT_FOREGROUND:
+	case ROW_FOREGROUND:
 		return 0;
-	case OPT_ON_DEMAND:
+	case ROW_ON_DEMAND:
 		o->on_demand = true;
 		return 0;
-	case OPT_SOCKET:
-		return add_value(o, "--socket", "socket", options_absolute(optarg, strlen(optarg)));
-	case OPT_WORKERS:
-		return add_value(o, "--workers", "workers", strdup(optarg));
-	case OPT_MEMORY:
-		return add_value(o, "--memory", "memory", strdup(optarg));
-	case OPT_GPU_MEMORY:
-		return add_value(o, "--gpu-memory", "gpu_memory", strdup(optarg));
-	case OPT_PIN_MEMORY:
-		return add_value(o, "--pin-memory", "pin_memory", strdup(optarg));
-	case OPT_IDLE_EXIT:
-		return add_value(o, "--idle-exit", "idle_exit", strdup(optarg));
-	case OPT_LINGER:
-		return add_value(o, "--linger", "linger", strdup(optarg));
-	case OPT_METRICS:
-		return add_value(o, "--metrics", "metrics", strdup(optarg));
-	case OPT_LOG_LEVEL:
-		return add_value(o, "--log-level", "log_level", strdup(optarg));
-	case OPT_DATASET:
-		return add_dataset(o, optarg);
-	default: /* getopt_long has reported the mistake */
-		return OPTIONS_E_USAGE;
+	case ROW_PATH:
+		return add_value(o, r->name, r->key, options_absolute(text, strlen(text)));
+	case ROW_KEY:
+		return add_value(o, r->name, r->key, strdup(text));
+	case ROW_DATASET:
+		return add_dataset(o, text);
 	}
+	return OPTIONS_E_USAGE;
+}
+
+/* The row of an option: of its letter, or of its number from FIRST_ROW on. NULL: getopt_long has reported a mistake. */
+static const struct option_row *row_of(int option)
+{
+	if (option >= FIRST_ROW)
+		return &options_table[option - FIRST_ROW];
+	for (const struct option_row *r = options_table; r->name; r++)
+		if (option == r->letter)
+			return r;
+	return NULL;
 }
 
 int options_parse(int argc, char **argv, struct options *o)
 {
+	struct option names[N_ROWS + 1] = { 0 };
+	char letters[2 * N_ROWS + 1] = "";
 	int option, r = 0;
 
+	for (int i = 0, n = 0; i < N_ROWS; i++) {
+		const struct option_row *row = &options_table[i];
+
+		names[i] =
+			(struct option){ row->name, row->arg ? required_argument : no_argument, NULL, FIRST_ROW + i };
+		if (row->letter)
+			letters[n++] = row->letter;
+		if (row->letter && row->arg)
+			letters[n++] = ':';
+	}
 	*o = (struct options){ .n_values = 0 };
-	while (r == 0 && (option = getopt_long(argc, argv, "hVc:s:w:m:d:f", long_options, NULL)) != -1)
-		r = options_take(o, option);
+	while (r == 0 && (option = getopt_long(argc, argv, letters, names, NULL)) != -1) {
+		const struct option_row *row = row_of(option);
+
+		r = row ? options_take(o, row, optarg) : OPTIONS_E_USAGE;
+	}
 	if (r == 0 && optind < argc) {
 		fprintf(stderr, "batchd: '%s' is not an option\n", argv[optind]);
 		r = OPTIONS_E_USAGE;
@@ -253,7 +264,7 @@ static int fail_option(const char *option, struct config_error *err)
 	struct config_error inner = *err;
 	const char *rest = strstr(inner.text, ": ");
 
-	snprintf(err->text, sizeof err->text, "%s: %.600s", option, rest ? rest + 2 : inner.text);
+	snprintf(err->text, sizeof err->text, "--%s: %.600s", option, rest ? rest + 2 : inner.text);
 	return -EINVAL;
 }
 

@@ -8,8 +8,35 @@
 
 #include "config/config.h"
 
+/* What an option does; ROW_KEY, ROW_PATH: it sets a key of the configuration. */
+enum option_row_kind {
+	ROW_HELP,
+	ROW_VERSION,
+	ROW_CONFIG,
+	ROW_LOG,
+	ROW_CHECK_CONFIG,
+	ROW_FOREGROUND,
+	ROW_ON_DEMAND,
+	ROW_KEY,
+	ROW_PATH, /* which may be relative */
+	ROW_DATASET,
+};
+
+struct option_row {
+	char letter; /* -w; 0: none */
+	const char *name;
+	const char *arg;  /* what it takes, in capitals; NULL: nothing */
+	const char *help; /* lines; "": none is needed */
+	enum option_row_kind kind;
+	const char *key;    /* of the configuration */
+	const char *values; /* words that a shell may complete; NULL: none */
+};
+
+/* All options, in the order of --help; ends with a name of NULL. */
+extern const struct option_row options_table[];
+
 struct option_value {
-	const char *option; /* "--workers"; for messages */
+	const char *option; /* "workers"; for messages */
 	const char *key;    /* of the configuration; NULL: a data set */
 	char *text;         /* owned */
 };

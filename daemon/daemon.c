@@ -469,9 +469,9 @@ static int start_serving(struct daemon *d)
 	learn_nodes(e);
 	r = budget_init(&e->budget, e->config);
 	if (r == 0)
-		r = start_pool(e);
+		r = start_gpus(d); /* before there are other threads */
 	if (r == 0)
-		r = start_gpus(d);
+		r = start_pool(e);
 	return r ? r : start_server(d);
 }
 

@@ -66,6 +66,7 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 	open->driver_version = (uint32_t)d->gpu.driver_version;
 	open->network_namespace = stat("/proc/self/ns/net", &st) == 0 ? st.st_ino : 0;
 	open->ipc_namespace = stat("/proc/self/ns/ipc", &st) == 0 ? st.st_ino : 0;
+	open->device_mps = d->gpu.needs_mps;
 	if (!atomic_load(&ipc_failed))
 		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
 	if (d->gpu.maps_fds)

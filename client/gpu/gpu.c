@@ -155,6 +155,18 @@ static int look_for_fds(struct gpu *g)
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
+/* Whether it is in EXCLUSIVE_PROCESS, and this process one of those that MPS has share it. */
+static int look_for_mps(struct gpu *g)
+{
+	int mode = CUDA_COMPUTE_DEFAULT, mps = 0;
+	int r = gpu_look_for(g, CUDA_DEVICE_COMPUTE_MODE, &mode);
+
+	if (r == CUDA_OK && mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS)
+		r = gpu_look_for(g, CUDA_DEVICE_MPS_ENABLED, &mps);
+	g->needs_mps = mps != 0;
+	return r;
+}
+
 /* In exclusive mode another process has the GPU, in prohibited mode no process may use it; the driver's error is
  * "unavailable", or that it does not know. */
 static const char *advice(const struct gpu *g, int result)
@@ -194,7 +206,7 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	    STEP("cuDeviceGetUuid", driver->device_get_uuid(&g->uuid, g->device)) ||
 	    STEP("cuDriverGetVersion", driver->driver_get_version(&g->driver_version)) ||
 	    STEP("cuDeviceGetAttribute", gpu_look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only)) ||
-	    STEP("cuDeviceGetAttribute", look_for_fds(g)) ||
+	    STEP("cuDeviceGetAttribute", look_for_fds(g)) || STEP("cuDeviceGetAttribute", look_for_mps(g)) ||
 	    STEP("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&g->context, g->device))) {
 		g->context = NULL;
 		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s says %s; %s", g->name, call,

@@ -17,6 +17,7 @@ struct gpu {
 	int driver_version;       /* 1000 * major + 10 * minor */
 	bool registers_read_only; /* can DMA from memory that is mapped for reading only */
 	bool maps_fds;            /* can map GPU memory that comes as a descriptor */
+	bool needs_mps;           /* this process has it as a client of MPS: its compute mode leaves no other way */
 	char name[16];            /* "cuda:0" */
 };
 

@@ -123,11 +123,16 @@ struct gpus {
 	struct gpu_work *done, *done_last;
 	uint64_t pinned_bytes;
 	int driver_version;
+	bool uses_mps; /* see gpus_use_mps */
 
+	char *mps_directory; /* where MPS would be reached */
 	bool closing;
 	void (*on_closed)(void *arg);
 	void *on_closed_arg;
 };
+
+/* Sets where the driver, when it starts, looks for MPS. Called with driver_lock held. */
+void gpus_set_mps(const struct gpus *g, bool is_client);
 
 /* thread.c: the opener's start routine; arg is its struct gpu_thread. */
 void *gpu_opener_run(void *arg);

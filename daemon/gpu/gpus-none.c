@@ -54,6 +54,11 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	return GPU_E_REFUSED;
 }
 
+void gpus_use_mps(struct gpus *g)
+{
+	(void)g;
+}
+
 /* There is never a slab to call these functions with. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg)
 {

@@ -374,6 +374,7 @@ static void gpus_on_async_closed(uv_handle_t *h)
 	void *arg = g->on_closed_arg;
 	pthread_mutex_destroy(&g->driver_lock);
 	pthread_mutex_destroy(&g->lock);
+	free(g->mps_directory);
 	free(g);
 	if (on_closed)
 		on_closed(arg);
@@ -409,6 +410,35 @@ static void gpus_drain(uv_async_t *async)
 	maybe_end(g);
 }
 
+/* ---- MPS ---- */
+
+/* A path that can be made by no process; without MPS there the driver starts as if there were none. */
+#define NO_MPS "/dev/null/no-mps"
+#define MPS_VARIABLE "CUDA_MPS_PIPE_DIRECTORY"
+
+/* The variable stays set from now on, so that setting it later, beside other threads, moves no array that they read. */
+static int hide_mps(struct gpus *g)
+{
+	const char *directory = getenv(MPS_VARIABLE);
+	g->mps_directory = strdup(directory && *directory ? directory : "/tmp/nvidia-mps");
+	return g->mps_directory && setenv(MPS_VARIABLE, NO_MPS, 1) == 0 ? 0 : -ENOMEM;
+}
+
+void gpus_set_mps(const struct gpus *g, bool is_client)
+{
+	(void)setenv(MPS_VARIABLE, is_client ? g->mps_directory : NO_MPS, 1);
+}
+
+void gpus_use_mps(struct gpus *g)
+{
+	assert(is_loop_thread());
+	if (!g)
+		return;
+	pthread_mutex_lock(&g->lock);
+	g->uses_mps = true;
+	pthread_mutex_unlock(&g->lock);
+}
+
 /* ---- life ---- */
 
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out)
@@ -418,8 +448,11 @@ int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus *
 	if (!g)
 		return -ENOMEM;
 	g->params = *params;
-	int r = uv_async_init(loop, &g->async, gpus_drain);
+	int r = hide_mps(g);
+	if (r == 0)
+		r = uv_async_init(loop, &g->async, gpus_drain);
 	if (r) {
+		free(g->mps_directory);
 		free(g);
 		return r;
 	}

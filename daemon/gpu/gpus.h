@@ -65,8 +65,14 @@ struct gpus_params {
 	void *arg;
 };
 
-/* 0 or negative errno. Starts nothing. The loop must run until gpus_close's callback. */
+/* 0 or negative errno. Starts nothing. The loop must run until gpus_close's callback. Before other threads are started,
+ * as it sets a variable of the environment. */
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out);
+/* A trainer of this process's user has its GPU through NVIDIA's MPS, because the GPU's compute mode leaves no other way.
+ * If the driver has not been started yet, this process becomes a client of MPS when it is. Without this call it never
+ * does: MPS serves one user at a time, so as its client this process would wait for another user's, or they for it.
+ * NULL is allowed. */
+void gpus_use_mps(struct gpus *g);
 /* Every slab must be closed or closing. The threads finish their current work and end, then on_closed is called. A
  * thread that never returns from a driver call delays it forever. */
 void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg);

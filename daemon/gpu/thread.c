@@ -97,9 +97,13 @@ static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
 	struct gpus *g = gpu->all;
 	char why[400] = "";
 	int version = 0;
+	pthread_mutex_lock(&g->lock);
+	bool uses_mps = g->uses_mps;
+	pthread_mutex_unlock(&g->lock);
 	pthread_mutex_lock(&g->driver_lock);
 	int r = g->driver_found ? 0 : cuda_driver_load(&g->driver, why, sizeof(why));
 	if (r == 0 && !g->driver_found) {
+		gpus_set_mps(g, uses_mps);
 		r = g->driver.init(0);
 		if (r)
 			explain_init(&g->driver, r, why, sizeof(why));
@@ -220,9 +224,10 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	/* Under MPS the one process is MPS's own, shared by all its clients. */
 	if (mode != CUDA_COMPUTE_DEFAULT && !(mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && under_mps(gpu)))
 		return gpu_thread_refuse(
-			sw,
-			"%s is in compute mode %s, which lets one process use it at a time (nvidia-smi -c DEFAULT changes it)",
-			name, mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "EXCLUSIVE_PROCESS" : "PROHIBITED");
+			sw, "%s is in compute mode %s (nvidia-smi -c DEFAULT changes it)", name,
+			mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS
+				? "EXCLUSIVE_PROCESS, which lets one process use it at a time, or MPS's clients, of which this daemon is none"
+				: "PROHIBITED, which lets no process use it");
 	return 0;
 }
 

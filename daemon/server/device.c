@@ -106,6 +106,21 @@ static const char *find_obstacle(const struct session *s, const Batchd__Wire__Op
 	return text;
 }
 
+/* Whether the daemon may become a client of MPS for this trainer, if it has to. MPS serves one user at a time. */
+static bool may_use_mps(struct session *s, const Batchd__Wire__Open *open)
+{
+	if (open->device_mps && s->uid != geteuid()) {
+		device_give_up(
+			s,
+			"the trainer shares the GPU by MPS, which serves one user at a time, and runs as user %u, the daemon as user %u; nvidia-smi -c DEFAULT lets the daemon use the GPU beside MPS",
+			(unsigned)s->uid, (unsigned)geteuid());
+		return false;
+	}
+	if (open->device_mps)
+		gpus_use_mps(s->engine->gpus);
+	return true;
+}
+
 void device_wish(struct session *s, const Batchd__Wire__Open *open)
 {
 	assert(is_loop_thread());
@@ -119,7 +134,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 	d->driver_version = open->driver_version;
 	d->shares = 1u << GPU_SHARE_IPC | 1u << GPU_SHARE_FD;
 	d->prefers_fd = !same_namespace("net", open->network_namespace) || !same_namespace("ipc", open->ipc_namespace);
-	if (!same_driver(s))
+	if (!same_driver(s) || !may_use_mps(s, open))
 		return;
 	const char *obstacle = find_obstacle(s, open, text);
 	if (obstacle)

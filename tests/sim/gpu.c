@@ -228,6 +228,11 @@ void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy)
 	add((struct work){ .kind = BEGIN_COPY, .slab = (struct sim_gpu_slab *)slab, .copy = copy });
 }
 
+void gpus_use_mps(struct gpus *g)
+{
+	(void)g;
+}
+
 bool gpu_is_lost(const struct gpu *gpu)
 {
 	(void)gpu;

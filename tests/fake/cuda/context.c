@@ -29,7 +29,7 @@ static CUresult context_create(int device, bool primary, unsigned flags, CUconte
 
 	if (settings.prohibited)
 		return primary ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_DEVICE_UNAVAILABLE; /* as documented */
-	if (!device_claim(d) && settings.exclusive && !settings.mps)
+	if (!device_claim(d) && settings.exclusive && !device_under_mps())
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	if (!device_charge(d, settings.context_bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -203,9 +203,37 @@ static void deinitialize(void)
 		atomic_store(&fake.deinitialized, true);
 }
 
+static bool under_mps;
+
+bool device_under_mps(void)
+{
+	return under_mps;
+}
+
+/* MPS is looked for at the default place, which needs no folder here, or where the variable says. */
+static bool reaches_mps(void)
+{
+	const char *directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
+
+	settings_read();
+	return settings.mps && (!directory || !*directory || !strcmp(directory, "/tmp/nvidia-mps") ||
+				access(directory, X_OK) == 0);
+}
+
+/* MPS serves one user at a time: another user's process waits here until all processes of the first have ended. */
+static void connect_to_mps(void)
+{
+	if (atomic_load(&fake.pid) || !reaches_mps())
+		return;
+	while (settings.mps_is_taken)
+		pause();
+	under_mps = true;
+}
+
 CUresult cuInit(unsigned flags)
 {
 	struct call c;
+	connect_to_mps();
 	CUresult r = call_begin(&c, API_cuInit, NEED_NOTHING);
 
 	if (!r && flags)
@@ -338,7 +366,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		if (attribute == 113)
 			*value = settings.read_only_register;
 		if (attribute == 133)
-			*value = settings.mps;
+			*value = device_under_mps();
 		if (attribute == 134)
 			*value = settings.numa_node;
 		if (attribute == 102 || attribute == 103)

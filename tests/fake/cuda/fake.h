@@ -203,7 +203,7 @@ struct settings {
 	long delay_us; /* the longest wait of a stream before each operation */
 	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
-	bool no_ipc, no_vmm, mig, mps, exclusive, prohibited, read_only_register, dead_exporter_fails;
+	bool no_ipc, no_vmm, mig, mps, mps_is_taken, exclusive, prohibited, read_only_register, dead_exporter_fails;
 	CUresult init_result;
 	char mig_name[32];
 	uint64_t pidns;
@@ -247,6 +247,7 @@ void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* ---- the parts; the caller holds the lock unless stated ---- */
 
 int device_find_visible(void);
+bool device_under_mps(void); /* whether this process is a client of MPS; it is decided by its first cuInit */
 bool device_charge(struct device *d, size_t n_bytes); /* false: not enough memory is left */
 void device_refund(struct device *d, size_t n_bytes);
 size_t device_used(const struct device *d); /* by all processes that share $FAKECUDA_DIR */

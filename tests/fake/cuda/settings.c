@@ -170,6 +170,8 @@ static void personality(char *one)
 		settings.exclusive = true;
 	else if (!strcmp(one, "mps"))
 		settings.mps = true;
+	else if (!strcmp(one, "mps-other-user"))
+		settings.mps = settings.mps_is_taken = true;
 	else if (!strcmp(one, "prohibited"))
 		settings.prohibited = true;
 	else if (!strcmp(one, "two-gpus"))

@@ -303,6 +303,19 @@ def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, fake, b
     fake.assert_clean(daemon.pid)
 
 
+def test_under_mps_the_daemon_joins_only_its_own_users_trainers(gpu_daemon, fake):
+    """MPS serves one user at a time. In the compute mode that leaves no other way the daemon is MPS's client as its
+    trainer is; in the ordinary mode it is none, and so waits for no other user's processes."""
+    gpu_daemon(env={"FAKECUDA_PERSONALITY": "exclusive,mps"})
+    assert finish(start(20, env={"FAKECUDA_PERSONALITY": "exclusive,mps"}))[-1] == "20 batches, ipc, "
+
+
+def test_a_daemon_waits_for_no_other_user_of_mps(gpu_daemon, fake):
+    """The trainer is MPS's client and so is every process of its user; the daemon is another user's."""
+    gpu_daemon(env={"FAKECUDA_PERSONALITY": "mps-other-user"})
+    assert finish(start(20, env={"FAKECUDA_PERSONALITY": "mps"}))[-1] == "20 batches, ipc, "
+
+
 def test_a_gpu_that_no_process_may_use(gpu_daemon, fake):
     """The driver only returns an unknown error; the reason is the compute mode."""
     gpu_daemon()

@@ -874,15 +874,61 @@ START_TEST(test_a_way_that_is_refused_leaves_the_other_open)
 }
 END_TEST
 
+/* The UUID, learnt in another process: in this one the driver is not started yet. */
+static struct cuda_uuid known_uuid(int ordinal)
+{
+	struct cuda_uuid uuid;
+	int ends[2], status;
+	ck_assert_int_eq(pipe(ends), 0);
+	pid_t child = fork();
+	if (!child) {
+		setenv("FAKECUDA_PERSONALITY", "", 1);
+		uuid = uuid_of(ordinal);
+		_exit(write(ends[1], &uuid, sizeof(uuid)) != sizeof(uuid));
+	}
+	ck_assert(read(ends[0], &uuid, sizeof(uuid)) == sizeof(uuid) && waitpid(child, &status, 0) == child);
+	close(ends[0]);
+	close(ends[1]);
+	return uuid;
+}
+
 START_TEST(test_exclusive_mode_is_no_obstacle_under_mps)
 {
 	/* NVIDIA's own way to set MPS up: the mode applies to MPS's server, and its clients share the GPU. */
 	setenv("FAKECUDA_PERSONALITY", "exclusive,mps", 1);
 	double_load();
 	setup_with(usual);
-	struct opening o = open_on(0);
+	gpus_use_mps(f.g);
+	struct opening o = open_with(params_for(known_uuid(0), NULL));
 	ck_assert_msg(o.slab != NULL, "%s", o.why);
 	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_a_daemon_is_no_client_of_mps_that_serves_another_user)
+{
+	/* As its client it would wait in cuInit until that user's processes have ended, which wait for the daemon. */
+	setenv("FAKECUDA_PERSONALITY", "mps-other-user", 1);
+	double_load();
+	setup_with(usual);
+	struct opening o = open_with(params_for(known_uuid(0), NULL));
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_in_exclusive_mode_a_daemon_without_mps_says_so)
+{
+	setenv("FAKECUDA_PERSONALITY", "exclusive,mps", 1);
+	double_load();
+	setup_with(usual);
+	struct opening o = open_with(params_for(known_uuid(0), NULL));
+	ck_assert_int_eq(o.result, GPU_E_REFUSED);
+	ck_assert_msg(strstr(o.why, "MPS's clients, of which this daemon is none") != NULL, "%s", o.why);
 	teardown();
 	double_assert_clean();
 }
@@ -1217,6 +1263,8 @@ SUITE(gpus)
 	tcase_add_test(obstacle, test_unknown_gpus_cost_nothing_for_long);
 	tcase_add_test(obstacle, test_the_budget_counts_what_is_open);
 	tcase_add_test(obstacle, test_exclusive_mode_is_no_obstacle_under_mps);
+	tcase_add_test(obstacle, test_a_daemon_is_no_client_of_mps_that_serves_another_user);
+	tcase_add_test(obstacle, test_in_exclusive_mode_a_daemon_without_mps_says_so);
 	tcase_add_test(obstacle, test_a_way_that_is_refused_leaves_the_other_open);
 	suite_add_tcase(s, obstacle);
 	TCase *broken = tcase_create("broken");

@@ -352,8 +352,8 @@ static void on_pressure(void *arg)
 	sync_start(d, false, give);
 }
 
-/* The loop is alive, because this callback runs. It remains to check that every worker and every GPU's thread makes
- * progress. */
+/* The loop is alive, because this callback runs. It remains to check that every worker makes progress, and every thread
+ * of a GPU that has worked. */
 static void on_watchdog(uv_timer_t *t)
 {
 	struct engine *e = &((struct daemon *)t->data)->engine;

@@ -37,12 +37,27 @@ static void remove_device_slab(struct device_slab *m)
 	free(m);
 }
 
+/* The driver has returned from a call that was given up. */
+static void on_slab_late(void *arg, bool lost)
+{
+	struct device_slab *m = arg;
+	struct slots *s = m->slots;
+	s->device_slabs_lost |= lost;
+	remove_device_slab(m);
+	slots_unref(s);
+}
+
 static void on_slab_open(void *arg, struct gpu_slab *slab, int result, const char *why)
 {
 	struct device_slab *m = arg;
 	struct slots *s = m->slots;
 	void (*on_open)(void *, struct device_slab *, int, const char *) = m->on_open;
 	void *on_open_arg = m->arg;
+	if (result == GPU_E_SILENT) {
+		m->failed = true; /* it is not found any more; it and the slots stay until on_slab_late */
+		on_open(on_open_arg, NULL, GPU_E_REFUSED, why);
+		return;
+	}
 	m->slab = slab;
 	if (slab && slab->numa_node >= 0)
 		slot_nodes_moved(&s->nodes, slab->numa_node);
@@ -94,6 +109,7 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 					  .slot_bytes = s->layout.slot_bytes,
 					  .n_slots = s->n,
 					  .on_open = on_slab_open,
+					  .on_late = on_slab_late,
 					  .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
 	s->device_slabs[s->n_device_slabs++] = m;

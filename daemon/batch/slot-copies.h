@@ -29,8 +29,8 @@ struct device_slab {
 	unsigned char uuid[GPU_UUID_BYTES];
 	enum gpu_share share;
 	struct charge fd;        /* GPU_SHARE_FD: the slab's descriptor */
-	struct gpu_slab *slab;   /* NULL: still being opened */
-	bool failed;             /* a copy has failed: no trainer may attach with it any more */
+	struct gpu_slab *slab;   /* NULL: still being opened, or given up, because the driver does not return */
+	bool failed;             /* a copy has failed, or it is given up: no trainer may attach with it any more */
 	bool left;               /* other processes have it open and are not waited for: its memory is not freed before
 	                          * this process ends */
 	struct slot_copy *copy;  /* one per slot */

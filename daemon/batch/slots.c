@@ -199,7 +199,7 @@ void slots_unref(struct slots *s)
 		return;
 	unsigned n = s->n_device_slabs;
 	if (!n) {
-		slots_destroy(s, false);
+		slots_destroy(s, s->device_slabs_lost);
 		return;
 	}
 	for (unsigned i = 0; i < n; i++)

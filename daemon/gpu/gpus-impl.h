@@ -37,6 +37,8 @@ struct gpu_slab_work {
 	struct gpu_slab_params params;
 	struct gpu_host *host;
 	struct gpu_slab_work *next; /* in host->waiting */
+	struct gpu_slab_work *next_opening;
+	bool given_up; /* on_open has been called with GPU_E_SILENT; set by the loop thread under all->lock */
 	bool pin;                   /* opening: register the host slab, too */
 	bool spoilt;                /* a copy has failed; the copier's */
 	void (*on_closed)(void *arg, bool lost);
@@ -67,6 +69,7 @@ struct gpu {
 	struct gpu_thread copier; /* copier.c */
 	unsigned n_slabs;         /* loop thread: opening, open or closing */
 	bool told;                /* loop thread: on_lost has been called */
+	struct gpu_slab_work *openings; /* loop thread: slabs that are being opened and not given up */
 
 	/* under all->lock */
 	bool stop, lost, known; /* known: this machine has it */
@@ -112,6 +115,7 @@ struct gpu {
 
 struct gpus {
 	uv_async_t async;
+	uv_timer_t answer; /* active while a slab is being opened on a GPU that has never worked */
 	struct gpus_params params;
 	struct gpu *list;            /* loop thread */
 	struct gpu_host *hosts;      /* loop thread */
@@ -126,7 +130,7 @@ struct gpus {
 	bool uses_mps; /* see gpus_use_mps */
 
 	char *mps_directory; /* where MPS would be reached */
-	bool closing;
+	bool closing, ended; /* ended: the handles are closing */
 	void (*on_closed)(void *arg);
 	void *on_closed_arg;
 };

@@ -19,6 +19,8 @@
 
 enum { MAX_GPUS = 64 }; /* requested at a time, found or not: each takes two threads */
 
+#define NS_PER_S UINT64_C(1000000000)
+
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
 const char *const gpu_share_names[GPU_N_SHARES] = { "cuda-ipc", "cuda-vmm-fd" };
 
@@ -172,6 +174,88 @@ static void free_host(struct gpus *g, struct gpu_host *h)
 	free(h);
 }
 
+/* ---- GPUs that do not answer ---- */
+
+static uint64_t patience_ns(const struct gpus *g)
+{
+	return g->params.answer_ns ? g->params.answer_ns : 60 * NS_PER_S;
+}
+
+static bool has_worked(struct gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	bool worked = gpu->worked;
+	pthread_mutex_unlock(&gpu->all->lock);
+	return worked;
+}
+
+/* For how long the driver has not returned on a GPU that has never worked, if that is too long; else 0. A GPU that has
+ * worked is different: trainers depend on it, and the watchdog ends the daemon. */
+static uint64_t silent_ns(struct gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	uint64_t since = gpu->worked ? 0 : gpu->opener.busy_since_ns;
+	uint64_t ns = since ? clock_now_ns() - since : 0;
+	pthread_mutex_unlock(&gpu->all->lock);
+	return ns >= patience_ns(gpu->all) ? ns : 0;
+}
+
+static void explain_silence(uint64_t ns, char *why)
+{
+	snprintf(why, GPU_REASON_BYTES,
+		 "on the daemon's side: the NVIDIA driver has not answered for %llu s; nvidia-smi and dmesg may say more",
+		 (unsigned long long)(ns / NS_PER_S));
+}
+
+/* The driver may still read the host slab; when it returns, the GPU's thread does nothing more for the slab. */
+static void give_up(struct gpu_slab_work *sw, uint64_t ns)
+{
+	struct gpus *g = sw->slab.gpu->all;
+	char why[GPU_REASON_BYTES];
+	pthread_mutex_lock(&g->lock);
+	sw->given_up = true;
+	pthread_mutex_unlock(&g->lock);
+	if (sw->pin)
+		sw->host->pinning = false;
+	explain_silence(ns, why);
+	sw->params.on_open(sw->params.arg, NULL, GPU_E_SILENT, why);
+}
+
+static void give_up_all(struct gpu *gpu, uint64_t ns)
+{
+	struct gpu_slab_work *next, *sw = gpu->openings;
+	gpu->openings = NULL;
+	for (; sw; sw = next) {
+		next = sw->next_opening;
+		give_up(sw, ns);
+	}
+}
+
+static void wake_waiting(struct gpu_host *h);
+
+static void on_answer_due(uv_timer_t *t)
+{
+	struct gpus *g = t->data;
+	bool waits = false;
+	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
+		uint64_t ns = silent_ns(gpu);
+		if (ns)
+			give_up_all(gpu, ns);
+		waits |= gpu->openings && !has_worked(gpu);
+	}
+	for (struct gpu_host *h = g->hosts; h; h = h->next)
+		wake_waiting(h);
+	if (!waits)
+		uv_timer_stop(t);
+}
+
+static void await_answer(struct gpus *g)
+{
+	uint64_t ms = patience_ns(g) / 4 / 1000000 + 1;
+	if (!uv_is_active((uv_handle_t *)&g->answer))
+		uv_timer_start(&g->answer, on_answer_due, ms, ms);
+}
+
 /* ---- opening ---- */
 
 static void begin_open(struct gpu_slab_work *sw)
@@ -194,6 +278,11 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 		return GPU_E_REFUSED;
 	}
 	struct gpu *gpu = find_gpu(g, params->uuid);
+	uint64_t ns = gpu ? silent_ns(gpu) : 0;
+	if (ns) {
+		explain_silence(ns, why);
+		return GPU_E_REFUSED;
+	}
 	struct gpu_slab_work *sw = calloc(1, sizeof(*sw));
 	struct gpu_host *h = find_host(g, params->host);
 	int r = sw ? 0 : -ENOMEM;
@@ -216,6 +305,9 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	sw->host = h;
 	h->n_slabs++;
 	gpu->n_slabs++;
+	list_push(&gpu->openings, sw, next_opening);
+	if (!has_worked(gpu))
+		await_answer(g);
 	if (h->pinning) {
 		list_push(&h->waiting, sw, next);
 	} else {
@@ -235,12 +327,45 @@ static void wake_waiting(struct gpu_host *h)
 	}
 }
 
+static void on_late_closed(void *arg, bool lost)
+{
+	struct gpu_slab_work *sw = arg;
+	if (sw->params.on_late)
+		sw->params.on_late(sw->params.arg, lost);
+}
+
+/* The driver has returned after all. */
+static void on_opened_late(struct gpu_slab_work *sw)
+{
+	struct gpu *gpu = sw->slab.gpu;
+	struct gpu_host *h = sw->host;
+	if (sw->work.result == 0) {
+		if (sw->pin && sw->slab.pinned) {
+			h->decided = h->pinned = true;
+			h->pinner = gpu;
+		}
+		gpu_slab_close(&sw->slab, on_late_closed, sw);
+		return;
+	}
+	gpu->n_slabs--;
+	if (--h->n_slabs == 0)
+		free_host(gpu->all, h);
+	retire_unknown(gpu);
+	on_late_closed(sw, sw->work.result == GPU_E_LOST);
+	free(sw);
+}
+
 static void on_opened(struct gpu_slab_work *sw)
 {
 	struct gpu *gpu = sw->slab.gpu;
 	struct gpus *g = gpu->all;
 	struct gpu_host *h = sw->host;
 	int result = sw->work.result;
+	if (sw->given_up) {
+		on_opened_late(sw);
+		return;
+	}
+	list_remove(&gpu->openings, sw, next_opening);
 	if (sw->pin) {
 		h->pinning = false;
 		h->decided = result == 0;
@@ -380,17 +505,25 @@ static void gpus_on_async_closed(uv_handle_t *h)
 		on_closed(arg);
 }
 
+static void gpus_on_timer_closed(uv_handle_t *h)
+{
+	struct gpus *g = h->data;
+	uv_close((uv_handle_t *)&g->async, gpus_on_async_closed);
+}
+
 /* Threads end when no host slab is mirrored any more: until then a thread may still have to unregister one. */
 static void maybe_end(struct gpus *g)
 {
-	if (!g->closing || g->hosts || uv_is_closing((uv_handle_t *)&g->async))
+	if (!g->closing || g->hosts || g->ended)
 		return;
 	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
 		if (!gpu->stop)
 			stop_gpu(gpu);
 	}
-	if (!g->list)
-		uv_close((uv_handle_t *)&g->async, gpus_on_async_closed);
+	if (!g->list) {
+		g->ended = true;
+		uv_close((uv_handle_t *)&g->answer, gpus_on_timer_closed);
+	}
 }
 
 static void gpus_drain(uv_async_t *async)
@@ -456,7 +589,8 @@ int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus *
 		free(g);
 		return r;
 	}
-	g->async.data = g;
+	uv_timer_init(loop, &g->answer);
+	g->async.data = g->answer.data = g;
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_mutex_init(&g->driver_lock, NULL);
 	*out = g;
@@ -514,6 +648,8 @@ uint64_t gpus_oldest_busy_ns(struct gpus *g)
 	pthread_mutex_lock(&g->lock);
 	uint64_t now = clock_now_ns();
 	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
+		if (!gpu->worked)
+			continue;
 		look_at_thread(&gpu->opener, now, &oldest);
 		look_at_thread(&gpu->copier, now, &oldest);
 	}

@@ -31,6 +31,7 @@ enum {
 	GPU_E_UNPINNED = 2, /* the host slab could not be pinned and pin_memory is on */
 	GPU_E_FAILED = 3,   /* this one copy failed */
 	GPU_E_LOST = 4,     /* the GPU failed for good: only a new process can use it again */
+	GPU_E_SILENT = 5,   /* refused, because the driver has not returned for a minute; it may still do so */
 
 	GPU_UUID_BYTES = 16,
 	GPU_HANDLE_BYTES = 64,
@@ -60,6 +61,8 @@ struct gpus_params {
 	enum gpu_pin pin;
 	double pin_limit;       /* 0..1: the most that may be pinned of the memory that is pinned or still available */
 	uint64_t machine_bytes; /* what the machine or the control group has; 0: not known */
+	uint64_t answer_ns; /* how long a call may take on a GPU that has never worked, until it is not waited for; 0: a
+	                     * minute */
 	const char *root;       /* NULL, or a directory that replaces / where /sys is read (tests) */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
 	void *arg;
@@ -99,8 +102,12 @@ struct gpu_slab_params {
 	uint8_t *host; /* the host slab, every page present; stays mapped until on_closed */
 	size_t slot_bytes;
 	uint32_t n_slots;
-	/* slab: the caller's from now on, or NULL with result GPU_E_REFUSED, GPU_E_UNPINNED or GPU_E_LOST and why. */
+	/* slab: the caller's from now on, or NULL with result GPU_E_REFUSED, GPU_E_UNPINNED, GPU_E_LOST or GPU_E_SILENT
+	 * and why. */
 	void (*on_open)(void *arg, struct gpu_slab *slab, int result, const char *why);
+	/* After GPU_E_SILENT, when the driver has returned: the host slab may be unmapped from now on, unless lost, as
+	 * in gpu_slab_close. NULL: it stays mapped in any case. */
+	void (*on_late)(void *arg, bool lost);
 	void *arg;
 };
 
@@ -161,7 +168,8 @@ bool gpu_is_lost(const struct gpu *gpu); /* true only after on_lost has been cal
 bool gpu_has_uuid(const struct gpu *gpu, const unsigned char uuid[GPU_UUID_BYTES]);
 /* Fills in up to n entries and returns their number: the GPUs that have been asked for and that this machine has. */
 unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n);
-/* How long the longest-running CUDA call has taken so far; 0: none is under way. */
+/* How long the longest-running CUDA call has taken so far; 0: none is under way. GPUs that have never worked do not
+ * count, as only those that ask for them wait. */
 uint64_t gpus_oldest_busy_ns(struct gpus *g);
 int gpus_driver_version(struct gpus *g); /* 0: not known yet, or g is NULL */
 

@@ -10,6 +10,9 @@
  * ever opened is not reported as lost: it is written off, and every request for it is refused. Otherwise an unsuitable
  * driver would end the daemon, also for CPU trainers, each time a trainer asks.
  *
+ * A driver may also never return. On a GPU that has never worked the loop thread then gives the slab up after a minute
+ * (gpus.c); the thread stays in the driver.
+ *
  * Drivers pin memory under locks that all processes share. While one process pins, the others wait even in calls as
  * simple as cuMemGetInfo. So memory is pinned and unpinned in pieces, with a pause after each. */
 #include "gpu/gpus-impl.h"
@@ -608,6 +611,15 @@ static int round_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 		       : 0;
 }
 
+/* Whether the loop thread waits for the slab no more. */
+static bool is_given_up(const struct gpu *gpu, const struct gpu_slab_work *sw)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	bool given_up = sw->given_up;
+	pthread_mutex_unlock(&gpu->all->lock);
+	return given_up;
+}
+
 static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	uint64_t bytes = (uint64_t)sw->params.slot_bytes * sw->params.n_slots;
@@ -619,7 +631,9 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 		r = gpu_thread_allocate(gpu, sw);
 	if (r)
 		return r;
-	if (sw->pin)
+	if (is_given_up(gpu, sw))
+		r = GPU_E_REFUSED;
+	else if (sw->pin)
 		r = gpu_thread_pin(gpu, sw);
 	if (r == 0 && gpu->own.doubtful && !still_works(gpu))
 		r = refuse_failed(gpu, sw, "");
@@ -636,6 +650,7 @@ static int open_carefully(struct gpu *gpu, struct gpu_slab_work *sw)
 	gpu->own.opening = true;
 	gpu->own.doubtful = false;
 	int r = make_context(gpu, sw);
+	gpu_touch(&gpu->opener);
 	if (r == 0)
 		r = open_in_context(gpu, sw);
 	if (r && gpu->own.doubtful && gpu->own.context && !gpu->own.lost && !still_works(gpu))
@@ -677,11 +692,12 @@ static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	if (gpu->own.lost)
 		return refuse_failed(gpu, sw, "");
-	int r = check_spoilt(gpu, sw);
+	int r = is_given_up(gpu, sw) ? GPU_E_REFUSED : check_spoilt(gpu, sw);
 	if (r == 0)
 		r = check_refused(gpu, sw);
 	if (r == 0)
 		r = find_driver(gpu, sw);
+	gpu_touch(&gpu->opener);
 	if (r == 0)
 		r = find_device(gpu, sw);
 	if (r == 0)

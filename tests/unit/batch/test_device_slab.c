@@ -35,6 +35,7 @@ struct fixture {
 	unsigned n_lost;
 };
 static struct fixture f;
+static uint64_t answer_ns; /* see struct gpus_params */
 
 static void *make_thing(void *arg)
 {
@@ -119,7 +120,7 @@ static struct stream *setup(bool share, uint32_t world_size)
 				      .worker_destroy = free,
 				      .input_create = make_thing,
 				      .input_destroy = free_input };
-	struct gpus_params gpu = { .memory_bytes = 64 << 20, .pin_limit = 0.99, .on_lost = on_lost };
+	struct gpus_params gpu = { .memory_bytes = 64 << 20, .pin_limit = 0.99, .answer_ns = answer_ns, .on_lost = on_lost };
 	struct loader_spec spec = { .job = (char *)"test",
 				    .transform = (char *)"",
 				    .batch_size = BATCH,
@@ -158,9 +159,8 @@ static void on_gpus_closed(void *arg)
 	f.gpus_closed = true;
 }
 
-static void teardown(void)
+static void teardown_closing(void)
 {
-	loader_close(f.loader);
 	while (!f.closed)
 		uv_run(&f.loop, UV_RUN_ONCE);
 	pool_close(f.pool, NULL, NULL);
@@ -170,6 +170,12 @@ static void teardown(void)
 	ck_assert_int_eq(uv_loop_close(&f.loop), 0);
 	if (!f.n_lost)
 		double_assert_clean();
+}
+
+static void teardown(void)
+{
+	loader_close(f.loader);
+	teardown_closing();
 }
 
 static void on_open(void *arg, struct device_slab *m, int result, const char *why)
@@ -483,6 +489,54 @@ START_TEST(test_a_lost_gpu_gives_its_slots_back)
 }
 END_TEST
 
+struct refusal_told {
+	bool told;
+	int result;
+	char why[GPU_REASON_BYTES];
+};
+
+static void on_refused(void *arg, struct device_slab *m, int result, const char *why)
+{
+	struct refusal_told *r = arg;
+	ck_assert_ptr_null(m);
+	r->told = true;
+	r->result = result;
+	strcpy(r->why, why);
+}
+
+START_TEST(test_slots_outlive_a_driver_that_does_not_answer)
+{
+	/* The trainer goes on without the GPU. The driver may still read the slots' memory, so that stays, also when
+	 * the loader is closed, until the driver returns. */
+	answer_ns = 20000000;
+	struct stream *s = setup(false, 1);
+	struct trainer *t = attach(s, 0, -1);
+	struct cuda_uuid uuid = uuid_of(0);
+	struct refusal_told r = { .told = false };
+	gpu_double.hold_call("cuMemHostRegister", 0);
+	ck_assert_int_eq(device_slab_open(s->slots, f.gpus, uuid.bytes, GPU_SHARE_IPC, &(struct charge){ 0 },
+					  on_refused, &r, r.why),
+			 0);
+	while (!r.told)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	ck_assert_int_eq(r.result, GPU_E_REFUSED);
+	ck_assert_ptr_null(device_slab_find(s->slots, uuid.bytes, GPU_SHARE_IPC));
+	seek_to(t, 0);
+	for (unsigned i = 0; i < 20; i++) {
+		wait_for(t, i + 1);
+		release(t);
+	}
+	leave(t);
+	struct slots *slots = s->slots;
+	loader_close(f.loader);
+	while (slots->n_refs > 1)
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(slots->n_device_slabs, 1);
+	gpu_double.hold_call(NULL, 0);
+	teardown_closing();
+}
+END_TEST
+
 SUITE(device_slab)
 {
 	Suite *s = suite_create("device slab");
@@ -496,6 +550,7 @@ SUITE(device_slab)
 	tcase_add_test(t, test_the_end_waits_for_copies_under_way);
 	tcase_add_test(t, test_a_failed_copy_concerns_those_on_that_gpu_only);
 	tcase_add_test(t, test_a_lost_gpu_gives_its_slots_back);
+	tcase_add_test(t, test_slots_outlive_a_driver_that_does_not_answer);
 	suite_add_tcase(s, t);
 	return suite_with_gpus(s);
 }

@@ -44,7 +44,7 @@ struct fixture {
 	struct gpus *g;
 	struct slab host;
 	unsigned n_lost, n_closed;
-	bool closed, lost_at_close;
+	bool closed, lost_at_close, late;
 	char lost_text[GPU_REASON_BYTES];
 };
 static struct fixture f;
@@ -93,6 +93,13 @@ static void on_open(void *arg, struct gpu_slab *slab, int result, const char *wh
 	strcpy(o->why, why);
 }
 
+static void on_late(void *arg, bool lost)
+{
+	(void)arg;
+	ck_assert(!f.late && !lost);
+	f.late = true;
+}
+
 static struct gpu_slab_params params_for(struct cuda_uuid uuid, struct opening *o)
 {
 	struct gpu_slab_params p = { .share = share,
@@ -100,6 +107,7 @@ static struct gpu_slab_params params_for(struct cuda_uuid uuid, struct opening *
 				     .slot_bytes = SLOT_BYTES,
 				     .n_slots = N_SLOTS,
 				     .on_open = on_open,
+				     .on_late = on_late,
 				     .arg = o };
 	memcpy(p.uuid, uuid.bytes, sizeof(p.uuid));
 	return p;
@@ -1220,6 +1228,35 @@ START_TEST(test_a_driver_that_does_not_return_is_seen)
 }
 END_TEST
 
+static const char *const silent_calls[] = { "cuInit", "cuDevicePrimaryCtxRetain", "cuMemHostRegister" };
+
+START_TEST(test_a_gpu_that_never_answers_costs_only_its_askers)
+{
+	/* One GPU of several hangs in the driver before it has ever worked: the watchdog hears nothing of it, so the
+	 * trainers of the others and of the CPU keep their daemon, and its askers are refused. The host slab is in use
+	 * until the driver returns; the GPU works then. */
+	double_load();
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 0.99, .answer_ns = 20000000 });
+	struct gpu_slab_params p = params_for(uuid_of(0), NULL);
+	gpu_double.hold_call(silent_calls[_i], 0);
+	struct opening o = open_with(p);
+	ck_assert_int_eq(o.result, GPU_E_SILENT);
+	ck_assert_msg(strstr(o.why, "has not answered for") != NULL, "%s", o.why);
+	o = open_with(p);
+	ck_assert_int_eq(o.result, GPU_E_REFUSED);
+	ck_assert(!o.called && strstr(o.why, "has not answered for"));
+	ck_assert_uint_eq(gpus_oldest_busy_ns(f.g), 0);
+	ck_assert(!f.late);
+	gpu_double.hold_call(NULL, 0);
+	run_until(&f.late);
+	o = open_with(p);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
 START_TEST(test_uuids_are_written_as_nvidia_smi_does)
 {
 	/* So that the text of one can be pasted where the other is expected. */
@@ -1277,6 +1314,8 @@ SUITE(gpus)
 	tcase_add_test(broken, test_what_cuda_does_not_let_go_stays_mapped);
 	tcase_add_test(broken, test_a_lost_gpu_ends_everything_once);
 	tcase_add_test(broken, test_a_driver_that_does_not_return_is_seen);
+	tcase_add_loop_test(broken, test_a_gpu_that_never_answers_costs_only_its_askers, 0,
+			    sizeof(silent_calls) / sizeof(*silent_calls));
 	suite_add_tcase(s, broken);
 	return suite_with_gpus(s);
 }

@@ -402,9 +402,9 @@ int batchd_fd(const struct batchd_loader *l);
  *
  * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or
  * cudaStream_t of that GPU's primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling
- * thread's own) that lives until the batch has been given back. If it does not, the next call waits until the GPU has
- * done all of this process's work, and then gives the batch back. Apart from that these functions queue work on the
- * stream and never wait for the GPU.
+ * thread's own) that lives until the batch has been given back. If it does not, the next call that asks the driver about
+ * it fails, or the driver ends the process there (SIGSEGV; 580 does). These functions queue work on the stream and do
+ * not wait for the GPU, unless the driver can say of no event that the work is over.
  *
  *     batchd_next(l, &b, BATCHD_FOREVER);
  *

@@ -549,24 +549,42 @@ static bool is_capturing_result(int r)
 	return r >= CUDA_STREAM_CAPTURE_UNSUPPORTED && r <= CUDA_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* For a stream or an event that cannot tell when the lease's work is over, for example because the trainer has
- * destroyed the stream: waits for all work of the context, after which nothing of the lease is left to query. A result
- * other than CUDA_OK concerns the context, and ends the loader. In the GPU's context. */
-static int wait_instead(struct delivery *d, struct device_lease *lease)
+/* Waits for all work of the context. *waited: false if that would spoil a capture. A result other than CUDA_OK concerns
+ * the context, and ends the loader. In the GPU's context. */
+static int wait_for_all(const struct delivery *d, bool *waited)
 {
 	bool capturing = false;
 	int r;
 
-	lease->recorded = false;
+	*waited = false;
 	(void)delivery_is_capturing(d, CUDA_STREAM_LEGACY, &capturing);
 	if (capturing)
-		return CUDA_OK; /* waiting would spoil the capture: try later */
+		return CUDA_OK;
 	r = d->gpu.driver->ctx_synchronize();
-	if (r == CUDA_OK) {
-		lease->n_streams = 0;
-		lease->recorded = true;
-	}
+	*waited = r == CUDA_OK;
 	return is_capturing_result(r) ? CUDA_OK : r;
+}
+
+int delivery_believe(const struct delivery *d, int result)
+{
+	bool waited;
+
+	if (result == CUDA_CONTEXT_IS_DESTROYED)
+		return wait_for_all(d, &waited);
+	return cuda_error_sticky(result) ? result : CUDA_OK;
+}
+
+/* For a stream or an event that cannot tell when the lease's work is over: waits for all work of the context, after
+ * which nothing of the lease is left to query, or leaves it for later. A result as of wait_for_all. */
+static int wait_instead(struct delivery *d, struct device_lease *lease)
+{
+	bool waited;
+	int r = wait_for_all(d, &waited);
+
+	lease->recorded = waited;
+	if (waited)
+		lease->n_streams = 0;
+	return r;
 }
 
 static int record_or_wait(struct delivery *d, struct device_lease *lease)
@@ -716,10 +734,12 @@ static int release_behind(struct delivery *d, struct device_lease *lease, struct
 	                                                 * error */
 		r = wait_instead(d, lease);
 	if (r != CUDA_OK) {
-		if (cuda_error_sticky(r))
-			d->lost = r;
-		gpu_fault_on_stream(&d->gpu, r, f,
-				    "batchd_cuda_release cannot note what the stream still does with the batch");
+		int lost = delivery_believe(d, r);
+
+		if (lost)
+			d->lost = lost;
+		(lost ? gpu_fault : gpu_fault_on_stream)(
+			&d->gpu, r, f, "batchd_cuda_release cannot note what the stream still does with the batch");
 		return f->code = BATCHD_E_GPU;
 	}
 	lease->n_lent--;

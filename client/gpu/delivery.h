@@ -121,6 +121,9 @@ int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, 
 /* Notes that stream, which must not be capturing, reads the batch, and makes it wait for the batch's bytes. In the
  * GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
+/* The result as one that ended the GPU for this process, or CUDA_OK if it did not. Drivers also say CONTEXT_IS_DESTROYED
+ * of a stream or an event that is gone; then the context is asked, which waits for its work. In the GPU's context. */
+int delivery_believe(const struct delivery *d, int result);
 /* A deleter's part: any thread, also without the lock. The call that collects node frees it; the caller may touch
  * neither node nor d afterwards. */
 void delivery_return(struct delivery *d, struct returned *node);

@@ -48,10 +48,9 @@ const struct cuda_driver *gpu_driver(struct fault *f)
 
 static int set_fault(const struct gpu *g, int result, struct fault *f, const char *what, bool of_stream)
 {
-	int code = result == CUDA_OUT_OF_MEMORY ? BATCHD_E_NOMEM
-		   : result == CUDA_INVALID_VALUE || result == CUDA_INVALID_HANDLE || result == CUDA_INVALID_CONTEXT
-			   ? BATCHD_E_INVALID
-			   : BATCHD_E_GPU;
+	bool is_misuse = result == CUDA_INVALID_VALUE || result == CUDA_INVALID_HANDLE ||
+			 result == CUDA_INVALID_CONTEXT || (of_stream && result == CUDA_CONTEXT_IS_DESTROYED);
+	int code = result == CUDA_OUT_OF_MEMORY ? BATCHD_E_NOMEM : is_misuse ? BATCHD_E_INVALID : BATCHD_E_GPU;
 
 	if (result == CUDA_OK)
 		return 0;

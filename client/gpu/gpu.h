@@ -43,7 +43,8 @@ void gpu_leave(const struct gpu *g, const struct gpu_visit *v);
 /* Turns a CUDA result into a batchd code with a line of text: "<what>: CUDA_ERROR_... on cuda:0; <what to do>". 0 stays
  * 0. */
 int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what);
-/* The same for an operation on a stream of the caller's, which may be the cause. */
+/* The same for an operation on a stream of the caller's, which may be the cause, also of CONTEXT_IS_DESTROYED: the
+ * context is known to be there. */
 int gpu_fault_on_stream(const struct gpu *g, int result, struct fault *f, const char *what);
 
 #endif

@@ -27,17 +27,22 @@ static int converting_misuse(struct fault *f, const char *text)
 	return fault_set(f, BATCHD_E_INVALID, "%s", text);
 }
 
-/* A CUDA result as the caller's outcome. A fatal error stays: the next call for a batch returns it, too. */
+/* A CUDA result as the caller's outcome. lost: the result that ended the GPU for this process, or CUDA_OK; it stays: the
+ * next call for a batch returns it, too. */
+static int set_outcome(struct link *k, int result, int lost, const char *what, struct fault *f)
+{
+	if (!lost)
+		return gpu_fault_on_stream(&delivery_of(k)->gpu, result, f, what);
+	pthread_mutex_lock(k->host.lock);
+	delivery_of(k)->lost = lost;
+	pthread_mutex_unlock(k->host.lock);
+	return gpu_fault(&delivery_of(k)->gpu, result, f, what);
+}
+
+/* In the GPU's context. */
 static int converting_outcome(struct link *k, int result, const char *what, struct fault *f)
 {
-	int r = gpu_fault_on_stream(&delivery_of(k)->gpu, result, f, what);
-
-	if (cuda_error_sticky(result)) {
-		pthread_mutex_lock(k->host.lock);
-		delivery_of(k)->lost = result;
-		pthread_mutex_unlock(k->host.lock);
-	}
-	return r;
+	return set_outcome(k, result, delivery_believe(delivery_of(k), result), what, f);
 }
 
 /* The present link. A retired link's memory belonged to another daemon: its batches are kept on the host only. 0 or a
@@ -97,7 +102,7 @@ static int with_batch(struct link *k, const struct rows *rows, uint64_t generati
 	int r, result = gpu_enter(&delivery_of(k)->gpu, &visit);
 
 	if (result != CUDA_OK)
-		return converting_outcome(k, result, what, f);
+		return set_outcome(k, result, cuda_error_sticky(result) ? result : CUDA_OK, what, f);
 	r = refuse_capture(k, stream, f);
 	if (r == 0 && has_target)
 		r = check_target(k, to, f);

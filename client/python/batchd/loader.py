@@ -145,9 +145,9 @@ class DataLoader(Options, Opening, Position, Delivery):
     raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They
                   go back when the last tensor over them is gone and the work queued by then is done; autograd keeps
                   what backward needs. Do not write into them. Call record_stream for every stream other than the one
-                  that was current when the batch came. Streams must outlive the tensors: a batch whose stream was
-                  destroyed goes back after a wait for all of this process's work on the GPU. With group_batch_size a
-                  slice may begin at any row: clone it for a library that wants 256-byte alignment
+                  that was current when the batch came. Streams must outlive the tensors: a driver may end the
+                  process that asks about a stream that was destroyed. With group_batch_size a slice may begin at any
+                  row: clone it for a library that wants 256-byte alignment
     n_slots       batches ahead, those that you hold included; None: the daemon decides
     writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary
                   in-place arithmetic works either way, and no other process ever sees it

@@ -1,6 +1,7 @@
 /* Stream capture. Work that is given to a capturing stream is not run but becomes part of a graph. Only the number of
  * operations in a graph is kept; a graph is never replayed. Calls that are not allowed during a capture fail and
  * invalidate it, as the documentation of cuThreadExchangeStreamCaptureMode and of the error codes says. */
+#include <signal.h>
 #include <stdlib.h>
 
 #include "fake.h"
@@ -230,6 +231,8 @@ CUresult cuStreamIsCapturing(CUstream stream, int *status)
 
 	if (!r)
 		r = stream_check(&stream);
+	if (r == CUDA_ERROR_INVALID_HANDLE)
+		raise(SIGSEGV); /* as driver 580 does */
 	if (!r && stream == stream->ctx->legacy && of_blocking_stream(stream->ctx))
 		r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	if (!r)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "link/arrays.h"
+#include "link/clock.h"
 #include "finish/fatbin.h"
 #include "finish/mix-plan.h"
 #include "link/process.h"
@@ -52,9 +53,29 @@ int delivery_create(struct link *k, const struct batchd_options *o, struct fault
 	return 0;
 }
 
-/* The error of cuIpcOpenMemHandle in this process; 0: it has not failed. It is not tried again: on a machine where it
- * fails it fails for every loader. */
+/* What cuIpcOpenMemHandle said when it failed last in this process; 0: it has not failed. kept_ns: when it said so, if
+ * that was a refusal of the machine's: for a minute the daemon is not asked for memory that is opened so. Anything else
+ * (no memory left, a daemon killed meanwhile) tells nothing of the next loader. */
 static atomic_int ipc_failed;
+static _Atomic uint64_t ipc_kept_ns;
+static const uint64_t KEEP_NS = UINT64_C(60) * 1000000000;
+
+static void note_ipc_failure(int result)
+{
+	bool keep = result == CUDA_NOT_SUPPORTED || result == CUDA_NOT_PERMITTED || result == CUDA_INVALID_VALUE ||
+		    result == CUDA_INVALID_HANDLE;
+
+	atomic_store(&ipc_failed, result);
+	if (keep)
+		atomic_store(&ipc_kept_ns, clock_now_ns());
+}
+
+static bool offers_ipc(const struct link *k)
+{
+	uint64_t kept_ns = atomic_load(&ipc_kept_ns);
+
+	return !k->without_ipc && !(kept_ns && clock_now_ns() - kept_ns < KEEP_NS);
+}
 
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 {
@@ -67,7 +88,8 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 	open->network_namespace = stat("/proc/self/ns/net", &st) == 0 ? st.st_ino : 0;
 	open->ipc_namespace = stat("/proc/self/ns/ipc", &st) == 0 ? st.st_ino : 0;
 	open->device_mps = d->gpu.needs_mps;
-	if (!atomic_load(&ipc_failed))
+	d->offers_ipc = offers_ipc(d->link);
+	if (d->offers_ipc)
 		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
 	if (d->gpu.maps_fds)
 		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
@@ -256,7 +278,7 @@ static int import_handle(struct delivery *d, const Batchd__Wire__Opened *m)
 	r = d->gpu.driver->ipc_open_mem_handle(&d->imported.address, handle, CUDA_IPC_LAZY_PEER_ACCESS);
 	if (r == CUDA_OK)
 		return CUDA_OK;
-	atomic_store(&ipc_failed, r);
+	note_ipc_failure(r);
 	return delivery_forgo(d, r, "CUDA IPC", "cuIpcOpenMemHandle");
 }
 
@@ -274,7 +296,7 @@ static int import_fd(struct delivery *d, const Batchd__Wire__Opened *m, int fd)
 /* Why the daemon offers no memory: its own text, after the failure in this process. */
 static void note_no_offer(struct delivery *d, const char *why)
 {
-	int r = atomic_load(&ipc_failed);
+	int r = d->offers_ipc ? CUDA_OK : atomic_load(&ipc_failed);
 
 	if (!*why)
 		why = "the daemon does not deliver to GPUs";

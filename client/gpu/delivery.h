@@ -63,6 +63,7 @@ struct delivery {
 	struct copy *copy;
 	char reason[640]; /* why the daemon's slab is not mapped; "" if it is */
 	bool refused;     /* this process could not open what the daemon offers */
+	bool offers_ipc;  /* it was asked for memory that CUDA IPC opens, too */
 	struct finishing {
 		bool is_image;            /* finishing makes another tensor of the slot's content */
 		bool has_numbers;         /* that content is finished numbers, of the tensor's layout */

@@ -119,6 +119,7 @@ struct link {
 	struct finish *finish; /* of each view: the CPU makes numbers of the pixels; NULL: the daemon or the GPU does */
 	uint32_t n_finish;
 	struct link_gpu *gpu;  /* NULL: batches are delivered to host memory only */
+	bool without_ipc;      /* memory on the GPU that the daemon has just offered could not be opened by CUDA IPC */
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 
 	/* the loader's thread */

@@ -429,8 +429,9 @@ static bool is_closed(const void *arg)
 	return loader_is_closed(arg);
 }
 
-static int open_once(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address,
-		     struct link **out, struct fault *f)
+/* without_ipc: what the daemon offered first could not be opened by CUDA IPC. */
+static int open_once(struct batchd_loader *l, const struct batchd_options *o, bool again, bool without_ipc,
+		     char *address, struct link **out, struct fault *f)
 {
 	struct link_host host = { .lock = &l->lock, .is_closed = is_closed, .on_notice = on_notice, .arg = l };
 	struct link *k = link_create(&host);
@@ -439,6 +440,7 @@ static int open_once(struct batchd_loader *l, const struct batchd_options *o, bo
 	*out = NULL;
 	if (!k)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	k->without_ipc = without_ipc;
 	r = delivery_create(k, o, f);
 	if (k->gpu)
 		k->gpu->on_free = link_end_lease;
@@ -487,11 +489,11 @@ int open_link(struct batchd_loader *l, const struct batchd_options *o, bool agai
 {
 	/* Each rank that starts can make one more job of bytes; trainers that really differ are told so soon. */
 	uint32_t tries = 4 + 2 * (o->world_size < 64 ? o->world_size : 64);
-	int r = open_once(l, o, again, address, out, f);
+	int r = open_once(l, o, again, false, address, out, f);
 
 	while (r < 0 && tries-- > 0 && asks_otherwise(l, o, r, f))
-		r = open_once(l, o, again, address, out, f);
-	return r == DELIVERY_E_OTHER_WAY ? open_once(l, o, again, address, out, f) : r;
+		r = open_once(l, o, again, false, address, out, f);
+	return r == DELIVERY_E_OTHER_WAY ? open_once(l, o, again, true, address, out, f) : r;
 }
 
 void open_switch(struct batchd_loader *l, struct link *k)

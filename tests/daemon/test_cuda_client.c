@@ -1386,6 +1386,33 @@ START_TEST(test_the_group_waits_while_a_rank_opens_another_way)
 }
 END_TEST
 
+/* What says nothing of another loader, and what does. */
+static const struct {
+	const char *rule;
+	enum batchd_device_path first, later;
+} ipc_failures[] = {
+	{ "cuIpcOpenMemHandle:1=2", BATCHD_DEVICE_VMM_FD, BATCHD_DEVICE_IPC },   /* no memory left */
+	{ "cuIpcOpenMemHandle:1=208", BATCHD_DEVICE_VMM_FD, BATCHD_DEVICE_IPC }, /* a daemon that is gone, and others */
+	{ "cuIpcOpenMemHandle:1=201", BATCHD_DEVICE_VMM_FD, BATCHD_DEVICE_IPC },
+	{ "cuIpcOpenMemHandle:1=1", BATCHD_DEVICE_VMM_FD, BATCHD_DEVICE_VMM_FD },
+	{ "cuIpcOpenMemHandle:1=801", BATCHD_DEVICE_VMM_FD, BATCHD_DEVICE_VMM_FD },
+	{ "cuIpcOpenMemHandle:*=2", BATCHD_DEVICE_VMM_FD, BATCHD_DEVICE_VMM_FD }, /* each time */
+};
+
+START_TEST(test_one_failure_to_open_a_handle_is_not_the_machines)
+{
+	/* The loader takes a descriptor in its place. Later loaders try CUDA IPC, unless the machine refuses it. */
+	inject(ipc_failures[_i].rule);
+	open_loader();
+	ck_assert_int_eq(info.device_path, ipc_failures[_i].first);
+	batchd_close(loader);
+	options.job = "later";
+	open_loader();
+	ck_assert_int_eq(info.device_path, ipc_failures[_i].later);
+	inject(NULL);
+}
+END_TEST
+
 /* ---- a new daemon ---- */
 
 /* A crash and a new daemon; a program of its own, because this process has used CUDA and must not fork another process
@@ -1613,6 +1640,8 @@ SUITE(cuda_client)
 	tcase_add_loop_test(t, test_an_error_of_one_stream_costs_one_wait, 0, sizeof useless / sizeof *useless);
 	tcase_add_loop_test(t, test_a_release_on_a_good_stream_behind_a_useless_one, 0,
 			    sizeof useless_second / sizeof *useless_second);
+	tcase_add_loop_test(t, test_one_failure_to_open_a_handle_is_not_the_machines, 0,
+			    sizeof ipc_failures / sizeof *ipc_failures);
 	tcase_add_loop_test(t, test_a_destroyed_stream_is_no_destroyed_context, 0,
 			    sizeof stream_calls / sizeof *stream_calls);
 	tcase_add_test(t, test_a_destroyed_context_ends_the_loader);

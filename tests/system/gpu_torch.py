@@ -48,9 +48,11 @@ class Memory:
         p = ctypes.c_uint64()
         ok(_cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(max(n_bytes, 1))))
         self.address = p.value
+        self.streams = [current]
 
     def __del__(self):
-        current.synchronize()
+        for stream in self.streams:
+            stream.synchronize()
         ok(_cu.cuMemFree_v2(ctypes.c_uint64(self.address)))
 
 
@@ -102,6 +104,9 @@ class Tensor:
 
     def is_contiguous(self):
         return True
+
+    def record_stream(self, stream):
+        self._memory.streams.append(stream)  # only the allocator's own memory has them
 
     def __getitem__(self, piece):
         """A view of a row of bytes."""

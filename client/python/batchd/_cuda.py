@@ -8,6 +8,7 @@ the work queued until then is done. Nothing here waits for the GPU.
 import contextlib
 import ctypes
 import math
+import weakref
 
 from . import _dlpack, _into, _lib
 from ._warn import warn
@@ -20,6 +21,7 @@ class Delivery:
         self._torch, self.ordinal, self.raw = torch, ordinal, raw
         self.device = torch.device("cuda", ordinal)
         self._constants = None
+        self._copies = {}  # {address: weak reference} of copies of raw tensors, in torch's own memory
 
     def opened(self, handle, info):
         """The C loader is open, perhaps again after the daemon went away."""
@@ -29,7 +31,7 @@ class Delivery:
         self._dtype = getattr(torch, _lib.DTYPES[info.dtype])
         self._label_shape = tuple(info.label_shape[: info.n_label_dims])
         self._label_dtype = getattr(torch, _lib.DTYPES[info.label_dtype])
-        self._exported = {}
+        self._exported, self._of_slot = {}, {}
         if info.device_path == _lib.DEVICE_COPY:
             warn(
                 f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
@@ -279,21 +281,49 @@ class Delivery:
             tensor = whole[offset : offset + array.n_bytes].view(getattr(self._torch, name)).view(shape)
             if held:
                 return copy(tensor)
-            self._exported[tensor.data_ptr()] = struct.slot, struct.generation
+            self._note(struct, tensor.data_ptr())
             return tensor
 
         return give
 
+    def _note(self, struct, address):
+        """A raw tensor begins at this address in the slot. Those of the slot's former batches are gone."""
+        generation, addresses = self._of_slot.get(struct.slot, (None, ()))
+        if generation != struct.generation:
+            for old in addresses:
+                self._exported.pop(old, None)
+            addresses = set()
+            self._of_slot[struct.slot] = struct.generation, addresses
+        addresses.add(address)
+        self._exported[address] = struct.slot, struct.generation
+
+    def copied(self, tensor):
+        """A raw tensor came as this copy, because it would have taken the last slot."""
+        address, copies = tensor.data_ptr(), self._copies
+
+        def forget(gone):
+            if copies.get(address) is gone:
+                del copies[address]
+
+        copies[address] = weakref.ref(tensor, forget)
+        return tensor
+
     def add_stream(self, images, stream):
         """More work will read these raw images. `stream`: a torch stream; the slot also waits for the work that it is
         given before they are gone. Raises ValueError if they are not this loader's, or for more than 8 streams."""
-        known = self._exported.get(images.data_ptr())
+        if 0 in images.shape:
+            return  # torch gives them no address, and no work reads them
+        address = images.data_ptr()
+        if address in self._copies:
+            images.record_stream(stream)
+            return
+        known = self._exported.get(address)
         if known is None or _lib.cuda_add_stream(self._handle, *known, stream.cuda_stream) != _lib.OK:
             raise ValueError("these are no raw images of this loader, or more than 8 streams read them")
 
     def _share(self, struct):
         images = self._torch.from_dlpack(_dlpack.Export(self._handle, struct, self.ordinal))
-        self._exported[struct.device_data] = struct.slot, struct.generation
+        self._note(struct, struct.device_data)
         return images
 
     def _has_numbers(self):

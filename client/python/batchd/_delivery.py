@@ -238,7 +238,7 @@ class Delivery:
         else:
             images, labels = self._take(b)
         if (s.n_leased >= known["_window"] or known["_cuda"] is not None) and self._must_copy():
-            images = self._arrays.copy(images)
+            images = self._copy_of(images)
         return images, labels
 
     def _note_apart(self, apart):
@@ -382,7 +382,11 @@ class Delivery:
 
     def _copy(self, images):
         self._warn_copies()
-        return self._arrays.copy(images)
+        return self._copy_of(images)
+
+    def _copy_of(self, images):
+        copy = self._arrays.copy(images)
+        return copy if self._cuda is None else self._cuda.copied(copy)
 
     def _warn_copies(self):
         if not self._warned:

@@ -288,7 +288,7 @@ class Reader:
             s.generation = 0
         first = dense[0][1] if dense else None
         if first in made and loader._must_copy():
-            made[first] = self._arrays.copy(made[first])
+            made[first] = loader._copy_of(made[first])
         parts.update(made)
         parts = {name: parts.get(name) for name in self._names}  # None: in a stack
         return parts, lambda begin, end: stacks[begin]

@@ -587,7 +587,8 @@ class DataLoader(Options, Opening, Position, Delivery):
 
     def record_stream(self, images, stream):
         """raw: work on another torch stream reads `images` too; their memory goes back only after the work that the
-        stream was given while they lived. `stream` must outlive them. Raises ValueError if `images` are no raw images
+        stream was given while they lived. (A batch that would have taken the last slot comes as a copy, for which this
+        is torch's own record_stream.) `stream` must outlive them. Raises ValueError if `images` are no raw images
         of this loader, and for more than 8 streams."""
         if self._cuda is None:
             raise ValueError("record_stream is for raw images on a GPU")

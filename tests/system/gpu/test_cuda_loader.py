@@ -140,6 +140,9 @@ def test_raw_images_are_the_daemons_memory(run):
     assert len({k.data_ptr() for k, _ in kept}) == 4 and all(real.equal(k.cpu(), i) for k, i in kept)
     other = gpu_torch.Stream()
     loader.record_stream(kept[0][0], other)
+    loader.record_stream(kept[3][0], other)  # a copy
+    assert kept[3][0]._memory.streams == [gpu_torch.current, other]
+    assert len(loader._cuda._exported) <= 4
     try:
         loader.record_stream(kept[3][0].clone(), other)
         raise SystemExit("a clone is not raw")
@@ -156,8 +159,8 @@ def test_raw_images_are_the_daemons_memory(run):
         pass
     loader.close()
     images = images.cpu()          # the last one outlives the loader, until here
-    gpu_torch.ok(gpu_torch._cu.cuStreamDestroy_v2(other._p))
     labels = the_copy = None
+    gpu_torch.ok(gpu_torch._cu.cuStreamDestroy_v2(other._p))
     with open_loader(raw=True) as loader:  # another loader's calls clear up after the first
         while not gpu_torch.counter("cuIpcCloseMemHandle"):
             for images, labels in loader:

@@ -17,7 +17,7 @@ from test_serve import serve  # noqa: E402, F401
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 
-PROGRAM = """
+BEGIN = """
 import gc, itertools, sys, warnings
 import torch as real
 import gpu_torch, batchd
@@ -36,7 +36,9 @@ def on_cpu(value):
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(on_cpu, value))
     return type(value)(map(on_cpu, value)) if isinstance(value, (list, tuple)) else value
+"""
 
+PROGRAM = """
 for raw in (False, True) if mode == "shard" else (False,):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -58,6 +60,35 @@ gc.collect()
 gpu_torch.done()
 """
 
+KEEPING = """
+warnings.simplefilter("ignore")  # of copies
+
+def tensors(value):
+    if isinstance(value, gpu_torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from tensors(item)
+
+other, kept, n_copies = gpu_torch.Stream(), [], 0
+with batchd.DataLoader("serve:speech", device="cuda", raw=True, job="kept", n_slots=4) as loader:
+    for epoch in range(4):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            for tensor in tensors(batch):
+                loader.record_stream(tensor, other)
+            n_copies += sum(hasattr(tensor._memory, "streams") for tensor in tensors(batch))
+            kept.append(batch)
+            del kept[:-5]
+    assert n_copies and len(loader._cuda._exported) <= 4 * 2 + 4, (n_copies, len(loader._cuda._exported))
+    batch = tensor = None
+    kept.clear()
+    gc.collect()
+gpu_torch.ok(gpu_torch._cu.cuStreamDestroy_v2(other._p))
+gc.collect()
+gpu_torch.done()
+"""
+
 
 @pytest.fixture
 def daemon(build, make_daemon, monkeypatch, tmp_path):
@@ -75,7 +106,7 @@ def daemon(build, make_daemon, monkeypatch, tmp_path):
     assert not any("violation " in text for text in daemon_reports), daemon_reports
 
 
-def start(mode="shard", rank=0, personality="", n_pageable=0):
+def start(mode="shard", rank=0, personality="", n_pageable=0, program=PROGRAM):
     """n_pageable: how many batches it copies to the GPU out of memory that is not pinned."""
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
     for daemons in ("FAKECUDA_ALLOW_THREADS", "FAKECUDA_DELAY_US"):
@@ -83,7 +114,7 @@ def start(mode="shard", rank=0, personality="", n_pageable=0):
     if personality:
         env["FAKECUDA_PERSONALITY"] = personality
     return with_torch().popen(
-        ["-c", PROGRAM, mode, rank, personality, n_pageable], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ["-c", BEGIN + program, mode, rank, personality, n_pageable], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -125,6 +156,13 @@ def test_batches_that_do_not_fit_reach_a_gpu(serve, batchctl, mode, personality)
         for s in json.loads(batchctl("status", "--json").stdout)["sessions"]
         if s["state"] in ("told to go", "gone, holds batches")
     ]
+
+
+def test_a_stream_may_be_recorded_for_every_tensor(serve):  # noqa: F811
+    """Also for those of a batch that comes as copies, because it would have taken the last slot; and what is known of
+    raw tensors does not grow with the layouts of the batches."""
+    serve([{"x": torch.arange(100 + 8 * k), "y": torch.zeros(3 * k, 8)} for k in range(12)], slot_bytes=1 << 20)
+    finish(start(program=KEEPING))
 
 
 def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F811

@@ -15,6 +15,7 @@ struct copy_request {
 	uint32_t slot;
 	uint64_t generation; /* of the batch; never 0 */
 	size_t data_bytes, rest_offset, rest_bytes;
+	cuda_ptr to; /* where the slot begins on the GPU */
 };
 
 struct copy_thread;

@@ -1,4 +1,4 @@
-/* Slots on the GPU, filled from the host slab on a stream of this library's own.
+/* Places for batches on the GPU, filled from the host slab on a stream of this library's own.
  *
  * The slab's ordinary mapping is private, so a page that the trainer writes to becomes another page at the same
  * address, while the GPU's DMA would still read the page that was pinned. So the DMA has a mapping of its own: shared
@@ -11,11 +11,15 @@
  *   pageable   nothing can be pinned (confidential computing, a limit on locked memory): the thread has the driver
  *              copy through buffers of its own.
  *
- * A slot on the GPU belongs to the host slot of the same number. It is written again only after the lease on the old
- * batch has ended, which is after all work that reads it has been seen complete. */
+ * A batch has a place from the copy of its slot until its lease has ended, which is after all work that reads it has
+ * been seen complete. Few places serve many slots: more are made only while the trainer itself holds so many batches,
+ * because the memory is the trainer's and lies outside the daemon's budget. A slot that was copied ahead of its turn and
+ * then not lent (the trainer has sought another position) lends its place to the next slot that finds none. */
 #include "gpu/copy.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,12 +27,13 @@
 #include "batchd.h"
 #include "gpu/copy-thread.h"
 
-enum { N_STAGES = 2 };
+enum { N_STAGES = 2, N_PLACES = 6 }; /* N_PLACES: at first: a batch in hand, four that the GPU still reads, the next */
 
 /* Pinned at a time; a multiple of the page's size. Other processes wait in the driver while a piece is pinned, 40 ms for
  * 1 GiB, 2 ms for this (tests/gpu/RESULTS.md). */
 static const size_t PIECE = (size_t)64 << 20;
-static const size_t ALIGN = 256; /* of a slot on the GPU, as in the daemon's own slabs */
+static const size_t GRANULARITY = (size_t)2 << 20; /* of the GPU's memory */
+static const size_t ALIGN = 256;                   /* of a place on the GPU, as in the daemon's own slabs */
 
 struct stage {
 	char *memory;            /* pinned; NULL: direct or pageable */
@@ -42,7 +47,6 @@ struct copy {
 	size_t n_pinned; /* bytes of the slab; 0: staged or pageable */
 	bool stays;      /* a part could not be unpinned */
 	uint32_t n_slots;
-	cuda_ptr base;
 	struct cuda_stream *stream;
 	struct copy_thread *thread; /* staged, pageable; then it owns the stages and the stream */
 	struct stage stage[N_STAGES];
@@ -50,7 +54,13 @@ struct copy {
 	struct copied {
 		uint64_t generation; /* requested last; 0: none yet, as the daemon begins with 1 */
 		struct cuda_event *done;
-	} *copied; /* of each slot */
+		cuda_ptr place; /* 0: none; under the lock, as is_lent */
+		bool is_lent;   /* the trainer asked for the batch */
+	} *copied;              /* of each slot */
+	pthread_mutex_t lock;
+	cuda_ptr *memory;      /* what was allocated, a place or several at a time */
+	cuda_ptr *free_places; /* a stack */
+	uint32_t n_memory, n_places, n_free;
 };
 
 /* ---- pinning ---- */
@@ -125,6 +135,99 @@ static int find_way(struct copy *c)
 	return CUDA_OK;
 }
 
+/* ---- places ---- */
+
+/* Under the lock, or while opening. A CUDA result. */
+static int add_places(struct copy *c, uint32_t n)
+{
+	cuda_ptr memory = 0;
+	int r = c->gpu->driver->mem_alloc(&memory, c->stride * n);
+
+	if (r != CUDA_OK)
+		return r;
+	c->memory[c->n_memory++] = memory;
+	c->n_places += n;
+	for (uint32_t i = 0; i < n; i++)
+		c->free_places[c->n_free++] = memory + i * c->stride;
+	return CUDA_OK;
+}
+
+/* As many as fit the driver's own granularity cost nothing more. */
+static int make_places(struct copy *c)
+{
+	size_t least = GRANULARITY / c->stride, n = least > N_PLACES ? least : N_PLACES;
+	int r = add_places(c, n < c->n_slots ? (uint32_t)n : c->n_slots);
+
+	return r == CUDA_OUT_OF_MEMORY ? add_places(c, 1) : r;
+}
+
+/* A slot whose batch was copied and then not lent. NULL: none. Under the lock. */
+static struct copied *find_unlent(const struct copy *c)
+{
+	for (uint32_t i = 0; i < c->n_slots; i++)
+		if (c->copied[i].place && !c->copied[i].is_lent)
+			return &c->copied[i];
+	return NULL;
+}
+
+/* Copies are done in the order in which they are begun, so a copy to a place that is taken from its slot does no
+ * harm. */
+static int find_place(struct copy *c, struct copied *slot, bool is_lent)
+{
+	struct copied *unlent = is_lent && !c->n_free ? find_unlent(c) : NULL;
+	int r = CUDA_OK;
+
+	if (unlent) {
+		slot->place = unlent->place;
+		unlent->place = unlent->generation = 0;
+		return CUDA_OK;
+	}
+	if (!c->n_free && is_lent)
+		r = add_places(c, 1);
+	if (c->n_free)
+		slot->place = c->free_places[--c->n_free];
+	return r;
+}
+
+static int copy_take_place(struct copy *c, struct copied *slot, bool is_lent)
+{
+	int r = CUDA_OK;
+
+	pthread_mutex_lock(&c->lock);
+	if (!slot->place)
+		r = find_place(c, slot, is_lent);
+	slot->is_lent |= is_lent;
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+void copy_free(struct copy *c, uint32_t slot)
+{
+	struct copied *copied = &c->copied[slot];
+
+	pthread_mutex_lock(&c->lock);
+	if (copied->place)
+		c->free_places[c->n_free++] = copied->place;
+	copied->place = copied->generation = 0;
+	copied->is_lent = false;
+	pthread_mutex_unlock(&c->lock);
+}
+
+bool copy_has_room(struct copy *c, const uint32_t *slot)
+{
+	bool has;
+
+	pthread_mutex_lock(&c->lock);
+	has = c->n_free || (slot && c->copied[*slot].place) || find_unlent(c);
+	pthread_mutex_unlock(&c->lock);
+	return has;
+}
+
+void copy_describe(const struct copy *c, char *text, size_t n)
+{
+	snprintf(text, n, "%u of %.1f MB each", c->n_places, (double)c->stride / 1e6);
+}
+
 /* ---- life ---- */
 
 static int copy_run(void *arg, const struct copy_request *r);
@@ -142,18 +245,32 @@ static int copy_make_stream(struct copy *c)
 static int copy_make(struct copy *c, struct fault *f)
 {
 	const struct cuda_driver *driver = c->gpu->driver;
+	char what[96];
 	int r = find_way(c);
 
 	if (r != CUDA_OK)
 		return gpu_fault(c->gpu, r, f, "cannot pin memory for copies to the GPU");
-	r = driver->mem_alloc(&c->base, c->stride * c->n_slots);
-	if (r == CUDA_OK)
-		r = copy_make_stream(c);
+	r = make_places(c);
+	if (r != CUDA_OK) {
+		snprintf(what, sizeof what, "cannot make room for one batch of %.1f MB on the GPU",
+			 (double)c->stride / 1e6);
+		return gpu_fault(c->gpu, r, f, what);
+	}
+	r = copy_make_stream(c);
 	for (uint32_t i = 0; i < c->n_slots && r == CUDA_OK; i++)
 		r = driver->event_create(&c->copied[i].done, CUDA_EVENT_DISABLE_TIMING);
 	if (r != CUDA_OK)
-		return gpu_fault(c->gpu, r, f, "cannot make room for batches on the GPU");
+		return gpu_fault(c->gpu, r, f, "cannot prepare copies to the GPU");
 	return c->n_pinned ? 0 : copy_thread_create(&c->thread, c->gpu, c->n_slots, copy_run, c, f);
+}
+
+static void free_copy(struct copy *c)
+{
+	if (c) {
+		free(c->copied);
+		free(c->memory);
+	}
+	free(c);
 }
 
 int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots, size_t slot_bytes, struct fault *f)
@@ -162,10 +279,13 @@ int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots
 	void *host;
 	int r;
 
-	if (!c || !(c->copied = calloc(n_slots, sizeof *c->copied))) {
-		free(c);
+	if (!c || !(c->copied = calloc(n_slots, sizeof *c->copied)) ||
+	    !(c->memory = calloc(2 * n_slots, sizeof *c->memory))) {
+		free_copy(c);
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	}
+	c->free_places = c->memory + n_slots;
+	pthread_mutex_init(&c->lock, NULL);
 	c->gpu = g;
 	c->n_slots = n_slots;
 	c->slot_bytes = slot_bytes;
@@ -175,8 +295,7 @@ int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots
 	if (host == MAP_FAILED) {
 		r = fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes for copies: %s", c->n_bytes,
 			      strerror(errno));
-		free(c->copied);
-		free(c);
+		free_copy(c);
 		return r;
 	}
 	c->host = host;
@@ -204,13 +323,13 @@ void copy_destroy(struct copy *c)
 	for (uint32_t i = 0; i < c->n_slots; i++)
 		if (c->copied[i].done)
 			driver->event_destroy(c->copied[i].done);
-	if (c->base)
-		driver->mem_free(c->base);
+	while (c->n_memory)
+		driver->mem_free(c->memory[--c->n_memory]);
 	free_stages(c);
 	if (copy_unpin(c) && !c->stays)
 		munmap(c->host, c->n_bytes);
-	free(c->copied);
-	free(c);
+	pthread_mutex_destroy(&c->lock);
+	free_copy(c);
 }
 
 const char *copy_detour(const struct copy *c)
@@ -248,11 +367,11 @@ static int fill_stage(struct copy *c, const struct copy_request *r, const char *
 }
 
 /* Copies between registration borders: a single copy must not straddle two. */
-static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t offset, size_t n_bytes)
+static int copy_piece(struct copy *c, cuda_ptr to, const char *from, size_t offset, size_t n_bytes)
 {
-	cuda_ptr to = copy_slot(c, slot) + offset;
 	int r = CUDA_OK;
 
+	to += offset;
 	from += offset;
 	while (n_bytes && r == CUDA_OK) {
 		size_t left = c->n_pinned ? PIECE - (size_t)(from - c->host) % PIECE : n_bytes;
@@ -269,10 +388,10 @@ static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t of
 /* Queues the copy of a slot; `from`: the address of its bytes. */
 static int copy_queue(struct copy *c, const struct copy_request *r, const char *from, const struct stage *stage)
 {
-	int result = copy_piece(c, r->slot, from, 0, r->data_bytes);
+	int result = copy_piece(c, r->to, from, 0, r->data_bytes);
 
 	if (result == CUDA_OK)
-		result = copy_piece(c, r->slot, from, r->rest_offset, r->rest_bytes);
+		result = copy_piece(c, r->to, from, r->rest_offset, r->rest_bytes);
 	if (result == CUDA_OK && stage)
 		result = c->gpu->driver->event_record(stage->done, c->stream);
 	if (result == CUDA_OK)
@@ -290,18 +409,20 @@ static int copy_run(void *arg, const struct copy_request *r)
 	return result == CUDA_OK ? copy_queue(c, r, from, stage) : result;
 }
 
-int copy_begin(struct copy *c, const struct copy_request *r)
+int copy_begin(struct copy *c, const struct copy_request *wanted, bool is_lent)
 {
-	struct copied *copied = &c->copied[r->slot];
-	int result = CUDA_OK;
+	struct copied *copied = &c->copied[wanted->slot];
+	struct copy_request r = *wanted;
+	int result = copy_take_place(c, copied, is_lent);
 
-	if (copied->generation == r->generation)
-		return CUDA_OK;
+	if (result != CUDA_OK || !copied->place || copied->generation == r.generation)
+		return result;
+	r.to = copied->place;
 	if (c->thread)
-		copy_thread_ask(c->thread, r);
+		copy_thread_ask(c->thread, &r);
 	else
-		result = copy_queue(c, r, c->host + r->slot * c->slot_bytes, NULL);
-	copied->generation = result == CUDA_OK ? r->generation : 0;
+		result = copy_queue(c, &r, c->host + r.slot * c->slot_bytes, NULL);
+	copied->generation = result == CUDA_OK ? r.generation : 0;
 	return result;
 }
 
@@ -321,5 +442,5 @@ int copy_wait(const struct copy *c, uint32_t slot, struct cuda_stream *stream)
 
 cuda_ptr copy_slot(const struct copy *c, uint32_t slot)
 {
-	return c->base + slot * c->stride;
+	return c->copied[slot].place;
 }

@@ -522,6 +522,8 @@ static void delivery_free(struct delivery *d, uint32_t slot)
 		gpu_leave(&d->gpu, &visit);
 	}
 	lease->large = 0;
+	if (d->copy)
+		copy_free(d->copy, slot);
 	d->gpu_half.on_free(d->link, slot);
 }
 
@@ -845,7 +847,7 @@ static enum link_gpu_mapping delivery_unmap(struct link_gpu *g)
 /* ---- delivering ---- */
 
 /* Begins to copy the bytes of the slot that the batch uses. */
-static int begin_copy(struct delivery *d, const struct ready *b)
+static int begin_copy(struct delivery *d, const struct ready *b, bool is_lent)
 {
 	const struct link *k = d->link;
 	struct copy_request r = { .slot = b->slot, .generation = b->generation };
@@ -856,7 +858,7 @@ static int begin_copy(struct delivery *d, const struct ready *b)
 		r.data_bytes = b->n_rows * k->row_bytes;
 		fields_rest(&k->fields, b->n_rows, &r.rest_offset, &r.rest_bytes);
 	}
-	return copy_begin(d->copy, &r);
+	return copy_begin(d->copy, &r, is_lent);
 }
 
 /* Begins the batch's copy, and that of the next batch if it has arrived, so that it runs while the trainer works on
@@ -868,10 +870,10 @@ static int begin_copies(struct delivery *d, const struct ready *b, const struct 
 
 	if (r != CUDA_OK)
 		return r;
-	r = begin_copy(d, b);
+	r = begin_copy(d, b, true);
 	if (r == CUDA_OK && next && next->n_rows &&
 	    !next->large_bytes) /* 0: the mark of the end of a producer's epoch */
-		r = begin_copy(d, next);
+		r = begin_copy(d, next, false);
 	gpu_leave(&d->gpu, &visit);
 	return r == CUDA_OK ? copy_begun(d->copy, b->slot) : r;
 }
@@ -918,6 +920,24 @@ static void note_lent(struct delivery *d, const struct ready *b)
 	pthread_mutex_unlock(d->link->host.lock);
 }
 
+static bool is_full(struct link_gpu *g, const struct ready *next)
+{
+	struct delivery *d = delivery_from(g);
+
+	return d->copy && d->pending && !copy_has_room(d->copy, next ? &next->slot : NULL);
+}
+
+static void describe_failure(const struct delivery *d, int result, char *what, size_t n)
+{
+	char places[64];
+
+	snprintf(what, n, "cannot copy a batch to the GPU");
+	if (result != CUDA_OUT_OF_MEMORY || !d->copy)
+		return;
+	copy_describe(d->copy, places, sizeof places);
+	snprintf(what, n, "cannot copy a batch to the GPU: this trainer's places there (%s) hold batches that it keeps", places);
+}
+
 static int delivery_deliver(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
 			    struct fault *f)
 {
@@ -927,7 +947,10 @@ static int delivery_deliver(struct link_gpu *g, const struct ready *b, const str
 	note_lent(d, b);
 	r = b->large_bytes ? deliver_large(d, b) : d->copy ? begin_copies(d, b, next) : CUDA_OK;
 	if (r != CUDA_OK) {
-		gpu_fault(&d->gpu, r, f, "cannot copy a batch to the GPU");
+		char what[192];
+
+		describe_failure(d, r, what, sizeof what);
+		gpu_fault(&d->gpu, r, f, what);
 		return f->code = BATCHD_E_GPU;
 	}
 	*device_slot = (void *)(uintptr_t)delivery_slot(d, b->slot);
@@ -938,6 +961,7 @@ static const struct link_gpu_ops ops = {
 	.collect = delivery_collect,
 	.is_idle = is_idle,
 	.n_held = n_held,
+	.is_full = is_full,
 	.deliver = delivery_deliver,
 	.may_release = may_release,
 	.release = delivery_release,

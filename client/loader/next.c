@@ -4,6 +4,7 @@
  * its own are pending checks both in turn, and never waits for a slot that it has to give back itself. */
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include "link/clock.h"
 #include "loader/links.h"
@@ -56,6 +57,28 @@ static int next_deliver(struct batchd_loader *l, struct batchd_batch *b)
 	return BATCHD_OK;
 }
 
+/* Whether a batch that came now would have to wait for the GPU. */
+static bool has_no_room(struct batchd_loader *l)
+{
+	const struct ready *next;
+	bool full;
+
+	if (!l->link->gpu->looks_ahead)
+		return false;
+	next = stream_peek(l);
+	pthread_mutex_lock(&l->lock);
+	full = l->link->gpu->ops->is_full(l->link->gpu, next);
+	pthread_mutex_unlock(&l->lock);
+	return full;
+}
+
+static int look_later(int wait_ms)
+{
+	if (wait_ms)
+		nanosleep(&(struct timespec){ .tv_nsec = LOOK_MS * 1000000 }, NULL);
+	return BATCHD_AGAIN;
+}
+
 static int next_on_gpu(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 {
 	struct batchd_batch full = { .size_bytes = sizeof full };
@@ -70,7 +93,7 @@ static int next_on_gpu(struct batchd_loader *l, struct batchd_batch *b, int time
 			return r;
 		reconnect_part(l);
 		wait_ms = next_patience(more, timeout_ms, clock_now_ns() - began);
-		r = stream_next(l, &full, wait_ms, began);
+		r = has_no_room(l) ? look_later(wait_ms) : stream_next(l, &full, wait_ms, began);
 	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
 	if (r == BATCHD_OK)
 		r = next_deliver(l, &full);

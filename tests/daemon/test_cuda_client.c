@@ -565,6 +565,133 @@ START_TEST(test_arrays_arrive_as_they_are)
 }
 END_TEST
 
+/* ---- places of a trainer that copies ---- */
+
+enum { LARGE = 1000000, MANY = 12, PLACES = 6 };
+
+static void open_large(void)
+{
+	options.dataset = "random:length=160,shape=1000000,dtype=uint8";
+	options.transform = NULL;
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	options.n_slots = MANY;
+	open_loader();
+	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_COPY);
+	ck_assert_uint_eq(info.window, MANY);
+}
+
+static size_t free_on_gpu(void)
+{
+	size_t n, total;
+
+	OK(cu.mem_get_info(&n, &total));
+	return n;
+}
+
+static void compare(const struct batchd_batch *b)
+{
+	static char room[BATCH * LARGE];
+
+	ok(batchd_cuda_wait(loader, b->slot, b->generation, stream));
+	OK(cu.memcpy_dtoh_async(room, (cuda_ptr)(uintptr_t)b->device_data, sizeof room, stream));
+	OK(cu.stream_synchronize(stream));
+	ck_assert_mem_eq(room, b->data, sizeof room);
+}
+
+static void release_all(struct batchd_batch *held, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		compare(&held[i]);
+		ok(batchd_cuda_release(loader, held[i].slot, held[i].generation, stream));
+	}
+}
+
+START_TEST(test_few_places_serve_many_slots)
+{
+	/* The memory is the trainer's. There are few places until the trainer itself holds more batches; each batch is
+	 * in its place, also after others were made ahead for another position. */
+	struct batchd_batch held[MANY - 1];
+	size_t before = free_on_gpu();
+
+	open_large();
+	ck_assert_uint_le(before - free_on_gpu(), (PLACES + 1) * (size_t)BATCH * LARGE);
+	start(1);
+	for (unsigned i = 0; i < 40; i++) {
+		take();
+		release_all(&batch, 1);
+	}
+	ck_assert_uint_le(before - free_on_gpu(), (PLACES + 1) * (size_t)BATCH * LARGE);
+	for (unsigned epoch = 2; epoch < 12; epoch++) {
+		start(epoch);
+		take();
+		release_all(&batch, 1);
+	}
+	start(12);
+	for (unsigned i = 0; i < MANY - 1; i++) {
+		take();
+		held[i] = batch;
+		compare(&batch);
+	}
+	ck_assert_uint_le(before - free_on_gpu(), (MANY + 2) * (size_t)BATCH * LARGE);
+	release_all(held, MANY - 1);
+	for (unsigned i = MANY - 1; i < 40; i++) {
+		take();
+		release_all(&batch, 1);
+	}
+}
+END_TEST
+
+START_TEST(test_a_full_gpu_is_told_with_what_is_wanted)
+{
+	/* No room for one more batch than there are places: the error says how many are held, and batches that are
+	 * given back make room. */
+	struct batchd_batch held[MANY];
+	cuda_ptr taken[8192];
+	unsigned n = 0, n_held = 0;
+	int r;
+
+	open_large();
+	start(1);
+	while (n < 8192 && cu.mem_alloc(&taken[n], 2 << 20) == CUDA_OK)
+		n++;
+	ck_assert_uint_lt(n, 8192);
+	while ((r = batchd_next(loader, &batch, BATCHD_FOREVER)) == BATCHD_OK)
+		held[n_held++] = batch;
+	ck_assert_int_eq(r, BATCHD_E_GPU);
+	ck_assert_msg(strstr(batchd_error(loader), "6 of 4.0 MB each"), "%s", batchd_error(loader));
+	ck_assert_uint_eq(n_held, PLACES);
+	release_all(held, n_held);
+	take();
+	release_all(&batch, 1);
+	while (n)
+		OK(cu.mem_free(taken[--n]));
+}
+END_TEST
+
+START_TEST(test_a_batch_waits_for_a_place_that_the_gpu_still_reads)
+{
+	/* Batches that the trainer has given back take no more memory, however far its own thread is ahead. */
+	size_t before;
+
+	open_large();
+	start(1);
+	before = free_on_gpu();
+	hold_streams(true);
+	for (unsigned i = 0; i < PLACES; i++) {
+		take();
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	}
+	ck_assert_int_eq(batchd_next(loader, &batch, 20), BATCHD_AGAIN);
+	ck_assert_int_eq(batchd_try_next(loader, &batch), BATCHD_AGAIN);
+	ck_assert_uint_eq(free_on_gpu(), before);
+	hold_streams(false);
+	take();
+	ck_assert_uint_eq(batch.step, PLACES);
+	release_all(&batch, 1);
+}
+END_TEST
+
 /* ---- slots ---- */
 
 static void *let_go(void *arg)
@@ -1663,6 +1790,9 @@ SUITE(cuda_client)
 	t = tcase_create("direct");
 	tcase_add_checked_fixture(t, setup_direct, teardown);
 	tcase_add_test(t, test_without_ipc_the_client_copies);
+	tcase_add_test(t, test_few_places_serve_many_slots);
+	tcase_add_test(t, test_a_full_gpu_is_told_with_what_is_wanted);
+	tcase_add_test(t, test_a_batch_waits_for_a_place_that_the_gpu_still_reads);
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_misuse_is_told_and_harmless);
@@ -1675,6 +1805,8 @@ SUITE(cuda_client)
 	t = tcase_create("staged");
 	tcase_add_checked_fixture(t, setup_no_ipc, teardown);
 	tcase_add_test(t, test_without_ipc_the_client_copies);
+	tcase_add_test(t, test_few_places_serve_many_slots);
+	tcase_add_test(t, test_a_full_gpu_is_told_with_what_is_wanted);
 	tcase_add_test(t, test_the_copies_stream_goes_before_the_trainers);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_misuse_is_told_and_harmless);

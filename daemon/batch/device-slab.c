@@ -37,8 +37,8 @@ static void remove_device_slab(struct device_slab *m)
 	free(m);
 }
 
-/* The driver has returned from a call that was given up. */
-static void on_slab_late(void *arg, bool lost)
+/* The GPU has let go of a device slab that ends before its slots. */
+static void on_slab_gone(void *arg, bool lost)
 {
 	struct device_slab *m = arg;
 	struct slots *s = m->slots;
@@ -54,7 +54,7 @@ static void on_slab_open(void *arg, struct gpu_slab *slab, int result, const cha
 	void (*on_open)(void *, struct device_slab *, int, const char *) = m->on_open;
 	void *on_open_arg = m->arg;
 	if (result == GPU_E_SILENT) {
-		m->failed = true; /* it is not found any more; it and the slots stay until on_slab_late */
+		m->failed = true; /* it is not found any more; it and the slots stay until on_slab_gone */
 		on_open(on_open_arg, NULL, GPU_E_REFUSED, why);
 		return;
 	}
@@ -109,7 +109,7 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 					  .slot_bytes = s->layout.slot_bytes,
 					  .n_slots = s->n,
 					  .on_open = on_slab_open,
-					  .on_late = on_slab_late,
+					  .on_late = on_slab_gone,
 					  .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
 	s->device_slabs[s->n_device_slabs++] = m;
@@ -121,6 +121,19 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 	charge_move(&m->fd, fd);
 	slots_ref(s);
 	return 0;
+}
+
+void device_slab_drop(struct device_slab *m)
+{
+	assert(is_loop_thread());
+	assert(m->slab);
+	if (m->used || m->failed)
+		return;
+	struct gpu_slab *slab = m->slab;
+	m->failed = true;
+	m->slab = NULL;
+	slots_ref(m->slots);
+	gpu_slab_close(slab, on_slab_gone, m);
 }
 
 /* ---- copying ---- */
@@ -183,6 +196,7 @@ bool device_slab_copy(struct device_slab *m, struct slot *slot,
 	c->copy.done = device_slab_on_copied;
 	c->done = done;
 	c->state = COPY_RUNNING;
+	m->used = true;
 	slot->n_copying++;
 	slots_ref(slot->slots);
 	gpu_copy_begin(m->slab, &c->copy);

@@ -1,7 +1,7 @@
 /* A device slab: a mirror of a slab on a GPU. Its slot i receives the content of the host slab's slot i, after the
  * workers have filled that slot and before a trainer on that GPU is told of it.
  *
- * A device slab belongs to its slots and lives as long as they do. A trainer that attached with it may have the GPU's
+ * A device slab belongs to its slots and lives as long as they do, unless its only trainer could not open it. A trainer that attached with it may have the GPU's
  * slab open until the trainer sends Close or its process ends; for that time it holds a reference to the slots.
  *
  * States of each batch on each device slab:
@@ -31,6 +31,9 @@ struct device_slab *device_slab_find(const struct slots *s, const unsigned char 
 int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
 		     struct charge *fd, void (*on_open)(void *arg, struct device_slab *m, int result, const char *why),
 		     void *arg, char *why);
+
+/* No trainer uses the open device slab, and none has it open: closes it, unless a batch was copied to it. */
+void device_slab_drop(struct device_slab *m);
 
 /* Begins to copy a READY slot's batch and returns true; done will be called afterwards. False: the copy was begun
  * before, a copy to this device slab has failed, or the batch is large: it has no room there, and its trainers copy it

@@ -25,7 +25,7 @@ struct gpu_host {
 	uint32_t n_slots;
 	unsigned n_slabs;
 	struct gpu *pinner;   /* whose thread registers it, or has registered it */
-	bool pinning;         /* the first slab is being opened: other slabs wait */
+	bool pinning;         /* its pages are being registered, for the first slab, or unregistered: other slabs wait */
 	bool decided, pinned; /* decided: it is known whether the host slab could be pinned */
 	struct gpu_slab_work *waiting;
 };

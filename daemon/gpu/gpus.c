@@ -415,6 +415,7 @@ static void on_memory_freed(struct gpu_slab_work *sw)
 	if (--h->n_slabs > 0) {
 		end_closing(sw);
 	} else if (h->pinned) {
+		h->pinning = true; /* a slab that is opened meanwhile waits, and pins again */
 		gpus_submit(h->pinner, &sw->work, GPU_WORK_UNPIN);
 	} else {
 		free_host(sw->slab.gpu->all, h);
@@ -424,7 +425,12 @@ static void on_memory_freed(struct gpu_slab_work *sw)
 
 static void on_unpinned(struct gpu_slab_work *sw)
 {
-	free_host(sw->slab.gpu->all, sw->host);
+	struct gpu_host *h = sw->host;
+	h->pinning = h->decided = h->pinned = false;
+	h->pinner = NULL;
+	wake_waiting(h);
+	if (h->n_slabs == 0)
+		free_host(sw->slab.gpu->all, h);
 	end_closing(sw);
 }
 

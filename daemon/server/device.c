@@ -298,12 +298,31 @@ void device_attach(struct session *s)
 	s->consumer.device_slab = device_find(s, s->consumer.slots);
 }
 
+/* The trainer could not open its device slab. Where no other session uses it, it would only take memory. */
+static void leave_slab(struct session *s)
+{
+	struct device_slab *m = s->consumer.device_slab;
+	s->consumer.device_slab = NULL;
+	for (const struct session *other = s->engine->sessions; other; other = other->next) {
+		if (other->consumer.device_slab == m)
+			return;
+	}
+	device_slab_drop(m);
+}
+
+void device_come_again(struct session *s)
+{
+	assert(is_loop_thread());
+	if (s->consumer.device_slab && !s->consumer.seek)
+		leave_slab(s);
+}
+
 void device_forgo(struct session *s, const char *text)
 {
 	assert(is_loop_thread());
 	if (!*text || !s->consumer.device_slab || s->consumer.seek)
 		return;
-	s->consumer.device_slab = NULL; /* it lives as long as the slots; later sessions may use it */
+	leave_slab(s);
 	device_give_up(s, "on the trainer's side: %s", text);
 }
 

@@ -29,6 +29,8 @@ void device_attach(struct session *s);
 /* The trainer cannot open the device slab, for the reason in text (empty: it can): nothing is copied to the GPU for it.
  * Valid before its first batch; later it is ignored. */
 void device_forgo(struct session *s, const char *text);
+/* The trainer leaves before its first batch, to be offered memory of the other kind. */
+void device_come_again(struct session *s);
 /* Fills the device's fields of Opened. The bytes belong to the session and its slots. */
 void device_describe(struct session *s, Batchd__Wire__Opened *o);
 /* The descriptor to send with Opened; it belongs to the device slab. -1: none. */

@@ -534,6 +534,8 @@ static int session_on_close(struct session *s, const struct message *m, struct r
 	(void)why;
 	s->ends_job = m->body->close->ends_job;
 	s->consumer.comes_again = m->body->close->comes_again;
+	if (s->consumer.comes_again)
+		device_come_again(s);
 	session_ring_close(s); /* every lease ends, so it does not matter which were released */
 	loader_finish_consumer(&s->consumer);
 	peer_close(s->peer);

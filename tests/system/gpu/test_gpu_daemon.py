@@ -303,6 +303,24 @@ def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, fake, b
     fake.assert_clean(daemon.pid)
 
 
+def test_memory_that_its_trainer_cannot_open_makes_room(gpu_daemon, fake, batchctl):
+    """The GPU's budget holds one slab. Its only trainer cannot open that by CUDA IPC, and comes again for a descriptor,
+    or copies by itself: the daemon keeps no slab for nobody."""
+    daemon = gpu_daemon("--linger", "60s", "--gpu-memory", "3MiB")
+    trainer = start(20, env={"FAKECUDA_FAIL": "cuIpcOpenMemHandle:*=801"})
+    assert finish(trainer)[-1] == "20 batches, vmm-fd, "
+    daemon.stop()
+    daemon = gpu_daemon("--linger", "60s")
+    trainer = start(100000, "--hold-us", 1000, env={"FAKECUDA_PERSONALITY": "no-ipc"})
+    assert trainer.stdout.readline() == "attached\n"
+    until("its slab is freed", lambda: [gpu["slab_bytes"] for gpu in status(batchctl)["gpus"]] == [0])
+    assert status(batchctl)["gpus"][0]["pinned_bytes"] == 0
+    trainer.kill()
+    trainer.communicate()
+    daemon.stop()
+    assert not fake.violations()
+
+
 def test_under_mps_the_daemon_joins_only_its_own_users_trainers(gpu_daemon, fake):
     """MPS serves one user at a time. In the compute mode that leaves no other way the daemon is MPS's client as its
     trainer is; in the ordinary mode it is none, and so waits for no other user's processes."""

@@ -1257,6 +1257,30 @@ START_TEST(test_a_gpu_that_never_answers_costs_only_its_askers)
 }
 END_TEST
 
+START_TEST(test_a_slab_that_is_opened_while_its_pages_are_unpinned_pins_again)
+{
+	/* The last slab of a host slab is closed, and another one opened meanwhile: its pages are registered. */
+	struct opening o = { .called = false };
+	double_load();
+	setup_with(usual);
+	struct opening first = open_on(0);
+	struct gpu_slab_params p = params_for(uuid_of(0), &o);
+	gpu_double.hold_call("cuMemHostUnregister", 0);
+	gpu_slab_close(first.slab, on_slab_closed, NULL);
+	while (!gpu_double.n_held())
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
+	gpu_double.hold_call(NULL, 0);
+	run_until(&o.called);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	ck_assert_uint_eq(stats_of().pinned_bytes, N_SLOTS * SLOT_BYTES);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), 2);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
 START_TEST(test_uuids_are_written_as_nvidia_smi_does)
 {
 	/* So that the text of one can be pasted where the other is expected. */
@@ -1292,6 +1316,7 @@ SUITE(gpus)
 			    sizeof(slow_to_open) / sizeof(*slow_to_open));
 	tcase_add_loop_test(meanwhile, test_copies_go_on_while_another_slab_is_closed, 0,
 			    sizeof(slow_to_close) / sizeof(*slow_to_close));
+	tcase_add_test(meanwhile, test_a_slab_that_is_opened_while_its_pages_are_unpinned_pins_again);
 	tcase_add_test(meanwhile, test_a_copy_that_loses_the_gpu_ends_an_opening_under_way);
 	tcase_add_test(meanwhile, test_the_watchdog_hears_of_each_piece_that_is_pinned);
 	suite_add_tcase(s, meanwhile);

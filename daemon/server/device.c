@@ -1,8 +1,9 @@
 /* See device.h. All that can be known before trying is checked here. CUDA IPC is used between processes of one user only,
  * because drivers may compare effective uids (580.159 does not), and in one PID namespace, because handles name
- * processes; it may fail between two network or IPC namespaces. A descriptor works wherever the trainer sees the GPU.
- * Both need the same driver on both sides. The GPU's thread finds out the rest (MIG, compute mode, a refusal by the
- * driver): if one way is refused, the other is tried, provided the trainer knows it. */
+ * processes; it may fail between two network or IPC namespaces; and both sides need the same driver. A descriptor works
+ * wherever the trainer sees the GPU, also with libraries of another driver version (cuda-compat). The GPU's thread finds
+ * out the rest (MIG, compute mode, a refusal by the driver): if one way is refused, the other is tried, provided the
+ * trainer knows it. */
 #include "server/device.h"
 
 #include <assert.h>
@@ -69,14 +70,14 @@ static void device_drop(struct session *s, enum gpu_share share, const char *why
 		device_give_up(s, "%s", reason_of(d, text));
 }
 
-static bool same_driver(struct session *s)
+static bool same_driver(const struct session *s, char why[GPU_REASON_BYTES])
 {
 	uint32_t ours = (uint32_t)gpus_driver_version(s->engine->gpus), theirs = s->device.driver_version;
 	if (!ours || !theirs || ours == theirs)
 		return true;
-	device_give_up(
-		s,
-		"the trainer uses the CUDA driver of version %u.%u and the daemon that of version %u.%u; memory is shared between equal ones only",
+	snprintf(
+		why, GPU_REASON_BYTES,
+		"the trainer uses the CUDA driver of version %u.%u and the daemon that of version %u.%u; CUDA IPC works between equal ones only",
 		theirs / 1000, theirs % 1000 / 10, ours / 1000, ours % 1000 / 10);
 	return false;
 }
@@ -101,7 +102,7 @@ static const char *find_obstacle(const struct session *s, const Batchd__Wire__Op
 			text, GPU_REASON_BYTES,
 			"the trainer and the daemon are in different PID namespaces (containers?), between which CUDA IPC "
 			"does not work; share it, as with docker run --pid=host or --pid=container:NAME");
-	else
+	else if (same_driver(s, text))
 		return NULL;
 	return text;
 }
@@ -134,7 +135,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 	d->driver_version = open->driver_version;
 	d->shares = 1u << GPU_SHARE_IPC | 1u << GPU_SHARE_FD;
 	d->prefers_fd = !same_namespace("net", open->network_namespace) || !same_namespace("ipc", open->ipc_namespace);
-	if (!same_driver(s) || !may_use_mps(s, open))
+	if (!may_use_mps(s, open))
 		return;
 	const char *obstacle = find_obstacle(s, open, text);
 	if (obstacle)
@@ -167,6 +168,29 @@ static struct device_slab *device_find(const struct session *s, const struct slo
 	struct device_slab *m = device_slab_find(slots, d->uuid, best);
 	enum gpu_share other = best == GPU_SHARE_IPC ? GPU_SHARE_FD : GPU_SHARE_IPC;
 	return m || !(d->shares & 1u << other) ? m : device_slab_find(slots, d->uuid, other);
+}
+
+/* A trainer could not open the device slab. Where no session uses it, it would only take memory. */
+static void drop_unused(struct engine *e, struct device_slab *m)
+{
+	for (const struct session *s = e->sessions; s; s = s->next) {
+		if (s->consumer.device_slab == m)
+			return;
+	}
+	device_slab_drop(m);
+}
+
+/* The device slab as of device_find, without CUDA IPC where the daemon has learnt meanwhile, from the driver that it has
+ * started for it, that the trainer has another one. */
+static struct device_slab *find_openable(struct session *s, const struct slots *slots)
+{
+	struct device_slab *m = device_find(s, slots);
+	char why[GPU_REASON_BYTES];
+	if (!m || !m->slab || m->share != GPU_SHARE_IPC || same_driver(s, why))
+		return m;
+	device_drop(s, GPU_SHARE_IPC, why);
+	drop_unused(s->engine, m);
+	return device_find(s, slots);
 }
 
 /* Whether a session waits for the slab that this task opens. */
@@ -281,14 +305,11 @@ bool device_ready(struct session *s, struct slots *slots)
 	assert(s->job && slots);
 	if (s->device.asked && slots->growing)
 		return false; /* until the rest has been made: a GPU's thread, or the trainer, takes a slab as a whole */
-	struct device_slab *m = device_find(s, slots);
-	if (m && m->slab) {
-		same_driver(s); /* the daemon may have learnt its own driver version meanwhile */
-	} else if (m || (s->device.wanted && device_begin(s, slots))) {
-		tell_progress(s);
-		return false;
-	}
-	return true;
+	struct device_slab *m = find_openable(s, slots);
+	if ((m && m->slab) || (!m && !device_begin(s, slots)))
+		return true;
+	tell_progress(s);
+	return false;
 }
 
 void device_attach(struct session *s)
@@ -298,16 +319,11 @@ void device_attach(struct session *s)
 	s->consumer.device_slab = device_find(s, s->consumer.slots);
 }
 
-/* The trainer could not open its device slab. Where no other session uses it, it would only take memory. */
 static void leave_slab(struct session *s)
 {
 	struct device_slab *m = s->consumer.device_slab;
 	s->consumer.device_slab = NULL;
-	for (const struct session *other = s->engine->sessions; other; other = other->next) {
-		if (other->consumer.device_slab == m)
-			return;
-	}
-	device_slab_drop(m);
+	drop_unused(s->engine, m);
 }
 
 void device_come_again(struct session *s)

@@ -256,7 +256,7 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, fake, batchct
         ({"FAKECUDA_PERSONALITY": "no-device"}, [], "CUDA_ERROR_NO_DEVICE"),
         ({"FAKECUDA_GPUS": "2", "CUDA_VISIBLE_DEVICES": "1"}, [], "sees no GPU-"),
         ({"FAKECUDA_PERSONALITY": "no-ipc"}, [], "cannot be shared"),
-        ({"FAKECUDA_VERSION": "12040"}, [], "version 12.4"),
+        ({"FAKECUDA_VERSION": "12040", "FAKECUDA_PERSONALITY": "no-vmm"}, [], "version 12.4"),
         ({}, ["--gpu-memory", "off"], "gpu_memory is off"),
         ({}, ["--gpu-memory", "2MiB"], "no room on Fake GPU"),
         (
@@ -301,6 +301,18 @@ def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, fake, b
     fake.assert_clean(trainer.pid)
     daemon.stop()
     fake.assert_clean(daemon.pid)
+
+
+def test_a_trainer_with_another_driver_gets_a_descriptor(gpu_daemon, fake, batchctl):
+    """A container's libcuda may be newer than the host's. A descriptor is the kernel driver's; CUDA IPC is not tried,
+    neither by the first trainer, for which the daemon starts its driver, nor by the next."""
+    daemon = gpu_daemon(env={"FAKECUDA_VERSION": "12040"})
+    for job in "ab":
+        trainer = start(20, "--job", job)
+        assert finish(trainer)[-1] == "20 batches, vmm-fd, "
+        assert "call cuIpcOpenMemHandle" not in fake.of(trainer.pid)
+    daemon.stop()
+    assert not fake.violations()
 
 
 def test_memory_that_its_trainer_cannot_open_makes_room(gpu_daemon, fake, batchctl):

@@ -234,7 +234,6 @@ def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side)
             {"FAKECUDA_PERSONALITY": "no-vmm"},
             "batchd uses CUDA IPC between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory",
         ),
-        ({"FAKECUDA_VERSION": "12040"}, {}, "memory is shared between equal ones only"),
         ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Fake GPU 0 has no "),
         (
             {},
@@ -245,7 +244,6 @@ def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side)
     ids=[
         "the daemon's GPU cannot",
         "the trainer's GPU cannot",
-        "other drivers",
         "no memory",
         "the trainer's driver will not",
     ],

@@ -91,7 +91,7 @@ struct gpu {
 		uint64_t slab_bytes, budget_bytes;
 		int result;           /* of the last call that failed */
 		char last_error[160]; /* its text */
-		bool opening;         /* a slab is being opened */
+		bool probes;          /* a slab is being opened, closed or unpinned */
 		bool doubtful;        /* ... and a call for it returned "unknown error" */
 		atomic_bool lost;     /* no further call is made; set under all->lock by either thread, after the texts
 		                       * that say why */

@@ -5,10 +5,10 @@
  * work (which is how a GPU that has fallen off the bus appears), loses the GPU: from then on no call is made, not even
  * to free memory, because the driver may never return from it.
  *
- * Opening a slab is different. Drivers return "unknown error" for operations that they do not support on this machine,
- * so while a slab is being opened that result alone does not lose the GPU: a probe decides. A GPU on which no slab was
- * ever opened is not reported as lost: it is written off, and every request for it is refused. Otherwise an unsuitable
- * driver would end the daemon, also for CPU trainers, each time a trainer asks.
+ * Opening and closing a slab is different. Drivers return "unknown error" for operations that they do not support on
+ * this machine, and for some that fail by themselves, so there that result alone does not lose the GPU: a probe decides. A
+ * GPU on which no slab was ever opened is not reported as lost: it is written off, and every request for it is refused.
+ * Otherwise an unsuitable driver would end the daemon, also for CPU trainers, each time a trainer asks.
  *
  * A driver may also never return. On a GPU that has never worked the loop thread then gives the slab up after a minute
  * (gpus.c); the thread stays in the driver.
@@ -45,7 +45,7 @@ static bool gpu_thread_failed(struct gpu *gpu, int result, const char *call)
 	gpu->own.result = result;
 	if (gpu->own.lost || !gpu->own.context)
 		return true;
-	if (result == CUDA_UNKNOWN && gpu->own.opening)
+	if (result == CUDA_UNKNOWN && gpu->own.probes)
 		gpu->own.doubtful = true;
 	else if (cuda_error_sticky(result) || result == CUDA_UNKNOWN)
 		gpu_lose(gpu, call, name);
@@ -572,8 +572,7 @@ static int gpu_thread_allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 	return 0;
 }
 
-/* Whether the GPU still works, after a call returned "unknown error" while a slab was being opened: tested by a copy of
- * four bytes. A GPU without memory for the test has answered, and so works. */
+/* Whether the GPU still works, after a call returned "unknown error" for a slab: tested by a copy of four bytes. A GPU without memory for the test has answered, and so works. */
 static bool still_works(struct gpu *gpu)
 {
 	static const uint32_t word = 0;
@@ -591,6 +590,21 @@ static bool still_works(struct gpu *gpu)
 	if (r != CUDA_OK)
 		gpu_lose(gpu, call, cuda_error_name(d, r));
 	return r == CUDA_OK;
+}
+
+static void begin_probing(struct gpu *gpu)
+{
+	gpu->own.probes = true;
+	gpu->own.doubtful = false;
+}
+
+/* After closing or unpinning. Afterwards only the context is left to go, if nothing else needs it. */
+static void end_probing(struct gpu *gpu)
+{
+	if (gpu->own.doubtful && gpu->own.context && !gpu->own.lost)
+		(void)still_works(gpu);
+	leave_context(gpu);
+	gpu->own.probes = false;
 }
 
 /* Rounds the size to what the driver can allocate, and checks whether it can do so at all. */
@@ -647,15 +661,14 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 /* Opens the slab and investigates "unknown error" results. */
 static int open_carefully(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	gpu->own.opening = true;
-	gpu->own.doubtful = false;
+	begin_probing(gpu);
 	int r = make_context(gpu, sw);
 	gpu_touch(&gpu->opener);
 	if (r == 0)
 		r = open_in_context(gpu, sw);
 	if (r && gpu->own.doubtful && gpu->own.context && !gpu->own.lost && !still_works(gpu))
 		r = refuse_failed(gpu, sw, "");
-	gpu->own.opening = false;
+	gpu->own.probes = false;
 	if (r == 0) {
 		pthread_mutex_lock(&gpu->all->lock);
 		gpu->worked = true;
@@ -711,17 +724,19 @@ static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 static int close_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	gpu->own.keeps |= sw->slab.left;
+	begin_probing(gpu);
 	if (!sw->slab.left)
 		free_memory(gpu, sw);
 	count_slab(gpu, -1, sw->slab.bytes);
-	leave_context(gpu);
+	end_probing(gpu);
 	return gpu->own.lost ? GPU_E_LOST : 0;
 }
 
 static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
 {
+	begin_probing(gpu);
 	bool all = gpu_thread_unpin(gpu, sw);
-	leave_context(gpu);
+	end_probing(gpu);
 	return gpu->own.lost ? GPU_E_LOST : all ? 0 : GPU_E_FAILED;
 }
 

@@ -1118,6 +1118,41 @@ START_TEST(test_unknown_error_while_opening_ends_nothing)
 }
 END_TEST
 
+static const char *const closing_calls[] = { "cuMemFree", "cuMemHostUnregister", "cuMemAddressFree", "cuEventDestroy" };
+
+START_TEST(test_unknown_error_while_closing_ends_nothing)
+{
+	/* The GPU works: its trainers keep their daemon. Memory that CUDA may still have registered stays mapped. If the
+	 * probe fails, too, the GPU is lost. */
+	char rule[80];
+	bool fails = _i % 2;
+	const char *name = closing_calls[_i / 2];
+	share = strcmp(name, "cuMemAddressFree") ? GPU_SHARE_IPC : GPU_SHARE_FD;
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	snprintf(rule, sizeof(rule), "%s:1=999%s", name, fails ? ",cuMemAlloc:*=999" : "");
+	ck_assert(gpu_double.inject(rule));
+	close_slab(o.slab);
+	if (fails && strcmp(name, "cuEventDestroy")) {
+		while (!f.n_lost)
+			uv_run(&f.loop, UV_RUN_ONCE);
+		teardown();
+		return;
+	}
+	ck_assert_int_eq(f.lost_at_close, !strcmp(name, "cuMemHostUnregister"));
+	ck_assert_uint_eq(f.n_lost, 0);
+	gpu_double.inject(NULL);
+	o = open_on(0);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	close_slab(o.slab);
+	ck_assert_uint_eq(f.n_lost, 0);
+	f.n_lost = f.lost_at_close; /* its memory stays */
+	teardown();
+}
+END_TEST
+
 START_TEST(test_a_gpu_that_never_worked_is_written_off)
 {
 	/* Nothing depends on the GPU, so the daemon continues: one announcement, and each later request is refused with
@@ -1334,6 +1369,8 @@ SUITE(gpus)
 	tcase_add_loop_test(broken, test_every_call_may_lose_the_gpu, 0, GPU_N_SHARES);
 	tcase_add_loop_test(broken, test_unknown_error_while_opening_ends_nothing, 0,
 			    sizeof(opening_calls) / sizeof(*opening_calls));
+	tcase_add_loop_test(broken, test_unknown_error_while_closing_ends_nothing, 0,
+			    2 * sizeof(closing_calls) / sizeof(*closing_calls));
 	tcase_add_loop_test(broken, test_a_gpu_that_never_worked_is_written_off, 0, 2);
 	tcase_add_test(broken, test_a_gpu_that_worked_and_fails_the_probe_is_lost);
 	tcase_add_test(broken, test_what_cuda_does_not_let_go_stays_mapped);

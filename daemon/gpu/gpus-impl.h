@@ -86,6 +86,7 @@ struct gpu {
 	struct {
 		cuda_device device;
 		struct cuda_context *context; /* NULL: none */
+		struct cuda_stream *stream;   /* for clearing and probing, so that neither waits for copies */
 		unsigned n_contexts;          /* made so far */
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
 		uint64_t slab_bytes, budget_bytes;

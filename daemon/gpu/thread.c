@@ -245,9 +245,11 @@ static void drop_context(struct gpu *gpu)
 		gpu_thread_failed(gpu, d->event_destroy(gpu->copies.events[--gpu->copies.n_events]), "cuEventDestroy");
 	if (gpu->copies.stream)
 		gpu_thread_failed(gpu, d->stream_destroy(gpu->copies.stream), "cuStreamDestroy");
+	if (gpu->own.stream)
+		gpu_thread_failed(gpu, d->stream_destroy(gpu->own.stream), "cuStreamDestroy");
 	gpu_thread_failed(gpu, d->ctx_set_current(NULL), "cuCtxSetCurrent");
 	gpu_thread_failed(gpu, d->primary_ctx_release(gpu->own.device), "cuDevicePrimaryCtxRelease");
-	gpu->copies.stream = NULL;
+	gpu->copies.stream = gpu->own.stream = NULL;
 	gpu->own.context = NULL;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->stats.context = false;
@@ -263,6 +265,9 @@ static int gpu_thread_make_stream(struct gpu *gpu)
 			      "cuCtxGetStreamPriorityRange") ||
 	    gpu_thread_failed(gpu,
 			      d->stream_create_with_priority(&gpu->copies.stream, CUDA_STREAM_NON_BLOCKING, greatest),
+			      "cuStreamCreateWithPriority") ||
+	    gpu_thread_failed(gpu,
+			      d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest),
 			      "cuStreamCreateWithPriority"))
 		return -1;
 	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {
@@ -521,9 +526,9 @@ static void free_memory(struct gpu *gpu, struct gpu_slab_work *sw)
 static int gpu_thread_wipe(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
-	if (gpu_thread_failed(gpu, d->memset_d8_async(sw->memory, 0, sw->slab.bytes, gpu->copies.stream),
+	if (gpu_thread_failed(gpu, d->memset_d8_async(sw->memory, 0, sw->slab.bytes, gpu->own.stream),
 			      "cuMemsetD8Async") ||
-	    gpu_thread_failed(gpu, d->stream_synchronize(gpu->copies.stream), "cuStreamSynchronize"))
+	    gpu_thread_failed(gpu, d->stream_synchronize(gpu->own.stream), "cuStreamSynchronize"))
 		return refuse_failed(gpu, sw, "the daemon cannot clear memory on the GPU");
 	return 0;
 }
@@ -583,8 +588,8 @@ static bool still_works(struct gpu *gpu)
 	if (r == CUDA_OUT_OF_MEMORY)
 		return true;
 	if (r == CUDA_OK && (call = "cuMemcpyHtoDAsync",
-			     r = d->memcpy_htod_async(memory, &word, sizeof(word), gpu->copies.stream)) == CUDA_OK)
-		call = "cuStreamSynchronize", r = d->stream_synchronize(gpu->copies.stream);
+			     r = d->memcpy_htod_async(memory, &word, sizeof(word), gpu->own.stream)) == CUDA_OK)
+		call = "cuStreamSynchronize", r = d->stream_synchronize(gpu->own.stream);
 	if (r == CUDA_OK)
 		call = "cuMemFree", r = d->mem_free(memory);
 	if (r != CUDA_OK)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,6 +451,64 @@ START_TEST(test_copies_go_on_while_another_slab_is_opened)
 END_TEST
 
 static const char *const slow_to_close[] = { "cuMemFree", "cuMemHostUnregister" };
+
+/* Work that keeps a stream busy until a gate opens; queued by the reader's thread. */
+struct blocking {
+	struct reading reading; /* first */
+	struct cuda_stream *stream;
+	sem_t gate;
+};
+
+static void wait_at_gate(void *arg)
+{
+	while (sem_wait(arg) && errno == EINTR)
+		;
+}
+
+static void run_block(struct reading *r)
+{
+	struct blocking *b = (struct blocking *)(void *)r;
+	int (*launch)(struct cuda_stream *, void (*)(void *), void *);
+	void *library = dlopen(double_path("libfakecuda.so"), RTLD_NOW | RTLD_LOCAL);
+	struct cuda_context *context;
+	double_find(library, &launch, "cuLaunchHostFunc");
+	CU(primary_ctx_retain(&context, 0));
+	CU(ctx_set_current(context));
+	ck_assert_int_eq(launch(b->stream, wait_at_gate, &b->gate), CUDA_OK);
+	CU(ctx_set_current(NULL));
+	CU(primary_ctx_release(0));
+}
+
+START_TEST(test_a_slab_is_opened_beside_copies_that_are_queued)
+{
+	/* Clearing memory, and probing the GPU, wait for no copy of the daemon's. */
+	struct copying c;
+	double_load();
+	setup_with(usual);
+	struct opening first = open_on(0);
+	struct blocking b = { .reading = { .run = run_block }, .stream = first.slab->gpu->copies.stream };
+	sem_init(&b.gate, 0, 0);
+	on_reader(&b.reading);
+	begin_copy(first.slab, &c, 0, SLOT_BYTES);
+	share = GPU_SHARE_FD;
+	struct opening second = open_on(0);
+	ck_assert_msg(second.slab != NULL, "%s", second.why);
+	share = GPU_SHARE_IPC;
+	ck_assert(gpu_double.inject("cuIpcGetMemHandle:1=999"));
+	struct opening third = open_on(0);
+	ck_assert_int_eq(third.result, GPU_E_REFUSED);
+	ck_assert_uint_eq(f.n_lost, 0);
+	ck_assert(!c.done);
+	sem_post(&b.gate);
+	run_until(&c.done);
+	ck_assert_int_eq(c.result, 0);
+	close_slab(first.slab);
+	close_slab(second.slab);
+	sem_destroy(&b.gate);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
 
 START_TEST(test_copies_go_on_while_another_slab_is_closed)
 {
@@ -1351,6 +1410,7 @@ SUITE(gpus)
 			    sizeof(slow_to_open) / sizeof(*slow_to_open));
 	tcase_add_loop_test(meanwhile, test_copies_go_on_while_another_slab_is_closed, 0,
 			    sizeof(slow_to_close) / sizeof(*slow_to_close));
+	tcase_add_test(meanwhile, test_a_slab_is_opened_beside_copies_that_are_queued);
 	tcase_add_test(meanwhile, test_a_slab_that_is_opened_while_its_pages_are_unpinned_pins_again);
 	tcase_add_test(meanwhile, test_a_copy_that_loses_the_gpu_ends_an_opening_under_way);
 	tcase_add_test(meanwhile, test_the_watchdog_hears_of_each_piece_that_is_pinned);

@@ -3,8 +3,9 @@
  * fake driver ($BATCHD_LIBCUDA).
  *
  *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N]
- *               [--epoch E] [--device D] [--reconnect-ms N] [--stay] [--progress]
+ *               [--epoch E] [--device D] [--reconnect-ms N] [--stay] [--progress] [--leave]
  *
+ * --leave: after its last batch it exits, and closes nothing.
  * --stay: after an error it keeps running, and closes nothing, until its standard input ends. It prints events as they
  * come, "lost: TEXT", and with --progress each new phase of opening, "phase: NAME". Last line: "BATCHES batches, PATH,
  * REASON".
@@ -135,13 +136,14 @@ int main(int argc, char **argv)
 						 { "reconnect-ms", 1, NULL, 'R' },
 						 { "stay", 0, NULL, 'y' },
 						 { "progress", 0, NULL, 'p' },
+						 { "leave", 0, NULL, 'l' },
 						 { 0 } };
 	struct batchd_options o;
 	struct batchd_loader *l;
 	struct batchd_info info = { .size_bytes = sizeof(info) };
 	struct batchd_batch b = { .size_bytes = sizeof(b) };
 	unsigned hold_us = 0;
-	bool stay = false;
+	bool stay = false, leave = false;
 	uint64_t epoch = 0;
 	char err[512] = "";
 	int c, r, exit_code = 0;
@@ -185,6 +187,9 @@ int main(int argc, char **argv)
 		case 'y':
 			stay = true;
 			break;
+		case 'l':
+			leave = true;
+			break;
 		case 'p':
 			o.on_progress = on_progress;
 			break;
@@ -222,6 +227,8 @@ int main(int argc, char **argv)
 		       : info.device_path == BATCHD_DEVICE_VMM_FD ? "vmm-fd"
 								  : "copy",
 		       info.device_reason);
+	if (leave)
+		return exit_code;
 	batchd_close(l);
 	CU(ctx_set_current(NULL));
 	CU(primary_ctx_release(device));

@@ -23,6 +23,7 @@ CUresult call_begin(struct call *c, enum api api, enum need need)
 	CUresult r;
 
 	*c = (struct call){ .api = api };
+	atomic_fetch_add(&fake.n_inside, 1);
 	if (owner && owner != getpid()) { /* before any lock: the parent's threads may have held them */
 		violation("%s called in process %d, forked from %d, which had called cuInit", name, (int)getpid(),
 			  owner);
@@ -71,6 +72,7 @@ CUresult call_end(struct call *c, CUresult result)
 {
 	if (c->locked)
 		pthread_mutex_unlock(&fake.lock);
+	atomic_fetch_sub(&fake.n_inside, 1);
 	return result;
 }
 

@@ -199,8 +199,11 @@ bool device_claim(const struct device *d)
 /* The driver shuts down in an atexit handler, so before all handlers that were registered before the first cuInit. */
 static void deinitialize(void)
 {
-	if (atomic_load(&fake.pid) == getpid())
-		atomic_store(&fake.deinitialized, true);
+	if (atomic_load(&fake.pid) != getpid())
+		return;
+	if (atomic_load(&fake.n_inside))
+		violation("the process ends while another thread is in the driver");
+	atomic_store(&fake.deinitialized, true);
 }
 
 static bool under_mps;

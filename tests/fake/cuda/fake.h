@@ -166,6 +166,7 @@ struct fake {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* an operation was submitted, has finished, or may start */
 	_Atomic int pid;           /* the process that called cuInit; 0: none */
+	_Atomic int n_inside;      /* calls in progress */
 	atomic_bool deinitialized; /* the process is at its end: the driver's atexit handler has run */
 	bool held;
 	struct device devices[MOST_DEVICES];

@@ -303,6 +303,15 @@ def test_nothing_is_copied_for_a_trainer_that_cannot_open_it(gpu_daemon, fake, b
     fake.assert_clean(daemon.pid)
 
 
+def test_a_trainer_that_exits_without_closing_is_in_no_call(gpu_daemon, fake):
+    """Its thread is copying the next batch when the process ends, and the driver is dismantled."""
+    gpu_daemon()
+    env = {"FAKECUDA_PERSONALITY": "no-ipc", "FAKECUDA_LATENCY_US": "cuMemcpyHtoDAsync=100000"}
+    trainer = start(3, "--leave", env=env)
+    assert finish(trainer)[-1].startswith("3 batches, copy, ")
+    assert fake.of(trainer.pid) and not fake.violations()
+
+
 def test_a_trainer_with_another_driver_gets_a_descriptor(gpu_daemon, fake, batchctl):
     """A container's libcuda may be newer than the host's. A descriptor is the kernel driver's; CUDA IPC is not tried,
     neither by the first trainer, for which the daemon starts its driver, nor by the next."""

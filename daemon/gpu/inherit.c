@@ -7,7 +7,12 @@
  *                           costs nothing. It stays when it names a MIG instance: a process sees one instance at most,
  *                           and without the variable CUDA may choose another one.
  *   CUDA_LAUNCH_BLOCKING    makes each copy block.
- *   *_INJECTION64_PATH      load a profiler into the process. The profiler of one trainer then waits for the daemon.
+ *   *_INJECTION64_PATH, LD_PRELOAD, LD_AUDIT
+ *                           load a profiler or another tool into the process. The profiler of one trainer then waits
+ *                           for the daemon.
+ *   CUDA_MPS_*              but for CUDA_MPS_PIPE_DIRECTORY and CUDA_MPS_LOG_DIRECTORY: a share of the GPU for one
+ *                           client of MPS.
+ *   CUDA_*COREDUMP*         debug the trainer's kernels; the daemon has none.
  *
  * CUDA_DEVICE_ORDER stays: it only changes ordinals, and no ordinal is passed between processes. */
 #include "gpu/inherit.h"
@@ -43,7 +48,19 @@ static const char *const inherited[] = { "PATH",
 					 "TSAN_OPTIONS",
 					 "UBSAN_OPTIONS",
 					 "FAKECUDA_*" };
-static const char *const trainers_own[] = { "CUDA_LAUNCH_BLOCKING", "CUDA_INJECTION64_PATH" };
+static const char *const trainers_own[] = { "CUDA_LAUNCH_BLOCKING",
+					    "CUDA_INJECTION64_PATH",
+					    "LD_PRELOAD",
+					    "LD_AUDIT",
+					    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+					    "CUDA_MPS_CLIENT_PRIORITY",
+					    "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
+					    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+					    "CUDA_COREDUMP_*",
+					    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION",
+					    "CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION",
+					    "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP",
+					    "CUDA_ENABLE_USER_TRIGGERED_COREDUMP" };
 
 static bool has_name(const char *entry, const char *name)
 {

@@ -18,6 +18,7 @@ OF_ONE_TRAINER = {
     "CUDA_LAUNCH_BLOCKING": "1",
     "CUDA_INJECTION64_PATH": "/nowhere/profiler.so",
     "NVTX_INJECTION64_PATH": "/nowhere/profiler.so",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50",
 }
 
 

@@ -21,13 +21,25 @@ static const char *left_of(char *entry)
 
 START_TEST(test_what_concerns_one_trainer_is_left_out)
 {
-	/* Proves that a trainer's choice of GPUs, its debugging mode and its profiler do not reach the daemon. */
+	/* Proves that a trainer's choice of GPUs, its debugging mode, its profiler and its share of a GPU do not reach
+	 * the daemon. */
 	static char *const own[] = { "CUDA_VISIBLE_DEVICES=1",
 				     "CUDA_VISIBLE_DEVICES=",
 				     "CUDA_VISIBLE_DEVICES=GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77",
 				     "CUDA_LAUNCH_BLOCKING=1",
 				     "CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so",
-				     "NVTX_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so" };
+				     "NVTX_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so",
+				     "LD_PRELOAD=/opt/ncu/libTreeLauncherTargetInjection.so",
+				     "LD_AUDIT=/opt/tool.so",
+				     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
+				     "CUDA_MPS_CLIENT_PRIORITY=1",
+				     "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING=1",
+				     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2G",
+				     "CUDA_COREDUMP_FILE=/tmp/core",
+				     "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1",
+				     "CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=1",
+				     "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1",
+				     "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1" };
 
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
 		ck_assert_str_eq(left_of(own[i]), "");

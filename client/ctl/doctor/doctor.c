@@ -56,6 +56,7 @@ int doctor_main(int argc, char **argv)
 	doctor_numa(&d);
 	doctor_system(&d);
 	doctor_gpu(&d);
+	doctor_nodes(&d);
 	doctor_sides(&d);
 	return doctor_finish(&d);
 }

@@ -23,6 +23,7 @@ struct doctor {
 	json_t *findings; /* with json */
 	bool daemon_answers;
 	int driver_version; /* of the CUDA driver in this process, 1000 * major + 10 * minor; 0: there is none */
+	unsigned n_gpus;    /* that the driver finds */
 	unsigned n_mapped,
 		n_copied; /* GPUs on which a loader's batches are the daemon's memory, or copied by the trainer */
 };
@@ -42,8 +43,9 @@ struct cuda_stream;
 void doctor_loader(struct doctor *d, const struct cuda_driver *driver, int ordinal, struct cuda_stream *stream,
 		   const char *about, void *room, size_t n_room);
 void doctor_sides(struct doctor *d);
-/* system.c: limits, memory, device nodes. */
+/* system.c: limits and memory; GPUs' nodes in /dev, given what the driver finds. */
 void doctor_system(struct doctor *d);
+void doctor_nodes(struct doctor *d);
 /* gpu.c: driver, devices, pinning, IPC. */
 void doctor_gpu(struct doctor *d);
 #endif

@@ -369,6 +369,7 @@ void doctor_gpu(struct doctor *d)
 	}
 	doctor_say(d, FINDING_OK, "driver", NULL, "CUDA %d.%d, %d GPU%s", version / 1000, version % 1000 / 10, n,
 		   n == 1 ? "" : "s");
+	d->n_gpus = (unsigned)n;
 	for (int i = 0; i < n; i++)
 		check_gpu(d, &driver, i);
 }

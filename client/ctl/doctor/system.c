@@ -102,7 +102,10 @@ static void say_nodes(struct doctor *d, const unsigned n[], unsigned n_closed, c
 {
 	const char *plural = n[NODE_GPU] == 1 ? "" : "s";
 
-	if (!n[NODE_GPU])
+	if (!n[NODE_GPU] && d->n_gpus)
+		doctor_say(d, FINDING_NOTE, "nodes", NULL,
+			   "there is no GPU's device node in /dev as it is known here, but the driver finds GPUs");
+	else if (!n[NODE_GPU])
 		doctor_say(d, d->device_wanted ? FINDING_PROBLEM : FINDING_NOTE, "nodes",
 			   "in a container: docker run --gpus all",
 			   "there is no GPU's device node in /dev (nvidia0 ..., dxg, nvhost-gpu)%s",
@@ -124,7 +127,7 @@ static void say_nodes(struct doctor *d, const unsigned n[], unsigned n_closed, c
 			   plural);
 }
 
-static void check_nodes(struct doctor *d)
+void doctor_nodes(struct doctor *d)
 {
 	unsigned n[NODE_UVM + 1] = { 0 }, n_closed = 0;
 	char path[300], first[400] = "";
@@ -151,5 +154,4 @@ void doctor_system(struct doctor *d)
 	check_memlock(d);
 	check_memory(d);
 	check_huge_pages(d);
-	check_nodes(d);
 }

@@ -89,6 +89,13 @@ def test_no_gpu_is_a_note_unless_one_is_wanted(doctor, personality, library, tex
     assert state == "problem" and text in said
 
 
+def test_a_gpu_that_works_needs_no_node_of_a_known_name(doctor):
+    """With --gpu, too: the driver finds it, whatever its node in /dev is called."""
+    if any(os.path.exists(f"/dev/{name}") for name in ("nvidia0", "dxg", "nvhost-gpu")):
+        pytest.skip("this machine has a GPU's node")
+    assert [state for state, _ in about(doctor("--gpu"), "nodes")] == ["note"]
+
+
 def test_a_driver_that_does_not_start_is_a_problem(doctor):
     """The libraries and the kernel's module differ."""
     findings = doctor(personality="mismatch")

@@ -204,13 +204,13 @@ struct settings {
 	long delay_us; /* the longest wait of a stream before each operation */
 	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
-	bool no_ipc, no_vmm, mig, mps, mps_is_taken, exclusive, prohibited, read_only_register, dead_exporter_fails;
+	bool no_ipc, no_vmm, mig, mps, mps_is_taken, exclusive, prohibited, read_only_register;
 	CUresult init_result;
 	char mig_name[32];
 	uint64_t pidns;
 	uint32_t euid;
 	const char *dir, *report;
-	bool abort_on_violation, quiet, gated;
+	bool quiet, gated;
 };
 extern struct settings settings;
 void settings_read(void);

@@ -171,11 +171,8 @@ CUresult memory_usable(struct memory *m)
 		violation("work on imported memory that its owner, process %d, has freed", m->block->pid);
 		return CUDA_SUCCESS; /* its content is undefined */
 	}
-	if (!process_alive(m->block->pid, m->block->start)) {
+	if (!process_alive(m->block->pid, m->block->start))
 		count(COUNT_DEAD_EXPORTER, 1);
-		if (settings.dead_exporter_fails)
-			return CUDA_ERROR_ILLEGAL_ADDRESS;
-	}
 	return CUDA_SUCCESS;
 }
 

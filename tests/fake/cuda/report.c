@@ -72,8 +72,6 @@ static void report(const char *text)
 		snprintf(last, sizeof last, "%s", text);
 		pthread_mutex_unlock(&last_lock);
 	}
-	if (settings.abort_on_violation)
-		abort();
 }
 
 void violation(const char *format, ...)

@@ -180,8 +180,6 @@ static void personality(char *one)
 		settings.memory_bytes = 640 * (size_t)MIB;
 	else if (!strcmp(one, "read-only-register"))
 		settings.read_only_register = true;
-	else if (!strcmp(one, "dead-exporter-fails"))
-		settings.dead_exporter_fails = true;
 	else if (*one)
 		fprintf(stderr, "fakecuda: no personality \"%s\"\n", one), abort();
 }
@@ -203,10 +201,9 @@ static void read_environment(void)
 	if (settings.n_gpus < 0 || settings.n_gpus > MOST_DEVICES)
 		fprintf(stderr, "fakecuda: FAKECUDA_GPUS may be 0 to %d\n", MOST_DEVICES), abort();
 	settings.memory_bytes = (size_t)number("FAKECUDA_MEMORY_MB", (long)(settings.memory_bytes / MIB)) * MIB;
-	settings.context_bytes = (size_t)number("FAKECUDA_CONTEXT_MB", 500) * MIB;
+	settings.context_bytes = 500 * (size_t)MIB; /* an H100's driver takes 524 */
 	settings.seed = (uint64_t)number("FAKECUDA_SEED", 1);
 	settings.delay_us = number("FAKECUDA_DELAY_US", 300);
-	settings.abort_on_violation = number("FAKECUDA_ABORT", 0);
 	settings.quiet = number("FAKECUDA_QUIET", 0);
 	settings.gated = number("FAKECUDA_GATED", 0);
 	settings.dir = path("FAKECUDA_DIR");

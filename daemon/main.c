@@ -188,15 +188,12 @@ static void on_mistake(const char *text)
 
 /* A place may appear later, with a network file system: reported, but not an error of the configuration. Of a pattern
  * only its folder is looked for. */
-static int main_look_for_path(void *arg, const char *path, size_t n_bytes)
+static int main_look_for_path(void *arg, const char *path)
 {
 	const struct config_dataset *d = arg;
 	char one[PATH_MAX];
-	size_t n = strcspn(path, "*?[{#!"); /* fields after '#', folders of an archive after "!/" */
 
-	snprintf(one, sizeof one, "%.*s", (int)(n < n_bytes ? n : n_bytes), path);
-	if (n < n_bytes && strchr("*?[{", path[n]))
-		strrchr(one, '/')[1] = '\0';
+	snprintf(one, sizeof one, "%.*s", (int)source_pattern_root(path), path);
 	if (access(one, F_OK) < 0)
 		log_record(LOG_LEVEL_WARNING, "dataset-missing", "data set %s: %s: %s", d->name, one, strerror(errno));
 	return 0;
@@ -215,7 +212,7 @@ static int main_check(struct options *o)
 		return EXIT_CONFIG;
 	}
 	for (uint32_t i = 0; i < c.n_datasets; i++)
-		source_each_path(c.datasets[i].source, main_look_for_path, &c.datasets[i]);
+		sources_each_path(c.datasets[i].sources, main_look_for_path, &c.datasets[i]);
 	printf("%s: valid; %u data set%s, %u pipeline%s\n", path ? path : "defaults", c.n_datasets,
 	       c.n_datasets == 1 ? "" : "s", c.n_pipelines, c.n_pipelines == 1 ? "" : "s");
 	config_finish(&c);

@@ -1,266 +1,191 @@
-/* See sources.h. */
+/* Sources as values: copies, comparisons, checks, descriptors. See sources.h. The struct is protobuf-c's, whose own functions
+ * do most of it. */
 #include "sources.h"
 
-#include <ctype.h>
-#include <fcntl.h>
-#include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static const struct kind {
-	const char *name;
-	enum source_paths paths;
-	const char *options; /* each with a blank after it */
-} kinds[] = {
-#define SOURCE_KIND_ROW(id, name, rest, paths, options) [SOURCE_##id] = { name, paths, options },
+const struct source_type source_types[SOURCE_N_KINDS] = {
+#define SOURCE_KIND_ROW(id, name, rest, text, options, roles, most, fields) \
+	[SOURCE_KIND__##id] = { name, text, options, roles, most, fields },
 	SOURCE_KINDS(SOURCE_KIND_ROW)
 #undef SOURCE_KIND_ROW
+		[SOURCE_KIND__MEMORY] = { "memory", TEXT_MEMORY, "id ", SOURCE_ROLE(ARRAY), SOURCES_MAX_FDS, false },
 };
 
-const char *source_kind_name(enum source_kind kind)
+SourceKind source_kind_of(const char *text)
 {
-	return kinds[kind].name;
+	size_t n = strcspn(text, ":");
+
+	for (unsigned k = 1; text[n] && k < SOURCE_N_KINDS; k++)
+		if (strncmp(source_types[k].name, text, n) == 0 && !source_types[k].name[n])
+			return (SourceKind)k;
+	return SOURCE_KIND__NO_KIND;
 }
 
-/* The kind of n bytes before a colon. */
-static enum source_kind kind_named(const char *name, size_t n)
+bool source_type_has_option(const struct source_type *type, const char *at, size_t n)
 {
-	unsigned k = 0;
-
-	while (k < SOURCE_N_KINDS && (strncmp(kinds[k].name, name, n) != 0 || kinds[k].name[n]))
-		k++;
-	return (enum source_kind)k;
-}
-
-enum source_kind source_kind_of(const char *source)
-{
-	const char *colon = strchr(source, ':');
-
-	return colon ? kind_named(source, (size_t)(colon - source)) : SOURCE_N_KINDS;
-}
-
-/* ---- paths ---- */
-
-/* A part between separators: [at, end). `next` is behind the separator; NULL: it is the last one. */
-struct part {
-	const char *at, *end, *next;
-};
-
-static struct part sources_split(const char *at, const char *end, const char *separator)
-{
-	const char *found = separator ? memmem(at, (size_t)(end - at), separator, strlen(separator)) : NULL;
-
-	return found ? (struct part){ at, found, found + strlen(separator) } : (struct part){ at, end, NULL };
-}
-
-const char *source_comma(const char *at, const char *end)
-{
-	for (; at < end && *at != ','; at++) {
-		const char *close = *at == '{' ? memchr(at, '}', (size_t)(end - at)) : NULL;
-
-		at = close ? close : at;
-	}
-	return at < end ? at : NULL;
-}
-
-static struct part split_files(const char *at, const char *end)
-{
-	const char *comma = source_comma(at, end);
-
-	return comma ? (struct part){ at, comma, comma + 1 } : (struct part){ at, end, NULL };
-}
-
-/* "length=1024": one of the kind's options. */
-static bool sources_is_option(const struct kind *k, struct part p)
-{
-	const char *equals = memchr(p.at, '=', (size_t)(p.end - p.at));
-	size_t n = equals ? (size_t)(equals - p.at) : 0;
-
-	for (const char *name = k->options; n && *name; name = strchr(name, ' ') + 1)
-		if (strncmp(name, p.at, n) == 0 && name[n] == ' ')
+	for (const char *name = type->options; n && strchr(name, ' '); name = strchr(name, ' ') + 1)
+		if (strncmp(name, at, n) == 0 && name[n] == ' ')
 			return true;
-	return false;
+	return type->options[0] == '*';
 }
 
-bool source_is_misspelt(const char *kind, const char *part, size_t n_bytes, char *why, size_t size)
-{
-	enum source_kind found = kind_named(kind, strlen(kind));
-	const char *options = found == SOURCE_N_KINDS ? "" : kinds[found].options;
-	char path[PATH_MAX];
-	size_t n = 0, n_why;
+/* ---- values ---- */
 
-	while (n < n_bytes && isalpha((unsigned char)part[n]))
-		n++;
-	if (!*options || !n || n == n_bytes || part[n] != '=' ||
-	    sources_is_option(&kinds[found], (struct part){ part, part + n_bytes, NULL }) ||
-	    (snprintf(path, sizeof path, "%.*s", (int)n_bytes, part) < (int)sizeof path && access(path, F_OK) == 0))
-		return false;
-	snprintf(why, size, "%s: no option '%.*s'; the options are: %s", kind, (int)(n < 64 ? n : 64), part, options);
-	n_why = strlen(why);
-	why[n_why - (why[n_why - 1] == ' ')] = '\0';
-	return true;
+static uint8_t *packed(const struct Sources *s, size_t *n)
+{
+	uint8_t *bytes = malloc((*n = sources__get_packed_size(s)) + 1);
+
+	if (bytes)
+		sources__pack(s, bytes);
+	return bytes;
 }
 
-/* Behind "NAME=" in front of a path. */
-static const char *behind_name(struct part p)
+struct Sources *sources_copy(const struct Sources *s)
 {
-	const char *equals = memchr(p.at, '=', (size_t)(p.end - p.at));
+	size_t n;
+	uint8_t *bytes = packed(s, &n);
+	struct Sources *copy = bytes ? sources__unpack(NULL, n, bytes) : NULL;
 
-	return equals && !memchr(p.at, '/', (size_t)(equals - p.at)) ? equals + 1 : p.at;
+	free(bytes);
+	return copy;
 }
 
-static bool begins(struct part p, const char *prefix)
+bool sources_are_equal(const struct Sources *a, const struct Sources *b)
 {
-	return (size_t)(p.end - p.at) >= strlen(prefix) && memcmp(p.at, prefix, strlen(prefix)) == 0;
+	size_t n, n_b;
+	uint8_t *bytes = packed(a, &n), *bytes_b = packed(b, &n_b);
+	bool equal = bytes && bytes_b && n == n_b && memcmp(bytes, bytes_b, n) == 0;
+
+	free(bytes);
+	free(bytes_b);
+	return equal;
 }
 
-/* Calls fn for each path of the source [at, end) until it returns true, and says whether it has. */
-typedef bool path_fn(void *arg, struct part path);
-static bool walk_source(const char *at, const char *end, path_fn *fn, void *arg);
-
-/* "rows=HASH," and "images=DIR," in front of the patterns. Moves *at after them. */
-static bool walk_arrow_front(const char **at, const char *end, path_fn *fn, void *arg)
+void sources_free(struct Sources *s)
 {
-	for (struct part p = sources_split(*at, end, ","); p.next; p = sources_split(*at, end, ",")) {
-		bool is_folder = begins(p, "images=");
+	if (s)
+		sources__free_unpacked(s, NULL);
+}
 
-		if (!is_folder && !begins(p, "rows="))
-			return false;
-		*at = p.next;
-		p.at += strlen("images=");
-		if (is_folder && fn(arg, p))
-			return true;
+const char *source_option(const struct Source *s, const char *name)
+{
+	for (size_t i = s->n_option; i-- > 0;)
+		if (strcmp(s->option[i]->name, name) == 0)
+			return s->option[i]->value;
+	return NULL;
+}
+
+/* ---- checking ---- */
+
+static const char *check_part(const struct Source *s, size_t i)
+{
+	const struct SourcePart *p = s->part[i];
+	bool is_shards = source_types[s->kind].text == TEXT_PATTERNS && p->role == SOURCE_ROLE__FOLDER;
+	bool is_named = p->role == SOURCE_ROLE__NAME || p->role == SOURCE_ROLE__ARRAY || s->kind == SOURCE_KIND__NPY;
+	bool is_single = p->role == SOURCE_ROLE__IMAGES || p->role >= SOURCE_ROLE__ROWS;
+
+	if (!(source_types[s->kind].roles >> p->role & 1) || (i && p->role < s->part[i - 1]->role) ||
+	    (i && is_single && p->role == s->part[i - 1]->role))
+		return "SourcePart.role does not belong where it is";
+	if (source_part_is_path(p) && p->path[0] != '/')
+		return "SourcePart.path is not absolute";
+	if ((*p->pattern != '\0') != is_shards)
+		return "SourcePart.pattern is there without shards, or the other way round";
+	if (*p->name && !is_named)
+		return "SourcePart.name does not belong to its kind";
+	if (p->role == SOURCE_ROLE__TABLE && s->part[0]->role == SOURCE_ROLE__FOLDER)
+		return "SourcePart is a table beside files";
+	return NULL;
+}
+
+static const char *check_source(const struct Source *s)
+{
+	const struct source_type *type;
+	const char *why = NULL;
+
+	if (s->kind == SOURCE_KIND__NO_KIND || s->kind == SOURCE_KIND__BLEND)
+		return "Source.kind is none of a single data set";
+	type = &source_types[s->kind];
+	if (s->n_part > type->most || (!s->n_part && type->most))
+		return "Source.part has too few or too many entries for its kind";
+	for (size_t i = 0; !why && i < s->n_part; i++)
+		why = check_part(s, i);
+	for (size_t i = 0; !why && i < s->n_option; i++)
+		if (!source_type_has_option(type, s->option[i]->name, strlen(s->option[i]->name)))
+			why = "Source.option has one that its kind does not have";
+	if (!why && s->n_field && !type->has_fields)
+		why = "Source.field does not belong to its kind";
+	if (!why && *s->within && s->kind != SOURCE_KIND__ZIP)
+		why = "Source.within does not belong to its kind";
+	return !why && s->weight >> 60 ? "Source.weight is too large" : why;
+}
+
+const char *sources_check(const struct Sources *all)
+{
+	if (*all->name)
+		return all->n_source || all->blend || all->has_seed ? "Sources has a name and data besides" : NULL;
+	if (!all->n_source || (!all->blend && (all->n_source > 1 || all->has_seed || all->source[0]->weight)))
+		return "Sources has no data set, or several without being a blend";
+	if (all->has_seed && !all->source[0]->weight)
+		return "Sources has a seed without weights";
+	if (sources_n_fds(all) > SOURCES_MAX_FDS)
+		return "Sources has more files and folders than descriptors can come";
+	for (size_t i = 0; i < all->n_source; i++) {
+		const struct Source *s = all->source[i];
+		const char *why = check_source(s);
+
+		if (why)
+			return why;
+		if (!s->weight != !all->source[0]->weight)
+			return "Sources has weights for some";
+		if (all->blend && (s->kind == SOURCE_KIND__SERVE || s->kind == SOURCE_KIND__MEMORY))
+			return "Sources has a blend of what is in no files";
 	}
-	return false;
+	return NULL;
 }
 
-/* "[WEIGHT*][N@]SOURCE" */
-static bool walk_part(struct part p, path_fn *fn, void *arg)
-{
-	const char *at = p.at;
+/* ---- descriptors ---- */
 
-	while (at < p.end && strchr("0123456789.*@", *at))
-		at++;
-	return !begins(p, "seed=") && walk_source(at, p.end, fn, arg);
+unsigned source_part_fds(const struct Source *s, const struct SourcePart *p)
+{
+	size_t n = strlen(p->path);
+	bool is_index = s->kind == SOURCE_KIND__TOKENS && n > 4 && strcmp(p->path + n - 4, ".idx") == 0;
+
+	return p->role == SOURCE_ROLE__NAME ? 0 : p->role == SOURCE_ROLE__LIST || is_index ? 2 : 1;
 }
 
-static bool walk_list(const struct kind *k, const char *at, const char *end, path_fn *fn, void *arg)
+unsigned source_n_fds(const struct Source *s)
 {
-	static const char *const separators[] = { [PATHS_NAMED] = ",", [PATHS_PATTERNS] = "::", [PATHS_PARTS] = ";;" };
-	const char *separator = k->paths == PATHS_ONE ? NULL : separators[k->paths];
-	bool stop = false;
+	unsigned n = 0;
 
-	for (struct part p; at && !stop; at = p.next) {
-		p = k->paths == PATHS_FILES ? split_files(at, end) : sources_split(at, end, separator);
-		if (k->paths == PATHS_PARTS)
-			stop = walk_part(p, fn, arg);
-		else if (!sources_is_option(k, p))
-			stop = fn(arg, (struct part){ k->paths == PATHS_NAMED ? behind_name(p) : p.at, p.end, NULL });
+	for (size_t i = 0; i < s->n_part; i++)
+		n += source_part_fds(s, s->part[i]);
+	return n;
+}
+
+unsigned sources_n_fds(const struct Sources *all)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < all->n_source; i++)
+		n += source_n_fds(all->source[i]);
+	return n;
+}
+
+void sources_told(const struct Sources *all, bool *told)
+{
+	for (size_t i = 0; i < all->n_source; i++) {
+		const struct Source *s = all->source[i];
+
+		for (size_t k = 0; k < s->n_part; k++) {
+			SourceRole role = s->part[k]->role;
+
+			for (unsigned n = source_part_fds(s, s->part[k]); n; n--)
+				*told++ = role >= SOURCE_ROLE__ROWS ||
+					  (role == SOURCE_ROLE__ARRAY && source_option(s, "id"));
+		}
 	}
-	return stop;
-}
-
-static bool walk_source(const char *at, const char *end, path_fn *fn, void *arg)
-{
-	const char *colon = memchr(at, ':', (size_t)(end - at));
-	enum source_kind kind = colon ? kind_named(at, (size_t)(colon - at)) : SOURCE_N_KINDS;
-
-	if (kind == SOURCE_N_KINDS || kinds[kind].paths == PATHS_NONE)
-		return false;
-	at = colon + 1;
-	return (kind == SOURCE_ARROW && walk_arrow_front(&at, end, fn, arg)) ||
-	       walk_list(&kinds[kind], at, end, fn, arg);
-}
-
-/* ---- for others ---- */
-
-struct visit {
-	int (*fn)(void *arg, const char *path, size_t n_bytes);
-	void *arg;
-	int result;
-};
-
-static bool visit_path(void *arg, struct part p)
-{
-	struct visit *v = arg;
-
-	v->result = v->fn(v->arg, p.at, (size_t)(p.end - p.at));
-	return v->result != 0;
-}
-
-int source_each_path(const char *source, int (*fn)(void *arg, const char *path, size_t n_bytes), void *arg)
-{
-	struct visit v = { .fn = fn, .arg = arg };
-
-	walk_source(source, source + strlen(source), visit_path, &v);
-	return v.result;
-}
-
-/* A copy of a text with something inserted now and then. */
-struct copy {
-	const char *done; /* how far the original is copied */
-	const char *dir;
-	char *text;
-};
-
-static int sources_append(struct copy *c, const char *end, const char *more)
-{
-	char *longer = NULL;
-
-	if (asprintf(&longer, "%s%.*s%s", c->text ? c->text : "", (int)(end - c->done), c->done, more) < 0)
-		return -1;
-	free(c->text);
-	c->text = longer;
-	c->done = end;
-	return 0;
-}
-
-static int insert_dir(void *arg, const char *path, size_t n_bytes)
-{
-	struct copy *c = arg;
-
-	if (n_bytes && *path == '/')
-		return 0;
-	return sources_append(c, path, c->dir) < 0 ? -1 : sources_append(c, path, "/");
-}
-
-char *source_absolute(const char *source)
-{
-	char *dir = getcwd(NULL, 0);
-	struct copy c = { .done = source, .dir = dir };
-
-	if (!dir || source_each_path(source, insert_dir, &c) < 0 ||
-	    sources_append(&c, c.done + strlen(c.done), "") < 0) {
-		free(c.text);
-		c.text = NULL;
-	}
-	free(dir);
-	return c.text;
-}
-
-bool source_says_token_type(const char *source)
-{
-	const char *at = strstr(source, "dtype=");
-
-	return at && (at == source || at[-1] == ',' || at[-1] == ':');
-}
-
-bool source_token_index(const char *path, bool says_type, char out[PATH_MAX])
-{
-	char magic[9] = "";
-	size_t n = strlen(path);
-	bool is_index = n > 4 && strcmp(path + n - 4, ".bin") == 0;
-	int fd;
-
-	if (n + 5 > PATH_MAX)
-		return false;
-	snprintf(out, PATH_MAX, "%.*s.idx", (int)(is_index ? n - 4 : n), path);
-	fd = open(out, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return false;
-	is_index = read(fd, magic, sizeof magic) == (ssize_t)sizeof magic && memcmp(magic, "MMIDIDX\0\0", 9) == 0;
-	is_index = is_index || (!says_type && memcmp(magic, "v1.", 3) != 0); /* of shards, as DALI writes it */
-	close(fd);
-	return is_index;
 }

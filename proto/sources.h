@@ -1,75 +1,146 @@
-/* The kinds of data sets: what stands before the colon, and which parts of what follows it are paths. The client,
- * the daemon and batchctl read the same texts.
+/* A data set's text, "KIND:...", taken apart into struct Sources (source.proto), and put together again. The client and the
+ * daemon's configuration read texts by the same function; everything behind them reads the struct.
  *
  * SOURCE_KINDS is the one list of kinds. Messages have their texts from it. */
 #ifndef BATCHD_SOURCES_H
 #define BATCHD_SOURCES_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* X(name, what follows the colon, how paths are separated, options between commas that are no paths) */
+#include "source.pb-c.h"
+
+/* X(name, what follows the colon, how parts are separated, options NAME=VALUE between commas, roles of its parts, how many
+ * there are, whether fields may be listed) */
 #define SOURCE_FILE_KINDS(X) \
-	X(IMAGEFOLDER, "imagefolder", "DIR", PATHS_ONE, "") \
-	X(FILES, "files", "LIST", PATHS_ONE, "") \
-	X(TAR, "tar", "SHARDS", PATHS_PATTERNS, "") \
-	X(MDS, "mds", "SHARDS", PATHS_PATTERNS, "") \
-	X(ZIP, "zip", "FILE", PATHS_PATTERNS, "") \
-	X(ARROW, "arrow", "FILES", PATHS_PATTERNS, "") \
-	X(NPY, "npy", "FILE[,FILE]", PATHS_NAMED, "") \
-	X(NPZ, "npz", "FILE", PATHS_ONE, "") \
-	X(IDX, "idx", "FILE[,FILE]", PATHS_FILES, "") \
-	X(CIFAR, "cifar", "FILE[,FILE...]", PATHS_FILES, "version ") \
-	X(TOKENS, "tokens", "FILE[,FILE...],length=T", PATHS_FILES, "length stride samples seed windows form dtype ") \
-	X(BLEND, "blend", "[WEIGHT*]DATASET;;[WEIGHT*]DATASET...", PATHS_PARTS, "")
+	X(IMAGEFOLDER, "imagefolder", "DIR", TEXT_ONE, "", SOURCE_ROLE(FOLDER), 1, false) \
+	X(FILES, "files", "LIST", TEXT_ONE, "", SOURCE_ROLE(LIST), 1, true) \
+	X(TAR, "tar", "SHARDS", TEXT_PATTERNS, "", SOURCE_ROLE(FOLDER), SOURCES_MAX_FDS, true) \
+	X(MDS, "mds", "SHARDS", TEXT_PATTERNS, "", SOURCE_ROLE(FOLDER), SOURCES_MAX_FDS, true) \
+	X(ZIP, "zip", "FILE", TEXT_PATTERNS, "", SOURCE_ROLE(FOLDER), SOURCES_MAX_FDS, true) \
+	X(ARROW, "arrow", "FILES", TEXT_PATTERNS, "", \
+	  SOURCE_ROLE(FOLDER) | SOURCE_ROLE(IMAGES) | SOURCE_ROLE(ROWS) | SOURCE_ROLE(TABLE), SOURCES_MAX_FDS, true) \
+	X(NPY, "npy", "FILE[,FILE]", TEXT_NAMED, "", SOURCE_ROLE(FILE), SOURCES_MAX_FDS, false) \
+	X(NPZ, "npz", "FILE", TEXT_ONE, "", SOURCE_ROLE(FILE), 1, true) \
+	X(IDX, "idx", "FILE[,FILE]", TEXT_FILES, "", SOURCE_ROLE(FILE), SOURCES_MAX_FDS, false) \
+	X(CIFAR, "cifar", "FILE[,FILE...]", TEXT_FILES, "version ", SOURCE_ROLE(FILE), SOURCES_MAX_FDS, false) \
+	X(TOKENS, "tokens", "FILE[,FILE...],length=T", TEXT_FILES, "length stride samples seed windows form dtype ", \
+	  SOURCE_ROLE(FILE), SOURCES_MAX_FDS, false) \
+	X(BLEND, "blend", "[WEIGHT*]DATASET;;[WEIGHT*]DATASET...", TEXT_BLEND, "", 0, 0, false)
 #define SOURCE_KINDS(X) \
 	SOURCE_FILE_KINDS(X) \
-	X(RANDOM, "random", "...", PATHS_NONE, "") \
-	X(SERVE, "serve", "NAME", PATHS_NONE, "")
-
-enum source_paths {
-	PATHS_NONE,     /* it names no file */
-	PATHS_ONE,      /* all that follows the colon */
-	PATHS_FILES,    /* between commas, besides options NAME=VALUE */
-	PATHS_NAMED,    /* between commas, each with NAME= in front or not */
-	PATHS_PATTERNS, /* between "::", after "rows=HASH," and "images=DIR," of Arrow files */
-	PATHS_PARTS,    /* data sets between ";;" */
-};
-
-#define SOURCE_KIND_ENUM(id, name, rest, paths, options) SOURCE_##id,
-enum source_kind { SOURCE_KINDS(SOURCE_KIND_ENUM) SOURCE_N_KINDS };
-#undef SOURCE_KIND_ENUM
+	X(RANDOM, "random", "...", TEXT_OPTIONS, "*", 0, 0, false) \
+	X(SERVE, "serve", "NAME", TEXT_NAME, "", SOURCE_ROLE(NAME), 1, false)
+#define SOURCE_ROLE(name) (1u << SOURCE_ROLE__##name)
 
 /* "imagefolder:DIR, files:LIST, ..., random:... or serve:NAME", for messages. */
-#define SOURCE_KIND_TEXT(id, name, rest, paths, options) name ":" rest ", "
+#define SOURCE_KIND_TEXT(id, name, rest, ...) name ":" rest ", "
 #define SOURCE_FILE_KINDS_TEXT SOURCE_FILE_KINDS(SOURCE_KIND_TEXT)
 #define SOURCE_KINDS_TEXT SOURCE_FILE_KINDS_TEXT "random:... or serve:NAME"
 
-/* The kind of "KIND:REST"; SOURCE_N_KINDS: there is no such kind. */
-enum source_kind source_kind_of(const char *source);
-const char *source_kind_name(enum source_kind kind);
+enum {
+	SOURCE_N_KINDS = SOURCE_KIND__MEMORY + 1,
+	SOURCES_MAX = 64, /* of a blend */
+	SOURCES_MAX_FDS =
+		128, /* which a client sends: the shards of a token data set are about a hundred. The kernel allows
+				* 253, but each descriptor is a charge on the receiver's table */
+	SOURCE_WEIGHT_ONE = 1000000000,
+};
 
-/* The first comma of a text outside of braces, before `end`; NULL: there is none. A brace that is not closed is a letter. */
-const char *source_comma(const char *at, const char *end);
+/* How the parts of a text follow each other. */
+enum source_text {
+	TEXT_ONE,      /* all that follows the colon is one path */
+	TEXT_FILES,    /* between commas, besides options */
+	TEXT_NAMED,    /* between commas, each with NAME= in front or not */
+	TEXT_PATTERNS, /* between "::", after what precedes Arrow files */
+	TEXT_BLEND,    /* sources between ";;" */
+	TEXT_OPTIONS,  /* nothing but options */
+	TEXT_NAME,     /* no path at all */
+	TEXT_MEMORY,   /* names between commas, and options */
+};
 
-/* Whether a part between commas, n_bytes long, is an option by its form, NAME=VALUE with a name of letters, although the kind
- * has options of other names, and no file is called so. `why`: says so, and names them. */
-bool source_is_misspelt(const char *kind, const char *part, size_t n_bytes, char *why, size_t size);
+extern const struct source_type {
+	const char *name;
+	enum source_text text;
+	const char *options; /* each with a blank after it; "*": any */
+	unsigned roles;      /* of its parts: bits */
+	unsigned most;       /* parts; at least one, unless none */
+	bool has_fields;
+} source_types[SOURCE_N_KINDS];
 
-/* Calls fn with each path of a source, n_bytes of the text, in order, until it returns other than 0, which is then the
- * result. A source of an unknown kind has no paths. */
-int source_each_path(const char *source, int (*fn)(void *arg, const char *path, size_t n_bytes), void *arg);
+/* The kind of "KIND:REST"; SOURCE_KIND__NO_KIND: there is no such kind. */
+SourceKind source_kind_of(const char *text);
+static inline const char *source_kind_name(SourceKind kind)
+{
+	return source_types[kind].name;
+}
+/* Whether the name, n bytes, is that of an option. */
+bool source_type_has_option(const struct source_type *type, const char *name, size_t n);
 
-/* The source with every path made absolute, below the current directory. malloc'ed; NULL when out of memory or there is
- * no such directory. */
-char *source_absolute(const char *source);
+/* ---- texts ---- */
 
-/* The index that Megatron keeps beside a .bin: in out, if `path` names such a pair, by its .bin or without an ending. A .bin
- * of Megatron's does not say what its tokens are, and read as raw uint16 it would be nonsense without an error. So an index
- * of a format that is not known counts as well, and is refused when it is read, unless the tokens' type is said. */
-bool source_token_index(const char *path, bool says_type, char out[PATH_MAX]);
-/* Whether a source of tokens has the option dtype. */
-bool source_says_token_type(const char *source);
+/* Takes a text apart. 0; -EINVAL with `why`; -ENOENT: it, or a part of a blend, is of no kind, and `why` is that part;
+ * -ENOMEM. Paths stay as they are written: relative, with wildcards, a folder or one pattern; and memory is HASH:FD,
+ * NAME=FD. Looks for files only where a part may be a file or an option. */
+int sources_parse(const char *text, struct Sources **out, char *why, size_t size);
+/* Sources that only the configuration knows. NULL: out of memory, as below. */
+struct Sources *sources_named(const char *name);
+
+enum source_form {
+	SOURCE_SHOWN, /* as its user has written it, for messages and others to see. Without the id of memory: who knows that
+		       * gets the data of a running job (job-join.c) */
+	SOURCE_EXACT, /* with a second slash where a pattern's folder ends: what identities are made of. sources_parse reads it */
+	SOURCE_PARTS, /* exact, and the files alone: no options, no fields */
+	SOURCE_SHOWN_PARTS,
+	SOURCE_FIELDS, /* "NAME=VALUE,...": the fields alone */
+};
+/* malloc'ed; NULL: out of memory. Of one source, with "KIND:" in front of it or without. */
+char *sources_print(const struct Sources *s, enum source_form form);
+char *source_print(const struct Source *s, enum source_form form);
+char *source_print_rest(const struct Source *s, enum source_form form);
+
+/* ---- as values ---- */
+
+struct Sources *sources_copy(const struct Sources *s);
+bool sources_are_equal(const struct Sources *a, const struct Sources *b);
+void sources_free(struct Sources *s); /* may be NULL */
+/* The value of an option, the last of that name; NULL: it is not given. */
+const char *source_option(const struct Source *s, const char *name);
+int source_set(char **member, const char *value); /* replaces a text that was malloc'ed; 0 or -ENOMEM */
+struct SourcePart *source_add_part(struct Source *s, SourceRole role, const char *path);
+
+/* What is wrong with sources that another process has sent, for a person; NULL: nothing. So many parts of such roles as the
+ * kind has, absolute paths, weights for all or none. */
+const char *sources_check(const struct Sources *s);
+
+/* How many descriptors go with a part, or with all of it. */
+unsigned source_part_fds(const struct Source *s, const struct SourcePart *p);
+unsigned source_n_fds(const struct Source *s);
+unsigned sources_n_fds(const struct Sources *s);
+/* Marks the descriptors whose content a hash tells: memory, of which each rank has a copy, and they are the same data. told
+ * has room for sources_n_fds. */
+void sources_told(const struct Sources *s, bool *told);
+
+/* ---- paths ---- */
+
+static inline bool source_part_is_path(const struct SourcePart *p)
+{
+	return p->role >= SOURCE_ROLE__FILE && p->role <= SOURCE_ROLE__IMAGES;
+}
+/* Calls fn with each path, in order, until it returns other than 0, which is then the result. */
+int sources_each_path(const struct Sources *s, int (*fn)(void *arg, const char *path), void *arg);
+/* Makes every path absolute, below the current directory. 0 or negative errno. */
+int sources_make_absolute(struct Sources *s);
+/* Puts files in the place of patterns with braces and wildcards, in the order of their names, and Megatron's index in the
+ * place of its pair. For kinds with a list of files; the others have patterns of shards, which are expanded where they are
+ * opened. 0; -EINVAL, -ENAMETOOLONG or -ENOENT (nothing matches) with `why`; -EFBIG: more than `most` files; -ENOMEM. */
+int source_expand_files(struct Source *s, size_t most, char *why, size_t size);
+/* Where a shards' pattern leaves the folder: at the first name with a brace or a wildcard; the name of a single shard; or
+ * behind it all, of a folder. */
+size_t source_pattern_root(const char *path);
+/* All shards of a folder. HuggingFace's datasets caches other Arrow files beside those that save_to_disk has written, and
+ * streaming's index tells a shard that is missing. */
+const char *source_shards_of_folder(SourceKind kind, const char *folder);
+enum { SOURCE_LIST_MAX_BYTES = 16 << 20 }; /* of a list of shards */
 
 #endif

@@ -245,17 +245,28 @@ struct bound {
 };
 
 #define OF(message) &batchd__wire__##message##__descriptor
+#define OF_SOURCE(message) &message##__descriptor
 #define ANY_VALUE UINT64_MAX /* a later version may have more of them */
 #define IMAGE_DTYPES (((2u << BATCHD__WIRE__DTYPE__BOOL8) - 1) | 1u << BATCHD__WIRE__DTYPE__UINT16)
 
 static const struct bound bounds[] = {
 	{ OF(hello), "program", WIRE_MAX_PROGRAM, .is_name = true },
-	{ OF(open), "dataset", WIRE_MAX_DATASET, .is_name = true },
 	{ OF(open), "transform", .most_bytes = WIRE_MAX_TRANSFORM },
 	{ OF(open), "dtype", .values = IMAGE_DTYPES },
 	{ OF(open), "job", WIRE_MAX_JOB, .is_name = true },
 	{ OF(open), "device_uuid", .most_bytes = WIRE_UUID_BYTES },
 	{ OF(open), "field", WIRE_MAX_FIELD_NAME, WIRE_MAX_FIELDS, .is_name = true, .is_needed = true },
+	{ OF_SOURCE(sources), "name", WIRE_MAX_DATASET, .is_name = true },
+	{ OF_SOURCE(sources), "source", .most = SOURCES_MAX },
+	{ OF_SOURCE(source), "part", .most = WIRE_MAX_FDS },
+	{ OF_SOURCE(source), "option", .most = WIRE_MAX_OPTIONS },
+	{ OF_SOURCE(source), "field", .most = WIRE_MAX_OPTIONS },
+	{ OF_SOURCE(source), "within", WIRE_MAX_DATASET, .is_name = true },
+	{ OF_SOURCE(source_part), "path", WIRE_MAX_DATASET, .is_name = true },
+	{ OF_SOURCE(source_part), "pattern", WIRE_MAX_DATASET, .is_name = true },
+	{ OF_SOURCE(source_part), "name", WIRE_MAX_DATASET, .is_name = true },
+	{ OF_SOURCE(source_pair), "name", WIRE_MAX_DATASET, .is_name = true },
+	{ OF_SOURCE(source_pair), "value", WIRE_MAX_DATASET, .is_name = true },
 	{ OF(produce), "name", WIRE_MAX_PRODUCER, .is_name = true, .is_needed = true },
 	{ OF(producer_end), "text", .most_bytes = WIRE_MAX_TEXT },
 	{ OF(seek), "no_device", WIRE_MAX_REASON, .is_name = true },
@@ -325,7 +336,9 @@ static bool value_ok(struct wire_arena *a, const struct bound *b, const Protobuf
 		return ((const ProtobufCBinaryData *)value)->len <= b->most_bytes;
 	if (f->type == PROTOBUF_C_TYPE_ENUM)
 		return enum_ok(b, f->descriptor, *(const int *)value);
-	return !check_body(a, *(const ProtobufCMessage *const *)value);
+	const ProtobufCMessage *m = *(const ProtobufCMessage *const *)value;
+
+	return !m || !check_body(a, m); /* a single one may be left out */
 }
 
 static const char *refuse_field(struct wire_arena *a, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
@@ -403,13 +416,17 @@ static const char *check_load_opened(const Batchd__Wire__LoadOpened *m)
 	return m->n_shape == 3 ? NULL : "LoadOpened.shape does not have 3 dimensions";
 }
 
+static const char *check_open(const Batchd__Wire__Open *m)
+{
+	if (m->device_uuid.len != 0 && m->device_uuid.len != WIRE_UUID_BYTES)
+		return "Open.device_uuid does not have 16 bytes";
+	return m->sources ? sources_check(m->sources) : "Open has no data set";
+}
+
 /* What fields have to do with each other. */
 static const char *check_client(const Batchd__Wire__ClientMessage *m)
 {
-	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN && m->open->device_uuid.len != 0 &&
-	    m->open->device_uuid.len != WIRE_UUID_BYTES)
-		return "Open.device_uuid does not have 16 bytes";
-	return NULL;
+	return m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN ? check_open(m->open) : NULL;
 }
 
 static const char *check_server(const Batchd__Wire__ServerMessage *m)

@@ -13,23 +13,23 @@
 #include <sys/un.h>
 
 #include "batchd.pb-c.h"
+#include "sources.h"
 
 enum {
-	WIRE_VERSION = 8,
-	WIRE_LEAST_VERSION = 8, /* no older version is in use */
+	WIRE_VERSION = 9,
+	WIRE_LEAST_VERSION = 9, /* no older version is in use */
 
 	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
 	 * several packets. */
 	WIRE_MAX_BYTES = 65536,
-	/* With Open, a descriptor for each file of a list: the shards of a token data set are about a hundred. The kernel
-	 * allows 253, but each descriptor is a charge on the receiver's table. */
-	WIRE_MAX_FDS = 128,
+	WIRE_MAX_FDS = SOURCES_MAX_FDS, /* with Open */
 
 	/* Strings, in bytes without the final NUL. A program's or a field's name goes into log lines. */
 	WIRE_MAX_PROGRAM = 64,
 	WIRE_MAX_FIELD = 64,
 	WIRE_MAX_JOB = 128,
-	WIRE_MAX_DATASET = 8256,    /* "npy:" and two paths of PATH_MAX, or a list of shorter ones */
+	WIRE_MAX_DATASET = 8256,    /* as a text: "npy:" and two paths of PATH_MAX, or a list of shorter ones */
+	WIRE_MAX_OPTIONS = 256,     /* of a data set, and its fields */
 	WIRE_MAX_TRANSFORM = 16384, /* some 300 ops of JSON, more than a person writes by hand */
 	WIRE_MAX_PHASE = 64,
 	WIRE_MAX_PRODUCER = 64,    /* a producer's name */

@@ -75,11 +75,14 @@ static uint64_t mix_file(uint64_t h, const struct stat *st)
  * identifies, as each rank has a copy of its own. */
 static uint64_t mix_data(uint64_t h, const struct source *source)
 {
-	for (unsigned i = 0; i + source->n_own < source->n_fds; i++) {
+	bool told[WIRE_MAX_FDS] = { false };
+
+	sources_told(source->sources, told);
+	for (unsigned i = 0; i < source->n_fds; i++) {
 		struct stat st = { .st_ino = 0 };
 
-		(void)fstat(source->fds[i], &st);
-		h = mix_file(h, &st);
+		if (!told[i] && fstat(source->fds[i], &st) == 0)
+			h = mix_file(h, &st);
 	}
 	return h;
 }
@@ -160,12 +163,12 @@ void job_init(struct job *j, const struct batchd_options *o, const struct source
 	char title[TITLE_BYTES];
 
 	*j = (struct job){ 0 };
-	title_of(source->dataset, title);
+	title_of(source->text, title);
 	if (o->job && *o->job) {
 		snprintf(j->name, sizeof j->name, "%s", o->job);
 	} else if (o->mode == BATCHD_SHARE) {
 		snprintf(j->name, sizeof j->name, "share-%s-%u-%016llx", title, (unsigned)geteuid(),
-			 (unsigned long long)mix_data(hash_spec(o, source->dataset), source));
+			 (unsigned long long)mix_data(hash_spec(o, source->text), source));
 	} else if (o->world_size <= 1) {
 		uint64_t any = 0;
 
@@ -176,7 +179,7 @@ void job_init(struct job *j, const struct batchd_options *o, const struct source
 			 o->program && *o->program ? o->program : program_invocation_short_name, title, (int)getpid(),
 			 (unsigned)any);
 	} else {
-		j->spec = hash_spec(o, source->dataset);
+		j->spec = hash_spec(o, source->text);
 		job_enlist(j);
 		snprintf(j->name, sizeof j->name, "%s-run-%08x-%016llx-%u", title, (unsigned)hash_run(),
 			 (unsigned long long)j->spec, j->ordinal);

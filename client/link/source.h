@@ -1,21 +1,27 @@
-/* A data set's name as the daemon expects it: absolute paths, and descriptors of files that this process may read. */
+/* A data set as the daemon expects it: absolute paths, and descriptors of files that this process may read. */
 #ifndef BATCHD_CLIENT_SOURCE_H
 #define BATCHD_CLIENT_SOURCE_H
 
 #include "link/error.h"
+#include "sources.h"
 #include "wire.h"
 
 struct source {
-	char *dataset;
-	char *reopen; /* the text for the next source_open, if that is not `dataset`: with descriptors of this process */
-	int fds[WIRE_MAX_FDS];
+	struct Sources *sources;
+	char *text;            /* of the sources, for names and messages */
+	int fds[WIRE_MAX_FDS]; /* in the order of the parts */
 	unsigned n_fds;
-	bool says_token_type;
-	unsigned n_own; /* the last of them are memory of this process, whose content the text identifies */
+	int memory
+		[WIRE_MAX_FDS]; /* numbers of the user's own descriptors, of the parts that are memory, in their order */
+	unsigned n_memory;
 };
 
-/* 0 or a batchd code with f, which names the path. The caller finishes *s in either case. */
+/* Takes the text apart and opens what it names. 0 or a batchd code with f, which names the path. The caller finishes *s in
+ * either case. */
 int source_open(struct source *s, const char *dataset, struct fault *f);
 void source_finish(struct source *s);
+/* A connection that replaces a lost one takes descriptors of its own. */
+int source_open_fds(struct source *s, struct fault *f);
+void source_close_fds(struct source *s);
 
 #endif

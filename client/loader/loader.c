@@ -50,7 +50,6 @@ void loader_free_classes(struct batchd_loader *l)
 static void free_options(struct batchd_options *o)
 {
 	free((char *)o->socket);
-	free((char *)o->dataset);
 	free((char *)o->transform);
 	free((char *)o->program);
 	free((char *)o->device);
@@ -83,6 +82,7 @@ static void loader_destroy(struct batchd_loader *l)
 	pending_drop_all(l);
 	free(l->mix);
 	free_options(&l->options);
+	source_finish(&l->source);
 	pthread_mutex_lock(&l->lock);
 	referenced = l->n_refs;
 	if (referenced)

@@ -12,6 +12,7 @@
 #include "link/error.h"
 #include "link/job.h"
 #include "link/link.h"
+#include "link/source.h"
 
 /* The batch that is given out in slices. */
 struct slice_cursor {
@@ -66,7 +67,8 @@ struct batchd_loader {
 	/* Written once, by batchd_open. */
 	unsigned generation; /* process_generation() */
 	bool own_batches, share, drop_last, served;
-	struct batchd_options options;       /* its strings are the loader's own; dataset as the daemon wants it */
+	struct batchd_options options;       /* its strings are the loader's own, dataset is source.text */
+	struct source source;                /* its paths are absolute: the working directory may change */
 	const char *wanted[WIRE_MAX_FIELDS]; /* options.fields */
 	char wanted_text[WIRE_MAX_FIELDS][WIRE_MAX_FIELD_NAME + 1];
 	uint64_t born_ns;

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "link/blend.h"
 #include "gpu/delivery.h"
 #include "loader/mix-loader.h"
 #include "loader/position.h"
@@ -108,12 +107,12 @@ int open_check(const struct batchd_options *o, struct fault *f)
 	return check_fields(o, f);
 }
 
-static int send_open(struct batchd_loader *l, struct link *k, const struct batchd_options *o, const struct source *s,
-		     bool again, struct fault *f)
+static int send_open(struct batchd_loader *l, struct link *k, const struct batchd_options *o, bool again,
+		     struct fault *f)
 {
 	Batchd__Wire__Open open = BATCHD__WIRE__OPEN__INIT;
 
-	open.dataset = s->dataset;
+	open.sources = l->source.sources;
 	open.transform = (char *)(o->transform ? o->transform : "");
 	open.dtype = (Batchd__Wire__Dtype)o->dtype;
 	open.layout = (Batchd__Wire__Layout)o->layout;
@@ -145,7 +144,7 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.node_world_size = o->node_world_size;
 	open.n_field = o->n_fields;
 	open.field = (char **)o->fields;
-	return connection_send(&k->connection, WIRE_CLIENT(OPEN, open, &open), s->fds, s->n_fds) < 0
+	return connection_send(&k->connection, WIRE_CLIENT(OPEN, open, &open), l->source.fds, l->source.n_fds) < 0
 		       ? connection_lost(&k->connection, f)
 		       : 0;
 }
@@ -327,18 +326,17 @@ static const char *const *copy_fields(struct batchd_loader *l, const struct batc
 	return l->wanted;
 }
 
-/* Keeps what a reconnect needs: absolute paths, as the working directory may change until then. */
-static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const struct source *s,
-			const char *device, struct fault *f)
+/* Keeps what a reconnect needs. */
+static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const char *device, struct fault *f)
 {
 	bool failed = false;
 
-	job_init(&l->job, o, s);
+	job_init(&l->job, o, &l->source);
 	l->options = *o;
 	l->options.job = NULL; /* it is in l->job */
 	l->options.device = open_copy_text(device, &failed);
 	l->options.socket = open_copy_text(o->socket, &failed);
-	l->options.dataset = open_copy_text(s->reopen ? s->reopen : s->dataset, &failed);
+	l->options.dataset = l->source.text;
 	l->options.transform = open_copy_text(o->transform, &failed);
 	l->options.program = open_copy_text(o->program, &failed);
 	l->options.mix = open_copy_text(o->mix, &failed);
@@ -366,19 +364,18 @@ static int connect_and_ask(struct batchd_loader *l, struct link *k, const struct
 			   const char *address, struct fault *f)
 {
 	struct batchd_options o = link_options(l, wanted, k);
-	struct source source;
-	int r = blend_open(&source, o.dataset, f);
+	int r = l->source.text ? source_open_fds(&l->source, f) : source_open(&l->source, o.dataset, f);
 
 	if (r == 0)
 		r = connection_open(&k->connection, *address ? address : o.socket, o.autostart && !*address, o.program,
 				    f);
 	if (r == 0 && !l->options.dataset) /* the first daemon that answers */
-		r = keep_options(l, wanted, &source, k->gpu ? delivery_of(k)->gpu.name : NULL, f);
+		r = keep_options(l, wanted, k->gpu ? delivery_of(k)->gpu.name : NULL, f);
 	if (r == 0 && *k->connection.notice)
 		loader_event(l, BATCHD_EVENT_OWN, k->connection.notice);
 	if (r == 0)
-		r = send_open(l, k, &o, &source, again, f);
-	source_finish(&source);
+		r = send_open(l, k, &o, again, f);
+	source_close_fds(&l->source);
 	return r;
 }
 

@@ -10,7 +10,6 @@
 #include "config/file.h"
 #include "config/key.h"
 #include "config/strict.h"
-#include "dataset/blend-spec.h"
 #include "image/transform/views.h"
 #include "sources.h"
 #include "base/cpu.h"
@@ -83,81 +82,55 @@ static int config_check_name(const char *where, const char *name, struct config_
 	return 0;
 }
 
-static int is_relative(void *arg, const char *path, size_t n_bytes)
-{
-	(void)arg;
-	return n_bytes == 0 || path[0] != '/';
-}
-
 static int config_fail_source(const char *where, const char *source, const char *why, struct config_error *err)
 {
 	return config_fail(err, "%s: '%.200s' %s", where, source, why);
 }
 
-/* What only a client can send along, or what names nothing. NULL: the source may stand in a configuration. */
-static const char *why_not_here(const char *source, enum source_kind kind)
+/* What only a client can send along, or what names nothing. */
+static int check_part(const char *where, const char *text, const struct Source *s, const struct SourcePart *p,
+		      struct config_error *err)
 {
-	const char *rest = strchr(source, ':') + 1;
+	bool is_path = source_part_is_path(p);
 
-	if (kind == SOURCE_ARROW && strncmp(rest, "rows=", 5) == 0)
-		return "has rows=, which only a client can send along; leave it out for all rows";
-	return *rest || kind == SOURCE_RANDOM ? NULL : "names nothing behind the colon";
-}
-
-static int check_source(const char *where, const char *source, struct config_error *err);
-
-static int check_blend(const char *where, const char *source, struct config_error *err)
-{
-	char *text = strdup(strchr(source, ':') + 1);
-	struct blend_spec spec;
-	struct dataset_error why = { .text = "" };
-	int r = text ? blend_spec_parse(text, &spec, &why) : -ENOMEM;
-
-	if (r == -EINVAL)
-		r = config_fail(err, "%s: %s", where, why.text);
-	for (unsigned i = 0; r == 0 && i < spec.n; i++) {
-		enum source_kind kind = source_kind_of(spec.part[i].spec);
-
-		r = kind == SOURCE_BLEND || kind == SOURCE_SERVE
-			    ? config_fail_source(where, spec.part[i].spec, "cannot be a part of a blend:", err)
-			    : check_source(where, spec.part[i].spec, err);
-	}
-	free(text);
-	return r;
-}
-
-struct misspelt {
-	const char *kind;
-	char why[256];
-};
-
-static int find_misspelt(void *arg, const char *path, size_t n_bytes)
-{
-	struct misspelt *m = arg;
-
-	return source_is_misspelt(m->kind, path, n_bytes, m->why, sizeof(m->why));
-}
-
-static int check_source(const char *where, const char *source, struct config_error *err)
-{
-	enum source_kind kind = source_kind_of(source);
-	struct misspelt found = { .kind = kind == SOURCE_N_KINDS ? "" : source_kind_name(kind) };
-	const char *why = kind == SOURCE_N_KINDS ? NULL : why_not_here(source, kind);
-
-	if (strncmp(source, "memory:", 7) == 0)
-		why = "are arrays of a client; a configuration names files";
-	if (why)
-		return config_fail_source(where, source, why, err);
-	if (kind == SOURCE_N_KINDS)
-		return config_fail(err, "%s: '%.200s' is not a source; expected " SOURCE_KINDS_TEXT, where, source);
-	if (kind == SOURCE_BLEND)
-		return check_blend(where, source, err);
-	if (source_each_path(source, find_misspelt, &found))
-		return config_fail(err, "%s: '%.200s': %s", where, source, found.why);
-	if (source_each_path(source, is_relative, NULL))
+	if (p->role == SOURCE_ROLE__ARRAY)
+		return config_fail_source(where, text, "are arrays of a client; a configuration names files", err);
+	if (p->role == SOURCE_ROLE__ROWS || p->role == SOURCE_ROLE__TABLE)
+		return config_fail_source(
+			where, text,
+			p->role == SOURCE_ROLE__ROWS
+				? "has rows=, which only a client can send along; leave it out for all rows"
+				: "has table=, which only a client can send along",
+			err);
+	if (s->n_part == 1 && !*(is_path ? p->path : p->name))
+		return config_fail_source(where, text, "names nothing behind the colon", err);
+	if (is_path && *p->path != '/')
 		return config_fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train",
-				   where, source, source_kind_name(kind));
+				   where, text, source_kind_name(s->kind));
 	return 0;
+}
+
+/* Takes a source apart. 0, -EINVAL with err, or -ENOMEM. */
+static int parse_source(const char *where, const char *text, struct Sources **out, struct config_error *err)
+{
+	char why[400];
+	int r = sources_parse(text, out, why, sizeof why);
+
+	if (r == -ENOENT)
+		return config_fail(err, "%s: '%.200s' is not a source; expected " SOURCE_KINDS_TEXT, where, why);
+	if (r == -EINVAL)
+		return config_fail(err, "%s: '%.200s': %s", where, text, why);
+	for (size_t i = 0; r == 0 && i < (*out)->n_source; i++) {
+		const struct Source *s = (*out)->source[i];
+
+		for (size_t k = 0; r == 0 && k < s->n_part; k++)
+			r = check_part(where, text, s, s->part[k], err);
+	}
+	if (r == -EINVAL) {
+		sources_free(*out);
+		*out = NULL;
+	}
+	return r;
 }
 
 static int check_transform(const char *where, const char *text, struct config_error *err)
@@ -203,6 +176,7 @@ static void dataset_finish(struct config_dataset *d)
 {
 	free(d->name);
 	free(d->source);
+	sources_free(d->sources);
 	free(d->transform);
 	free(d->users);
 	free(d->groups);
@@ -239,13 +213,14 @@ static struct config_dataset *dataset_add(struct config *c)
 int config_set_dataset(struct config *c, const char *name, const char *source, struct config_error *err)
 {
 	char where[96];
+	struct Sources *sources;
 	int e = config_check_name("dataset", name, err);
 
 	snprintf(where, sizeof where, "dataset %s", name);
-	if (e < 0 || (e = check_source(where, source, err)) < 0)
+	if (e < 0 || (e = parse_source(where, source, &sources, err)) < 0)
 		return e;
 
-	struct config_dataset fresh = { .name = strdup(name), .source = strdup(source) };
+	struct config_dataset fresh = { .name = strdup(name), .source = strdup(source), .sources = sources };
 	struct config_dataset *d = dataset_find(c, name);
 
 	if (fresh.name && fresh.source && !d)
@@ -376,11 +351,12 @@ static int load_dataset(const struct config_file *f, uint32_t i, struct config *
 	snprintf(groups_at, sizeof groups_at, "datasets[%u].groups", i);
 	if ((e = check_dataset_name(f, i, err)) < 0)
 		return e;
-	if (check_source(source_at, text->source.text, err) < 0)
-		return fail_in(f, text->source.line, err);
 	d = dataset_add(c);
 	if (!d)
 		return -ENOMEM;
+	e = parse_source(source_at, text->source.text, &d->sources, err);
+	if (e < 0)
+		return e == -EINVAL ? fail_in(f, text->source.line, err) : e;
 	d->name = strdup(text->name.text);
 	d->source = strdup(text->source.text);
 	if (!d->name || !d->source)

@@ -37,9 +37,10 @@ struct config_pipeline {
 
 struct config_dataset {
 	char *name;
-	char *source;    /* "imagefolder:/data/train", ... */
-	char *transform; /* default: a pipeline's name or JSON text; NULL: the kind's own default */
-	uid_t *users;    /* may attach; both lists empty: every user that can reach the socket */
+	char *source;            /* "imagefolder:/data/train", ... */
+	struct Sources *sources; /* the same, taken apart */
+	char *transform;         /* default: a pipeline's name or JSON text; NULL: the kind's own default */
+	uid_t *users;            /* may attach; both lists empty: every user that can reach the socket */
 	gid_t *groups;
 	uint32_t n_users, n_groups;
 };

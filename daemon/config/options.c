@@ -116,7 +116,8 @@ static int add_value(struct options *o, const char *option, const char *key, cha
 static int add_dataset(struct options *o, const char *arg)
 {
 	const char *equals = strchr(arg, '=');
-	char *source, *text = NULL;
+	struct Sources *sources = NULL;
+	char *source, *text = NULL, why[256];
 
 	if (!equals || equals == arg) {
 		fprintf(stderr,
@@ -124,7 +125,11 @@ static int add_dataset(struct options *o, const char *arg)
 			arg);
 		return OPTIONS_E_USAGE;
 	}
-	source = source_absolute(equals + 1); /* config_set_dataset refuses text that is no source */
+	if (sources_parse(equals + 1, &sources, why, sizeof why) == 0 && sources_make_absolute(sources) == 0)
+		source = sources_print(sources, SOURCE_EXACT);
+	else
+		source = strdup(equals + 1); /* config_set_dataset refuses text that is no source */
+	sources_free(sources);
 	if (!source || asprintf(&text, "%.*s=%s", (int)(equals - arg), arg, source) < 0)
 		text = NULL;
 	free(source);

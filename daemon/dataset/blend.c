@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataset/blend-spec.h"
 #include "dataset/impl.h"
 #include "dataset/servers.h"
 
@@ -17,7 +16,7 @@ enum { GATHER_AT_ONCE = 256 };
 struct blend {
 	struct dataset base;
 	struct dataset_blend plan;
-	struct dataset *part[BLEND_MAX_PARTS];
+	struct dataset *part[SOURCES_MAX];
 	const struct dataset *named; /* the part whose names of classes are those of all; NULL: none */
 };
 
@@ -174,30 +173,16 @@ static const struct dataset_ops blend_ops = {
 
 /* ---- opening ---- */
 
-static bool blend_is_kind(const char *spec, const char *kind)
-{
-	return !strncmp(spec, kind, strlen(kind));
-}
-
-/* A part without descriptors would be read with the daemon's rights. */
-static int open_part(const struct dataset_source *source, const struct blend_part *p, blend_open_part_fn *open,
+/* The part's own descriptors, if any came: dataset_open has counted them. */
+static int open_part(const struct dataset_source *source, struct Source *part, blend_open_part_fn *open,
 		     unsigned *n_fds, struct dataset **out, struct dataset_error *err)
 {
 	struct dataset_source one = *source;
 
-	if (blend_is_kind(p->spec, "blend:") || blend_is_kind(p->spec, "serve:") || blend_is_kind(p->spec, "memory:"))
-		return dataset_fail(
-			err, DATASET_E_INVALID, -EINVAL,
-			"blend: '%.100s': a blend has data sets of files, no blend, serve: or memory:", p->spec);
-	if (p->n_fds > source->n_fds - *n_fds ||
-	    (!p->n_fds && !source->access->trusted && !blend_is_kind(p->spec, "random:")))
-		return dataset_fail(err, DATASET_E_ACCESS, -EACCES, "blend: '%.100s': its files were not sent with it",
-				    p->spec);
-	one.spec = p->spec;
-	one.fds = p->n_fds ? source->fds + *n_fds : NULL;
-	one.n_fds = p->n_fds;
-	*n_fds += p->n_fds;
-	return open(&one, out, err);
+	one.n_fds = source->n_fds ? source_n_fds(part) : 0;
+	one.fds = one.n_fds ? source->fds + *n_fds : NULL;
+	*n_fds += one.n_fds;
+	return open(&one, part, out, err);
 }
 
 static bool fields_are_alike(const struct field *a, const struct field *b)
@@ -206,12 +191,24 @@ static bool fields_are_alike(const struct field *a, const struct field *b)
 	       a->n_dims == b->n_dims && !memcmp(a->shape, b->shape, a->n_dims * sizeof(a->shape[0]));
 }
 
-static int differ(const struct blend_spec *spec, unsigned k, const char *what, const char *name,
-		  struct dataset_error *err)
+/* A part for messages. */
+static void name_part(const struct Source *part, char out[200])
 {
+	char *text = source_print(part, SOURCE_SHOWN);
+
+	snprintf(out, 200, "%s", text ? text : source_kind_name(part->kind));
+	free(text);
+}
+
+static int differ(const struct Sources *all, unsigned k, const char *what, const char *name, struct dataset_error *err)
+{
+	char first[200], other[200];
+
+	name_part(all->source[0], first);
+	name_part(all->source[k], other);
 	return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-			    "blend: %.130s and %.130s do not go together: %s%s%s; give both the same fields",
-			    spec->part[0].spec, spec->part[k].spec, what, *name ? " " : "", name);
+			    "blend: %.130s and %.130s do not go together: %s%s%s; give both the same fields", first,
+			    other, what, *name ? " " : "", name);
 }
 
 /* The longest rows of both together are at most those of one and those of the other. */
@@ -224,25 +221,25 @@ static void add_measure(struct field *f, const struct field *more)
 	}
 }
 
-static int add_part_fields(struct blend *m, const struct blend_spec *spec, unsigned k, struct dataset_error *err)
+static int add_part_fields(struct blend *m, const struct Sources *all, unsigned k, struct dataset_error *err)
 {
 	const struct dataset *part = m->part[k];
 
 	if (part->is_image != m->base.is_image || part->n_fields != m->base.n_fields)
-		return differ(spec, k,
+		return differ(all, k,
 			      part->is_image != m->base.is_image ? "one has pictures, the other arrays"
 								 : "one has more fields than the other",
 			      "", err);
 	if (part->label_is_index != m->base.label_is_index)
-		return differ(spec, k, "only one has labels, and the other's would be the numbers of its samples", "",
+		return differ(all, k, "only one has labels, and the other's would be the numbers of its samples", "",
 			      err);
 	for (unsigned f = 0; f < part->n_fields; f++) {
 		struct field *ours = &m->base.fields[f];
 
 		if (strcmp(ours->name, part->fields[f].name))
-			return differ(spec, k, "only one has the field", ours->name, err);
+			return differ(all, k, "only one has the field", ours->name, err);
 		if (!fields_are_alike(ours, &part->fields[f]))
-			return differ(spec, k, "they have different types or shapes of the field", ours->name, err);
+			return differ(all, k, "they have different types or shapes of the field", ours->name, err);
 		add_measure(ours, &part->fields[f]);
 	}
 	return 0;
@@ -266,10 +263,11 @@ static int take_fields(struct blend *m, struct dataset_error *err)
 }
 
 /* A class has one number: the names of two parts, if both have any, must be the same. */
-static int check_classes(struct blend *m, const struct blend_spec *spec, unsigned k, struct dataset_error *err)
+static int check_classes(struct blend *m, const struct Sources *all, unsigned k, struct dataset_error *err)
 {
 	const struct dataset *part = m->part[k];
 	uint32_t n = part->n_classes, same = 0;
+	char name[200];
 
 	if (!n)
 		return 0;
@@ -280,32 +278,36 @@ static int check_classes(struct blend *m, const struct blend_spec *spec, unsigne
 	}
 	while (same < n && same < m->base.n_classes && !strcmp(class_of(m->named, same), class_of(part, same)))
 		same++;
-	return same == n && n == m->base.n_classes
-		       ? 0
-		       : dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				      "blend: %.150s: its class %" PRIu32 " is '%.60s', and '%.60s' in the others: one "
-				      "label would mean two classes",
-				      spec->part[k].spec, same, same < n ? class_of(part, same) : "",
-				      same < m->base.n_classes ? class_of(m->named, same) : "");
+	if (same == n && n == m->base.n_classes)
+		return 0;
+	name_part(all->source[k], name);
+	return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+			    "blend: %.150s: its class %" PRIu32
+			    " is '%.60s', and '%.60s' in the others: one label would mean two classes",
+			    name, same, same < n ? class_of(part, same) : "",
+			    same < m->base.n_classes ? class_of(m->named, same) : "");
 }
 
-static int add_part(struct blend *m, const struct blend_spec *spec, unsigned k, struct dataset_error *err)
+static int add_part(struct blend *m, const struct Sources *all, unsigned k, struct dataset_error *err)
 {
 	struct dataset *part = m->part[k];
-	int r = k ? add_part_fields(m, spec, k, err) : take_fields(m, err);
+	int r = k ? add_part_fields(m, all, k, err) : take_fields(m, err);
+	char name[200];
 
-	r = r ? r : check_classes(m, spec, k, err);
+	r = r ? r : check_classes(m, all, k, err);
 	if (r)
 		return r;
-	if (part->n == DATASET_ENDLESS)
+	if (part->n == DATASET_ENDLESS) {
+		name_part(all->source[k], name);
 		return dataset_fail(
 			err, DATASET_E_INVALID, -EINVAL,
 			"blend: %.200s: windows=random has no end, and a blend's epoch is as long as its data "
 			"sets together: give samples=N",
-			spec->part[k].spec);
+			name);
+	}
 	if (__builtin_add_overflow(m->base.n, part->n, &m->base.n) || m->base.n > INT64_MAX)
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "blend: more samples than one data set may have");
-	m->plan.part[k] = (struct dataset_part){ m->base.n - part->n, part->n, spec->part[k].weight };
+	m->plan.part[k] = (struct dataset_part){ m->base.n - part->n, part->n, all->source[k]->weight };
 	m->base.memory_bytes += part->memory_bytes;
 	m->base.turns_some |= part->turns != m->base.turns;
 	m->base.n_left_out += part->n_left_out;
@@ -321,7 +323,7 @@ struct identity {
 	uint64_t n, seed, has_seed;
 	struct {
 		uint64_t part, weight;
-	} list[BLEND_MAX_PARTS];
+	} list[SOURCES_MAX];
 };
 
 enum identity_of { OF_SAMPLES, OF_CACHE, OF_CONTENT };
@@ -339,53 +341,40 @@ static uint64_t identify(const struct blend *m, enum identity_of what)
 	return XXH3_64bits(&all, sizeof(all));
 }
 
-static int open_parts(struct blend *m, const struct dataset_source *source, const struct blend_spec *spec,
+static int open_parts(struct blend *m, const struct dataset_source *source, const struct Sources *all,
 		      blend_open_part_fn *open, struct dataset_error *err)
 {
 	unsigned n_fds = 0;
 	int r = 0;
 
-	for (unsigned k = 0; !r && k < spec->n; k++) {
-		r = open_part(source, &spec->part[k], open, &n_fds, &m->part[k], err);
+	for (unsigned k = 0; !r && k < all->n_source; k++) {
+		r = open_part(source, all->source[k], open, &n_fds, &m->part[k], err);
 		m->plan.n += !r;
-		r = r ? r : add_part(m, spec, k, err);
+		r = r ? r : add_part(m, all, k, err);
 	}
-	if (!r && n_fds != source->n_fds)
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "blend: more files were sent than it names");
 	return r;
 }
 
-int blend_open(const struct dataset_source *source, const char *rest, blend_open_part_fn *open, struct dataset **out,
-	       struct dataset_error *err)
+int blend_open(const struct dataset_source *source, const struct Sources *all, blend_open_part_fn *open,
+	       struct dataset **out, struct dataset_error *err)
 {
-	struct blend *m;
-	struct blend_spec spec;
-	char *text = strdup(rest);
+	struct blend *m = meter_take(source->meter, sizeof(*m)) ? NULL : calloc(1, sizeof(*m));
 	int r;
 
-	if (!text || meter_take(source->meter, sizeof(*m))) {
-		free(text);
+	if (!m)
 		return dataset_fail_errno(err, ENOMEM, "blend");
-	}
-	r = blend_spec_parse(text, &spec, err);
-	m = r ? NULL : calloc(1, sizeof(*m));
-	if (!m) {
-		free(text);
-		return r ? r : dataset_fail_errno(err, ENOMEM, "blend");
-	}
 	m->base.ops = &blend_ops;
 	atomic_init(&m->base.refs, 1);
 	m->base.memory_bytes = sizeof(*m);
-	m->plan.seed = spec.seed;
-	m->plan.has_seed = spec.has_seed;
-	r = open_parts(m, source, &spec, open, err);
-	free(text);
+	m->plan.seed = all->seed;
+	m->plan.has_seed = all->has_seed;
+	r = open_parts(m, source, all, open, err);
 	if (r) {
 		dataset_destroy(&m->base);
 		return r;
 	}
 	m->base.n_shards = count_shards(m);
-	m->base.blend = spec.has_weights ? &m->plan : NULL;
+	m->base.blend = all->source[0]->weight ? &m->plan : NULL;
 	m->base.id = identify(m, OF_SAMPLES);
 	m->base.cache_id = identify(m, OF_CACHE);
 	m->base.content_id = identify(m, OF_CONTENT);

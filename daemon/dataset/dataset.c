@@ -1,95 +1,140 @@
-/* The entry to all data sets: finds the kind by the spec's first word and calls its functions.
+/* The entry to all data sets: calls the functions of its kind.
  *
  * Data sets are immutable and reference counted, so any thread may use one without a lock. The few parts that change
  * (descriptors of folders opened on first use) are atomic. */
 #include "dataset/impl.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataset/folder/file-patterns.h"
 #include "dataset/file.h"
-#include "sources.h"
+#include "wire.h"
 
-enum { MAX_SPEC_BYTES = 8256 };
-
-static int open_blend(const struct dataset_source *source, const char *rest, struct dataset **out,
-		      struct dataset_error *err)
-{
-	return blend_open(source, rest, dataset_open, out, err);
-}
+enum { MAX_FILES = 4096 }; /* of one kind that has many */
 
 static const struct {
-	const char *prefix;
 	int (*open)(const struct dataset_source *source, const char *rest, struct dataset **out,
 		    struct dataset_error *err);
 	bool is_list; /* of many paths, which may be longer than one path */
-} kinds[] = {
-	{ "imagefolder:", imagefolder_open, false },
-	{ "files:", filelist_open, false },
-	{ "npy:", npy_open, true },
-	{ "npz:", npz_open, false },
-	{ "memory:", memory_open, true },
-	{ "idx:", idx_open, true },
-	{ "cifar:", cifar_open, true },
-	{ "tokens:", tokens_open, true },
-	{ "tar:", tar_open, true },
-	{ "mds:", mds_open, true },
-	{ "zip:", zip_open, true },
-	{ "arrow:", arrow_open, true },
-	{ "blend:", open_blend, true },
-	{ "random:", random_open, false },
+} kinds[SOURCE_N_KINDS] = {
+	[SOURCE_KIND__IMAGEFOLDER] = { imagefolder_open, false },
+	[SOURCE_KIND__FILES] = { filelist_open, false },
+	[SOURCE_KIND__NPY] = { npy_open, true },
+	[SOURCE_KIND__NPZ] = { npz_open, false },
+	[SOURCE_KIND__MEMORY] = { memory_open, true },
+	[SOURCE_KIND__IDX] = { idx_open, true },
+	[SOURCE_KIND__CIFAR] = { cifar_open, true },
+	[SOURCE_KIND__TOKENS] = { tokens_open, true },
+	[SOURCE_KIND__TAR] = { tar_open, true },
+	[SOURCE_KIND__MDS] = { mds_open, true },
+	[SOURCE_KIND__ZIP] = { zip_open, true },
+	[SOURCE_KIND__ARROW] = { arrow_open, true },
+	[SOURCE_KIND__RANDOM] = { random_open, false },
 };
 
-typedef int open_fn(const struct dataset_source *source, const char *rest, struct dataset **out,
-		    struct dataset_error *err);
-
-/* What no client has expanded stands in a configuration. */
-static int open_expanded(open_fn *open, const struct dataset_source *source, const char *rest, struct dataset **out,
-			 struct dataset_error *err)
+/* `rest`, the text behind the colon, is what ids are made of. */
+static int open_named(const struct dataset_source *source, const char *rest, struct dataset **out,
+		      struct dataset_error *err)
 {
-	char *longer = NULL;
-	int r = !source->n_fds && source->access->trusted ? file_patterns_expand(source->spec, &longer, err) : 0;
+	const struct Source *s = source->part;
+	size_t n = strlen(rest), most = kinds[s->kind].is_list ? WIRE_MAX_DATASET : PATH_MAX;
 
-	r = r < 0 ? r : open(source, longer ? longer : rest, out, err);
-	free(longer);
+	if (!kinds[s->kind].open)
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%s:%.64s': expected " SOURCE_KINDS_TEXT,
+				    source_kind_name(s->kind), rest);
+	if (!n || (n >= most && (source->n_fds || !kinds[s->kind].is_list)))
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    n ? "data set '%s:%.64s': more than %zu bytes follow the colon"
+				      : "data set '%s:%.64s': nothing follows the colon",
+				    source_kind_name(s->kind), rest, most - 1);
+	return kinds[s->kind].open(source, rest, out, err);
+}
+
+/* What no client has expanded is in a configuration. */
+static int expand(struct Source *s, struct dataset_error *err)
+{
+	char why[PATH_MAX + 100];
+	int r = source_expand_files(s, MAX_FILES, why, sizeof(why));
+
+	if (r == -EFBIG)
+		return dataset_fail(err, DATASET_E_LIMIT, r, "%s:%.300s...: a pattern of more than %d files",
+				    source_kind_name(s->kind), s->part[0]->path, MAX_FILES);
+	return r == -ENOMEM ? dataset_fail_errno(err, ENOMEM, source_kind_name(s->kind))
+	       : r < 0      ? dataset_fail(err, r == -ENOENT ? DATASET_E_NOT_FOUND : DATASET_E_INVALID, r, "%s", why)
+			    : 0;
+}
+
+static void strip_slashes(struct Source *s)
+{
+	struct SourcePart *last = s->n_part ? s->part[s->n_part - 1] : NULL;
+
+	if (!last || !source_part_is_path(last))
+		return;
+	for (size_t n = strlen(last->path); n > 1 && last->path[n - 1] == '/'; n--)
+		last->path[n - 1] = '\0';
+}
+
+static int open_part(const struct dataset_source *source, struct Source *part, struct dataset **out,
+		     struct dataset_error *err)
+{
+	struct dataset_source one = *source;
+	int r = !source->n_fds && source->access->trusted ? expand(part, err) : 0;
+	char *rest;
+
+	strip_slashes(part);
+	rest = r ? NULL : source_print_rest(part, SOURCE_EXACT);
+	one.part = part;
+	if (!r && !rest)
+		r = dataset_fail_errno(err, ENOMEM, source_kind_name(part->kind));
+	r = r ? r : open_named(&one, rest, out, err);
+	free(rest);
 	return r;
 }
 
-static int open_kind(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
+/* A copy, whose patterns may be expanded. */
+static int take_sources(const struct dataset_source *source, struct Sources **out, struct dataset_error *err)
 {
-	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-		size_t n_prefix = strlen(kinds[k].prefix);
-		size_t n, most = kinds[k].is_list ? MAX_SPEC_BYTES : 4096;
-		char rest[MAX_SPEC_BYTES];
+	char why[400];
+	int r;
 
-		if (strncmp(source->spec, kinds[k].prefix, n_prefix))
-			continue;
-		n = strlen(source->spec + n_prefix);
-		if (!n || n >= most)
-			return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-					    n ? "data set '%.64s': more than %zu bytes follow the colon"
-					      : "data set '%.64s': nothing follows the colon",
-					    source->spec, most - 1);
-		memcpy(rest, source->spec + n_prefix, n + 1);
-		while (n > 1 && rest[n - 1] == '/')
-			rest[--n] = '\0';
-		return open_expanded(kinds[k].open, source, rest, out, err);
+	if (source->sources) {
+		*out = sources_copy(source->sources);
+		return *out ? 0 : dataset_fail_errno(err, ENOMEM, "data set");
 	}
-	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.128s': expected " SOURCE_KINDS_TEXT,
-			    source->spec);
+	r = sources_parse(source->spec, out, why, sizeof(why));
+	return r == -EINVAL   ? dataset_fail(err, DATASET_E_INVALID, r, "%s", why)
+	       : r == -ENOENT ? dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+					     "data set '%.128s': expected " SOURCE_KINDS_TEXT, why)
+	       : r < 0        ? dataset_fail_errno(err, ENOMEM, "data set")
+			      : 0;
 }
 
 int dataset_open(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
 {
 	struct dataset_error unused;
+	struct Sources *own;
+	unsigned n;
+	int r;
 
 	err = err ? err : &unused;
 	err->text[0] = '\0';
 	err->code = DATASET_E_INVALID;
-	return open_kind(source, out, err);
+	r = take_sources(source, &own, err);
+	if (r < 0)
+		return r;
+	n = sources_n_fds(own);
+	if (source->n_fds && source->n_fds != n)
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%u descriptors for %u files and folders",
+				 source->n_fds, n);
+	else if (own->blend)
+		r = blend_open(source, own, open_part, out, err);
+	else
+		r = open_part(source, own->source[0], out, err);
+	sources_free(own);
+	return r;
 }
 
 struct dataset *dataset_ref(struct dataset *ds)

@@ -15,6 +15,7 @@
 #include "dataset/error.h"
 #include "dataset/field.h"
 #include "base/meter.h"
+#include "sources.h"
 
 enum { DATASET_MAX_DIMS = FIELD_MAX_DIMS, DATASET_MAX_FIELDS = 64, DATASET_MAX_GROUPS = 256 };
 
@@ -34,10 +35,10 @@ struct data_access {
 typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, uint64_t total);
 
 struct dataset_source {
-	const char *
-		spec; /* "imagefolder:DIR", "files:LIST", "tar:SHARDS", "mds:SHARDS", "zip:FILE", "arrow:FILES", "blend:...", "npy:FILE[,FILE]", "tokens:FILE[,FILE...],k=v,...",
-	                   * "random:k=v,..." */
-	const int *fds; /* borrowed: sent by the peer for this data set (proto/README.md), or none */
+	const struct Sources *sources; /* borrowed */
+	const char *spec;              /* their text; taken apart if `sources` is NULL */
+	const struct Source *part;     /* the one of the sources that a kind's function opens */
+	const int *fds; /* borrowed: sent by the peer for this data set, in the order of its parts, or none */
 	unsigned n_fds;
 	const struct data_access *access;
 	const char *cache_dir;            /* for the index; NULL: do not keep one */

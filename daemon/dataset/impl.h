@@ -66,7 +66,7 @@ struct field *dataset_add_field(struct dataset *ds, const char *name, enum dtype
 /* The two fields of a picture with a class. 0 or negative errno with err. */
 int dataset_add_image_fields(struct dataset *ds, struct dataset_error *err);
 
-/* The kinds. `rest` is the spec after "kind:", without trailing slashes; references start at 1. */
+/* The kinds open source->part. `rest` is its exact text without "KIND:"; references start at 1. */
 int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		     struct dataset_error *err);
 int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
@@ -80,10 +80,11 @@ int tokens_open(const struct dataset_source *source, const char *rest, struct da
 int arrow_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int mds_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int tar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
-/* open: dataset_open, for the parts. */
-typedef int blend_open_part_fn(const struct dataset_source *source, struct dataset **out, struct dataset_error *err);
-int blend_open(const struct dataset_source *source, const char *rest, blend_open_part_fn *open, struct dataset **out,
-	       struct dataset_error *err);
+/* open: of one of the parts, with its own descriptors. */
+typedef int blend_open_part_fn(const struct dataset_source *source, struct Source *part, struct dataset **out,
+			       struct dataset_error *err);
+int blend_open(const struct dataset_source *source, const struct Sources *sources, blend_open_part_fn *open,
+	       struct dataset **out, struct dataset_error *err);
 int zip_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 

@@ -9,7 +9,6 @@
 
 #include "dataset/impl.h"
 #include "dataset/servers.h"
-#include "sources.h"
 #include "base/mounts.h"
 
 struct search {
@@ -58,10 +57,10 @@ static void look_at_fd(struct search *s, int fd)
 		add(s, dev, mount);
 }
 
-static int look_at_path(void *arg, const char *path, size_t n_bytes)
+static int look_at_path(void *arg, const char *path)
 {
 	struct search *s = arg;
-	const struct mount *mount = n_bytes > 0 && *path == '/' ? mounts_of_path(&s->mounts, path, n_bytes) : NULL;
+	const struct mount *mount = *path == '/' ? mounts_of_path(&s->mounts, path, strlen(path)) : NULL;
 
 	if (mount && !is_local(s, mount))
 		add(s, mount->dev, mount);
@@ -78,7 +77,7 @@ void locate_source(const struct dataset_source *source, struct location *out)
 	for (unsigned i = 0; i < source->n_fds; i++)
 		look_at_fd(&s, source->fds[i]);
 	if (!source->n_fds)
-		source_each_path(source->spec, look_at_path, &s);
+		sources_each_path(source->sources, look_at_path, &s);
 	mounts_finish(&s.mounts);
 }
 

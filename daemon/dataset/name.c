@@ -100,14 +100,3 @@ bool name_is_image(const char *name)
 	}
 	return false;
 }
-
-void name_as_written(const char *dataset, char *out, size_t size)
-{
-	size_t n = 0;
-
-	for (const char *c = dataset; *c && n + 1 < size; c++) {
-		if (c[0] != '/' || c[1] != '/')
-			out[n++] = *c;
-	}
-	out[n] = '\0';
-}

@@ -8,9 +8,6 @@
 /* <0, 0, >0: the order of Python's sorted() over os.fsdecode'd names, which is by code point; bytes that are not UTF-8
  * count as U+DC80..U+DCFF. */
 int name_compare(const char *a, const char *b);
-/* A data set of shards as its user has named it, for messages: without the mark "//" that the client puts after each
- * folder whose descriptor it sends. Text that does not fit is cut. */
-void name_as_written(const char *dataset, char *out, size_t size);
 /* Whether n bytes, which a zero byte follows, are valid UTF-8. */
 bool name_is_utf8(const char *text, size_t n);
 /* Whether torchvision.datasets.ImageFolder accepts it as an image. */

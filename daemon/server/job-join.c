@@ -21,13 +21,18 @@ static struct job *find_job(struct engine *e, uid_t uid, const char *name)
 }
 
 /* Uses only dev and inode, which the kernel knows without asking a file system that may hang. Data without descriptors
- * counts as trusted: it is no client's file, or its path is allowed only to trusted clients. */
-static void job_join_identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
+ * counts as trusted: it is no client's file, or its path is allowed only to trusted clients. Memory whose content a hash
+ * tells is the same in whichever memfd it comes. */
+static void job_join_identify(const struct open_request *r, const int *fds, unsigned n_fds, struct data_identity *out)
 {
-	*out = (struct data_identity){ .trusted = trusted || !n_fds, .n = n_fds };
+	bool told[WIRE_MAX_FDS] = { false };
+
+	*out = (struct data_identity){ .sources = r->asked, .trusted = r->access.trusted || !n_fds, .n = n_fds };
+	if (n_fds)
+		sources_told(r->asked, told); /* open_request_make has counted them */
 	for (unsigned i = 0; i < n_fds; i++) {
 		struct statx st;
-		if (statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))
+		if (told[i] || statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))
 			continue;
 		out->files[i].dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
 		out->files[i].ino = st.stx_ino;
@@ -43,6 +48,10 @@ static const char *difference(const struct job *j, const struct loader_spec *spe
 	*text = field;
 	if (field)
 		return field;
+	if (!sources_are_equal(j->data.sources, data->sources)) {
+		*text = "dataset (other data of the same name)";
+		return "dataset";
+	}
 	if (j->data.n == data->n && !memcmp(j->data.files, data->files, sizeof(data->files))) {
 		*text = "dataset (opened from another mount namespace, with other rights)";
 		return j->data.trusted == data->trusted ? NULL : "dataset";
@@ -109,37 +118,13 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 		job_retire(j);
 }
 
-/* How many descriptors say by their files which data it is. Memory of which the text tells the content is the same in
- * whichever memfd it comes: all of "memory:", and of "arrow:" the last ones, with the numbers of the rows and with the
- * table. */
-static unsigned n_telling(const char *dataset, unsigned n_fds)
-{
-	static const char *const own[] = { "table=", "rows=" };
-
-	if (!strncmp(dataset, "memory:id=", strlen("memory:id=")))
-		return 0;
-	if (strncmp(dataset, "arrow:", strlen("arrow:")) != 0)
-		return n_fds;
-
-	const char *at = dataset + strlen("arrow:");
-
-	for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-		if (strncmp(at, own[i], strlen(own[i])) != 0)
-			continue;
-		n_fds -= n_fds > 0;
-		at += strcspn(at, ",");
-		at += *at == ',';
-	}
-	return n_fds;
-}
-
 int job_join(struct engine *e, struct session *s, struct open_request *r, int *fds, unsigned n_fds, struct refusal *why)
 {
 	assert(is_loop_thread());
 	assert(!s->job && s->state == SESSION_GREETED);
 	struct job *j = find_job(e, r->spec.uid, r->spec.job);
 	struct data_identity data;
-	job_join_identify(fds, n_telling(r->spec.dataset, n_fds), r->access.trusted, &data);
+	job_join_identify(r, fds, n_fds, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
 		fence_all(j, &r->spec, &data);
 		j = find_job(e, r->spec.uid, r->spec.job);

@@ -60,6 +60,7 @@ static void on_linger_closed(uv_handle_t *h)
 	assert(!j->sessions && !j->n_tasks && !j->producer && !j->loader);
 	list_remove(&e->jobs, j, next);
 	loader_spec_finish(&j->spec);
+	sources_free(j->data.sources);
 	free(j->served);
 	free(j);
 	e->on_ended(e);
@@ -464,9 +465,9 @@ void job_advance(struct job *j)
 		j->engine->job_ops->advance(s);
 }
 
-static int on_path(void *arg, const char *path, size_t n_bytes)
+static int on_path(void *arg, const char *path)
 {
-	(void)arg, (void)path, (void)n_bytes;
+	(void)arg, (void)path;
 	return 1;
 }
 
@@ -479,13 +480,13 @@ static void start_opening(struct job *j, struct open_request *r, int *fds, unsig
 		job_move(j, JOB_FAILED);
 		return;
 	}
-	bool has_files = n_fds || source_each_path(r->source, on_path, NULL);
+	bool has_files = n_fds || sources_each_path(r->sources, on_path, NULL);
 	o->task = (struct job_task){ .run = has_files ? opening_locate : opening_run,
 				     .done = has_files ? opening_located : opening_done };
 	job_task_begin(&o->task, j);
 	o->access = r->access;
-	o->source = r->source;
-	r->source = NULL;
+	o->sources = r->sources;
+	r->sources = NULL;
 	/* A copy: a reload may replace the configuration during indexing. Without memory for it the index is not
 	 * kept. */
 	o->manifest_dir = e->config->index_cache ? strdup(e->config->index_cache) : NULL;
@@ -522,6 +523,7 @@ struct job *job_make(struct engine *e, struct open_request *r, int *fds, unsigne
 	j->spec = r->spec;
 	r->spec = (struct loader_spec){ 0 };
 	j->data = *data;
+	r->asked = NULL;
 	j->number = ++e->n_jobs;
 	charge_move(&j->loader_charge, loader);
 	charge_move(&j->fds, open_fds);

@@ -13,9 +13,10 @@
 struct producer_source;
 struct open_request;
 
-/* The files behind a session's descriptors, and whether the reader is trusted. Two containers may have different
- * volumes at the same path, and root in a container is not root outside. */
+/* Which data a session wants: what it has asked for, the files behind its descriptors, and whether the reader is trusted.
+ * Two containers may have different volumes at the same path, and root in a container is not root outside. */
 struct data_identity {
+	struct Sources *sources;
 	bool trusted;
 	unsigned n;
 	struct {

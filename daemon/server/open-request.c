@@ -9,10 +9,8 @@
 #include <unistd.h>
 
 #include "batch/plan/plan.h"
-#include "dataset/blend-spec.h"
 #include "dataset/field.h"
 #include "dataset/shards/member-spec.h"
-#include "sources.h"
 #include "base/thread-kind.h"
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
@@ -49,52 +47,44 @@ static void set_access(struct data_access *a, const struct requester *who, bool 
 		a->gids[a->n_gids++] = who->gids[i];
 }
 
-static bool has_prefix(const char *s, const char *prefix)
-{
-	return strncmp(s, prefix, strlen(prefix)) == 0;
-}
-
 /* "tar:...#text=txt": samples with other fields than pictures. */
-static bool has_no_picture(const char *source)
+static bool has_no_picture(const struct Source *s)
 {
-	char *copy = strdup(source), *list = NULL;
 	struct member_fields fields;
-	bool none = false;
 
-	if (copy)
-		member_spec_split(copy, &list);
-	if (list)
-		none = member_spec_parse(list, &fields, NULL) == 0 && !fields.image[0];
-	free(copy);
-	return none;
+	return s->n_field && member_spec_take(s, &fields, NULL) == 0 && !fields.image[0];
 }
 
-static const char *default_transform(const char *source)
+/* Of a blend, the first part has the kind of all. */
+static const char *default_transform(const struct Sources *sources)
 {
-	static const bool has_pictures[SOURCE_N_KINDS + 1] = {
-		[SOURCE_IMAGEFOLDER] = true, [SOURCE_FILES] = true, [SOURCE_TAR] = true,
-		[SOURCE_MDS] = true,         [SOURCE_ZIP] = true,
-	};
-
-	source = blend_spec_first(source);
-	if (!has_prefix(source, "files:") && has_no_picture(source))
+	switch (sources->source[0]->kind) {
+	case SOURCE_KIND__IMAGEFOLDER:
+	case SOURCE_KIND__FILES:
+		return "train224";
+	case SOURCE_KIND__TAR:
+	case SOURCE_KIND__MDS:
+	case SOURCE_KIND__ZIP:
+		return has_no_picture(sources->source[0]) ? "" : "train224";
+	default:
 		return "";
-	return has_pictures[source_kind_of(source)] ? "train224" : "";
+	}
 }
 
 /* The data set's source and transform, from the configuration where it has them. */
-static int open_request_resolve(const struct config *config, const Batchd__Wire__Open *open,
-				const struct requester *who, unsigned n_fds, const char **source,
-				const char **transform, bool *configured, struct refusal *err)
+static int open_request_resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
+			   unsigned n_fds, const struct Sources **sources, const char **transform, bool *configured,
+			   struct refusal *err)
 {
-	const struct config_dataset *d = config_dataset(config, open->dataset);
+	const char *name = open->sources->name;
+	const struct config_dataset *d = *name ? config_dataset(config, name) : NULL;
 	*configured = d != NULL;
-	if (!d && !strchr(open->dataset, ':'))
+	if (!d && *name)
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
 			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or " SOURCE_KINDS_TEXT
 			" to wait for a producer",
-			open->dataset);
+			name);
 	if (d && !open_request_may_use(d, who))
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
@@ -104,10 +94,13 @@ static int open_request_resolve(const struct config *config, const Batchd__Wire_
 	if (d && n_fds)
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "dataset",
 			      "a configured data set takes no file descriptors");
-	*source = d ? d->source : open->dataset;
+	if (!d && n_fds && n_fds != sources_n_fds(open->sources))
+		return refuse(err, INVALID, "dataset", "%u descriptors for %u files and folders", n_fds,
+			      sources_n_fds(open->sources));
+	*sources = d ? d->sources : open->sources;
 	*transform = open->transform[0]  ? open->transform
 		     : d && d->transform ? d->transform
-					 : default_transform(*source);
+					 : default_transform(*sources);
 	const char *named = config_pipeline(config, *transform);
 	if (named)
 		*transform = named;
@@ -194,10 +187,9 @@ static enum group_policy policy_of(const Batchd__Wire__Open *o)
 
 /* A producer decides the form of its batches, so the trainer's options for it are refused. Fields that would make it
  * another job are set to fixed values. */
-static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, struct loader_spec *spec,
+static int adapt_to_producer(const Batchd__Wire__Open *o, const char *name, struct loader_spec *spec,
 			     struct refusal *err)
 {
-	const char *name = source + strlen("serve:");
 	const char *what = o->n_field                       ? "fields"
 			   : o->own_batches                 ? "batch_sampler"
 			   : o->shuffle                     ? "shuffle"
@@ -218,7 +210,7 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 			"a producer makes each batch once, so its trainers wait for each other: leave policy out, or give 'wait'");
 	if (!*name || strlen(name) > WIRE_MAX_PRODUCER)
 		return refuse(err, INVALID, "dataset",
-			      "'%s': expected serve:NAME with the name of a producer, at most %d bytes", o->dataset,
+			      "'%s': expected serve:NAME with the name of a producer, at most %d bytes", spec->dataset,
 			      WIRE_MAX_PRODUCER);
 	if (!spec->share && spec->world_size > LOADER_MAX_SERVED)
 		return refuse(err, INVALID, "world_size",
@@ -271,21 +263,29 @@ int open_request_make(const struct config *config, const Batchd__Wire__Open *o, 
 {
 	assert(is_loop_thread());
 	assert(n_fds <= WIRE_MAX_FDS);
-	const char *source = NULL, *transform = NULL;
+	const struct Sources *sources = NULL;
+	const char *transform = NULL;
 	bool configured;
 	*out = (struct open_request){ 0 };
 	*err = (struct refusal){ .code = INVALID, .field = "" };
 	int r = check_numbers(config, o, err);
 	if (r == 0)
-		r = open_request_resolve(config, o, who, n_fds, &source, &transform, &configured, err);
+		r = open_request_resolve(config, o, who, n_fds, &sources, &transform, &configured, err);
 	if (r)
 		return r;
 	set_access(&out->access, who, configured);
-	bool served = has_prefix(source, "serve:");
-	if (!out->access.trusted && n_fds == 0 && !served && !has_prefix(source, "random:"))
+	const struct Source *first = sources->source[0];
+	const char *served = first->kind == SOURCE_KIND__SERVE ? first->part[0]->name : NULL;
+	out->text = sources_print(o->sources, SOURCE_SHOWN);
+	if (!out->text)
+		return refuse_memory(err);
+	if (strlen(out->text) > WIRE_MAX_DATASET)
+		return refuse(err, INVALID, "dataset", "the names of the files take more than %d bytes",
+			      WIRE_MAX_DATASET);
+	if (!out->access.trusted && n_fds == 0 && sources_n_fds(sources))
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
 			      "the client sent no file descriptor for %s: paths are opened with the client's rights",
-			      source);
+			      out->text);
 	if (!out->access.trusted && n_fds > 0 && who->lacks_groups)
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
 			      "user %u is in more than %d groups, or the kernel does not tell which, so the daemon "
@@ -294,7 +294,7 @@ int open_request_make(const struct config *config, const Batchd__Wire__Open *o, 
 			      (unsigned)who->uid, DATASET_MAX_GROUPS);
 	struct loader_spec borrowed = {
 		.job = o->job,
-		.dataset = o->dataset,
+		.dataset = out->text,
 		.transform = (char *)transform,
 		.dtype = (enum dtype)o->dtype,
 		.layout = (enum layout)o->layout,
@@ -323,15 +323,14 @@ int open_request_make(const struct config *config, const Batchd__Wire__Open *o, 
 	out->rank = o->rank;
 	if (served && o->node_world_size)
 		out->rank = (int32_t)o->node_rank;
-	r = served ? adapt_to_producer(o, source, &borrowed, err) : 0;
+	r = served ? adapt_to_producer(o, served, &borrowed, err) : 0;
 	if (r)
 		return r;
-	out->source = strdup(source);
-	out->served = served ? strdup(source + strlen("serve:")) : NULL;
-	if (!out->source || (served && !out->served) || loader_spec_copy(&borrowed, &out->spec)) {
-		open_request_finish(out);
-		return refuse(err, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
-	}
+	out->asked = sources_copy(o->sources);
+	out->sources = sources_copy(sources);
+	out->served = served ? strdup(served) : NULL;
+	if (!out->asked || !out->sources || (served && !out->served) || loader_spec_copy(&borrowed, &out->spec))
+		return refuse_memory(err);
 	return 0;
 }
 
@@ -339,7 +338,9 @@ void open_request_finish(struct open_request *r)
 {
 	assert(is_loop_thread());
 	loader_spec_finish(&r->spec);
-	free(r->source);
+	sources_free(r->asked);
+	sources_free(r->sources);
+	free(r->text);
 	free(r->served);
-	r->source = r->served = NULL;
+	*r = (struct open_request){ 0 };
 }

@@ -10,7 +10,6 @@
 #include "batch/plan/blend.h"
 #include "batch/plan/plan.h"
 #include "batch/endings.h"
-#include "dataset/name.h"
 #include "base/closing.h"
 #include "base/container.h"
 #include "base/log.h"
@@ -48,7 +47,7 @@ static void explain_refusal(struct opening *o)
 {
 	char text[sizeof(o->why.text)], what[512];
 	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
-		 o->source);
+		 o->task.job->spec.dataset);
 	budget_explain(&o->task.job->engine->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
 		       "close other loaders, raise the limit, or split the data set", text, sizeof(text));
 	opening_fail(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
@@ -163,13 +162,12 @@ static void opening_open_pipeline(struct opening *o, const struct loader_spec *s
 /* Reports files of kinds that cannot be decoded, before the first batch. */
 static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
 {
-	char text[512], shown[WIRE_MAX_DATASET + 1];
+	char text[512];
 	enum endings found = dataset_is_image(o->recipe.dataset) ? endings_look(o->recipe.dataset, text, sizeof(text))
 								 : ENDINGS_READ;
-	name_as_written(spec->dataset, shown, sizeof(shown));
 	if (found == ENDINGS_SOME_UNREAD)
-		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others", shown,
-			   text);
+		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others",
+			   spec->dataset, text);
 	if (found == ENDINGS_ALL_UNREAD)
 		opening_fail(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
 	return found == ENDINGS_ALL_UNREAD;
@@ -210,7 +208,7 @@ static bool misses_files(struct opening *o)
 
 static struct dataset_source source_of(const struct opening *o)
 {
-	return (struct dataset_source){ .spec = o->source, .fds = o->fds, .n_fds = o->n_fds, .access = &o->access };
+	return (struct dataset_source){ .sources = o->sources, .fds = o->fds, .n_fds = o->n_fds, .access = &o->access };
 }
 
 static void open_source(struct opening *o)
@@ -280,7 +278,7 @@ void opening_free(uv_handle_t *h)
 	struct opening *o = h->data;
 	closing_add(o->access.uid, o->fds, o->n_fds); /* of an opening that never ran */
 	opening_free_recipe(o);
-	free(o->source);
+	sources_free(o->sources);
 	free(o->manifest_dir);
 	free(o);
 }

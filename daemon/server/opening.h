@@ -21,7 +21,7 @@ struct opening {
 	struct meter meter;
 	/* the I/O thread's, until done */
 	struct data_access access;
-	char *source;
+	struct Sources *sources;
 	char *manifest_dir;
 	uint64_t index_dir_limit_bytes;
 	double bad_data; /* of the configuration */

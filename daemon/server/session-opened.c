@@ -5,27 +5,13 @@
 #include <stdio.h>
 
 #include "batch/device-slab.h"
-#include "dataset/name.h"
 #include "server/device.h"
 #include "server/job.h"
 #include "image/transform/views.h"
 #include "server/producer-job.h"
 #include "server/session-state.h"
-#include "sources.h"
 #include "base/log.h"
 #include "base/thread-kind.h"
-
-/* A data set for a log record: without the second slash by which a client marks where the folder that it opened ends. */
-static void told_dataset(const char *dataset, char *out)
-{
-	const enum source_kind kind = source_kind_of(dataset);
-	const bool marked = kind == SOURCE_TAR || kind == SOURCE_MDS || kind == SOURCE_ZIP || kind == SOURCE_ARROW ||
-			    kind == SOURCE_BLEND;
-	if (marked)
-		name_as_written(dataset, out, WIRE_MAX_DATASET + 1);
-	else
-		snprintf(out, WIRE_MAX_DATASET + 1, "%s", dataset);
-}
 
 /* The wire's own structs for an Opened message. */
 struct field_messages {
@@ -106,9 +92,7 @@ void session_send_opened(struct session *s, int ring)
 	if (device_fd(s) >= 0)
 		fds[n_fds++] = device_fd(s);
 	peer_send(s->peer, WIRE_SERVER(OPENED, opened, &o), fds, n_fds);
-	char dataset[WIRE_MAX_DATASET + 1];
-	told_dataset(l->spec.dataset, dataset);
 	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s",
 		   (unsigned long long)s->number, s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank,
-		   l->spec.job, dataset);
+		   l->spec.job, l->spec.dataset);
 }

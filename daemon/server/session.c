@@ -480,10 +480,17 @@ static int on_open(struct session *s, const struct message *m, struct refusal *w
 				 .lacks_groups = s->peer->lacks_groups,
 				 .shares_mounts = open_request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
 	struct open_request r;
-	char served[sizeof("serve:") + WIRE_MAX_PRODUCER];
-	if (!config_dataset(s->engine->config, open.dataset) && producer_exists(s->engine, s->uid, open.dataset)) {
-		snprintf(served, sizeof(served), "serve:%s", open.dataset);
-		open.dataset = served;
+	SourcePart name = SOURCE_PART__INIT, *part = &name;
+	Source served = SOURCE__INIT, *source = &served;
+	Sources named = SOURCES__INIT;
+	if (!config_dataset(s->engine->config, open.sources->name) &&
+	    producer_exists(s->engine, s->uid, open.sources->name)) {
+		name.name = open.sources->name;
+		served.kind = SOURCE_KIND__SERVE;
+		served.part = &part;
+		named.source = &source;
+		served.n_part = named.n_source = 1;
+		open.sources = &named;
 	}
 	int refused = open_request_make(s->engine->config, &open, &who, m->n_fds, &r, why);
 	if (!refused) {
@@ -496,8 +503,8 @@ static int on_open(struct session *s, const struct message *m, struct refusal *w
 			(open.producer_wait_ms ? open.producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
 		s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
 		refused = job_join(s->engine, s, &r, m->fds, m->n_fds, why);
-		open_request_finish(&r);
 	}
+	open_request_finish(&r);
 	if (refused) {
 		recent_errors_note(s->engine->errors, s->uid, open.job, why->text);
 		return refused;

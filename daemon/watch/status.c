@@ -263,18 +263,6 @@ static json_t *fields_part(const struct loader *l)
 	return list;
 }
 
-/* Of data in memory without its id. A client that knows the id gets the data of a running job of the same name (job-join.c),
- * and the trainers of other containers, whose user has the same number, see this text. */
-static void status_set_dataset(json_t *o, const char *dataset)
-{
-	static const char named[] = "memory:id=";
-	const char *names = strncmp(dataset, named, sizeof(named) - 1) ? NULL : strchr(dataset, ',');
-	char text[WIRE_MAX_DATASET + 1];
-
-	snprintf(text, sizeof(text), "memory:%s", names ? names + 1 : "");
-	set_text(o, "dataset", names ? text : dataset);
-}
-
 /* How long trainers were blocked for a batch. */
 static json_t *waits_part(const struct histogram *h)
 {
@@ -295,7 +283,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	set_job(o, j, viewer);
 	set_int(o, "number", j->number);
 	if (all) {
-		status_set_dataset(o, spec->dataset);
+		set_text(o, "dataset", spec->dataset);
 		set_text(o, "transform", spec->transform);
 	}
 	set_text(o, "mode", spec->share ? "share" : "shard");

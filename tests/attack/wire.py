@@ -1,4 +1,4 @@
-"""The wire without libbatchd: messages encoded according to proto/batchd.proto, packet by packet, for messages that an
+"""The wire without libbatchd: messages encoded according to proto/*.proto, packet by packet, for messages that an
 honest client never sends."""
 
 import array
@@ -31,7 +31,9 @@ def _definitions(text):
     return messages
 
 
-MESSAGES = _definitions(PROTO.read_text())
+SOURCE_PROTO = PROTO.with_name("source.proto").read_text()
+MESSAGES = _definitions(PROTO.read_text() + SOURCE_PROTO)
+ENUMERATORS = {name: int(number) for name, number in re.findall(r"^  ([A-Z_]+) = (\d+);", SOURCE_PROTO, re.M)}
 
 
 def _varint(n):
@@ -96,6 +98,20 @@ def decode(message, data):
         if field:
             values[field] = values.get(field, []) + [value] if repeated else value
     return values
+
+
+def sources(dataset):
+    """A data set's text as a message: of the kinds that are attacked."""
+    kind, colon, rest = dataset.partition(":")
+    if not colon:
+        return {"name": dataset}
+    source = {"kind": ENUMERATORS[kind.upper()]}
+    if kind == "random":
+        pairs = [option.partition("=") for option in rest.split(",")]
+        source["option"] = [{"name": name, "value": value} for name, _, value in pairs]
+    else:
+        source["part"] = [{"role": ENUMERATORS[{"imagefolder": "FOLDER", "files": "LIST"}[kind]], "path": rest}]
+    return {"source": [source]}
 
 
 class HungUp(Exception):
@@ -165,6 +181,7 @@ class Client:
 
     def open(self, fds=(), **options):
         """Opens, and returns Opened; HungUp with the daemon's error if it refuses."""
+        options["sources"] = sources(options.pop("dataset"))
         self.send("open", fds, **{"batch_size": 1, "world_size": 1, "job": "job", "ring": 1, **options})
         self.opened = self.expect("opened")
         self.ring = mmap.mmap(self.fds[1], 0)

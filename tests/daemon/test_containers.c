@@ -62,7 +62,7 @@ static const Batchd__Wire__ServerMessage *open_folder(const char *folder, const 
 	int dir_fd = open(in_place(folder), O_RDONLY | O_DIRECTORY);
 
 	ck_assert_int_ge(dir_fd, 0);
-	o.dataset = (char *)"imagefolder:/data";
+	o.sources = sources_of("imagefolder:/data");
 	o.transform = (char *)"train224";
 	o.mode = BATCHD__WIRE__MODE__SHARE;
 	o.rank = -1;
@@ -174,7 +174,7 @@ static void open_both_ways(bool elsewhere, const char *folder, const char *job_n
 
 			snprintf(dataset, sizeof(dataset), "imagefolder:%s", in_place(folder));
 			snprintf(job, sizeof(job), "%s%d", job_name, i);
-			o.dataset = dataset;
+			o.sources = sources_of(dataset);
 			o.transform = (char *)"train224";
 			o.job = job;
 			m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;

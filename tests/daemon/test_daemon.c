@@ -150,8 +150,8 @@ START_TEST(test_bad_requests_name_the_field)
 		      { "world_size", CODE(INVALID), usual_open() }, { "ring", CODE(INVALID), usual_open() } };
 	cases[0].open.batch_size = 0;
 	cases[1].open.batch_size = 1u << 31;
-	cases[2].open.dataset = (char *)"nowhere";
-	cases[3].open.dataset = (char *)"random:length=ten";
+	cases[2].open.sources = sources_of("nowhere");
+	cases[3].open.sources = sources_of("random:length=ten");
 	cases[4].open.rank = 1;
 	cases[5].open.transform = (char *)"train224";
 	cases[6].open.n_slots = 1;

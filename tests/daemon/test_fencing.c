@@ -134,7 +134,8 @@ START_TEST(test_a_new_incarnation_takes_the_job_in_whatever_state_it_is)
 		greet(old.fd);
 		Batchd__Wire__Open o = usual_open();
 		o.incarnation = 1;
-		o.dataset = (char *)(stage == 0 ? "random:length=3000000,shape=64,dtype=float32" : o.dataset);
+		if (stage == 0)
+			o.sources = sources_of("random:length=3000000,shape=64,dtype=float32");
 		SEND(old.fd, OPEN, open, &o);
 		if (stage == 2)
 			ck_assert_int_eq(await_answer(&old)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);

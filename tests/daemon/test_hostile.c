@@ -88,7 +88,7 @@ static void tiny_shares(struct config *c)
 static Batchd__Wire__Open open_all(void)
 {
 	Batchd__Wire__Open o = usual_open();
-	o.dataset = (char *)"random:length=20,shape=256,dtype=float32";
+	o.sources = sources_of("random:length=20,shape=256,dtype=float32");
 	o.n_slots = 64;
 	return o;
 }
@@ -210,7 +210,7 @@ START_TEST(test_answers_that_no_client_reads_are_limited)
 	 * daemon runs out of memory. */
 	start_daemon_with(little_unread);
 	Batchd__Wire__Open o = usual_open();
-	o.dataset = (char *)"random:length=1000,shape=4,dtype=float32,classes=1000";
+	o.sources = sources_of("random:length=1000,shape=4,dtype=float32,classes=1000");
 	struct client c = join_with(o);
 	unsigned sent = 0;
 	for (; sent < 20000; sent++) {

@@ -103,7 +103,7 @@ static struct client greeted_as(enum session_state state)
 		return join_with(o);
 	c.fd = dial();
 	greet(c.fd);
-	o.dataset = (char *)"serve:nothing"; /* its producer never comes */
+	o.sources = sources_of("serve:nothing"); /* its producer never comes */
 	if (state == SESSION_OPENING)
 		say(c.fd, WIRE_CLIENT(OPEN, open, &o));
 	else if (state == SESSION_PRODUCING)

@@ -258,7 +258,7 @@ START_TEST(test_any_allocation_may_fail_for_pictures)
 	}
 	snprintf(source, sizeof(source), "imagefolder:%s", root);
 	Batchd__Wire__Open o = usual_open();
-	o.dataset = source;
+	o.sources = sources_of(source);
 	o.batch_size = 2;
 	o.dtype = BATCHD__WIRE__DTYPE__FLOAT32;
 	o.transform = (char *)"[[\"RandomResizedCrop\", 16], \"RandomHorizontalFlip\", \"ToTensor\"]";

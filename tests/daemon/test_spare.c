@@ -14,7 +14,7 @@ enum { SLOTS = 3, ROWS = 1200, ROW_BYTES = 256 * 4 };
 static Batchd__Wire__Open large_open(const char *job)
 {
 	Batchd__Wire__Open o = usual_open();
-	o.dataset = (char *)"random:length=5000,shape=256,dtype=float32";
+	o.sources = sources_of("random:length=5000,shape=256,dtype=float32");
 	o.batch_size = ROWS;
 	o.n_slots = SLOTS;
 	o.job = (char *)job;
@@ -119,7 +119,7 @@ START_TEST(test_the_next_loader_of_a_process_gets_the_slab_of_the_last_one)
 	ino_t first = run_loader(large_open("one"));
 	ck_assert_uint_eq(run_loader(large_open("two")), first);
 	Batchd__Wire__Open other = large_open("three");
-	other.dataset = (char *)"random:length=9000,shape=64x4,dtype=float32";
+	other.sources = sources_of("random:length=9000,shape=64x4,dtype=float32");
 	ck_assert_uint_eq(run_loader(other), first);
 	stop_daemon();
 }

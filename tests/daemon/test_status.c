@@ -45,7 +45,7 @@ static pid_t start_trainer(int *leash)
 		close(stay[1]);
 		become(ALICE);
 		o.job = (char *)"alices-job";
-		o.dataset = (char *)"random:length=1000,shape=256x1x1";
+		o.sources = sources_of("random:length=1000,shape=256x1x1");
 		int fd = dial();
 
 		greet_as(fd, "alices-program");

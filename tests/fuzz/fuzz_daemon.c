@@ -25,6 +25,7 @@
 #include "daemon.h"
 #include "ring.h"
 #include "base/log.h"
+#include "support/sources-text.h"
 #include "wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -350,7 +351,7 @@ static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, si
 	}
 	if (b > 250) /* differs from the message */
 		fds[n++] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	o->dataset = dataset;
+	o->sources = sources_of(dataset);
 	return n;
 }
 
@@ -372,7 +373,7 @@ static void fill_honest_open(struct input *in, Batchd__Wire__Open *o)
 	o->policy = o->mode && more & 16 ? (Batchd__Wire__Policy)(more >> 6) : 0;
 	o->incarnation = more >> 5 & 1;
 	o->producer_wait_ms = 50;
-	if (strncmp(o->dataset, "serve", 5) == 0)
+	if (o->sources->n_source && o->sources->source[0]->kind == SOURCE_KIND__SERVE)
 		o->own_batches = o->policy = 0;
 }
 
@@ -383,7 +384,9 @@ static void fill_open(struct input *in, Batchd__Wire__Open *o)
 	uint8_t b = byte(in);
 
 	o->job = jobs[b % 4 == 3 ? b / 4 % 4 : b % 4];
-	o->transform = strncmp(o->dataset, "random", 6) && b % 16 > 3 ? transforms[b / 16 % 4] : "";
+	o->transform = !(o->sources->n_source && o->sources->source[0]->kind == SOURCE_KIND__RANDOM) && b % 16 > 3
+			       ? transforms[b / 16 % 4]
+			       : "";
 	o->batch_size = (uint32_t)(b & 64 ? number(in) : 2);
 	b = byte(in);
 	o->mode = b & 1;

@@ -2,6 +2,7 @@
  * sim.h. */
 #include "server/session-message.h"
 #include "sim.h"
+#include "../support/sources-text.h"
 
 #include "batch/plan/plan.h"
 
@@ -101,7 +102,7 @@ static void open_session(struct sim_trainer *t)
 	h.version = WIRE_VERSION;
 	h.program = (char *)"trainer";
 	SAY(t, HELLO, hello, &h, -1);
-	o.dataset = j->dataset;
+	o.sources = sources_of(j->dataset);
 	o.transform = (char *)"";
 	o.dtype = BATCHD__WIRE__DTYPE__FLOAT32;
 	o.batch_size = j->batch_size;

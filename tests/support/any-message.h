@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "sources-text.h"
 #include "wire.h"
 
 struct any_message {
@@ -29,6 +30,8 @@ static inline void any_message_make(struct any_message *m, size_t i)
 	*(void **)(void *)((char *)&m->message + f->offset) = m->body;
 	if (f->id == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
 		m->message.produce->name = (char *)"a"; /* the wire refuses an empty one */
+	if (f->id == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
+		m->message.open->sources = sources_of("a"); /* and none */
 }
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "daemon.h"
 #include "ring.h"
+#include "sources-text.h"
 #include "suite.h"
 #include "base/log.h"
 #include "wire.h"
@@ -154,7 +155,7 @@ static inline void greet(int fd)
 static inline Batchd__Wire__Open usual_open(void)
 {
 	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
-	o.dataset = (char *)"random:length=1000,shape=256,dtype=float32";
+	o.sources = sources_of("random:length=1000,shape=256,dtype=float32");
 	o.transform = (char *)"";
 	o.batch_size = 10;
 	o.world_size = 1;

@@ -110,7 +110,7 @@ static inline bool is_quiet(int fd)
 static inline Batchd__Wire__Open served_open(void)
 {
 	Batchd__Wire__Open o = usual_open();
-	o.dataset = (char *)"serve:speech";
+	o.sources = sources_of("serve:speech");
 	o.n_slots = 3;
 	return o;
 }

@@ -269,10 +269,10 @@ static bool kind_is_known(const char *path)
 	char *spec;
 	bool known;
 
-	if (!colon || source_kind_of(path) != SOURCE_N_KINDS)
+	if (!colon || source_kind_of(path) != SOURCE_KIND__NO_KIND)
 		return true;
 	spec = ctl_dataset_spec(path); /* a folder may have a colon in its name */
-	known = !spec || source_kind_of(spec) != SOURCE_N_KINDS;
+	known = !spec || source_kind_of(spec) != SOURCE_KIND__NO_KIND;
 	free(spec);
 	if (!known)
 		ctl_complain("bench", "DATASET '%.128s': batchd reads no '%.*s:'; it reads " SOURCE_KINDS_TEXT, path,

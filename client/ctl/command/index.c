@@ -141,19 +141,25 @@ static void take_shard(struct index *x, uint32_t i)
 static int open_shards(struct index *x)
 {
 	const struct data_access access = { .trusted = true };
-	const struct dataset_source source = { .access = &access };
-	enum source_kind kind = source_kind_of(x->text);
-	struct shard_names names;
+	struct dataset_source source = { .access = &access };
+	SourceKind kind = source_kind_of(x->text);
+	struct shard_names names = { 0 };
+	struct Sources *sources;
 	int r;
 
-	if (kind != SOURCE_TAR) {
+	if (kind != SOURCE_KIND__TAR) {
 		ctl_complain("index", "'%s': expected tar:SHARDS%s", x->text,
-			     kind == SOURCE_MDS || kind == SOURCE_ZIP || kind == SOURCE_ARROW
+			     kind == SOURCE_KIND__MDS || kind == SOURCE_KIND__ZIP || kind == SOURCE_KIND__ARROW
 				     ? "; shards of this kind have an index in themselves"
 				     : "");
 		return CTL_USAGE;
 	}
-	r = shard_names_open(&source, x->text + 4, ".tar", &names, &x->err);
+	r = sources_parse(x->text, &sources, x->err.text, sizeof x->err.text);
+	if (r == 0) {
+		source.part = sources->source[0];
+		r = shard_names_open(&source, &names, &x->err);
+		sources_free(sources);
+	}
 	if (r == 0)
 		r = shards_init(&x->shards, &names, &access);
 	else

@@ -45,7 +45,7 @@ static int check_path(const char *command, const char *text)
 {
 	struct stat st;
 
-	if (source_kind_of(text) == SOURCE_SERVE) {
+	if (source_kind_of(text) == SOURCE_KIND__SERVE) {
 		ctl_complain(command, "'%s' is made by a producer and has no files to read", text);
 		return CTL_USAGE;
 	}

@@ -173,32 +173,27 @@ static int cifar_open_file(struct cifar *c, const struct dataset_source *source,
 	return r;
 }
 
-static int cifar_take_part(struct cifar *c, const struct dataset_source *source, const char *part,
-			   struct dataset_error *err)
+static int take_version(struct cifar *c, const struct Source *s, struct dataset_error *err)
 {
-	if (!strncmp(part, "version=", 8)) {
-		c->version = !strcmp(part + 8, "100") ? 100 : 10;
-		c->n_labels = c->version == 100 ? 2 : 1;
-		return c->n_files || (strcmp(part + 8, "10") && strcmp(part + 8, "100"))
-			       ? dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-					      "cifar: %.64s: expected version=10 or version=100, before the files",
-					      part)
-			       : 0;
-	}
-	if (c->n_files == MAX_FILES)
-		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "cifar: more than %d files", MAX_FILES);
-	return cifar_open_file(c, source, part, err);
+	const char *version = source_option(s, "version");
+
+	if (!version)
+		return 0;
+	c->version = !strcmp(version, "100") ? 100 : 10;
+	c->n_labels = c->version == 100 ? 2 : 1;
+	return c->version == 100 || !strcmp(version, "10")
+		       ? 0
+		       : dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				      "cifar: version=%.64s: expected version=10 or version=100", version);
 }
 
-static int cifar_describe(struct cifar *c, const struct dataset_source *source, const char *rest,
-			  struct dataset_error *err)
+static int cifar_describe(struct cifar *c, const char *rest, struct dataset_error *err)
 {
 	struct dataset *ds = &c->base;
 	struct field *image;
 
-	if (!c->n_files || (source->n_fds && source->n_fds != c->n_files))
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "cifar:%.300s: %u descriptors for %u files", rest,
-				    source->n_fds, c->n_files);
+	if (!c->n_files)
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "cifar:%.300s: no file is named", rest);
 	image = dataset_add_field(ds, "image", DTYPE_UINT8, err);
 	if (!image)
 		return -ENOMEM;
@@ -215,22 +210,21 @@ static int cifar_describe(struct cifar *c, const struct dataset_source *source, 
 
 int cifar_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
+	const struct Source *s = source->part;
 	struct cifar *c = calloc(1, sizeof(*c));
-	char *text = strdup(rest), *at = text, *part;
-	int r = 0;
+	int r;
 
-	if (!c || !text) {
-		free(c);
-		free(text);
+	if (!c)
 		return dataset_fail_errno(err, ENOMEM, rest);
-	}
 	c->base.ops = &cifar_ops;
 	c->base.memory_bytes = sizeof(*c);
 	atomic_init(&c->base.refs, 1);
-	while (r == 0 && (part = strsep(&at, ",")))
-		r = cifar_take_part(c, source, part, err);
-	free(text);
-	r = r < 0 ? r : cifar_describe(c, source, rest, err);
+	r = take_version(c, s, err);
+	if (r == 0 && s->n_part > MAX_FILES)
+		r = dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "cifar: more than %d files", MAX_FILES);
+	for (size_t i = 0; r == 0 && i < s->n_part; i++)
+		r = cifar_open_file(c, source, s->part[i]->path, err);
+	r = r < 0 ? r : cifar_describe(c, rest, err);
 	if (r < 0) {
 		dataset_destroy(&c->base);
 		return r;

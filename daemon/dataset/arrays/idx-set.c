@@ -119,24 +119,16 @@ static int idx_set_add_file(struct arrays *a, const struct dataset_source *sourc
 
 int idx_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	char *text = strdup(rest), *comma = text ? strchr(text, ',') : NULL;
-	unsigned n = comma ? 2 : 1;
-	struct arrays *a = text ? arrays_create(source, n, rest, err) : NULL;
+	const struct Source *s = source->part;
+	struct arrays *a = arrays_create(source, 2, rest, err);
 	uint64_t content = 0;
 	int r = a ? 0 : -ENOMEM;
 
-	if (comma)
-		*comma++ = '\0';
-	if (r == 0 && comma && strchr(comma, ','))
+	if (r == 0 && s->n_part > 2)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				 "idx:%.300s: expected one file, or two: images and, behind a comma, labels", rest);
-	if (r == 0 && source->n_fds && source->n_fds != n)
-		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "idx:%.300s: %u descriptors for %u files", rest,
-				 source->n_fds, n);
-	r = r < 0 ? r : idx_set_add_file(a, source, 0, text, &content, err);
-	if (r == 0 && comma)
-		r = idx_set_add_file(a, source, 1, comma, &content, err);
-	free(text);
+	for (unsigned i = 0; r == 0 && i < s->n_part; i++)
+		r = idx_set_add_file(a, source, i, s->part[i]->path, &content, err);
 	if (r < 0 && a)
 		dataset_destroy(&a->base);
 	if (r < 0)

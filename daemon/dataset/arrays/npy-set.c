@@ -87,98 +87,48 @@ static int open_parts(const struct dataset_source *source, const char *text, con
 	return 0;
 }
 
-/* "NAME=" in front of a path, which is absolute; NULL: there is none. */
-static const char *find_name(const char *part)
-{
-	const char *equals = strchr(part, '=');
-
-	return equals && !memchr(part, '/', (size_t)(equals - part)) ? equals : NULL;
-}
-
-static int npy_set_read_part(char *text, unsigned i, struct part *p, struct dataset_error *err)
+static int npy_set_name(const struct SourcePart *from, unsigned i, struct part *p, struct dataset_error *err)
 {
 	static const char *const unnamed[] = { "data", "label" };
-	const char *equals = find_name(text);
-	size_t n = equals ? (size_t)(equals - text) : 0;
 
-	if (!equals && i >= 2)
+	if (!*from->name && i >= 2)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "npy: %.200s: more than two arrays need names: npy:NAME=FILE,NAME=FILE,...", text);
-	if (n >= sizeof(p->name))
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "npy: the name of a field has at most %d bytes",
-				    FIELD_NAME_BYTES - 1);
-	memcpy(p->name, equals ? text : unnamed[i], equals ? n : strlen(unnamed[i]));
-	p->name[equals ? n : strlen(unnamed[i])] = '\0';
-	p->path = equals ? equals + 1 : text;
-	p->may_widen = !strcmp(p->name, "label");
+				    "npy: %.200s: more than two arrays need names: npy:NAME=FILE,NAME=FILE,...",
+				    from->path);
+	snprintf(p->name, sizeof(p->name), "%s", *from->name ? from->name : unnamed[i]);
+	p->path = from->role == SOURCE_ROLE__ARRAY ? from->name : from->path;
+	p->may_widen = from->role != SOURCE_ROLE__ARRAY && !strcmp(p->name, "label");
 	return 0;
 }
 
-/* One descriptor means one file, even if its name has a comma. */
-static int npy_set_split(char *text, bool is_one, struct part parts[DATASET_MAX_FIELDS], unsigned *n,
-			 struct dataset_error *err)
+static int open_all(const struct dataset_source *source, const char *rest, const char *kind, struct dataset **out,
+		    struct dataset_error *err)
 {
+	const struct Source *s = source->part;
+	struct part parts[DATASET_MAX_FIELDS];
 	int r = 0;
 
-	*n = 0;
-	for (char *next; r == 0 && text; text = next) {
-		next = is_one ? NULL : strchr(text, ',');
-		if (next)
-			*next++ = '\0';
-		if (*n == DATASET_MAX_FIELDS)
-			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "npy: a sample has at most %d fields",
-					    DATASET_MAX_FIELDS);
-		r = npy_set_read_part(text, *n, &parts[*n], err);
-		(*n)++;
-	}
-	return r;
-}
-
-static int refuse_count(const struct dataset_source *source, const char *rest, unsigned n, struct dataset_error *err)
-{
-	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: %u descriptors for %u arrays", rest,
-			    source->n_fds, n);
+	if (s->n_part > DATASET_MAX_FIELDS)
+		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "%s: a sample has at most %d fields", kind,
+				    DATASET_MAX_FIELDS);
+	for (unsigned i = 0; r == 0 && i < s->n_part; i++)
+		r = strlen(s->part[i]->name) < sizeof(parts[i].name)
+			    ? npy_set_name(s->part[i], i, &parts[i], err)
+			    : dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+					   "%s: the name of a field has at most %d bytes", kind, FIELD_NAME_BYTES - 1);
+	return r < 0 ? r
+		     : open_parts(source, rest, parts, (unsigned)s->n_part, s->kind == SOURCE_KIND__MEMORY, out, err);
 }
 
 int npy_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	struct part parts[DATASET_MAX_FIELDS];
-	char *text = strdup(rest);
-	unsigned n;
-	int r;
-
-	if (!text)
-		return dataset_fail_errno(err, ENOMEM, rest);
-	r = npy_set_split(text, source->n_fds == 1, parts, &n, err);
-	if (r == 0 && source->n_fds && source->n_fds != n)
-		r = refuse_count(source, rest, n, err);
-	r = r < 0 ? r : open_parts(source, rest, parts, n, false, out, err);
-	free(text);
-	return r;
+	return open_all(source, rest, "npy", out, err);
 }
 
 int memory_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	struct part parts[DATASET_MAX_FIELDS] = { 0 };
-	char *text = strdup(rest), *at = text, *name;
-	unsigned n = 0;
-	int r = text ? 0 : dataset_fail_errno(err, ENOMEM, rest);
-
-	while (r == 0 && (name = strsep(&at, ","))) {
-		if (!strncmp(name, "id=", 3))
-			continue;
-		if (n == DATASET_MAX_FIELDS || strlen(name) >= sizeof(parts[n].name)) {
-			r = dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
-					 "memory: more than %d fields, or a name of more than %d bytes",
-					 DATASET_MAX_FIELDS, FIELD_NAME_BYTES - 1);
-			break;
-		}
-		strcpy(parts[n].name, name);
-		parts[n++].path = name;
-	}
-	if (r == 0 && (!n || source->n_fds != n))
-		r = refuse_count(source, rest, n, err);
-	r = r < 0 ? r : open_parts(source, rest, parts, n, true, out, err);
-	free(text);
-	return r;
+	if (!source->n_fds)
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "memory:%.300s: no descriptors of its arrays came",
+				    rest);
+	return open_all(source, rest, "memory", out, err);
 }

@@ -14,7 +14,6 @@
 #include <zlib.h>
 
 #include "dataset/arrays/arrays.h"
-#include "dataset/shards/member-spec.h"
 #include "dataset/arrays/npz.h"
 #include "dataset/shards/unzip.h"
 #include "base/io-full.h"
@@ -23,8 +22,7 @@ struct opening {
 	const struct dataset_source *source;
 	struct arrays *arrays;
 	struct mapped *file;
-	char *path;   /* owned */
-	char *fields; /* in path: the list of fields, or NULL */
+	const char *path;
 	struct stat st;
 };
 
@@ -129,7 +127,7 @@ static void advise_list(const struct opening *o, unsigned n, struct dataset_erro
 {
 	size_t at = strlen(err->text);
 
-	if (!o->fields && n > 1 && err->code == DATASET_E_INVALID)
+	if (!o->source->part->n_field && n > 1 && err->code == DATASET_E_INVALID)
 		snprintf(err->text + at, sizeof(err->text) - at,
 			 "; to read only some of its arrays, name them as fields (npz:FILE#NAME=ARRAY,...)");
 }
@@ -151,72 +149,45 @@ static int add_members(struct opening *o, const struct npz_member *members, unsi
 
 /* ---- a list of fields ---- */
 
-/* The list's item at *at, which moves on: name is what the field is called, array points to the array's name. */
-struct item {
-	const char *name, *array;
-	size_t n_name, n_array;
-};
-
-static bool next_item(const char **at, struct item *item)
-{
-	const char *text = *at;
-	size_t n = strcspn(text, ","), n_name = strcspn(text, "=,");
-
-	if (!*text)
-		return false;
-	*item = (struct item){ .name = text, .n_name = n_name };
-	if (n_name < n) {
-		item->array = text + n_name + 1;
-		item->n_array = n - n_name - 1;
-	}
-	*at = text + n + (text[n] == ',');
-	return true;
-}
-
-static bool is_item_of(const struct item *item, const struct npz_member *m)
-{
-	return item->array && strlen(m->name) == item->n_array && !memcmp(m->name, item->array, item->n_array);
-}
-
-static int refuse_item(const struct opening *o, const struct item *item, const struct npz_member *members, unsigned n,
-		       struct dataset_error *err)
+static int refuse_item(const struct opening *o, const struct SourcePair *item, const struct npz_member *members,
+		       unsigned n, struct dataset_error *err)
 {
 	char names[200];
 	size_t at = 0;
 
-	if (!item->array || !item->n_array || !item->n_name || item->n_name >= NPZ_NAME_BYTES)
+	if (!*item->value || !*item->name || strlen(item->name) >= NPZ_NAME_BYTES)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "%s: fields '%.100s': expected NAME=ARRAY,NAME=ARRAY,...", o->path, o->fields);
+				    "%s: fields '%.100s': expected NAME=ARRAY,NAME=ARRAY,...", o->path,
+				    *item->name ? item->name : item->value);
 	names[0] = '\0';
 	for (unsigned i = 0; i < n && at < sizeof(names); i++)
 		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "", members[i].name);
-	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: there is no array '%.*s'; its arrays: %s", o->path,
-			    (int)item->n_array, item->array, names);
+	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: there is no array '%s'; its arrays: %s", o->path,
+			    item->value, names);
 }
 
 static int check_list(const struct opening *o, const struct npz_member *members, unsigned n, struct dataset_error *err)
 {
-	const char *at = o->fields;
-	struct item item;
-	unsigned n_items = 0;
+	const struct Source *s = o->source->part;
 
-	while (next_item(&at, &item)) {
+	for (size_t k = 0; k < s->n_field; k++) {
+		const struct SourcePair *item = s->field[k];
 		unsigned i = 0;
 
-		while (i < n && !is_item_of(&item, &members[i]))
+		while (i < n && strcmp(members[i].name, item->value))
 			i++;
-		if (i == n || !item.n_name || item.n_name >= NPZ_NAME_BYTES)
-			return refuse_item(o, &item, members, n, err);
-		if (++n_items > NPZ_MAX_MEMBERS)
-			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: more than %d fields", o->path,
-					    NPZ_MAX_MEMBERS);
+		if (i == n || !*item->name || strlen(item->name) >= NPZ_NAME_BYTES)
+			return refuse_item(o, item, members, n, err);
 	}
-	return 0;
+	return s->n_field <= NPZ_MAX_MEMBERS ? 0
+					     : dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: more than %d fields",
+							    o->path, NPZ_MAX_MEMBERS);
 }
 
 /* Leaves the list's arrays in `members`, by their fields' names. */
 static int choose_members(const struct opening *o, struct npz_member *members, unsigned *n, struct dataset_error *err)
 {
+	const struct Source *s = o->source->part;
 	struct npz_member *chosen;
 	unsigned n_chosen = 0;
 	int r = check_list(o, members, *n, err);
@@ -227,16 +198,14 @@ static int choose_members(const struct opening *o, struct npz_member *members, u
 	if (!chosen)
 		return dataset_fail_errno(err, ENOMEM, o->path);
 	for (unsigned i = 0; i < *n; i++) {
-		const char *at = o->fields;
-		struct item item;
-
-		while (n_chosen < NPZ_MAX_MEMBERS && next_item(&at, &item)) { /* two members may have one name */
+		for (size_t k = 0; k < s->n_field && n_chosen < NPZ_MAX_MEMBERS;
+		     k++) { /* two members may have one name */
 			struct npz_member *m = &chosen[n_chosen];
 
-			if (!is_item_of(&item, &members[i]))
+			if (strcmp(members[i].name, s->field[k]->value))
 				continue;
 			*m = members[i];
-			snprintf(m->name, sizeof(m->name), "%.*s", (int)item.n_name, item.name);
+			snprintf(m->name, sizeof(m->name), "%s", s->field[k]->name);
 			if (!strcmp(m->name, "image")) {
 				struct npz_member image = *m;
 
@@ -270,7 +239,7 @@ static int open_archive(struct opening *o, uint64_t *content, struct dataset_err
 	}
 	if (r == 0 && !n)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: it has no arrays", rest);
-	if (r == 0 && o->fields)
+	if (r == 0 && o->source->part->n_field)
 		r = choose_members(o, members, &n, err);
 	if (r == 0) {
 		*content = mapped_probe(o->file, 0, (uint64_t)o->st.st_size, (uint64_t)o->st.st_size);
@@ -284,25 +253,15 @@ static int open_archive(struct opening *o, uint64_t *content, struct dataset_err
 
 int npz_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
-	struct opening o = { .source = source };
+	struct opening o = { .source = source, .path = source->part->part[0]->path };
 	uint64_t content = 0;
 	int r;
 
-	if (source->n_fds > 1)
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "npz:%.300s: %u descriptors for one file", rest,
-				    source->n_fds);
-	o.path = strdup(rest);
-	if (!o.path)
-		return dataset_fail_errno(err, ENOMEM, rest);
-	member_spec_split(o.path, &o.fields);
 	o.arrays = arrays_create(source, NPZ_MAX_MEMBERS, o.path, err);
-	if (!o.arrays) {
-		free(o.path);
+	if (!o.arrays)
 		return -ENOMEM;
-	}
 	o.file = arrays_add_file(o.arrays);
 	r = open_archive(&o, &content, err);
-	free(o.path);
 	if (r < 0) {
 		dataset_destroy(&o.arrays->base);
 		return r;

@@ -288,41 +288,32 @@ static const struct {
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
-static int set_option(struct random_set *s, char *text, bool seen[N_OPTIONS], struct dataset_error *err)
+static int set_option(struct random_set *s, const struct SourcePair *pair, bool seen[N_OPTIONS],
+		      struct dataset_error *err)
 {
-	struct option o = { .name = text, .err = err };
-	char *equals = strchr(text, '=');
+	struct option o = { .name = pair->name, .value = pair->value, .err = err };
 	int k = 0;
 
-	if (equals)
-		*equals = '\0';
-	while (k < N_OPTIONS && strcmp(text, options[k].name))
+	while (k < N_OPTIONS && strcmp(o.name, options[k].name))
 		k++;
 	if (k == N_OPTIONS)
 		return dataset_fail(
 			err, DATASET_E_INVALID, -EINVAL,
-			"random: unknown option '%.64s': expected length, shape, dtype, classes, seed or field", text);
-	if (!equals || (seen[k] && !options[k].repeats))
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s: expected %s", text,
-				    equals ? "it once" : "a value behind '='");
+			"random: unknown option '%.64s': expected length, shape, dtype, classes, seed or field",
+			o.name);
+	if (seen[k] && !options[k].repeats)
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s: expected it once", o.name);
 	seen[k] = true;
-	o.value = equals + 1;
 	return options[k].set(s, &o);
 }
 
-static int parse_options(struct random_set *s, const char *rest, struct dataset_error *err)
+static int take_options(struct random_set *s, const struct Source *from, struct dataset_error *err)
 {
 	bool seen[N_OPTIONS] = { false };
-	char copy[4096];
 
-	snprintf(copy, sizeof(copy), "%s", rest);
-	for (char *at = copy, *next; at; at = next) {
-		int r;
+	for (size_t i = 0; i < from->n_option; i++) {
+		int r = set_option(s, from->option[i], seen, err);
 
-		next = strchr(at, ',');
-		if (next)
-			*next++ = '\0';
-		r = set_option(s, at, seen, err);
 		if (r < 0)
 			return r;
 	}
@@ -377,11 +368,12 @@ static void make_halves(uint16_t halves[2048])
 	}
 }
 
-static int random_init(struct random_set *s, const char *rest, struct meter *meter, struct dataset_error *err)
+static int random_init(struct random_set *s, const struct dataset_source *source, const char *rest,
+		       struct dataset_error *err)
 {
-	int r = parse_options(s, rest, err);
+	int r = take_options(s, source->part, err);
 
-	r = r < 0 ? r : name_classes(s, meter, err);
+	r = r < 0 ? r : name_classes(s, source->meter, err);
 	make_halves(s->halves);
 	r = r < 0 ? r : size_fields(s, err);
 	if (r < 0)
@@ -402,7 +394,7 @@ int random_open(const struct dataset_source *source, const char *rest, struct da
 	atomic_init(&s->base.refs, 1);
 	if (dataset_add_field(&s->base, "data", DTYPE_FLOAT32, err) &&
 	    dataset_add_field(&s->base, "label", DTYPE_INT64, err))
-		r = random_init(s, rest, source->meter, err);
+		r = random_init(s, source, rest, err);
 	if (r < 0) {
 		dataset_destroy(&s->base);
 		return r;

@@ -253,28 +253,20 @@ static const struct {
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
-/* The option that a part of the text sets; N_OPTIONS: it is a path. */
-static unsigned find_option(const char *part)
+static int take_option(struct tokens *t, const struct SourcePair *o, unsigned *seen, struct dataset_error *err)
 {
 	unsigned k = 0;
 
-	while (k < N_OPTIONS &&
-	       (strncmp(part, options[k].name, strlen(options[k].name)) || part[strlen(options[k].name)] != '='))
+	while (k < N_OPTIONS && strcmp(options[k].name, o->name))
 		k++;
-	return k;
-}
-
-static int tokens_take_option(struct tokens *t, const char *part, unsigned k, unsigned *seen, struct dataset_error *err)
-{
-	const char *value = part + strlen(options[k].name) + 1;
-
-	if (*seen & 1u << k)
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %s: expected it once", options[k].name);
+	if (k == N_OPTIONS || *seen & 1u << k)
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %.64s: %s", o->name,
+				    k == N_OPTIONS ? "no such option" : "expected it once");
 	*seen |= 1u << k;
-	return options[k].set(t, value) == 0
+	return options[k].set(t, o->value) == 0
 		       ? 0
-		       : dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %s=%.64s: expected %s", options[k].name,
-				      value, options[k].expected);
+		       : dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %s=%.64s: expected %s", o->name,
+				      o->value, options[k].expected);
 }
 
 static int tokens_check_options(struct tokens *t, struct dataset_error *err)
@@ -411,33 +403,23 @@ static int tokens_open_file(struct tokens *t, const struct dataset_source *sourc
 
 /* ---- opening ---- */
 
-/* Splits at commas, in place: sets options, blanks them, and counts what is left, which are paths. */
-static int tokens_parse(struct tokens *t, char *text, struct dataset_error *err)
+static int tokens_take(struct tokens *t, const struct Source *s, struct dataset_error *err)
 {
 	unsigned seen = 0;
 	int r = 0;
 
-	for (char *part = text, *next; r == 0 && part; part = next) {
-		unsigned k = find_option(part);
-
-		next = strchr(part, ',');
-		if (next)
-			*next++ = '\0';
-		if (k < N_OPTIONS) {
-			r = tokens_take_option(t, part, k, &seen, err);
-			memset(part, '\0', strlen(part));
-		} else if (!*part) {
+	for (size_t i = 0; r == 0 && i < s->n_option; i++)
+		r = take_option(t, s->option[i], &seen, err);
+	for (size_t i = 0; r == 0 && i < s->n_part; i++)
+		if (!*s->part[i]->path)
 			r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: nothing stands between two commas");
-		} else {
-			t->n_allocated++;
-		}
-	}
+	t->n_allocated = (unsigned)s->n_part;
 	return r < 0 ? r : tokens_check_options(t, err);
 }
 
-static int open_files(struct tokens *t, const struct dataset_source *source, const char *text, const char *end,
-		      struct dataset_error *err)
+static int open_files(struct tokens *t, const struct dataset_source *source, struct dataset_error *err)
 {
+	const struct Source *s = source->part;
 	uint64_t content = (t->length << 1 | t->whole) ^ (t->is_random ? tokens_mix(t->seed) : t->stride << 32);
 	unsigned which = 0;
 	int r = meter_take(source->meter, t->n_allocated * (sizeof(*t->files) + sizeof(*t->ranges)));
@@ -449,21 +431,15 @@ static int open_files(struct tokens *t, const struct dataset_source *source, con
 	t->ranges = calloc(t->n_allocated, sizeof(*t->ranges));
 	if (!t->files || !t->ranges)
 		return dataset_fail_errno(err, ENOMEM, "tokens: files");
-	for (const char *part = text; r == 0 && part < end; part += strlen(part) + 1) {
+	for (size_t i = 0; r == 0 && i < s->n_part; i++) {
 		char path[4096];
 
-		if (!*part || t->n_files == t->n_allocated)
-			continue;
-		if (strlen(part) >= sizeof(path))
+		if (snprintf(path, sizeof(path), "%s", s->part[i]->path) >= (int)sizeof(path))
 			return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG,
-					    "tokens: %.200s: the path is too long", part);
-		strcpy(path, part);
+					    "tokens: %.200s: the path is too long", s->part[i]->path);
 		r = tokens_open_file(t, source, &which, path, &content, err);
 	}
 	t->base.content_id = content;
-	if (r == 0 && source->n_fds && which != source->n_fds)
-		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %u descriptors for %u files", source->n_fds,
-				 which);
 	return r;
 }
 
@@ -500,21 +476,15 @@ static int tokens_describe(struct tokens *t, const char *text, struct dataset_er
 int tokens_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
 	struct tokens *t = calloc(1, sizeof(*t));
-	char *text = strdup(rest);
-	const char *end = text ? text + strlen(text) : NULL;
 	int r;
 
-	if (!t || !text) {
-		free(t);
-		free(text);
+	if (!t)
 		return dataset_fail_errno(err, ENOMEM, rest);
-	}
 	t->base.ops = &tokens_ops;
 	t->dtype = DTYPE_UINT16;
 	atomic_init(&t->base.refs, 1);
-	r = tokens_parse(t, text, err);
-	r = r < 0 ? r : open_files(t, source, text, end, err);
-	free(text);
+	r = tokens_take(t, source->part, err);
+	r = r < 0 ? r : open_files(t, source, err);
 	r = r < 0 ? r : tokens_describe(t, rest, err);
 	if (r < 0) {
 		dataset_destroy(&t->base);

@@ -267,9 +267,9 @@ static const struct dataset_ops value_ops = { .destroy = arrow_destroy,
 
 struct opening {
 	const struct dataset_source *source;
-	struct dataset_source folders; /* the source with the descriptors of the patterns alone */
-	struct arrow_spec spec;
-	char saved[4096]; /* the patterns of a saved folder */
+	const struct SourcePart *images, *rows, *table; /* of the source; NULL: it has none */
+	char *list;                                     /* its fields; NULL: none */
+	char shown[400];                                /* its patterns */
 	struct arrow *arrow;
 	struct dataset_error *err;
 	uint64_t n_rows, last_row; /* of `rows`; the greatest in it */
@@ -280,10 +280,7 @@ struct opening {
 
 static int arrow_no_memory(const struct opening *o, int error)
 {
-	char shown[400];
-
-	name_as_written(o->spec.patterns, shown, sizeof(shown));
-	return dataset_fail(o->err, DATASET_E_LIMIT, error, "arrow:%.200s: %s", shown,
+	return dataset_fail(o->err, DATASET_E_LIMIT, error, "arrow:%.200s: %s", o->shown,
 			    error == -EDQUOT ? "more samples than there is memory for" : "out of memory");
 }
 
@@ -336,35 +333,29 @@ static int mark_used(struct opening *o)
 static int arrow_take_descriptors(struct opening *o)
 {
 	const struct dataset_source *source = o->source;
-	unsigned n = source->n_fds, own = o->spec.has_rows + o->spec.has_table;
-	unsigned extra = own + (n && o->spec.images);
-	const char *images = o->spec.images;
+	unsigned n = source->n_fds, own = (o->rows != NULL) + (o->table != NULL);
 	struct arrow *a = o->arrow;
 	int r = 0;
 
-	o->folders = *source;
-	if (n < extra)
-		return dataset_fail(
-			o->err, DATASET_E_INVALID, -EINVAL,
-			"arrow: %u descriptors: expected one for each pattern, for images=, for rows= and for table=",
-			n);
-	if (images) {
-		snprintf(a->images_path, sizeof(a->images_path), "%s", images);
-		o->folders.fds = n ? source->fds + n - extra : NULL;
-		o->folders.n_fds = n ? 1 : 0;
-		a->images = tree_open_root(&o->folders, 0, a->images_path, o->err);
+	if (!n && own)
+		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL,
+				    "arrow: 0 descriptors: rows= and table= are memory, which a client sends along");
+	if (o->images && strlen(o->images->path) >= sizeof(a->images_path))
+		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow: images=%.200s: the path is too long",
+				    o->images->path);
+	if (o->images) {
+		snprintf(a->images_path, sizeof(a->images_path), "%s", o->images->path);
+		a->images = tree_open_root(source, n ? n - own - 1 : 0, a->images_path, o->err);
 		if (a->images < 0)
 			return a->images;
 		a->images_traits = dir_traits(a->images, source->access);
 	}
-	if (o->spec.has_rows) {
+	if (o->rows) {
 		r = read_rows(o, source->fds[n - own]);
 		r = r ? r : mark_used(o);
 	}
-	if (!r && o->spec.has_table)
+	if (!r && o->table)
 		r = arrow_table_open(&a->table, source, n - 1, o->err);
-	o->folders.fds = source->fds;
-	o->folders.n_fds = n - extra;
 	return r;
 }
 
@@ -398,7 +389,7 @@ static int add_file(struct opening *o, uint32_t i)
 	a->files[i] = (struct arrow_file){ shard_stamp_of(&st), a->index.n_rows };
 	reader.fd = fd;
 	reader.n_bytes = a->files[i].stamp.n_bytes;
-	r = arrow_index_add(&a->index, &reader, o->spec.list, &o->wanted);
+	r = arrow_index_add(&a->index, &reader, o->list, &o->wanted);
 	shard_reader_finish(&reader);
 	o->n_done += reader.n_bytes;
 	if (!is_kept)
@@ -421,7 +412,7 @@ static int add_table(struct opening *o)
 
 	o->n_total = content->n_bytes;
 	a->files[0] = (struct arrow_file){ .stamp = arrow_table_stamp(&a->table) };
-	r = arrow_index_add(&a->index, &reader, o->spec.list, &o->wanted);
+	r = arrow_index_add(&a->index, &reader, o->list, &o->wanted);
 	shard_reader_finish(&reader);
 	return r;
 }
@@ -437,7 +428,7 @@ static int add_files(struct opening *o)
 	if (!a->files)
 		return arrow_no_memory(o, r ? r : -ENOMEM);
 	a->index.meter = o->source->meter;
-	if (o->spec.has_table)
+	if (o->table)
 		return add_table(o);
 	for (uint32_t i = 0; o->source->on_progress && i < n; i++)
 		o->n_total += shards_size(&a->shards, i);
@@ -449,11 +440,10 @@ static int add_files(struct opening *o)
 static int arrow_check(const struct opening *o)
 {
 	const struct arrow *a = o->arrow;
-	char shown[400];
 
-	name_as_written(o->spec.patterns, shown, sizeof(shown));
 	if (!a->index.n_rows)
-		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow:%.300s: the files have no rows", shown);
+		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "arrow:%.300s: the files have no rows",
+				    o->shown);
 	if (a->rows && o->last_row >= a->index.n_rows)
 		return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL,
 				    "arrow: rows: row %llu, and the files have %llu rows",
@@ -532,32 +522,17 @@ static void arrow_describe(struct arrow *a, const struct opening *o, const char 
 		ds->cache_id = arrow_cache_id(a);
 }
 
-/* A folder that HuggingFace's save_to_disk has made: Arrow files that it caches lie beside the data. Clients name
- * the data by themselves. */
-static void arrow_take_saved(struct opening *o)
-{
-	char path[4096], longer[4096];
-
-	if (!o->source->access->trusted || o->source->n_fds ||
-	    snprintf(path, sizeof(path), "%s/state.json", o->spec.patterns) >= (int)sizeof(path) ||
-	    access(path, R_OK) ||
-	    snprintf(longer, sizeof(longer), "%s/data-*.arrow", o->spec.patterns) >= (int)sizeof(longer))
-		return;
-	o->spec.patterns = memcpy(o->saved, longer, sizeof(longer));
-}
-
 static int open_shards(struct opening *o)
 {
 	struct arrow *a = o->arrow;
 	struct shard_names names;
 	int r;
 
-	if (o->spec.has_table) {
+	if (o->table) {
 		r = arrow_table_lend(&a->table, &a->shards, o->source);
 		return r < 0 ? arrow_no_memory(o, r) : 0;
 	}
-	arrow_take_saved(o);
-	r = shard_names_open(&o->folders, o->spec.patterns, ".arrow", &names, o->err);
+	r = shard_names_open(o->source, &names, o->err);
 	if (r < 0) {
 		shard_names_finish(&names);
 		return r;
@@ -582,16 +557,34 @@ static int arrow_open_all(struct opening *o)
 	return r;
 }
 
+static int arrow_take_source(struct opening *o)
+{
+	const struct Source *s = o->source->part;
+	char *shown = source_print_rest(s, SOURCE_SHOWN_PARTS);
+
+	for (size_t i = 0; i < s->n_part; i++) {
+		const struct SourcePart *p = s->part[i];
+
+		o->images = p->role == SOURCE_ROLE__IMAGES ? p : o->images;
+		o->rows = p->role == SOURCE_ROLE__ROWS ? p : o->rows;
+		o->table = p->role == SOURCE_ROLE__TABLE ? p : o->table;
+	}
+	snprintf(o->shown, sizeof(o->shown), "%s", shown ? shown : "");
+	free(shown);
+	o->list = s->n_field ? source_print_rest(s, SOURCE_FIELDS) : NULL;
+	return s->n_field && !o->list ? dataset_fail_errno(o->err, ENOMEM, "arrow") : 0;
+}
+
 int arrow_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
 {
 	struct opening *o = calloc(1, sizeof(*o));
 	struct arrow *a = meter_take(source->meter, sizeof(*a)) ? NULL : calloc(1, sizeof(*a));
-	int r = o && a ? arrow_spec_parse(rest, &o->spec, err) : dataset_fail_errno(err, ENOMEM, rest);
+	int r;
 
 	if (!o || !a) {
 		free(o);
 		free(a);
-		return r;
+		return dataset_fail_errno(err, ENOMEM, rest);
 	}
 	a->base.ops = &value_ops;
 	a->images = UNSET;
@@ -602,13 +595,11 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 	o->arrow = a;
 	o->err = err;
 	o->reported_ns = clock_now_ns();
+	r = arrow_take_source(o);
 	r = r ? r : arrow_open_all(o);
 	if (r == 0) {
 		arrow_describe(a, o, rest);
-		char shown[1024];
-
-		name_as_written(o->spec.patterns, shown, sizeof(shown));
-		log_record(LOG_LEVEL_INFO, "index-made", "arrow:%s: %zu files, %llu rows, %llu samples", shown,
+		log_record(LOG_LEVEL_INFO, "index-made", "arrow:%s: %zu files, %llu rows, %llu samples", o->shown,
 			   a->shards.names.n, (unsigned long long)a->index.n_rows, (unsigned long long)a->base.n);
 		*out = &a->base;
 	} else {
@@ -617,6 +608,7 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 	if (o->used)
 		meter_give(source->meter, o->last_row / 8 + 1);
 	free(o->used);
+	free(o->list);
 	free(o);
 	return r;
 }

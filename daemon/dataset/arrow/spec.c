@@ -6,47 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the text ---- */
-
-/* Takes "NAME=VALUE," off the front. */
-static char *take_front(char **at, const char *name)
-{
-	size_t n = strlen(name);
-	char *value = *at + n, *comma = strncmp(*at, name, n) ? NULL : strchr(value, ',');
-
-	if (!comma)
-		return NULL;
-	*comma = '\0';
-	*at = comma + 1;
-	return value;
-}
-
-int arrow_spec_parse(const char *rest, struct arrow_spec *out, struct dataset_error *err)
-{
-	char *at = out->text, *mark;
-
-	if (snprintf(out->text, sizeof(out->text), "%s", rest) >= (int)sizeof(out->text))
-		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "arrow: more than %d bytes",
-				    ARROW_SPEC_BYTES);
-	out->has_table = take_front(&at, "table=") != NULL;
-	out->has_rows = take_front(&at, "rows=") != NULL;
-	out->images = take_front(&at, "images=");
-	mark = strrchr(at, '#');
-	out->list = NULL;
-	if (mark && strchr(mark, '=')) {
-		*mark = '\0';
-		out->list = mark + 1;
-	}
-	out->patterns = at;
-	if (out->has_table && *at)
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: %.200s: a table in memory has no files",
-				    at);
-	if (out->images && (out->images[0] != '/' || strlen(out->images) >= ARROW_PATH_BYTES))
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrow: images=%.200s: expected an absolute path",
-				    out->images);
-	return 0;
-}
-
 /* ---- columns ---- */
 
 static json_t *features_of(const struct arrow_schema *s)

@@ -1,4 +1,4 @@
-/* The text of an Arrow data set, and which of its columns become which fields. */
+/* Which columns of Arrow files become which fields. */
 #ifndef BATCHD_ARROW_SPEC_H
 #define BATCHD_ARROW_SPEC_H
 
@@ -7,18 +7,7 @@
 #include "dataset/arrow/ipc.h"
 #include "dataset/dataset.h"
 
-enum { ARROW_PATH_BYTES = 1024, ARROW_SPEC_BYTES = 8256 };
-
-/* [rows=HASH,][images=DIR,]PATTERN[::PATTERN...][#NAME=COLUMN,...], or without patterns table=HASH,[...] */
-struct arrow_spec {
-	char text[ARROW_SPEC_BYTES]; /* what the rest points into */
-	bool has_table;              /* the last descriptor is the table, in memory; there are no patterns */
-	bool has_rows;               /* the last descriptor but that tells which rows are the samples */
-	const char *images;          /* the folder of pictures that the rows only name; NULL: none */
-	const char *patterns;
-	const char *list; /* NULL: none */
-};
-int arrow_spec_parse(const char *rest, struct arrow_spec *out, struct dataset_error *err);
+enum { ARROW_PATH_BYTES = 1024 };
 
 struct arrow_choice {
 	char name[ARROW_NAME_BYTES], column[ARROW_NAME_BYTES];

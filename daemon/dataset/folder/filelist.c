@@ -15,7 +15,6 @@
 #include "dataset/impl.h"
 #include "dataset/file.h"
 #include "dataset/folder/list-table.h"
-#include "dataset/shards/member-spec.h"
 #include "dataset/folder/tree.h"
 #include "base/log.h"
 
@@ -525,23 +524,25 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		  struct dataset_error *err)
 {
+	const struct Source *s = source->part;
+	const char *path = s->part[0]->path;
 	struct list_table *columns = NULL;
-	char path[4096], *fields;
+	char *fields = NULL;
 	int r;
 
-	if (source->n_fds == 1)
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "%s: expected descriptors of the list and of its folder", rest);
-	snprintf(path, sizeof(path), "%s", rest);
-	member_spec_split(path, &fields);
+	(void)rest;
 	if (list_table_separator(path)) {
 		columns = calloc(1, sizeof(*columns));
-		if (!columns)
+		fields = s->n_field ? source_print_rest(s, SOURCE_FIELDS) : NULL;
+		if (!columns || (s->n_field && !fields)) {
+			free(columns);
+			free(fields);
 			return dataset_fail_errno(err, ENOMEM, path);
+		}
 		columns->separator = list_table_separator(path);
 		columns->fields = fields;
 		columns->columns.meter = source->meter;
-	} else if (fields) {
+	} else if (s->n_field) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				    "%.200s: fields of a list need columns with names: a .csv or .tsv with a header",
 				    path);
@@ -550,5 +551,6 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 	if (columns)
 		list_table_finish(columns);
 	free(columns);
+	free(fields);
 	return r;
 }

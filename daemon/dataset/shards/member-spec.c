@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dataset/field.h"
@@ -36,20 +37,13 @@ static enum column_kind kind_of(const char *extensions)
 	return is_among(extensions, TEXTS ";json;jsn") ? COLUMN_TEXT : COLUMN_BYTES;
 }
 
-void member_spec_split(char *rest, char **fields)
+static int bad_list(const struct Source *s, const char *why, struct dataset_error *err)
 {
-	char *mark = strrchr(rest, '#');
+	char *list = source_print_rest(s, SOURCE_FIELDS);
+	int r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.200s': %s", list ? list : "", why);
 
-	*fields = NULL;
-	if (mark && strchr(mark, '=') && !strchr(mark, '/')) {
-		*mark = '\0';
-		*fields = mark + 1;
-	}
-}
-
-static int bad_list(const char *list, const char *why, struct dataset_error *err)
-{
-	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.200s': %s", list, why);
+	free(list);
+	return r;
 }
 
 static const struct {
@@ -97,33 +91,32 @@ static void take_key(struct member_value *v)
 	}
 }
 
-static int take_item(const char *list, const char *item, size_t n, struct member_fields *out, struct dataset_error *err)
+static int take_item(const struct Source *s, const struct SourcePair *item, struct member_fields *out,
+		     struct dataset_error *err)
 {
-	const char *equals = memchr(item, '=', n);
 	struct member_value *v = &out->values[out->n_values];
-	size_t n_name, n_extensions;
+	size_t n_extensions;
 
-	if (!equals) {
-		return bad_list(list, "expected NAME=EXTENSION[;EXTENSION]...,NAME=...", err);
-	}
-	n_name = (size_t)(equals - item);
-	n_extensions = n - n_name - 1;
-	if (out->n_values == COLUMNS_MAX || n_name >= sizeof(v->name) || n_extensions >= sizeof(v->extensions))
-		return bad_list(list, "at most 31 fields besides the image, of at most 63 characters each", err);
+	if (!*item->name)
+		return bad_list(s,
+				"a name or an extension that is empty: expected NAME=EXTENSION[;EXTENSION]...,NAME=...",
+				err);
+	if (out->n_values == COLUMNS_MAX || strlen(item->name) >= sizeof(v->name) ||
+	    strlen(item->value) >= sizeof(v->extensions))
+		return bad_list(s, "at most 31 fields besides the image, of at most 63 characters each", err);
 	*v = (struct member_value){ 0 };
-	memcpy(v->name, item, n_name);
-	memcpy(v->extensions, equals + 1, n_extensions);
+	strcpy(v->name, item->name);
+	strcpy(v->extensions, item->value);
 	take_key(v);
 	n_extensions = strlen(v->extensions);
 	if (!n_extensions || !field_name_is_valid(v->name) || strspn(v->extensions, ";.") == n_extensions)
-		return bad_list(list, "a name or an extension that is empty, or has other characters than letters",
-				err);
+		return bad_list(s, "a name or an extension that is empty, or has other characters than letters", err);
 	for (unsigned k = 0; k < out->n_values; k++) {
 		if (!strcmp(out->values[k].name, v->name))
-			return bad_list(list, "a name that is there twice", err);
+			return bad_list(s, "a name that is there twice", err);
 	}
 	if (v->kind == COLUMN_CLASS && v->is_told && strcmp(v->name, "label"))
-		return bad_list(list, "class is a kind of the label only", err);
+		return bad_list(s, "class is a kind of the label only", err);
 	v->kind = v->is_told ? v->kind : kind_of(v->extensions);
 	out->n_values++;
 	return 0;
@@ -145,12 +138,12 @@ static void choose_image(struct member_fields *out)
 	member_fields_make_image(out, found);
 }
 
-int member_spec_parse(const char *list, struct member_fields *out, struct dataset_error *err)
+int member_spec_take(const struct Source *s, struct member_fields *out, struct dataset_error *err)
 {
 	int r = 0;
 
 	*out = (struct member_fields){ .image_name = "image", .image = PICTURES };
-	if (!list) {
+	if (!s->n_field) {
 		out->n_values = 1;
 		out->values[0] = (struct member_value){
 			.name = "label", .extensions = "cls", .kind = COLUMN_INT64, .optional = true
@@ -158,12 +151,8 @@ int member_spec_parse(const char *list, struct member_fields *out, struct datase
 		return 0;
 	}
 	out->is_listed = true;
-	for (const char *item = list; !r && item;) {
-		size_t n = strcspn(item, ",");
-
-		r = take_item(list, item, n, out, err);
-		item = item[n] ? item + n + 1 : NULL;
-	}
+	for (size_t i = 0; !r && i < s->n_field; i++)
+		r = take_item(s, s->field[i], out, err);
 	if (!r)
 		choose_image(out);
 	return r;

@@ -4,14 +4,12 @@
 
 #include "dataset/error.h"
 #include "dataset/shards/members.h"
+#include "sources.h"
 
-/* Splits "PATTERN#FIELDS" in place: *fields is what follows the last '#', if that is a list of fields, else NULL. */
-void member_spec_split(char *rest, char **fields);
-
-/* Fills in `out` from a list "NAME=EXTENSION[;EXTENSION]...[:KEY][:KIND],NAME=...". The image is the field of that name, or the
+/* Fills in `out` from a source's fields, each NAME=EXTENSION[;EXTENSION]...[:KEY][:KIND]. The image is the field of that name, or the
  * first whose extensions are pictures'; without either, samples have no image. With a KEY the value is that of a JSON
- * object, whose first one decides what it is, unless a KIND does: "int", "float", "text", or "class" of the label. Numbers, texts and bytes are told apart by their extensions, as webdataset does. list
- * NULL: an image, and "cls" as label where there is one. 0 or -EINVAL with err. */
-int member_spec_parse(const char *list, struct member_fields *out, struct dataset_error *err);
+ * object, whose first one decides what it is, unless a KIND does: "int", "float", "text", or "class" of the label. Numbers, texts and bytes are told apart by their extensions, as webdataset does. Without
+ * fields: an image, and "cls" as label where there is one. 0 or -EINVAL with err. */
+int member_spec_take(const struct Source *s, struct member_fields *out, struct dataset_error *err);
 
 #endif

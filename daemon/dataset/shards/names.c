@@ -20,7 +20,6 @@
 
 enum {
 	PATH_BYTES = 4096,
-	LIST_MAX_BYTES = 16 << 20, /* a list of shards */
 	MAX_LISTED = 1024, /* folders of a pattern: braces and a wildcard together may list one a million times */
 };
 
@@ -213,7 +212,7 @@ static int add_list(struct expansion *x, const char *path)
 	if (fd < 0)
 		return dataset_fail_errno(x->err, -fd, name);
 	n = (size_t)st.st_size;
-	r = st.st_size > LIST_MAX_BYTES ? -EFBIG : meter_take(x->source->meter, n * JSON_COSTS);
+	r = st.st_size > SOURCE_LIST_MAX_BYTES ? -EFBIG : meter_take(x->source->meter, n * JSON_COSTS);
 	text = r ? NULL : malloc(n + 1);
 	if (r)
 		r = r == -EFBIG ? dataset_fail(x->err, DATASET_E_LIMIT, r, "%s: more than 16 MiB", name)
@@ -246,76 +245,50 @@ static int add_path(void *arg, const char *path)
 
 /* ---- patterns ---- */
 
-/* Where the part below the root begins. Without a mark the root ends before the first wildcard or brace, and a plain path
- * names a shard in its folder. */
-static const char *end_of_root(const char *pattern)
+/* A folder as it is in a configuration. A client tells the pattern. */
+static bool shard_names_is_folder(const struct dataset_source *source, const char *path)
 {
-	const char *mark = strstr(pattern, "//");
-	size_t n = mark ? (size_t)(mark - pattern) : strcspn(pattern, "*?[{");
+	struct stat st;
 
-	while (!mark && n && pattern[n - 1] != '/')
+	return !source->n_fds && source->access->trusted && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Splits a path that no client has split. A plain one names a shard in its folder. Returns the length of the root. */
+static size_t split_pattern(const struct dataset_source *source, const char *path, const char **rest)
+{
+	size_t n = source_pattern_root(path);
+
+	if (shard_names_is_folder(source, path)) {
+		*rest = source_shards_of_folder(source->part->kind, path);
+		return strlen(path);
+	}
+	while (n && path[n - 1] != '/')
 		n--;
-	return pattern + n;
+	*rest = path + n;
+	return n;
 }
 
-static bool shard_names_is_folder(const struct dataset_source *source, const char *pattern)
-{
-	struct stat st;
-
-	return !source->n_fds && source->access->trusted && stat(pattern, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool folder_has(const char *folder, const char *name, off_t most_bytes)
-{
-	char path[PATH_BYTES];
-	struct stat st;
-
-	return snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path) && access(path, R_OK) == 0 &&
-	       stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= most_bytes;
-}
-
-/* All shards of a folder, as the client names them (source.c). HuggingFace's datasets caches other Arrow files beside
- * those that save_to_disk has written. streaming's index tells a shard that is missing. */
-static void name_shards(const char *folder, const char *ending, char *out, size_t size)
-{
-	if (!strcmp(ending, ".mds") && folder_has(folder, "index.json", LIST_MAX_BYTES))
-		snprintf(out, size, "index.json");
-	else
-		snprintf(out, size, "%s*%s",
-			 !strcmp(ending, ".arrow") && folder_has(folder, "state.json", INT64_MAX) ? "data-" : "",
-			 ending);
-}
-
-static int open_pattern(const struct dataset_source *source, char *pattern, const char *ending,
-			struct shard_names *names, struct dataset_error *err)
+static int open_pattern(const struct dataset_source *source, const struct SourcePart *p, struct shard_names *names,
+			struct dataset_error *err)
 {
 	struct expansion x = { .source = source, .names = names, .root = names->n_roots, .err = err };
-	char *root = names->root_path[x.root], all[64], shown[400], why[400];
-	const char *rest;
-	size_t n;
+	char *root = names->root_path[x.root], why[400];
+	const char *rest = p->pattern;
+	size_t n = *rest ? strlen(p->path) : split_pattern(source, p->path, &rest);
 	int fd, r;
 
-	name_as_written(pattern, shown, sizeof(shown));
-	if (x.root == SHARDS_MAX_ROOTS) {
+	if (x.root == SHARDS_MAX_ROOTS)
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
-				    "%.300s: at most %d patterns; use braces or a wildcard", shown, SHARDS_MAX_ROOTS);
-	}
-	rest = end_of_root(pattern);
-	n = (size_t)(rest - pattern);
-	if (shard_names_is_folder(source, pattern)) {
-		n = strlen(pattern);
-		name_shards(pattern, ending, all, sizeof(all));
-		rest = all;
-	}
-	while (n > 1 && pattern[n - 1] == '/')
+				    "%.300s: at most %d patterns; use braces or a wildcard", p->path, SHARDS_MAX_ROOTS);
+	while (n > 1 && p->path[n - 1] == '/')
 		n--;
 	if (n >= sizeof(names->root_path[0]))
-		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", shown);
-	snprintf(root, sizeof(names->root_path[0]), "%.*s", n ? (int)n : 1, n ? pattern : ".");
+		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", p->path);
+	snprintf(root, sizeof(names->root_path[0]), "%.*s", n ? (int)n : 1, n ? p->path : ".");
 	rest += strspn(rest, "/");
 	if (!*rest)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "%.300s: expected the shards' names behind the folder", shown);
+				    "%.300s: expected the shards' names behind the folder", p->path);
 	fd = tree_open_root(source, x.root, root, err);
 	if (fd < 0)
 		return fd;
@@ -324,27 +297,14 @@ static int open_pattern(const struct dataset_source *source, char *pattern, cons
 	return r < 0 && *why ? dataset_fail(err, DATASET_E_INVALID, r, "%s", why) : r;
 }
 
-int shard_names_open(const struct dataset_source *source, const char *rest, const char *ending, struct shard_names *out,
-		     struct dataset_error *err)
+int shard_names_open(const struct dataset_source *source, struct shard_names *out, struct dataset_error *err)
 {
-	char patterns[PATH_BYTES], *next = patterns, shown[400];
+	const struct Source *s = source->part;
 	int r = 0;
 
 	*out = (struct shard_names){ .meter = source->meter };
-	snprintf(patterns, sizeof(patterns), "%s", rest);
-	while (!r && next) {
-		char *pattern = next, *separator = strstr(next, "::");
-
-		next = separator ? separator + 2 : NULL;
-		if (separator)
-			*separator = '\0';
-		r = open_pattern(source, pattern, ending, out, err);
-	}
-	if (!r && source->n_fds && out->n_roots != source->n_fds) {
-		name_as_written(rest, shown, sizeof(shown));
-		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: %u descriptors for %u patterns", shown,
-				 source->n_fds, out->n_roots);
-	}
+	for (size_t i = 0; !r && i < s->n_part && s->part[i]->role == SOURCE_ROLE__FOLDER; i++)
+		r = open_pattern(source, s->part[i], out, err);
 	return r;
 }
 

@@ -19,11 +19,10 @@ struct packed {
 struct packed_opening {
 	const struct packed_format *format;
 	const struct dataset_source *source;
-	const char *rest;
-	char shown[1024]; /* `rest` for messages: name_as_written */
+	char *rest;       /* the patterns, as ids have them; owned */
+	char shown[1024]; /* the same for messages */
 	struct packed *packed;
 	struct dataset_error *err;
-	char *field_list; /* NULL: not asked for */
 	struct member_fields fields;
 	struct extents old;                    /* the kept index; no block: none */
 	uint64_t n_bytes, n_done, reported_ns; /* of all shards, for progress */

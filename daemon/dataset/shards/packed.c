@@ -162,7 +162,7 @@ static void tell_no_label(const struct packed_opening *o)
 	bool is_mds = !strcmp(o->format->kind, "mds");
 	char found[160];
 
-	if (o->field_list || ds->label || !ds->is_image)
+	if (o->source->part->n_field || ds->label || !ds->is_image)
 		return;
 	name_extensions(&o->packed->index, found, sizeof(found));
 	snprintf(
@@ -220,7 +220,7 @@ static int find_classes(struct packed_opening *o)
 		r = class_column_make(&ix->columns, (unsigned)p->label, o->source->meter, &p->classes);
 		return r ? packed_no_room(o, r) : 0;
 	}
-	if (!o->format->is_archive || o->field_list)
+	if (!o->format->is_archive || o->source->part->n_field)
 		return 0;
 	r = class_folders_make(sample_path, o, ix->n, o->source->meter, &p->classes, &odd);
 	if (r == -EINVAL) {
@@ -235,23 +235,19 @@ static int find_classes(struct packed_opening *o)
 	return r ? packed_no_room(o, r) : 0;
 }
 
-/* "PATTERN!/FOLDER": only what lies below the folder. */
-static int split_folder(struct packed_opening *o, char *pattern)
+/* Only what lies below a folder of the archives. */
+static int take_folder(struct packed_opening *o, const char *within)
 {
-	char *mark = o->format->is_archive ? strstr(pattern, "!/") : NULL;
-	size_t n = mark ? strlen(mark + 2) : 0;
+	size_t n = strlen(within);
 
-	if (!mark)
-		return 0;
-	*mark = '\0';
-	while (n && mark[1 + n] == '/')
+	while (n && within[n - 1] == '/')
 		n--;
 	if (n + 2 > sizeof(o->fields.folder))
 		return dataset_fail(o->err, DATASET_E_INVALID, -ENAMETOOLONG,
 				    "%.200s: a folder of more than %d bytes in the archive", o->shown,
 				    FOLDER_BYTES - 2);
 	if (n)
-		snprintf(o->fields.folder, sizeof(o->fields.folder), "%.*s/", (int)n, mark + 2);
+		snprintf(o->fields.folder, sizeof(o->fields.folder), "%.*s/", (int)n, within);
 	return 0;
 }
 
@@ -260,7 +256,7 @@ static int split_folder(struct packed_opening *o, char *pattern)
 static int packed_open_all(struct packed_opening *o)
 {
 	struct shard_names names;
-	int r = shard_names_open(o->source, o->rest, o->format->ending, &names, o->err);
+	int r = shard_names_open(o->source, &names, o->err);
 
 	if (r < 0) {
 		shard_names_finish(&names);
@@ -274,50 +270,63 @@ static int packed_open_all(struct packed_opening *o)
 	return r ? r : find_classes(o);
 }
 
+/* The patterns alone, for ids and for messages. */
+static int name_patterns(struct packed_opening *o)
+{
+	char *shown = source_print_rest(o->source->part, SOURCE_SHOWN_PARTS);
+
+	o->rest = source_print_rest(o->source->part, SOURCE_PARTS);
+	snprintf(o->shown, sizeof(o->shown), "%s", shown ? shown : "");
+	free(shown);
+	return shown && o->rest ? 0 : dataset_fail_errno(o->err, ENOMEM, o->format->kind);
+}
+
+static int open_named(struct packed_opening *o, struct dataset **out)
+{
+	const struct dataset_source *source = o->source;
+	int r = name_patterns(o);
+
+	r = r < 0 ? r : member_spec_take(source->part, &o->fields, o->err);
+	r = r < 0 ? r : take_folder(o, source->part->within);
+	if (r < 0)
+		return r;
+	if (meter_take(source->meter, sizeof(*o->packed)))
+		return packed_no_room(o, -EDQUOT);
+	o->packed = calloc(1, sizeof(*o->packed));
+	if (!o->packed)
+		return dataset_fail_errno(o->err, ENOMEM, o->shown);
+	o->packed->base.ops = &packed_ops;
+	atomic_init(&o->packed->base.refs, 1);
+	r = packed_open_all(o);
+	r = r ? r : add_fields(o->packed, o);
+	if (r < 0) {
+		dataset_destroy(&o->packed->base);
+		return r;
+	}
+	packed_describe(o->packed, o);
+	count_left_out(o);
+	tell_no_label(o);
+	warn_of_ends(o);
+	*out = &o->packed->base;
+	return 0;
+}
+
 int packed_open(const struct packed_format *format, const struct dataset_source *source, const char *rest,
 		struct dataset **out, struct dataset_error *err)
 {
 	struct packed_opening o = {
 		.format = format,
 		.source = source,
-		.rest = rest,
 		.err = err,
 		.reported_ns = clock_now_ns(),
 	};
-	char pattern[4096];
 	int r;
 
-	name_as_written(rest, o.shown, sizeof(o.shown));
-	if (snprintf(pattern, sizeof(pattern), "%s", rest) >= (int)sizeof(pattern)) {
+	if (strlen(rest) >= 4096)
 		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG,
-				    "%.200s: more than %zu bytes; use braces or a wildcard", o.shown,
-				    sizeof(pattern) - 1);
-	}
-	member_spec_split(pattern, &o.field_list);
-	r = member_spec_parse(o.field_list, &o.fields, err);
-	r = r < 0 ? r : split_folder(&o, pattern);
-	if (r < 0)
-		return r;
-	o.rest = pattern;
-	name_as_written(pattern, o.shown, sizeof(o.shown));
-
-	if (meter_take(source->meter, sizeof(*o.packed)))
-		return packed_no_room(&o, -EDQUOT);
-	o.packed = calloc(1, sizeof(*o.packed));
-	if (!o.packed)
-		return dataset_fail_errno(err, ENOMEM, o.shown);
-	o.packed->base.ops = &packed_ops;
-	atomic_init(&o.packed->base.refs, 1);
-	r = packed_open_all(&o);
-	r = r ? r : add_fields(o.packed, &o);
-	if (r < 0) {
-		dataset_destroy(&o.packed->base);
-		return r;
-	}
-	packed_describe(o.packed, &o);
-	count_left_out(&o);
-	tell_no_label(&o);
-	warn_of_ends(&o);
-	*out = &o.packed->base;
-	return 0;
+				    "%.200s: more than 4095 bytes; use braces or a wildcard",
+				    source->part->part[0]->path);
+	r = open_named(&o, out);
+	free(o.rest);
+	return r;
 }

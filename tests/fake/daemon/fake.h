@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "ring.h"
+#include "sources.h"
 #include "support/suite.h"
 #include "wire.h"
 
@@ -161,12 +162,21 @@ static inline void greet(struct fake *f)
 	SAY(f, WELCOME, &w);
 }
 
+/* The data set that an Open asks for, as a text. */
+static inline void take_dataset(const Batchd__Wire__Open *o, char text[WIRE_MAX_DATASET + 1])
+{
+	char *printed = sources_print(o->sources, SOURCE_EXACT);
+
+	snprintf(text, WIRE_MAX_DATASET + 1, "%s", printed);
+	free(printed);
+}
+
 static inline void hear_open(struct fake *f)
 {
 	const Batchd__Wire__Open *o = EXPECT(f, OPEN)->open;
 
 	strcpy(f->job, o->job);
-	strcpy(f->dataset, o->dataset);
+	take_dataset(o, f->dataset);
 	f->rank = o->rank;
 }
 

@@ -48,7 +48,7 @@ def test_samples_follow_each_other_as_in_concat_dataset(parts):
     """Proves order, names and labels of a list against the lists of its parts, and of nested selections by torch."""
     one = sum((listed(part) for part in parts), [])
     assert listed("blend:" + ";;".join(parts)) == one
-    assert listed("blend:0@" + ";;0@".join(parts + parts[:1])) == one + listed(parts[0])
+    assert listed("blend:" + ";;".join(parts + parts[:1])) == one + listed(parts[0])
 
 
 def test_batches_of_a_list_are_those_of_its_parts(daemon, parts):
@@ -214,7 +214,6 @@ def test_what_does_not_go_together_is_refused(parts, samples, tmp_path):
         (f"seed=99999999999999999999;;1*{a}", "more than 64 bits"),
         (f"blend:{a}", "no blend"),
         ("serve:x", "no blend, serve:"),
-        (f"3@{a}", "its files were not sent with it"),
         (";;".join([a] * 65), "more than 64 data sets"),
     ):
         assert words in refusal("blend:" + spec), spec

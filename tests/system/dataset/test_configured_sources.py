@@ -148,8 +148,8 @@ def check(*arguments, **options):
 def test_what_looks_like_a_path_becomes_absolute(tmp_path):
     """images= of arrow: is a folder, options of tokens: are none; the last look for files says which texts are paths."""
     for given, missing in {
-        "arrow:images=pictures,saved/*.arrow": ["pictures", "saved/"],
-        "arrow:images=/gone,x.arrow": ["/gone", "x.arrow"],
+        "arrow:images=pictures,saved/*.arrow": ["saved/", "pictures"],
+        "arrow:images=/gone,x.arrow": ["x.arrow", "/gone"],
         "tokens:a.bin,length=8,b.bin": ["a.bin", "b.bin"],
         "cifar:version=100,c.bin": ["c.bin"],
         "npy:x=c.npy,y=/gone/d.npy": ["c.npy", "/gone/d.npy"],

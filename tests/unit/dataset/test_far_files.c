@@ -11,6 +11,7 @@
 #include "support/jpegs.h"
 
 #include "support/datasets.h"
+#include "support/sources-text.h"
 #include "fake/fuse/fuse.h"
 
 static pid_t server;
@@ -221,7 +222,9 @@ END_TEST
 
 static struct location locate(const struct data_access *access, const char *spec, const int *fds, unsigned n_fds)
 {
-	const struct dataset_source source = { .spec = spec, .fds = fds, .n_fds = n_fds, .access = access };
+	const struct dataset_source source = {
+		.sources = sources_of(spec), .fds = fds, .n_fds = n_fds, .access = access
+	};
 	struct location out;
 
 	locate_source(&source, &out);

@@ -27,6 +27,7 @@ static void setup_reconnect(void)
 /* The next connection of the same client: it says that it was connected before. */
 static void come_back(struct fake *f)
 {
+	char dataset[WIRE_MAX_DATASET + 1];
 	const Batchd__Wire__Open *o;
 
 	close(f->peer);
@@ -34,7 +35,8 @@ static void come_back(struct fake *f)
 	o = EXPECT(f, OPEN)->open;
 	ck_assert(o->again);
 	ck_assert_str_eq(o->job, f->job);
-	ck_assert_str_eq(o->dataset, f->dataset);
+	take_dataset(o, dataset);
+	ck_assert_str_eq(dataset, f->dataset);
 	say_opened(f);
 }
 

@@ -1,6 +1,7 @@
 /* One packet of the wire: sent messages arrive, limits hold on both sides of each, descriptors never leak, invalid
  * input is detected. */
 #include "wire.h"
+#include "support/sources-text.h"
 #include "support/suite.h"
 
 #include <check.h>
@@ -94,6 +95,7 @@ static Batchd__Wire__ClientMessage open_of(Batchd__Wire__Open *o)
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 
 	*o = (Batchd__Wire__Open)BATCHD__WIRE__OPEN__INIT;
+	o->sources = sources_of("train");
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = o;
 	return m;
@@ -112,7 +114,7 @@ START_TEST(test_message_and_its_fds_arrive_close_on_exec)
 	unsigned n_fds = WIRE_MAX_FDS;
 	size_t n_bytes;
 
-	o.dataset = (char *)"npy:/a,/b";
+	o.sources = sources_of("npy:/a,/b");
 	o.rank = -1;
 	ck_assert_int_eq(send_client(&m, mine, 2), 0);
 	ck_assert_int_eq(receive(fds, &n_fds, &n_bytes), 0);
@@ -121,7 +123,7 @@ START_TEST(test_message_and_its_fds_arrive_close_on_exec)
 		ck_assert_int_eq(fcntl(fds[i], F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(wire_unpack_client(f.arena, f.bytes, n_bytes, &got, NULL), 0);
 	ck_assert_int_eq(got->body_case, BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN);
-	ck_assert_str_eq(got->open->dataset, "npy:/a,/b");
+	ck_assert(sources_are_equal(got->open->sources, o.sources));
 	ck_assert_int_eq(got->open->rank, -1);
 	ck_assert(wire_client_fds_ok(got, n_fds));
 	wire_close_fds(fds, n_fds);
@@ -323,6 +325,7 @@ START_TEST(test_open_with_long_names_or_unknown_enumerations_is_refused)
 	/* protobuf-c accepts both. */
 	char *text = malloc(WIRE_MAX_TRANSFORM + 2);
 	const Batchd__Wire__ClientMessage *got;
+	Sources named = SOURCES__INIT;
 	Batchd__Wire__Open o;
 	Batchd__Wire__ClientMessage m = open_of(&o);
 	const char *why;
@@ -340,10 +343,14 @@ START_TEST(test_open_with_long_names_or_unknown_enumerations_is_refused)
 	o.job--;
 	ck_assert_int_eq(roundtrip(&m, &got, &why), -EPROTO);
 	o.job = (char *)"";
-	o.dataset = text + WIRE_MAX_TRANSFORM + 1 - WIRE_MAX_DATASET;
+	named.name = text + WIRE_MAX_TRANSFORM + 1 - WIRE_MAX_DATASET;
+	o.sources = &named;
 	ck_assert_int_eq(roundtrip(&m, &got, &why), 0);
-	o.dataset--;
+	named.name--;
 	ck_assert_int_eq(roundtrip(&m, &got, &why), -EPROTO);
+	o.sources = NULL;
+	ck_assert_int_eq(roundtrip(&m, &got, &why), -EPROTO);
+	ck_assert_str_eq(why, "Open has no data set");
 	m = open_of(&o);
 	o.dtype = (Batchd__Wire__Dtype)8;
 	ck_assert_int_eq(roundtrip(&m, &got, &why), -EPROTO);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "server/open-request.h"
+#include "support/sources-text.h"
 #include "support/suite.h"
 
 static struct config config;
@@ -37,7 +38,7 @@ static void teardown(void)
 static Batchd__Wire__Open usual(const char *dataset)
 {
 	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
-	o.dataset = (char *)dataset;
+	o.sources = sources_of(dataset);
 	o.batch_size = 4;
 	o.world_size = 1;
 	o.job = (char *)"j";
@@ -153,7 +154,7 @@ START_TEST(test_a_configured_name_becomes_its_source_and_transform)
 	/* Opened with the daemon's rights: trusted even for another user. */
 	Batchd__Wire__Open o = usual("open");
 	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
-	ck_assert_str_eq(r.source, "random:length=10,shape=2");
+	ck_assert(sources_are_equal(r.sources, sources_of("random:length=10,shape=2")));
 	ck_assert_str_eq(r.spec.transform, "");
 	ck_assert(r.access.trusted);
 	o = usual("pictures");
@@ -261,7 +262,7 @@ START_TEST(test_a_served_set_is_grouped_by_machine)
 	ck_assert_msg(make_as(0, &o, 0) == 0, "%s", err.text);
 	ck_assert_int_eq(r.rank, 2);
 	ck_assert_uint_eq(r.spec.world_size, 4);
-	o.dataset = (char *)"random:length=100,shape=2";
+	o.sources = sources_of("random:length=100,shape=2");
 	ck_assert_msg(make_as(0, &o, 0) == 0, "%s", err.text);
 	ck_assert_int_eq(r.rank, 6);
 	ck_assert_uint_eq(r.spec.world_size, 8);

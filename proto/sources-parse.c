@@ -1,5 +1,5 @@
-/* Takes texts apart. See sources.h. A text has few rules of its own, which is why one walk takes all kinds apart: what follows
- * '#' names fields, commas outside of braces separate files and options, "::" patterns, and ";;" the parts of a blend. */
+/* Takes texts apart. See sources.h. Kinds share their few rules: what follows '#' names fields, commas outside of
+ * braces separate files and options, "::" patterns, and ";;" the parts of a blend. */
 #include "sources.h"
 
 #include <ctype.h>
@@ -109,8 +109,7 @@ static const char *find_comma(const char *at, const char *end)
 static struct piece cut(const char *at, const char *end, const char *separator)
 {
 	bool braces = separator[0] == '{';
-	const char *found = braces ? find_comma(at, end)
-				   : memmem(at, (size_t)(end - at), separator, strlen(separator));
+	const char *found = braces ? find_comma(at, end) : memmem(at, (size_t)(end - at), separator, strlen(separator));
 	size_t n_separator = braces ? 1 : strlen(separator);
 
 	return found ? (struct piece){ at, found + n_separator, (size_t)(found - at) }
@@ -157,7 +156,8 @@ static int take_file(struct Source *s, const struct source_type *k, struct piece
 static int take_named(struct Source *s, struct piece p)
 {
 	const char *equals = memchr(p.at, '=', p.n);
-	size_t n = equals && !memchr(p.at, '/', (size_t)(equals - p.at)) && !is_file(p) ? (size_t)(equals + 1 - p.at) : 0;
+	size_t n =
+		equals && !memchr(p.at, '/', (size_t)(equals - p.at)) && !is_file(p) ? (size_t)(equals + 1 - p.at) : 0;
 	struct SourcePart *part = add_part_text(s, SOURCE_ROLE__FILE, p.at + n, p.n - n);
 
 	return part && (!n || set_text(&part->name, p.at, n - 1) == 0) ? 0 : -ENOMEM;
@@ -206,7 +206,8 @@ static int take_pattern(struct Source *s, struct piece p)
 	const char *mark = memmem(p.at, p.n, "//", 2);
 	bool splits = mark && (mark == p.at || mark[-1] != ':') && mark + 2 < p.at + p.n;
 	size_t n = splits ? (size_t)(mark - p.at) : p.n;
-	struct SourcePart *part = add_part_text(s, SOURCE_ROLE__FOLDER, splits && !n ? "/" : p.at, splits && !n ? 1 : n);
+	struct SourcePart *part =
+		add_part_text(s, SOURCE_ROLE__FOLDER, splits && !n ? "/" : p.at, splits && !n ? 1 : n);
 
 	return part && (!splits || set_text(&part->pattern, mark + 2, p.n - n - 2) == 0) ? 0 : -ENOMEM;
 }
@@ -268,7 +269,8 @@ static int take_patterns(struct Source *s, const char *at, const char *end, cons
 	return take_all_patterns(s, at, within ? within : end);
 }
 
-static int take_list(struct Source *s, const struct source_type *k, const char *at, const char *end, const struct parser *x)
+static int take_list(struct Source *s, const struct source_type *k, const char *at, const char *end,
+		     const struct parser *x)
 {
 	int r = 0;
 
@@ -396,8 +398,9 @@ static int take_part(struct Sources *all, struct piece p, const struct parser *x
 		return -ENOENT;
 	}
 	if (kind == SOURCE_KIND__BLEND || kind == SOURCE_KIND__SERVE || kind == SOURCE_KIND__MEMORY)
-		return refuse(x, "'%.*s' cannot be a part of a blend: it has data sets of files, no blend, serve: or memory:",
-			      (int)(rest.n < 100 ? rest.n : 100), at);
+		return refuse(
+			x, "'%.*s' cannot be a part of a blend: it has data sets of files, no blend, serve: or memory:",
+			(int)(rest.n < 100 ? rest.n : 100), at);
 	s = add_source(all, kind);
 	if (!s)
 		return -ENOMEM;
@@ -470,4 +473,3 @@ struct Sources *sources_named(const char *name)
 	}
 	return all;
 }
-

@@ -46,9 +46,10 @@ int sources_make_absolute(struct Sources *all)
 
 /* ---- files ---- */
 
-/* The index that Megatron keeps beside a .bin: in out, if `path` names such a pair, by its .bin or without an ending. A .bin
- * of Megatron's does not say what its tokens are, and read as raw uint16 it would be nonsense without an error. So an index
- * of a format that is not known counts as well, and is refused when it is read, unless the tokens' type is said. */
+/* The index that Megatron keeps beside a .bin: in out, if `path` names such a pair, by its .bin or without an
+ * ending. A .bin of Megatron's does not say what its tokens are, and read as raw uint16 it would be nonsense without
+ * an error. So an index of a format that is not known counts as well, and is refused when it is read, unless the
+ * tokens' type is said. */
 static bool find_index(const char *path, bool says_type, char out[PATH_MAX])
 {
 	char magic[9] = "";

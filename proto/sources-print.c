@@ -5,12 +5,6 @@
 
 #include "sources.h"
 
-static void print_pairs(FILE *f, SourcePair *const *list, size_t n, const char *separator)
-{
-	for (size_t i = 0; i < n; i++, separator = ",")
-		fprintf(f, "%s%s%s%s", separator, list[i]->name, *list[i]->name ? "=" : "", list[i]->value);
-}
-
 /* Options may be empty, as of random:. */
 static void print_options(FILE *f, const struct Source *s, const char *separator)
 {
@@ -31,7 +25,9 @@ static void print_front(FILE *f, const struct Source *s)
 	static const struct {
 		SourceRole role;
 		const char *name;
-	} front[] = { { SOURCE_ROLE__TABLE, "table=" }, { SOURCE_ROLE__ROWS, "rows=" }, { SOURCE_ROLE__IMAGES, "images=" } };
+	} front[] = { { SOURCE_ROLE__TABLE, "table=" },
+		      { SOURCE_ROLE__ROWS, "rows=" },
+		      { SOURCE_ROLE__IMAGES, "images=" } };
 
 	for (size_t i = 0; i < sizeof front / sizeof *front; i++) {
 		const struct SourcePart *p = find_part(s, front[i].role);
@@ -43,10 +39,11 @@ static void print_front(FILE *f, const struct Source *s)
 
 static void print_part(FILE *f, const struct SourcePart *p, const char *separator, enum source_form form)
 {
+	bool exact = form == SOURCE_EXACT || form == SOURCE_PARTS;
+
 	fputs(separator, f);
 	if (*p->pattern)
-		fprintf(f, "%s%s%s", strcmp(p->path, "/") == 0 ? "" : p->path, form == SOURCE_SHOWN || form == SOURCE_SHOWN_PARTS ? "/" : "//",
-			p->pattern);
+		fprintf(f, "%s%s%s", strcmp(p->path, "/") == 0 ? "" : p->path, exact ? "//" : "/", p->pattern);
 	else
 		fprintf(f, "%s%s%s", p->name, *p->name && *p->path ? "=" : "", p->path);
 }
@@ -63,7 +60,7 @@ static void print_rest(FILE *f, const void *what, enum source_form form)
 	}
 	if (whole)
 		print_front(f, s);
-	for (size_t i = 0; i < s->n_part && form != SOURCE_FIELDS; i++) {
+	for (size_t i = 0; i < s->n_part; i++) {
 		if (s->part[i]->role >= SOURCE_ROLE__IMAGES && s->part[i]->role != SOURCE_ROLE__ARRAY)
 			continue;
 		print_part(f, s->part[i], now, form);
@@ -73,8 +70,9 @@ static void print_rest(FILE *f, const void *what, enum source_form form)
 		print_options(f, s, now);
 	if (whole && *s->within)
 		fprintf(f, "!/%s", s->within);
-	if (whole || form == SOURCE_FIELDS)
-		print_pairs(f, s->field, s->n_field, whole ? "#" : "");
+	for (size_t i = 0; whole && i < s->n_field; i++)
+		fprintf(f, "%s%s%s%s", i ? "," : "#", s->field[i]->name, *s->field[i]->name ? "=" : "",
+			s->field[i]->value);
 }
 
 /* 0.7 of 700,000,000 */

@@ -1,5 +1,5 @@
-/* Sources as values: copies, comparisons, checks, descriptors. See sources.h. The struct is protobuf-c's, whose own functions
- * do most of it. */
+/* Sources as values: copies, comparisons, checks, descriptors. See sources.h. The struct is protobuf-c's, whose own
+ * functions do most of it. */
 #include "sources.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* A data set's text, "KIND:...", taken apart into struct Sources (source.proto), and put together again. The client and the
- * daemon's configuration read texts by the same function; everything behind them reads the struct.
+/* A data set's text, "KIND:...", taken apart into struct Sources (source.proto), and put together again. The client and
+ * the daemon's configuration read texts by the same function; everything behind them reads the struct.
  *
  * SOURCE_KINDS is the one list of kinds. Messages have their texts from it. */
 #ifndef BATCHD_SOURCES_H
@@ -10,8 +10,8 @@
 
 #include "source.pb-c.h"
 
-/* X(name, what follows the colon, how parts are separated, options NAME=VALUE between commas, roles of its parts, how many
- * there are, whether fields may be listed) */
+/* X(name, what follows the colon, how parts are separated, options NAME=VALUE between commas, roles of its parts,
+ * how many there are, whether fields may be listed) */
 #define SOURCE_FILE_KINDS(X) \
 	X(IMAGEFOLDER, "imagefolder", "DIR", TEXT_ONE, "", SOURCE_ROLE(FOLDER), 1, false) \
 	X(FILES, "files", "LIST", TEXT_ONE, "", SOURCE_ROLE(LIST), 1, true) \
@@ -87,12 +87,14 @@ int sources_parse(const char *text, struct Sources **out, char *why, size_t size
 struct Sources *sources_named(const char *name);
 
 enum source_form {
-	SOURCE_SHOWN, /* as its user has written it, for messages and others to see. Without the id of memory: who knows that
-		       * gets the data of a running job (job-join.c) */
-	SOURCE_EXACT, /* with a second slash where a pattern's folder ends: what identities are made of. sources_parse reads it */
-	SOURCE_PARTS, /* exact, and the files alone: no options, no fields */
+	/* As its user has written it, for messages and others to see. Without the id of memory: a client that knows
+	 * that gets the data of a running job (job-join.c). */
+	SOURCE_SHOWN,
+	/* With a second slash where a pattern's folder ends: what ids are made of. sources_parse reads it. */
+	SOURCE_EXACT,
+	/* The files alone, without options and fields: exact, and as shown. */
+	SOURCE_PARTS,
 	SOURCE_SHOWN_PARTS,
-	SOURCE_FIELDS, /* "NAME=VALUE,...": the fields alone */
 };
 /* malloc'ed; NULL: out of memory. Of one source, with "KIND:" in front of it or without. */
 char *sources_print(const struct Sources *s, enum source_form form);
@@ -109,16 +111,16 @@ const char *source_option(const struct Source *s, const char *name);
 int source_set(char **member, const char *value); /* replaces a text that was malloc'ed; 0 or -ENOMEM */
 struct SourcePart *source_add_part(struct Source *s, SourceRole role, const char *path);
 
-/* What is wrong with sources that another process has sent, for a person; NULL: nothing. So many parts of such roles as the
- * kind has, absolute paths, weights for all or none. */
+/* What is wrong with sources that another process has sent, for a person; NULL: nothing. So many parts of such roles
+ * as the kind has, absolute paths, weights for all or none. */
 const char *sources_check(const struct Sources *s);
 
 /* How many descriptors go with a part, or with all of it. */
 unsigned source_part_fds(const struct Source *s, const struct SourcePart *p);
 unsigned source_n_fds(const struct Source *s);
 unsigned sources_n_fds(const struct Sources *s);
-/* Marks the descriptors whose content a hash tells: memory, of which each rank has a copy, and they are the same data. told
- * has room for sources_n_fds. */
+/* Marks the descriptors whose content a hash tells: memory, of which each rank has a copy, and they are the same
+ * data. told has room for sources_n_fds. */
 void sources_told(const struct Sources *s, bool *told);
 
 /* ---- paths ---- */
@@ -131,15 +133,16 @@ static inline bool source_part_is_path(const struct SourcePart *p)
 int sources_each_path(const struct Sources *s, int (*fn)(void *arg, const char *path), void *arg);
 /* Makes every path absolute, below the current directory. 0 or negative errno. */
 int sources_make_absolute(struct Sources *s);
-/* Puts files in the place of patterns with braces and wildcards, in the order of their names, and Megatron's index in the
- * place of its pair. For kinds with a list of files; the others have patterns of shards, which are expanded where they are
- * opened. 0; -EINVAL, -ENAMETOOLONG or -ENOENT (nothing matches) with `why`; -EFBIG: more than `most` files; -ENOMEM. */
+/* Puts files in the place of patterns with braces and wildcards, in the order of their names, and Megatron's index
+ * in the place of its pair. For kinds with a list of files; the others have patterns of shards, which are expanded
+ * where they are opened. 0; -EINVAL, -ENAMETOOLONG or -ENOENT (nothing matches) with `why`; -EFBIG: more than `most`
+ * files; -ENOMEM. */
 int source_expand_files(struct Source *s, size_t most, char *why, size_t size);
-/* Where a shards' pattern leaves the folder: at the first name with a brace or a wildcard; the name of a single shard; or
- * behind it all, of a folder. */
+/* Where a shards' pattern leaves the folder: at the first name with a brace or a wildcard; the name of a single
+ * shard; or behind it all, of a folder. */
 size_t source_pattern_root(const char *path);
-/* All shards of a folder. HuggingFace's datasets caches other Arrow files beside those that save_to_disk has written, and
- * streaming's index tells a shard that is missing. */
+/* All shards of a folder. HuggingFace's datasets caches other Arrow files beside those that save_to_disk has
+ * written, and streaming's index tells a shard that is missing. */
 const char *source_shards_of_folder(SourceKind kind, const char *folder);
 enum { SOURCE_LIST_MAX_BYTES = 16 << 20 }; /* of a list of shards */
 

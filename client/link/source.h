@@ -11,13 +11,12 @@ struct source {
 	char *text;            /* of the sources, for names and messages */
 	int fds[WIRE_MAX_FDS]; /* in the order of the parts */
 	unsigned n_fds;
-	int memory
-		[WIRE_MAX_FDS]; /* numbers of the user's own descriptors, of the parts that are memory, in their order */
+	int memory[WIRE_MAX_FDS]; /* the user's own descriptors, of the parts that are memory, in their order */
 	unsigned n_memory;
 };
 
-/* Takes the text apart and opens what it names. 0 or a batchd code with f, which names the path. The caller finishes *s in
- * either case. */
+/* Takes the text apart and opens what it names. 0 or a batchd code with f, which names the path. The caller finishes
+ * *s in either case. */
 int source_open(struct source *s, const char *dataset, struct fault *f);
 void source_finish(struct source *s);
 /* A connection that replaces a lost one takes descriptors of its own. */

@@ -13,8 +13,8 @@
 struct producer_source;
 struct open_request;
 
-/* Which data a session wants: what it has asked for, the files behind its descriptors, and whether the reader is trusted.
- * Two containers may have different volumes at the same path, and root in a container is not root outside. */
+/* Which data a session wants: what it has asked for, the files behind its descriptors, and whether the reader is
+ * trusted. Two containers may have different volumes at the same path, and root in a container is not root outside. */
 struct data_identity {
 	struct Sources *sources;
 	bool trusted;

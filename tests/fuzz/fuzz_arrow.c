@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dataset/arrow/index.h"
+#include "support/sources-text.h"
 
 static void fuzz_check_column(const struct arrow_column *c, uint64_t row)
 {
@@ -39,7 +40,7 @@ static void scan(const uint8_t *data, size_t size, const char *list, const struc
 	int r;
 
 	ix->meter = &meter;
-	r = arrow_index_add(ix, &reader, list, rows);
+	r = arrow_index_add(ix, &reader, fields_of(list), rows);
 	if (r < 0 && !err.text[0]) {
 		abort();
 	}

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dataset/folder/list-table.h"
+#include "support/sources-text.h"
 
 static int take_lines(struct list_table *t, const char *text, size_t size)
 {
@@ -52,11 +53,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (t && size) {
 		t->separator = *data & 1 ? ',' : '\t';
-		t->fields = *data & 8   ? (*data & 2 ? "label=a:float,x=b:int,y=c:float"
-						     : "label=a:class,x=b:text,p=a;c:float")
-			    : *data & 4 ? "label=a;c,image=path,text=b"
-			    : *data & 2 ? "image=path,label=a,text=b,pair=a;c"
-					: NULL;
+		t->source = fields_of(*data & 8   ? (*data & 2 ? "label=a:float,x=b:int,y=c:float"
+							       : "label=a:class,x=b:text,p=a;c:float")
+				      : *data & 4 ? "label=a;c,image=path,text=b"
+				      : *data & 2 ? "image=path,label=a,text=b,pair=a;c"
+						  : NULL);
 		t->builder = &b;
 		if (take_lines(t, (const char *)data + 1, size - 1) == 0) {
 			use(t, b.n_files);

@@ -1,5 +1,5 @@
-/* Data sets' texts and messages. A text is refused with a reason, or becomes sources that print as a text which gives the same
- * ones. A message that the check lets through prints, and its descriptors can be counted. */
+/* Data sets' texts and messages. A text is refused with a reason, or becomes sources that print as a text which
+ * gives the same ones. A message that the check lets through prints, and its descriptors can be counted. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

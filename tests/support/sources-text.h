@@ -33,4 +33,13 @@ static inline struct Sources *sources_of(const char *text)
 	return k->sources;
 }
 
+/* A source with these fields, "NAME=VALUE,..."; NULL: none. */
+static inline const struct Source *fields_of(const char *list)
+{
+	char text[400];
+
+	snprintf(text, sizeof(text), "arrow:/x%s%s", list ? "#" : "", list ? list : "");
+	return sources_of(text)->source[0];
+}
+
 #endif

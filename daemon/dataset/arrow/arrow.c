@@ -268,7 +268,6 @@ static const struct dataset_ops value_ops = { .destroy = arrow_destroy,
 struct opening {
 	const struct dataset_source *source;
 	const struct SourcePart *images, *rows, *table; /* of the source; NULL: it has none */
-	char *list;                                     /* its fields; NULL: none */
 	char shown[400];                                /* its patterns */
 	struct arrow *arrow;
 	struct dataset_error *err;
@@ -389,7 +388,7 @@ static int add_file(struct opening *o, uint32_t i)
 	a->files[i] = (struct arrow_file){ shard_stamp_of(&st), a->index.n_rows };
 	reader.fd = fd;
 	reader.n_bytes = a->files[i].stamp.n_bytes;
-	r = arrow_index_add(&a->index, &reader, o->list, &o->wanted);
+	r = arrow_index_add(&a->index, &reader, o->source->part, &o->wanted);
 	shard_reader_finish(&reader);
 	o->n_done += reader.n_bytes;
 	if (!is_kept)
@@ -412,7 +411,7 @@ static int add_table(struct opening *o)
 
 	o->n_total = content->n_bytes;
 	a->files[0] = (struct arrow_file){ .stamp = arrow_table_stamp(&a->table) };
-	r = arrow_index_add(&a->index, &reader, o->list, &o->wanted);
+	r = arrow_index_add(&a->index, &reader, o->source->part, &o->wanted);
 	shard_reader_finish(&reader);
 	return r;
 }
@@ -557,7 +556,7 @@ static int arrow_open_all(struct opening *o)
 	return r;
 }
 
-static int arrow_take_source(struct opening *o)
+static void arrow_take_source(struct opening *o)
 {
 	const struct Source *s = o->source->part;
 	char *shown = source_print_rest(s, SOURCE_SHOWN_PARTS);
@@ -571,8 +570,6 @@ static int arrow_take_source(struct opening *o)
 	}
 	snprintf(o->shown, sizeof(o->shown), "%s", shown ? shown : "");
 	free(shown);
-	o->list = s->n_field ? source_print_rest(s, SOURCE_FIELDS) : NULL;
-	return s->n_field && !o->list ? dataset_fail_errno(o->err, ENOMEM, "arrow") : 0;
 }
 
 int arrow_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
@@ -595,8 +592,8 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 	o->arrow = a;
 	o->err = err;
 	o->reported_ns = clock_now_ns();
-	r = arrow_take_source(o);
-	r = r ? r : arrow_open_all(o);
+	arrow_take_source(o);
+	r = arrow_open_all(o);
 	if (r == 0) {
 		arrow_describe(a, o, rest);
 		log_record(LOG_LEVEL_INFO, "index-made", "arrow:%s: %zu files, %llu rows, %llu samples", o->shown,
@@ -608,7 +605,6 @@ int arrow_open(const struct dataset_source *source, const char *rest, struct dat
 	if (o->used)
 		meter_give(source->meter, o->last_row / 8 + 1);
 	free(o->used);
-	free(o->list);
 	free(o);
 	return r;
 }

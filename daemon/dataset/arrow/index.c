@@ -15,7 +15,7 @@ enum { JSON_BYTES = 80 };
 struct adding {
 	struct arrow_index *index;
 	struct shard_reader *reader;
-	const char *list;
+	const struct Source *source;
 	const struct arrow_rows *rows;
 	struct arrow_layout layouts[DATASET_MAX_FIELDS];
 	unsigned image, bytes, path; /* fields of the schema; image is bytes where they are a plain column */
@@ -59,7 +59,7 @@ static int add_class(void *arg, const char *name)
 static int choose_columns(struct adding *a, const struct arrow_schema *s)
 {
 	struct arrow_index *ix = a->index;
-	int r = arrow_choose(s, a->list, a->reader->name, &ix->choices, a->reader->err);
+	int r = arrow_choose(s, a->source, a->reader->name, &ix->choices, a->reader->err);
 
 	for (unsigned k = 0; !r && k < ix->choices.n; k++) {
 		if (!strcmp(ix->choices.list[k].name, "label")) {
@@ -263,7 +263,8 @@ static int on_batch(void *arg, const struct arrow_schema *s, const struct arrow_
 	return r;
 }
 
-int arrow_index_add(struct arrow_index *ix, struct shard_reader *r, const char *list, const struct arrow_rows *rows)
+int arrow_index_add(struct arrow_index *ix, struct shard_reader *r, const struct Source *source,
+		    const struct arrow_rows *rows)
 {
 	struct adding *a = calloc(1, sizeof(*a));
 	struct arrow_visitor visitor = { on_schema, on_batch, a };
@@ -271,7 +272,7 @@ int arrow_index_add(struct arrow_index *ix, struct shard_reader *r, const char *
 
 	if (!a)
 		return dataset_fail_errno(r->err, ENOMEM, r->name);
-	*a = (struct adding){ .index = ix, .reader = r, .list = list, .rows = rows };
+	*a = (struct adding){ .index = ix, .reader = r, .source = source, .rows = rows };
 	result = arrow_scan(r, &visitor);
 	free(a);
 	return result;

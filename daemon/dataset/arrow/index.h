@@ -24,8 +24,9 @@ struct arrow_index {
 	size_t n_classes, classes_capacity;
 };
 
-/* Adds the rows of a file, those that are wanted. list: see arrow_choose. 0 or negative errno with the reader's err. */
-int arrow_index_add(struct arrow_index *ix, struct shard_reader *r, const char *list, const struct arrow_rows *rows);
+/* Adds the rows of a file, those that are wanted. source: see arrow_choose. 0 or negative errno with the reader's err. */
+int arrow_index_add(struct arrow_index *ix, struct shard_reader *r, const struct Source *source,
+		    const struct arrow_rows *rows);
 uint64_t arrow_index_bytes(const struct arrow_index *ix);
 uint64_t arrow_index_hash(const struct arrow_index *ix);
 void arrow_index_finish(struct arrow_index *ix);

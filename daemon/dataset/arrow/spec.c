@@ -170,21 +170,19 @@ static int choose_plain(const struct arrow_schema *s, json_t *all, const char *f
 	return 0;
 }
 
-static int add_listed(const struct arrow_schema *s, json_t *all, const char *file, const char *item, size_t n,
+static int add_listed(const struct arrow_schema *s, json_t *all, const char *file, const struct SourcePair *item,
 		      struct arrow_choices *out, struct dataset_error *err)
 {
-	const char *equals = memchr(item, '=', n);
-	size_t n_name = equals ? (size_t)(equals - item) : 0, n_column = n_name ? n - n_name - 1 : 0;
 	struct arrow_choice *c = &out->list[out->n];
 	char why[160];
 	int number;
 
-	if (!n_column || n_name >= sizeof(c->name) || n_column >= sizeof(c->column) || out->n == DATASET_MAX_FIELDS)
+	if (!*item->name || !*item->value || strlen(item->name) >= sizeof(c->name) ||
+	    strlen(item->value) >= sizeof(c->column) || out->n == DATASET_MAX_FIELDS)
 		return choose_fail(s, all, file, "expected fields as NAME=COLUMN,..., at most 64 of 63 characters each",
 				   err);
-	memcpy(c->name, item, n_name);
-	memcpy(c->column, equals + 1, n_column);
-	c->name[n_name] = c->column[n_column] = '\0';
+	strcpy(c->name, item->name);
+	strcpy(c->column, item->value);
 	number = arrow_find(s, c->column);
 	if (number < 0) {
 		snprintf(why, sizeof(why), "there is no column '%.64s'", c->column);
@@ -200,17 +198,13 @@ static int add_listed(const struct arrow_schema *s, json_t *all, const char *fil
 	return 0;
 }
 
-static int choose_listed(const struct arrow_schema *s, json_t *all, const char *list, const char *file,
+static int choose_listed(const struct arrow_schema *s, json_t *all, const struct Source *source, const char *file,
 			 struct arrow_choices *out, struct dataset_error *err)
 {
 	int r = 0;
 
-	for (const char *item = list; !r && item;) {
-		size_t n = strcspn(item, ",");
-
-		r = add_listed(s, all, file, item, n, out, err);
-		item = item[n] ? item + n + 1 : NULL;
-	}
+	for (size_t i = 0; !r && i < source->n_field; i++)
+		r = add_listed(s, all, file, source->field[i], out, err);
 	/* Plain bytes may be a picture; their name says so. */
 	for (unsigned k = 0; !r && out->image < 0 && k < out->n; k++) {
 		if (!strcmp(out->list[k].name, "image") && is_blob(&s->fields[arrow_find(s, out->list[k].column)]))
@@ -219,14 +213,14 @@ static int choose_listed(const struct arrow_schema *s, json_t *all, const char *
 	return r;
 }
 
-int arrow_choose(const struct arrow_schema *s, const char *list, const char *file, struct arrow_choices *out,
+int arrow_choose(const struct arrow_schema *s, const struct Source *source, const char *file, struct arrow_choices *out,
 		 struct dataset_error *err)
 {
 	json_t *all = features_of(s);
 	int r;
 
 	*out = (struct arrow_choices){ .image = -1 };
-	r = list ? choose_listed(s, all, list, file, out, err) : choose_plain(s, all, file, out, err);
+	r = source->n_field ? choose_listed(s, all, source, file, out, err) : choose_plain(s, all, file, out, err);
 	json_decref(all);
 	return r;
 }

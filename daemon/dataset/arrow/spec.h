@@ -17,9 +17,9 @@ struct arrow_choices {
 	unsigned n;
 	int image; /* among the list; -1: none */
 };
-/* Without a list: the one column of pictures, and the label; without pictures, all columns. With one: a column of pictures is the image. 0 or -EINVAL
+/* Without fields: the one column of pictures, and the label; without pictures, all columns. With fields: a column of pictures is the image. 0 or -EINVAL
  * with err, which lists the columns. */
-int arrow_choose(const struct arrow_schema *s, const char *list, const char *file, struct arrow_choices *out,
+int arrow_choose(const struct arrow_schema *s, const struct Source *source, const char *file, struct arrow_choices *out,
 		 struct dataset_error *err);
 
 /* The number of a column; -1: there is none. */

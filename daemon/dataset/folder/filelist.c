@@ -506,7 +506,7 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 		tell_left_out(*out, path, columns);
 	if (!r && columns) {
 		r = tree_add_columns(*out, &columns->columns, list_table_has_labels(columns), err);
-		if (!r && !columns->fields && !(*out)->label)
+		if (!r && !columns->source->n_field && !(*out)->label)
 			snprintf(
 				(*out)->no_label, sizeof((*out)->no_label),
 				"%.120s: no label: no column label, class or target among %s. Name the one that is, as "
@@ -527,20 +527,15 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 	const struct Source *s = source->part;
 	const char *path = s->part[0]->path;
 	struct list_table *columns = NULL;
-	char *fields = NULL;
 	int r;
 
 	(void)rest;
 	if (list_table_separator(path)) {
 		columns = calloc(1, sizeof(*columns));
-		fields = s->n_field ? source_print_rest(s, SOURCE_FIELDS) : NULL;
-		if (!columns || (s->n_field && !fields)) {
-			free(columns);
-			free(fields);
+		if (!columns)
 			return dataset_fail_errno(err, ENOMEM, path);
-		}
 		columns->separator = list_table_separator(path);
-		columns->fields = fields;
+		columns->source = s;
 		columns->columns.meter = source->meter;
 	} else if (s->n_field) {
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
@@ -551,6 +546,5 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 	if (columns)
 		list_table_finish(columns);
 	free(columns);
-	free(fields);
 	return r;
 }

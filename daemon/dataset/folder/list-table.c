@@ -220,20 +220,18 @@ static bool has_label(const struct list_table *t)
 	return t->label_cell < t->n_cells;
 }
 
-static int take_field(struct list_table *t, const char *item, size_t n)
+static int take_field(struct list_table *t, const struct SourcePair *item)
 {
-	const char *equals = memchr(item, '=', n);
 	struct list_field f = { .column = -1 };
-	size_t n_name = equals ? (size_t)(equals - item) : 0;
 	int r;
 
-	if (!n_name || n_name >= sizeof(f.name) || t->n_fields == LIST_TABLE_MAX_FIELDS) {
-		return refuse(t, "fields '%.80s': expected NAME=COLUMN[;COLUMN]...,NAME=...", t->fields);
-	}
-	memcpy(f.name, item, n_name);
+	if (!*item->name || strlen(item->name) >= sizeof(f.name) || t->n_fields == LIST_TABLE_MAX_FIELDS)
+		return refuse(t, "fields '%.40s%s%.40s': expected NAME=COLUMN[;COLUMN]...,NAME=...", item->name,
+			      *item->name ? "=" : "", item->value);
+	strcpy(f.name, item->name);
 	if (!strcmp(f.name, "label") && has_label(t))
 		return refuse(t, "field 'label' is there twice");
-	r = list_table_take_columns(t, &f, equals + 1, take_kind(t, equals + 1, n - n_name - 1, &f.kind));
+	r = list_table_take_columns(t, &f, item->value, take_kind(t, item->value, strlen(item->value), &f.kind));
 	if (r < 0)
 		return r;
 	if ((f.kind == LIST_CLASS && strcmp(f.name, "label") != 0) ||
@@ -291,13 +289,9 @@ static int list_table_take_header(struct list_table *t)
 	trim_header(t);
 	tell_columns(t);
 	t->path_cell = find_any(t, "path;file;filename;file_name;image;image_path");
-	t->label_cell = t->fields ? t->n_cells : find_any(t, LABEL_COLUMNS);
-	for (const char *item = t->fields; !r && item;) {
-		size_t n = strcspn(item, ",");
-
-		r = take_field(t, item, n);
-		item = item[n] ? item + n + 1 : NULL;
-	}
+	t->label_cell = t->source->n_field ? t->n_cells : find_any(t, LABEL_COLUMNS);
+	for (size_t i = 0; !r && i < t->source->n_field; i++)
+		r = take_field(t, t->source->field[i]);
 	if (!r && t->path_cell < t->n_cells)
 		r = check_once(t, t->path_cell);
 	if (!r && t->label_cell < t->n_cells)

@@ -7,14 +7,15 @@
 
 #include "dataset/columns.h"
 #include "dataset/folder/list-labels.h"
+#include "sources.h"
 
 enum { LIST_TABLE_MAX_CELLS = 4096, LIST_TABLE_MAX_FIELDS = COLUMNS_MAX };
 
 struct list_table {
-	char separator;                      /* ',' or '\t' */
-	const char *fields;                  /* "NAME=COLUMN[;COLUMN]...[:KIND],..."; NULL: a path and a label */
-	struct manifest_builder *builder;    /* gets the classes */
-	struct columns_builder columns;      /* its meter is the caller's */
+	char separator;                   /* ',' or '\t' */
+	const struct Source *source;      /* its fields are NAME=COLUMN[;COLUMN]...[:KIND]; none: a path and a label */
+	struct manifest_builder *builder; /* gets the classes */
+	struct columns_builder columns;   /* its meter is the caller's */
 	uint64_t n_left_out, first_left_out; /* the caller's: rows that are too long, the line of the first */
 	/* private */
 	bool has_header, skips_blanks;           /* skips_blanks: before a cell, as the header has them */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "dataset/field.h"
@@ -37,13 +36,10 @@ static enum column_kind kind_of(const char *extensions)
 	return is_among(extensions, TEXTS ";json;jsn") ? COLUMN_TEXT : COLUMN_BYTES;
 }
 
-static int bad_list(const struct Source *s, const char *why, struct dataset_error *err)
+static int bad_item(const struct SourcePair *item, const char *why, struct dataset_error *err)
 {
-	char *list = source_print_rest(s, SOURCE_FIELDS);
-	int r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.200s': %s", list ? list : "", why);
-
-	free(list);
-	return r;
+	return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "fields '%.60s%s%.140s': %s", item->name,
+			    *item->name ? "=" : "", item->value, why);
 }
 
 static const struct {
@@ -91,32 +87,32 @@ static void take_key(struct member_value *v)
 	}
 }
 
-static int take_item(const struct Source *s, const struct SourcePair *item, struct member_fields *out,
-		     struct dataset_error *err)
+static int take_item(const struct SourcePair *item, struct member_fields *out, struct dataset_error *err)
 {
 	struct member_value *v = &out->values[out->n_values];
 	size_t n_extensions;
 
 	if (!*item->name)
-		return bad_list(s,
+		return bad_item(item,
 				"a name or an extension that is empty: expected NAME=EXTENSION[;EXTENSION]...,NAME=...",
 				err);
 	if (out->n_values == COLUMNS_MAX || strlen(item->name) >= sizeof(v->name) ||
 	    strlen(item->value) >= sizeof(v->extensions))
-		return bad_list(s, "at most 31 fields besides the image, of at most 63 characters each", err);
+		return bad_item(item, "at most 31 fields besides the image, of at most 63 characters each", err);
 	*v = (struct member_value){ 0 };
 	strcpy(v->name, item->name);
 	strcpy(v->extensions, item->value);
 	take_key(v);
 	n_extensions = strlen(v->extensions);
 	if (!n_extensions || !field_name_is_valid(v->name) || strspn(v->extensions, ";.") == n_extensions)
-		return bad_list(s, "a name or an extension that is empty, or has other characters than letters", err);
+		return bad_item(item, "a name or an extension that is empty, or has other characters than letters",
+				err);
 	for (unsigned k = 0; k < out->n_values; k++) {
 		if (!strcmp(out->values[k].name, v->name))
-			return bad_list(s, "a name that is there twice", err);
+			return bad_item(item, "a name that is there twice", err);
 	}
 	if (v->kind == COLUMN_CLASS && v->is_told && strcmp(v->name, "label"))
-		return bad_list(s, "class is a kind of the label only", err);
+		return bad_item(item, "class is a kind of the label only", err);
 	v->kind = v->is_told ? v->kind : kind_of(v->extensions);
 	out->n_values++;
 	return 0;
@@ -152,7 +148,7 @@ int member_spec_take(const struct Source *s, struct member_fields *out, struct d
 	}
 	out->is_listed = true;
 	for (size_t i = 0; !r && i < s->n_field; i++)
-		r = take_item(s, s->field[i], out, err);
+		r = take_item(s->field[i], out, err);
 	if (!r)
 		choose_image(out);
 	return r;

@@ -28,11 +28,11 @@ struct shard_names {
 	bool crosses; /* a folder lies on another mount than its root; see tree_create */
 };
 
-/* Opens the folders of source->part and lists the shards in order: patterns as they stand, braces as a shell expands them,
- * names that match a wildcard in the order of Python's sorted(). A path of a configuration has no pattern of its own: its
- * folder is the last one before any wildcard or brace, a path without either names one shard, or a folder with all of
- * them. The k-th descriptor of the source is the k-th folder. 0 or negative errno with err; the caller finishes *out in
- * either case. */
+/* Opens the folders of source->part and lists the shards in order: patterns as they stand, braces as a shell expands
+ * them, names that match a wildcard in the order of Python's sorted(). A path of a configuration has no pattern of
+ * its own: its folder is the last one before any wildcard or brace, a path without either names one shard, or a
+ * folder with all of them. The k-th descriptor of the source is the k-th folder. 0 or negative errno with err; the
+ * caller finishes *out in either case. */
 int shard_names_open(const struct dataset_source *source, struct shard_names *out, struct dataset_error *err);
 /* What streaming adds to the names of shards that it writes with a compression, NULL at the end. A pattern "*.mds" that
  * matches no file matches these. The first are zstd's. */

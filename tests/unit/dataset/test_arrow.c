@@ -7,6 +7,7 @@
 #include "dataset/arrow/index.h"
 
 #include "support/arrow-seeds.h"
+#include "support/sources-text.h"
 
 static struct dataset_error err;
 
@@ -33,7 +34,7 @@ static int arrow_load(size_t n, const char *list, const struct arrow_rows *rows,
 	memset(out, 0, sizeof(*out));
 	err.text[0] = '\0';
 	out->meter = &meter;
-	r = arrow_index_add(out, &reader, list, rows ? rows : &all);
+	r = arrow_index_add(out, &reader, fields_of(list), rows ? rows : &all);
 	out->meter = NULL;
 	free(copy);
 	return r;

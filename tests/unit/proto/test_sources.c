@@ -49,11 +49,13 @@ END_TEST
 START_TEST(test_messages_show_what_the_user_has_written)
 {
 	/* Without the mark of the folder that the client opens, and without what gives others the data. */
-	expect_printed("tar:/data//train-*.tar::/b//x.tar#text=txt", SOURCE_SHOWN, "tar:/data/train-*.tar::/b/x.tar#text=txt");
+	expect_printed("tar:/data//train-*.tar::/b//x.tar#text=txt", SOURCE_SHOWN,
+		       "tar:/data/train-*.tar::/b/x.tar#text=txt");
 	expect_printed("tar://x.tar", SOURCE_SHOWN, "tar:/x.tar");
 	expect_printed("memory:id=77,x,y", SOURCE_SHOWN, "memory:x,y");
 	expect_printed("cifar:version=10,/a.bin", SOURCE_SHOWN, "cifar:/a.bin,version=10");
-	expect_printed("blend:0.70*imagefolder:/a;;3*tar:/b//x.tar", SOURCE_SHOWN, "blend:0.7*imagefolder:/a;;3*tar:/b/x.tar");
+	expect_printed("blend:0.70*imagefolder:/a;;3*tar:/b//x.tar", SOURCE_SHOWN,
+		       "blend:0.7*imagefolder:/a;;3*tar:/b/x.tar");
 }
 END_TEST
 
@@ -92,9 +94,12 @@ START_TEST(test_copies_are_equal_and_each_member_counts)
 {
 	/* What tells two jobs apart: a hash, an option, a field, a weight, a part more. */
 	static const char *const others[] = {
-		"blend:2*arrow:rows=2,/a//x.arrow#x=a;;1*npy:/y", "blend:2*arrow:rows=1,/a//x.arrow#x=b;;1*npy:/y",
-		"blend:3*arrow:rows=1,/a//x.arrow#x=a;;1*npy:/y", "blend:2*arrow:rows=1,/a//x.arrow::/b//x.arrow#x=a;;1*npy:/y",
-		"blend:2*arrow:rows=1,/a//y.arrow#x=a;;1*npy:/y", "blend:2*arrow:rows=1,/a//x.arrow#x=a",
+		"blend:2*arrow:rows=2,/a//x.arrow#x=a;;1*npy:/y",
+		"blend:2*arrow:rows=1,/a//x.arrow#x=b;;1*npy:/y",
+		"blend:3*arrow:rows=1,/a//x.arrow#x=a;;1*npy:/y",
+		"blend:2*arrow:rows=1,/a//x.arrow::/b//x.arrow#x=a;;1*npy:/y",
+		"blend:2*arrow:rows=1,/a//y.arrow#x=a;;1*npy:/y",
+		"blend:2*arrow:rows=1,/a//x.arrow#x=a",
 		"arrow:rows=1,/a//x.arrow#x=a",
 	};
 	const struct Sources *all = sources_of("blend:2*arrow:rows=1,/a//x.arrow#x=a;;1*npy:/y");
@@ -109,8 +114,8 @@ END_TEST
 
 START_TEST(test_descriptors_are_counted_and_those_of_memory_are_told)
 {
-	/* Two for a list and for Megatron's index; memory with a hash tells itself what it is, a file and other memory do
-	 * not. */
+	/* Two for a list and for Megatron's index; memory with a hash tells itself what it is, a file and other
+	 * memory do not. */
 	bool told[8] = { false };
 
 	ck_assert_uint_eq(sources_n_fds(sources_of("files:/a")), 2);
@@ -136,8 +141,8 @@ static const char *check_of(const char *text)
 
 START_TEST(test_a_message_that_no_parser_makes_is_refused)
 {
-	/* Of another process. What a configuration may have, such as relative paths and folders without a pattern, a client
-	 * has resolved. */
+	/* Of another process. What a configuration may have, such as relative paths and folders without a pattern, a
+	 * client has resolved. */
 	struct Sources *all = sources_copy(sources_of("arrow:images=/p,/a//x.arrow"));
 	struct SourcePart *first;
 	Sources none = SOURCES__INIT;

@@ -121,6 +121,12 @@ static bool begins_with(struct piece p, const char *prefix)
 	return p.n >= strlen(prefix) && memcmp(p.at, prefix, strlen(prefix)) == 0;
 }
 
+/* So much of it as a message quotes. */
+static int shown(struct piece p)
+{
+	return p.n < 64 ? (int)p.n : 64;
+}
+
 static bool is_file(struct piece p)
 {
 	char path[PATH_MAX];
@@ -153,18 +159,21 @@ static int take_file(struct Source *s, const struct source_type *k, struct piece
 }
 
 /* "[NAME=]FILE"; a file of this very name comes first. */
-static int take_named(struct Source *s, struct piece p)
+static int take_named(struct Source *s, const struct source_type *k, struct piece p, const struct parser *x)
 {
 	const char *equals = memchr(p.at, '=', p.n);
 	size_t n =
 		equals && !memchr(p.at, '/', (size_t)(equals - p.at)) && !is_file(p) ? (size_t)(equals + 1 - p.at) : 0;
-	struct SourcePart *part = add_part_text(s, SOURCE_ROLE__FILE, p.at + n, p.n - n);
+	struct SourcePart *part;
 
+	if (n == 1)
+		return refuse(x, "%s: '%.*s': expected a name before '='", k->name, shown(p), p.at);
+	part = add_part_text(s, SOURCE_ROLE__FILE, p.at + n, p.n - n);
 	return part && (!n || set_text(&part->name, p.at, n - 1) == 0) ? 0 : -ENOMEM;
 }
 
 /* "NAME" or, of this process, "NAME=FD". */
-static int take_memory(struct Source *s, const struct source_type *k, struct piece p)
+static int take_memory(struct Source *s, const struct source_type *k, struct piece p, const struct parser *x)
 {
 	const char *equals = memchr(p.at, '=', p.n);
 	size_t n = equals ? (size_t)(equals - p.at) : p.n;
@@ -172,6 +181,8 @@ static int take_memory(struct Source *s, const struct source_type *k, struct pie
 
 	if (equals && source_type_has_option(k, p.at, n))
 		return add_pair(&s->option, &s->n_option, p.at, p.n);
+	if (!n)
+		return refuse(x, "%s: '%.*s': expected NAME=DESCRIPTOR", k->name, shown(p), p.at);
 	part = add_part_text(s, SOURCE_ROLE__ARRAY, equals ? equals + 1 : "", equals ? p.n - n - 1 : 0);
 	return part && set_text(&part->name, p.at, n) == 0 ? 0 : -ENOMEM;
 }
@@ -179,12 +190,12 @@ static int take_memory(struct Source *s, const struct source_type *k, struct pie
 static int take_option(struct Source *s, const struct source_type *k, struct piece p, const struct parser *x)
 {
 	if (!memchr(p.at, '=', p.n))
-		return refuse(x, "%s: %.*s: expected a value behind '='", k->name, (int)(p.n < 64 ? p.n : 64), p.at);
+		return refuse(x, "%s: %.*s: expected a value behind '='", k->name, shown(p), p.at);
 	return add_pair(&s->option, &s->n_option, p.at, p.n);
 }
 
 /* "PLACE#NAME=VALUE,...": cuts the list off, in the place's *end. */
-static int take_fields(struct Source *s, const char *at, const char **end)
+static int take_fields(struct Source *s, const char *at, const char **end, const struct parser *x)
 {
 	const char *mark = memrchr(at, '#', (size_t)(*end - at));
 	size_t n = mark ? (size_t)(*end - mark) : 0;
@@ -194,6 +205,9 @@ static int take_fields(struct Source *s, const char *at, const char **end)
 		return 0;
 	for (struct piece p = { .next = mark + 1 }; r == 0 && p.next;) {
 		p = cut(p.next, *end, ",");
+		if (p.n && *p.at == '=')
+			return refuse(x, "fields '%.*s': a name or an extension that is empty; expected NAME=VALUE,...",
+				      shown(p), p.at);
 		r = add_pair(&s->field, &s->n_field, p.at, p.n);
 	}
 	*end = mark;
@@ -276,8 +290,8 @@ static int take_list(struct Source *s, const struct source_type *k, const char *
 
 	for (struct piece p = { .next = at }; r == 0 && p.next;) {
 		p = cut(p.next, end, k->text == TEXT_MEMORY || k->text == TEXT_OPTIONS ? "," : "{,}");
-		r = k->text == TEXT_NAMED    ? take_named(s, p)
-		    : k->text == TEXT_MEMORY ? take_memory(s, k, p)
+		r = k->text == TEXT_NAMED    ? take_named(s, k, p, x)
+		    : k->text == TEXT_MEMORY ? take_memory(s, k, p, x)
 		    : k->text == TEXT_FILES  ? take_file(s, k, p, x)
 		    : at < end               ? take_option(s, k, p, x)
 					     : 0; /* "random:" has none */
@@ -296,7 +310,7 @@ static int take_source(struct Source *s, const char *at, const char *end, const 
 
 	at += strlen(k->name) + 1;
 	if (k->text == TEXT_PATTERNS || s->kind == SOURCE_KIND__FILES || s->kind == SOURCE_KIND__NPZ)
-		r = take_fields(s, at, &end);
+		r = take_fields(s, at, &end, x);
 	if (r < 0)
 		return r;
 	if (k->text == TEXT_PATTERNS)

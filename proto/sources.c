@@ -87,8 +87,8 @@ static const char *check_part(const struct Source *s, size_t i)
 	bool is_named = p->role == SOURCE_ROLE__NAME || p->role == SOURCE_ROLE__ARRAY || s->kind == SOURCE_KIND__NPY;
 	bool is_single = p->role == SOURCE_ROLE__IMAGES || p->role >= SOURCE_ROLE__ROWS;
 
-	if (!(source_types[s->kind].roles >> p->role & 1) || (i && p->role < s->part[i - 1]->role) ||
-	    (i && is_single && p->role == s->part[i - 1]->role))
+	if (p->role > SOURCE_ROLE__TABLE || !(source_types[s->kind].roles >> p->role & 1) ||
+	    (i && p->role < s->part[i - 1]->role) || (i && is_single && p->role == s->part[i - 1]->role))
 		return "SourcePart.role does not belong where it is";
 	if (source_part_is_path(p) && p->path[0] != '/')
 		return "SourcePart.path is not absolute";
@@ -106,7 +106,7 @@ static const char *check_source(const struct Source *s)
 	const struct source_type *type;
 	const char *why = NULL;
 
-	if (s->kind == SOURCE_KIND__NO_KIND || s->kind == SOURCE_KIND__BLEND)
+	if (s->kind <= SOURCE_KIND__NO_KIND || s->kind >= SOURCE_N_KINDS || s->kind == SOURCE_KIND__BLEND)
 		return "Source.kind is none of a single data set";
 	type = &source_types[s->kind];
 	if (s->n_part > type->most || (!s->n_part && type->most))
@@ -127,7 +127,8 @@ const char *sources_check(const struct Sources *all)
 {
 	if (*all->name)
 		return all->n_source || all->blend || all->has_seed ? "Sources has a name and data besides" : NULL;
-	if (!all->n_source || (!all->blend && (all->n_source > 1 || all->has_seed || all->source[0]->weight)))
+	if (!all->n_source || all->n_source > SOURCES_MAX ||
+	    (!all->blend && (all->n_source > 1 || all->has_seed || all->source[0]->weight)))
 		return "Sources has no data set, or several without being a blend";
 	if (all->has_seed && !all->source[0]->weight)
 		return "Sources has a seed without weights";

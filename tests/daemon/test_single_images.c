@@ -424,9 +424,9 @@ START_TEST(test_a_trainer_and_a_flood_of_images_both_go_on)
 }
 END_TEST
 
-SUITE(load)
+SUITE(single_images)
 {
-	Suite *s = suite_create("load");
+	Suite *s = suite_create("single_images");
 	TCase *t = tcase_create("load");
 	tcase_add_test(t, test_rows_are_what_libjpeg_decodes);
 	tcase_add_test(t, test_bad_images_cost_no_connection);

@@ -297,9 +297,9 @@ START_TEST(test_ranks_fit_their_world)
 }
 END_TEST
 
-SUITE(request)
+SUITE(open_request)
 {
-	Suite *s = suite_create("request");
+	Suite *s = suite_create("open_request");
 	TCase *t = tcase_create("request");
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, test_a_producer_serves_so_many_ranks);

@@ -97,6 +97,11 @@ $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(OLD_GLIBC) $(BUILD)/libbatchd
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
+# By hand: needs libraries that nothing else here does.
+$(BUILD)/tests/bench/libraries/png-isal: tests/bench/libraries/png.c
+$(BUILD)/tests/bench/libraries/%: tests/bench/libraries/%.c $(BUILD)/libdaemon.a
+	@mkdir -p $(@D)
+	$(LINK) $(ALL_CFLAGS) $(filter %.c,$^) $(filter %.a,$^) $(LIBS) -lspng -lisal -ldeflate
 $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/link/arrays.o $(BUILD)/client/link/names.o $(BUILD)/client/link/error.o # not in the library by name

@@ -15,9 +15,9 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	644:client/batchd.h:$(includedir)/batchd.h 644:client/batchd-inline.h:$(includedir)/batchd-inline.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
 	$(call man,$(wildcard daemon/man/*.[1-8] client/man/*.[1-8])) \
 	$(foreach program,batchctl batchd, \
-		644:client/completion/$(program).bash:$(datarootdir)/bash-completion/completions/$(program) \
-		644:client/completion/_$(program):$(datarootdir)/zsh/site-functions/_$(program) \
-		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
+		644:client/completion/batchctl.bash:$(datarootdir)/bash-completion/completions/$(program) \
+		644:client/completion/batchctl.fish:$(fishdir)/$(program).fish) \
+	644:client/completion/_batchctl:$(datarootdir)/zsh/site-functions/_batchctl \
 	$(call into,$(unitdir),$(wildcard systemd/units/*.socket) $(SERVICES)) \
 	644:systemd/units/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/units/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
 	$(call into,$(docdir),$(wildcard systemd/units/*.yaml systemd/units/*.conf) LICENSE) \

@@ -1,84 +1,16 @@
-# fish completion for batchctl
-set -l commands status top bench tune trace verify index preview load sample-data doctor help
+# fish completion for batchctl and batchd: batchctl knows the words
+function __batchctl_complete
+	for line in (batchctl complete $argv (commandline -opc)[2..] (commandline -ct) 2>/dev/null)
+		switch $line
+			case :files
+				__fish_complete_path (commandline -ct)
+			case :directories
+				__fish_complete_directories (commandline -ct)
+			case '*'
+				echo $line
+		end
+	end
+end
 
-complete -c batchctl -f
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a status -d "What the daemon does, and who waits for whom"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a top -d "Trainers live, the one that loses most time first"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a bench -d "Drive trainers against a data set and measure"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a tune -d "Measure settings, and say which to take"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a trace -d "Record what the daemon does, for Perfetto"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a verify -d "Decode every file and name the bad ones"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a index -d "Write the index of tar shards beside them"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a preview -d "A contact sheet of what a pipeline makes"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a load -d "One image through a pipeline"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a sample-data -d "Make a labelled JPEG folder to try things with"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a doctor -d "What stands in the way here, and what to change"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a help -d "Explain a command"
-complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -l version -d "Print the version"
-complete -c batchctl -l help -d "Explain the options"
-complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status top bench tune trace verify index preview load sample-data doctor"
-
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench tune trace verify index preview load sample-data doctor" -l json -d "Result as JSON"
-complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify index preview sample-data" -l quiet -d "No progress"
-complete -c batchctl -n "__fish_seen_subcommand_from bench tune verify preview sample-data" -a "(__fish_complete_directories)"
-
-complete -c batchctl -n "__fish_seen_subcommand_from status top bench trace load doctor" -l socket -r -F -d "The daemon's socket"
-complete -c batchctl -n "__fish_seen_subcommand_from doctor" -l gpu -d "A machine without a usable GPU has a problem"
-complete -c batchctl -n "__fish_seen_subcommand_from status" -l watch -d "Again and again"
-complete -c batchctl -n "__fish_seen_subcommand_from status top" -l interval -x -d "Time between two looks"
-complete -c batchctl -n "__fish_seen_subcommand_from status" -l from -r -F -d "Saved status"
-
-complete -c batchctl -n "__fish_seen_subcommand_from bench tune preview load" -l transform -x -a "train224 val224" -d "Pipeline"
-complete -c batchctl -n "__fish_seen_subcommand_from bench preview load sample-data" -l seed -x -d "Seed"
-complete -c batchctl -n "__fish_seen_subcommand_from bench tune" -l batch-size -x -d "Rows"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l dtype -x -a "uint8 float16 float32" -d "Element type"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l layout -x -a "NCHW NHWC" -d "Memory layout"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l trainers -x -d "Trainer processes"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l mode -x -a "shard share" -d "Who gets which batch"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l epochs -x -d "Run so many epochs"
-complete -c batchctl -n "__fish_seen_subcommand_from bench tune" -l seconds -x -d "Stop after this time"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l workers -x -d "Decoding threads"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l slots -x -d "Batches ahead per trainer"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l touch -d "Trainers read every byte"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l private -d "Start a daemon for this measurement"
-
-complete -c batchctl -n "__fish_seen_subcommand_from verify sample-data" -l jobs -x -d "Threads"
-complete -c batchctl -n "__fish_seen_subcommand_from verify preview load" -l exif -d "Turn images upright"
-
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l out -r -F -d "PNG file to write"
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l title -x -d "Above the pictures"
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l op -x -a "RandAugment TrivialAugmentWide AutoAugment AugMix" -d "One op over its magnitudes"
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l mix -x -d "Rows as a batch mixes them"
-complete -c batchctl -n "__fish_seen_subcommand_from preview top" -l n -x -d "How many"
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l columns -x -d "Pictures in a row"
-complete -c batchctl -n "__fish_seen_subcommand_from preview load" -l epoch -x -d "Epoch of order and augmentation"
-complete -c batchctl -n "__fish_seen_subcommand_from preview" -l indices -x -d "These samples"
-
-complete -c batchctl -n "__fish_seen_subcommand_from sample-data" -l classes -x -d "Classes, 1 to 32"
-complete -c batchctl -n "__fish_seen_subcommand_from sample-data" -l per-class -x -d "Pictures in each"
-complete -c batchctl -n "__fish_seen_subcommand_from sample-data" -l size -x -d "Pixels, WIDTHxHEIGHT"
-complete -c batchctl -n "__fish_seen_subcommand_from sample-data" -l force -d "Into a directory that is not empty"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -l dtype -x -a "uint8 float16 float32" -d "Element type"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -l layout -x -a "NCHW NHWC" -d "Memory layout"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -l index -x -d "The sample's index, for random ops"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -l out -r -F -d "Array of numpy to write"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -l repeat -x -d "So many times"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -l daemon -d "By the workers of a daemon"
-complete -c batchctl -n "__fish_seen_subcommand_from load" -F
-complete -c batchctl -n "__fish_seen_subcommand_from top" -l sort -x -a "lost wait rate job" -d "Order"
-complete -c batchctl -n "__fish_seen_subcommand_from top" -l job -x -d "Only this job"
-complete -c batchctl -n "__fish_seen_subcommand_from top" -l plain -d "Lines instead of a screen"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l rounds -x -d "Measurements of each setting"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l job -x -d "A running job"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l socket -r -F -d "Daemon of the job"
-complete -c batchctl -n "__fish_seen_subcommand_from bench" -l device -x -a "cpu cuda" -d "Where batches go"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l most-workers -x -d "At most"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l no-torch -d "Without PyTorch"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l python -r -F -d "The Python that has PyTorch"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l svg -r -F -d "Draw the table"
-complete -c batchctl -n "__fish_seen_subcommand_from tune" -l write -r -F -d "Configuration to set"
-complete -c batchctl -n "__fish_seen_subcommand_from trace" -l time -x -d "How long"
-complete -c batchctl -n "__fish_seen_subcommand_from trace" -l out -r -F -d "File to write"
-complete -c batchctl -n "__fish_seen_subcommand_from trace" -l merge -r -F -d "A file of torch.profiler"
-complete -c batchctl -n "__fish_seen_subcommand_from index" -l check -d "Write nothing: only compare"
-complete -c batchctl -n "__fish_seen_subcommand_from index" -l force -d "Rewrite indexes even if they are up to date"
+complete -c batchctl -f -a '(__batchctl_complete batchctl)'
+complete -c batchd -f -a '(__batchctl_complete batchd)'

@@ -8,11 +8,7 @@
 #include "ctl.h"
 #include "words.h"
 
-struct subcommand {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *summary; /* NULL: internal */
-};
+static int complete_main(int argc, char **argv);
 
 static const struct subcommand subcommands[] = {
 	{ "status", status_main, "what the daemon does, and who waits for whom" },
@@ -26,13 +22,20 @@ static const struct subcommand subcommands[] = {
 	{ "load", load_main, "one image through a pipeline, and how long it takes" },
 	{ "sample-data", sample_data_main, "make a small labelled JPEG folder to try things with" },
 	{ "doctor", doctor_main, "what stands in the way here, above all of GPUs, and what to change" },
+	{ "complete", complete_main, NULL },
 	{ "bench-trainer", bench_trainer_main, NULL },
 	{ "doctor-export", doctor_export_main, NULL },
+	{ NULL, NULL, NULL },
 };
+
+static int complete_main(int argc, char **argv)
+{
+	return complete_print(subcommands, argc, argv);
+}
 
 static const struct subcommand *find(const char *name)
 {
-	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+	for (size_t i = 0; subcommands[i].name; i++)
 		if (!strcmp(subcommands[i].name, name))
 			return &subcommands[i];
 	return NULL;
@@ -43,7 +46,7 @@ static int batchctl_refuse(const char *name)
 	const char *meant = NULL;
 	size_t nearest = 3; /* a larger distance means another word */
 
-	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
+	for (size_t i = 0; subcommands[i].name; i++) {
 		size_t d = subcommands[i].summary ? word_distance(name, subcommands[i].name) : nearest;
 
 		if (subcommands[i].summary && strlen(name) > 2 && !strncmp(name, subcommands[i].name, strlen(name)))
@@ -64,7 +67,7 @@ static int batchctl_refuse(const char *name)
 static int batchctl_help(void)
 {
 	puts("batchctl COMMAND [OPTIONS]\n");
-	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+	for (size_t i = 0; subcommands[i].name; i++)
 		if (subcommands[i].summary)
 			printf("  %-12s  %s\n", subcommands[i].name, subcommands[i].summary);
 	puts("\n'batchctl COMMAND --help' lists a command's options; batchctl(1) explains them.\n"

@@ -30,6 +30,14 @@ int sample_data_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int doctor_export_main(int argc, char **argv); /* what doctor spawns; not for people */
 
+struct subcommand {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary; /* NULL: internal */
+};
+/* What the shells' completion calls. The list ends with a name of NULL. */
+int complete_print(const struct subcommand *commands, int argc, char **argv);
+
 /* "batchctl NAME: text" on stderr, control characters made harmless. */
 void ctl_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

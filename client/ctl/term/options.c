@@ -28,6 +28,17 @@ bool options_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 	return true;
 }
 
+static struct {
+	void (*show)(void *arg, const struct command *cmd, const struct option_spec *specs);
+	void *arg;
+} shown;
+
+void command_show(void (*show)(void *arg, const struct command *cmd, const struct option_spec *specs), void *arg)
+{
+	shown.show = show;
+	shown.arg = arg;
+}
+
 static void print_option(const struct option_spec *s)
 {
 	char left[64];
@@ -182,6 +193,11 @@ bool command_parse_some(const struct command *cmd, const struct option_spec *spe
 	unsigned n = 0;
 	bool ended = false;
 
+	if (shown.show) {
+		shown.show(shown.arg, cmd, specs);
+		*exit_code = CTL_OK;
+		return false;
+	}
 	*exit_code = CTL_USAGE;
 	for (int i = 1; i < argc; i++) {
 		const char *a = argv[i];

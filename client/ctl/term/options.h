@@ -35,6 +35,10 @@ struct command {
 	unsigned n_positional; /* exactly this many are wanted */
 };
 
+/* Until it is called with NULL, command_parse shows each command's table in place of parsing, and returns false with exit
+ * code 0. */
+void command_show(void (*show)(void *arg, const struct command *cmd, const struct option_spec *specs), void *arg);
+
 /* True: continue, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a
  * complaint printed). */
 bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,

@@ -38,6 +38,11 @@ def options_in_help(batchctl, command):
     return set(re.findall(r"^  --([a-z-]+)", text, re.M)) - {"help"}
 
 
+def words_for(batchctl, *typed):
+    """What completion puts in place of the last word."""
+    return {line.split("\t")[0] for line in batchctl("complete", *typed).stdout.splitlines()}
+
+
 # ---- the command line ----
 
 
@@ -91,22 +96,23 @@ def test_a_wrong_command_line_is_refused_by_name(batchctl, args, says):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_documents_know_every_option(batchctl, command):
-    """--help, the manual page and the three completions agree."""
+    """--help, the manual page and completion agree."""
     options = options_in_help(batchctl, command)
     assert len(options) >= 3
     page = (REPO / "client/man/batchctl.1").read_text()
     section = re.search(rf"^\.Ss batchctl {command}\n(.*?)^\.S[sh] ", page, re.M | re.S).group(1)
     assert options == set(re.findall(r"Fl -([a-z-]+)", "\n".join(re.findall(r"^\.It (.*)$", section, re.M))))
-    bash = (REPO / "client/completion/batchctl.bash").read_text()
-    block = re.search(rf"^\t{command}\) options=\"(.*?)\"", bash, re.M | re.S).group(1)
-    assert options | {"help"} == set(re.findall(r"--([a-z-]+)", block))
-    zsh = (REPO / "client/completion/_batchctl").read_text()
-    block = re.search(rf"^\t\t{command}\)\n(.*?);;", zsh, re.M | re.S).group(1)
-    block = block.replace("$output", "--json --quiet --help").replace("$transform", "--transform")
-    assert options | {"help"} == set(re.findall(r"--([a-z-]+)", block))
-    fish = (REPO / "client/completion/batchctl.fish").read_text()
-    lines = [line for line in fish.splitlines() if re.search(rf'from [^"]*\b{command}\b', line)]
-    assert options == set(re.findall(r" -l ([a-z-]+)", "\n".join(lines)))
+    assert {"--" + o for o in options | {"help"}} == words_for(batchctl, "batchctl", command, "--")
+
+
+def test_documents_know_every_option_of_the_daemon(batchctl, build):
+    """--help, the manual page and completion agree."""
+    text = subprocess.run([build / "batchd", "--help"], capture_output=True, text=True).stdout
+    options = set(re.findall(r"^  (?:-\w, |    )--([a-z-]+)", text, re.M))
+    assert len(options) >= 17
+    page = "\n".join(re.findall(r"^\.It (.*)$", (REPO / "daemon/man/batchd.8").read_text(), re.M))
+    assert options == set(re.findall(r"(?:Fl|,) -([a-z-]+)", page))
+    assert {"--" + o for o in options} == words_for(batchctl, "batchd", "")
 
 
 def test_help_and_version(batchctl):
@@ -118,23 +124,47 @@ def test_help_and_version(batchctl):
     assert batchctl("help", "bench").stdout == batchctl("bench", "--help").stdout
 
 
+def test_commands_options_and_values_are_completed(batchctl):
+    assert words_for(batchctl, "batchctl", "sa") == {"sample-data"}
+    assert words_for(batchctl, "batchctl", "help", "to") == {"top"}
+    assert words_for(batchctl, "batchctl", "bench", "x", "--dt") == {"--dtype"}
+    assert words_for(batchctl, "batchctl", "bench", "x", "--mode", "sha") == {"shard", "share"}
+    assert words_for(batchctl, "batchctl", "bench", "--mode", "=", "shar") == {"shard", "share"}
+    assert words_for(batchctl, "batchctl", "bench", "--batch-size", "") == set()
+    assert words_for(batchctl, "batchctl", "bench", "--socket", "") == {":files"}
+    assert words_for(batchctl, "batchctl", "verify", "--cl") == set()
+    assert words_for(batchctl, "batchctl", "verify", "") == {":directories"}
+    assert words_for(batchctl, "batchctl", "frobnicate", "") == set()
+    assert words_for(batchctl, "batchd", "-w", "") == {"auto"}
+    assert words_for(batchctl, "batchd", "--log-level", "in") == {"info"}
+    assert words_for(batchctl, "batchd", "--config", "") == {":files"}
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
-def test_bash_completes_commands_options_and_values():
+def test_bash_completes(build, tmp_path):
     """The completion function, called as by readline."""
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "peas").write_text("")
 
     def complete(*words):
         script = (
-            'source client/completion/batchctl.bash; compopt() { :; }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
-            '_batchctl; printf "%s\\n" "${COMPREPLY[@]}"'
+            f'source {REPO}/client/completion/batchctl.bash; compopt() {{ :; }}; COMP_WORDS=("$@"); '
+            'COMP_CWORD=$(($# - 1)); _batchctl; printf "%s\\n" "${COMPREPLY[@]}"'
         )
         return subprocess.run(
-            ["bash", "-c", script, "bash", *words], cwd=REPO, capture_output=True, text=True, check=True
+            ["bash", "-c", script, "bash", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{build.resolve()}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.split()
 
     assert complete("batchctl", "sa") == ["sample-data"]
-    assert complete("batchctl", "bench", "x", "--dt") == ["--dtype"]
     assert complete("batchctl", "bench", "x", "--mode", "sha") == ["shard", "share"]
-    assert complete("batchctl", "verify", "--cl") == []
+    assert complete("batchctl", "verify", "pe") == ["pets"]
+    assert sorted(complete("batchctl", "load", "pe")) == ["peas", "pets"]
+    assert complete("batchd", "--pin-memory", "o") == ["on", "off"]
 
 
 def test_a_full_disk_is_a_failure(build, samples):

@@ -133,7 +133,7 @@ int metrics_address_listen(struct metrics_address *a, const char *trainers)
 			}
 		}
 		if (listen(fd, BACKLOG) == 0) {
-			if (is_unix) /* not before: nobody whom the file lets in is refused */
+			if (is_unix) /* not before: a user that the file lets in is not refused */
 				let_in(a, trainers);
 			return fd;
 		}

@@ -753,7 +753,7 @@ class Bench(Results):
         end = used()
         call("cuCtxSetCurrent", None)
         call("cuDevicePrimaryCtxRelease_v2", 0)
-        self.put(group, "daemon started, nobody attached", idle - before, "MiB")
+        self.put(group, "daemon started, no trainer attached", idle - before, "MiB")
         self.put(group, "one trainer attached: both contexts, slabs, tensors", during - before, "MiB")
         self.put(
             group,

@@ -13,6 +13,18 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
+/* What a trainer can do that asks for a batch which the others no longer need. */
+static const char *behind_advice(const struct loader *l)
+{
+	if (!l->host.source->goes_back)
+		return "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
+		       "begin with a later epoch, or join=\"next\"";
+	if (l->spec.world_size > 1)
+		return "they do not go back for one that was started again alone: start all of them again, from one checkpoint, "
+		       "or begin with a later epoch";
+	return "give all of them world_size, so that they wait for each other, or begin with a later epoch";
+}
+
 static int refuse_position(const struct session *s, int r, const struct position *to, struct refusal *why)
 {
 	const struct loader *l = s->job->loader;
@@ -25,13 +37,9 @@ static int refuse_position(const struct session *s, int r, const struct position
 			(unsigned long long)to->epoch, (unsigned long long)to->base, l->spec.job,
 			(unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
 	const struct position *at = stream_oldest(stream);
-	return refuse(
-		why, CODE(BEHIND), "epoch", "the others of share job '%s' are at epoch %llu, batch %llu already; %s",
-		l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step,
-		!l->host.source->goes_back
-			? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
-			  "begin with a later epoch, or join=\"next\""
-			: "give all of them world_size, so that they wait for each other, or begin with a later epoch");
+	return refuse(why, CODE(BEHIND), "epoch",
+		      "the others of share job '%s' are at epoch %llu, batch %llu already; %s", l->spec.job,
+		      (unsigned long long)at->epoch, (unsigned long long)at->step, behind_advice(l));
 }
 
 int session_on_seek(struct session *s, const struct message *m, struct refusal *why)

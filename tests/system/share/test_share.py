@@ -179,6 +179,25 @@ def test_with_policy_wait_no_trainer_gets_ahead_by_more_than_the_slots(daemon, g
         is_golden(s, golden_of)
 
 
+def test_a_rank_that_is_started_again_alone_is_told_to_start_all(daemon):
+    """A group with world_size goes on without a killed member, and does not go back for its successor."""
+
+    def member(rank):
+        more = f', rank={rank}, world_size=2, policy="wait"'
+        return begin(Trainer(SCRIPT.format(data=DATA, batch=B, more=more, epochs=1), stdin=subprocess.PIPE))
+
+    first, second = member(0), member(1)
+    first.hear(), second.hear()
+    second.kill()
+    take(first, 10)
+    again = member(1)
+    told = again.process.stderr.read()
+    assert again.process.wait(300) != 0
+    assert "BehindError: the others of share job 'trials' are at epoch 0, batch" in told
+    assert "start all of them again" in told and "world_size" not in told.partition("BehindError")[2], told
+    finish(first)
+
+
 def test_each_trial_takes_its_own_batch_size(daemon, golden_of):
     # 16, 8 and 64 rows of the same batches of 64: each gets what it would get alone.
     trials = {n: begin(start(", group_batch_size=64, policy='wait'", batch=n)) for n in (16, 8, 64)}

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "address.h"
+#include "config/key.h"
 #include "sources.h"
 
 const struct option_row options_table[] = {
@@ -31,10 +32,8 @@ const struct option_row options_table[] = {
 	  "auto off" },
 	{ 0, "pin-memory", "WHEN", "auto, on or off: lock batches that go to a GPU into memory", ROW_KEY, "pin_memory",
 	  "auto on off" },
-	{ 0, "linger", "DURATION", "how long a loader stays warm after its last trainer, such as 30s", ROW_KEY,
-	  "linger", NULL },
-	{ 0, "idle-exit", "DURATION", "exit after so long without any trainer; never by default", ROW_KEY, "idle_exit",
-	  NULL },
+	{ 0, "linger", "DURATION", "how long a loader stays warm after its last trainer", ROW_KEY, "linger", NULL },
+	{ 0, "idle-exit", "DURATION", "exit after so long without any trainer", ROW_KEY, "idle_exit", NULL },
 	{ 0, "on-demand", NULL, "as a client library starts it: idle_exit is 5m if it is not configured", ROW_ON_DEMAND,
 	  NULL, NULL },
 	{ 0, "metrics", "ADDRESS", "metrics for Prometheus and a live page: 127.0.0.1:9464, unix:PATH; off by default",
@@ -54,8 +53,10 @@ enum { N_ROWS = sizeof options_table / sizeof *options_table - 1, FIRST_ROW = 25
 
 /* ---- help ---- */
 
+/* An option of a key ends with the key's default. */
 static void print_row(const struct option_row *r)
 {
+	const struct key *k = r->key ? key_find(r->key) : NULL;
 	char left[64], letter[8] = "    ";
 
 	if (r->letter)
@@ -67,7 +68,10 @@ static void print_row(const struct option_row *r)
 	}
 	for (const char *line = r->help, *end; line; line = *end ? end + 1 : NULL) {
 		end = strchrnul(line, '\n');
-		printf("%-*s%.*s\n", HELP_COLUMN, line == r->help ? left : "", (int)(end - line), line);
+		printf("%-*s%.*s", HELP_COLUMN, line == r->help ? left : "", (int)(end - line), line);
+		if (!*end && k && k->standard)
+			printf(" (default %s)", k->standard);
+		putchar('\n');
 	}
 }
 

@@ -219,12 +219,10 @@ int sample_data_main(int argc, char **argv)
 {
 	struct sample_data d = { .n_classes = 4, .per_class = 50, .size = "500x375", .jobs = ctl_n_cpus() };
 	const struct option_spec specs[] = {
-		{ "classes", OPTION_NUMBER, &d.n_classes, "N", "classes, 1 to 32 (default 4)", 1,
-		  SYNTH_IMAGE_MAX_CLASSES, NULL },
-		{ "per-class", OPTION_NUMBER, &d.per_class, "N", "pictures in each (default 50)", 1, 100000, NULL },
-		{ "seed", OPTION_NUMBER, &d.seed, "N", "another seed, other pictures (default 0)", 0, INT64_MAX, NULL },
-		{ "size", OPTION_TEXT, &d.size, "WxH", "pixels, around which sizes vary (default 500x375)", 0, 0,
-		  NULL },
+		{ "classes", OPTION_NUMBER, &d.n_classes, "N", "classes, 1 to 32", 1, SYNTH_IMAGE_MAX_CLASSES, NULL },
+		{ "per-class", OPTION_NUMBER, &d.per_class, "N", "images in each", 1, 100000, NULL },
+		{ "seed", OPTION_NUMBER, &d.seed, "N", "another seed, other images", 0, INT64_MAX, NULL },
+		{ "size", OPTION_TEXT, &d.size, "WxH", "pixels, around which sizes vary", 0, 0, NULL },
 		{ "jobs", OPTION_NUMBER, &d.jobs, "N", "threads (default: one per processor)", 1, 256, NULL },
 		{ "force", OPTION_FLAG, &d.force, NULL, "write into a directory that is not empty", 0, 0, NULL },
 		{ "json", OPTION_FLAG, &d.json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },

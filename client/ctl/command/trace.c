@@ -384,8 +384,8 @@ int trace_main(int argc, char **argv)
 {
 	struct trace t = { .out = "batchd-trace.json", .ns = 5000000000u };
 	const struct option_spec specs[] = {
-		{ "time", OPTION_DURATION, &t.ns, "TIME", "how long to record (default 5s)", 1000000u, 0, NULL },
-		{ "out", OPTION_TEXT, &t.out, "FILE", "the file to write (default batchd-trace.json)", 0, 0, NULL },
+		{ "time", OPTION_DURATION, &t.ns, "TIME", "how long to record", 1000000u, 0, NULL },
+		{ "out", OPTION_TEXT, &t.out, "FILE", "the file to write", 0, 0, NULL },
 		{ "merge", OPTION_TEXT, &t.merge, "FILE", "put it together with this file of torch.profiler", 0, 0,
 		  NULL },
 		{ "socket", OPTION_TEXT, &t.socket, "PATH",

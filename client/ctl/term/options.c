@@ -39,15 +39,31 @@ void command_show(void (*show)(void *arg, const struct command *cmd, const struc
 	shown.arg = arg;
 }
 
+/* " (default 64)" from the value before parsing; "" if it is out of range, which means that there is none. */
+static const char *default_format(const struct option_spec *s, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	if (s->kind == OPTION_TEXT && *(const char **)s->value)
+		snprintf(buf, size, " (default %s)", *(const char **)s->value);
+	else if (s->kind == OPTION_NUMBER && *(uint64_t *)s->value >= s->min)
+		snprintf(buf, size, " (default %llu)", *(unsigned long long *)s->value);
+	else if (s->kind == OPTION_CHOICE)
+		snprintf(buf, size, " (default %s)", s->choices[*(unsigned *)s->value]);
+	else if (s->kind == OPTION_DURATION && *(uint64_t *)s->value >= s->min)
+		snprintf(buf, size, " (default %gs)", (double)*(uint64_t *)s->value / 1e9);
+	return buf;
+}
+
 static void print_option(const struct option_spec *s)
 {
-	char left[64];
+	char left[64], standard[128];
+	bool in_words = strstr(s->help, "(default") != NULL;
 
 	snprintf(left, sizeof left, "--%s%s%s", s->name, s->arg ? " " : "", s->arg ? s->arg : "");
-	if (strlen(left) < 24)
-		printf("  %-24s %s\n", left, s->help);
-	else
-		printf("  %s\n  %-24s %s\n", left, "", s->help);
+	if (strlen(left) >= 24)
+		printf("  %s\n", left);
+	printf("  %-24s %s%s\n", strlen(left) < 24 ? left : "", s->help,
+	       in_words ? "" : default_format(s, standard, sizeof standard));
 }
 
 static void print_help(const struct command *cmd, const struct option_spec *specs)

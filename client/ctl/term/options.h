@@ -20,9 +20,10 @@ enum option_kind {
 struct option_spec {
 	const char *name; /* without dashes; NULL ends the table */
 	enum option_kind kind;
-	void *value;      /* of the type that kind names; holds the default before parsing */
-	const char *arg;  /* the argument's name in --help */
-	const char *help; /* one line, with the default */
+	void *value;     /* of the type that kind names; holds the default before parsing */
+	const char *arg; /* the argument's name in --help */
+	const char *
+		help; /* one line; --help adds the default, unless this has one in words, "(default: as many as ...)" */
 	uint64_t min, max;
 	const char *const *choices; /* NULL-terminated */
 };

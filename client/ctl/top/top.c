@@ -341,11 +341,9 @@ int top_main(int argc, char **argv)
 	const struct option_spec specs[] = {
 		{ "socket", OPTION_TEXT, &t.socket, "PATH",
 		  "ask the daemon at PATH (default $BATCHD_SOCKET, then your own, then the system's)", 0, 0, NULL },
-		{ "interval", OPTION_DURATION, &t.interval_ns, "TIME", "between two looks (default 1s)", 50000000u, 0,
-		  NULL },
+		{ "interval", OPTION_DURATION, &t.interval_ns, "TIME", "between two looks", 50000000u, 0, NULL },
 		{ "n", OPTION_NUMBER, &t.n, "N", "so many looks, then end", 1, UINT64_MAX, NULL },
-		{ "sort", OPTION_CHOICE, &t.sort, "BY", "lost, wait, rate or job (default lost)", 0, 0,
-		  top_sort_names },
+		{ "sort", OPTION_CHOICE, &t.sort, "BY", "lost, wait, rate or job", 0, 0, top_sort_names },
 		{ "job", OPTION_TEXT, &t.job, "JOB", "only this job's trainers", 0, 0, NULL },
 		{ "plain", OPTION_FLAG, &t.plain, NULL, "lines instead of a screen, as in a pipe", 0, 0, NULL },
 		{ "json", OPTION_FLAG, &t.json, NULL, "a line of JSON for each look", 0, 0, NULL },

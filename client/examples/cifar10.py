@@ -1,4 +1,4 @@
-"""CIFAR-10, a small residual network: cifar10.py FOLDER [--epochs 1] [--steps N] [--policy autoaugment]
+"""CIFAR-10, a small residual network: cifar10.py FOLDER [--epochs 1] [--steps N] [--policy NAME]
 
 Upstream (kuangliu/pytorch-cifar, main.py) has these lines, which the loaders replace:
 

@@ -83,6 +83,7 @@ def serve(
                   which costs each trainer a copy; when trainers open the name again, slots have its size
     id            any text that identifies the samples; trainers' checkpoints refuse a different id
     incarnation   refused while a producer of the same name with a higher one lives. Default: TORCHELASTIC_RESTART_COUNT
+    socket, autostart  of the daemon, and whether one is started where none runs, as for DataLoader
     reconnect     seconds to wait for a daemon that went away
     background    True: in a process of its own, which ends with this one; returns a Producer at once. "fork": that
                   process is forked from this one and has all its state, except its threads: their locks stay locked.

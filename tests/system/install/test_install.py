@@ -81,6 +81,14 @@ def test_everything_lands_below_destdir_and_prefix(installed):
     }
 
 
+def test_the_administrators_page_names_installed_files(installed):
+    # Proves that each file of its table is where the page says, below the prefix.
+    table = (REPO / "systemd/README.md").read_text().partition("Installed, below")[2].partition("Made at run time")[0]
+    named = re.findall(r"`((?:bin|lib|share|include)/[\w./-]+)`", table)
+    missing = [name for name in named if not (installed / "opt/batchd" / name).exists() and "linux-gnu" not in name]
+    assert len(named) > 15 and not missing, missing
+
+
 def test_unit_starts_the_installed_daemon(installed):
     # Proves that the unit names the daemon of this installation, not the default path.
     unit = (installed / "opt/batchd/lib/systemd/system/batchd.service").read_text()

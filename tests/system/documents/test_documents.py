@@ -124,6 +124,7 @@ ROOMS = [
         "daemon/image/README.md",
         "daemon/dataset/README.md",
         "daemon/batch/README.md",
+        "daemon/server/README.md",
         "daemon/gpu/README.md",
         "client/README.md",
         "tests/README.md",

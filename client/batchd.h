@@ -126,7 +126,7 @@ struct batchd_options {
 	                            * "serve:NAME" */
 	const char
 		*transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays, whose rows
-	                            * a transform takes for pictures. JSON is a list of ops, or an object of several
+	                            * a transform takes for images. JSON is a list of ops, or an object of several
 	                            * views of each image, {"NAME": transform, ...}, each a field of that name.
 	                            * {"NAME": {"views": [transform, ...], "n": k}} is a list of views, repeated k
 	                            * times: fields NAME, NAME.1, NAME.2 ... A name that is empty or begins with a dot

@@ -1,6 +1,6 @@
 """AugMix with the consistency loss of its paper: augmix_jsd.py FOLDER [--epochs 1] [--steps N] [--batch-size 64]
 
-Three views of each picture, which share its crop: one without a policy and two of AugMix, of which RandomErasing spares the
+Three views of each image, which share its crop: one without a policy and two of AugMix, of which RandomErasing spares the
 first. The loss is the first view's cross-entropy and the Jensen-Shannon divergence of all three predictions. FOLDER has
 class folders. Upstream (huggingface/pytorch-image-models, train.py) has these options and lines, which the loader
 replaces:
@@ -9,7 +9,7 @@ replaces:
     dataset_train = AugMixDataset(dataset_train, num_splits=3)      # train_loss_fn = JsdCrossEntropy(num_splits=3)
     loader_train = create_loader(dataset_train, ..., num_aug_splits=3, re_split=True)
 
-With timm the transform may be its own: create_transform(64, ..., separate=True) in place of the three lists. A picture
+With timm the transform may be its own: create_transform(64, ..., separate=True) in place of the three lists. An image
 is decoded once for its three views.
 """
 

@@ -1,12 +1,12 @@
 """The first minutes with batchd. It needs what `pip install batchd` brings, nothing else:
 
-python quickstart.py [FOLDER]                        FOLDER: pictures in one sub-folder per class; else some are made
+python quickstart.py [FOLDER]                        FOLDER: images in one sub-folder per class; else some are made
 torchrun --nproc-per-node=2 quickstart.py            the same with two ranks, which share one loader
 
 Read it from top to bottom, or paste it into a notebook cell by cell (# %%).
 """
 
-# %% Pictures: your own folder, or 200 that batchctl draws.
+# %% Images: your own folder, or 200 that batchctl draws.
 import os
 import pathlib
 import subprocess

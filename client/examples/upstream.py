@@ -120,7 +120,7 @@ PROJECTS = {
 
 
 def spans(source, beginnings):
-    """{beginning: (first line, line behind)} of the statements that begin so, each of which is there once; else None."""
+    """{beginning: (first line, line after)} of the statements that begin so, each of which is there once; else None."""
     found = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt):

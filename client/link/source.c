@@ -509,7 +509,7 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	*s = (struct source){ 0 };
 	if (!dataset || !*dataset)
 		return fault_set(f, BATCHD_E_INVALID,
-				 "no dataset is named: " SOURCE_KINDS_TEXT ", or a configured name");
+				 "no data set is named: " SOURCE_KINDS_TEXT ", or a configured name");
 	r = parse(s, dataset, f);
 	for (size_t i = 0; r == 0 && i < s->sources->n_source; i++)
 		r = resolve(s, s->sources->source[i], f);

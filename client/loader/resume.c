@@ -150,7 +150,7 @@ static int deal_out_again(struct batchd_loader *l, struct token *t)
 	if (n % resume_consumers(l)) {
 		fault_set(
 			&l->fault, 0,
-			"the state is behind batch %llu of its epoch, where %llu ranks cannot go on: they have had a multiple of %llu",
+			"the state is after batch %llu of its epoch, where %llu ranks cannot go on: they have had a multiple of %llu",
 			(unsigned long long)n, (unsigned long long)resume_consumers(l),
 			(unsigned long long)resume_consumers(l));
 		return BATCHD_E_INVALID;

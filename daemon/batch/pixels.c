@@ -48,7 +48,7 @@ int pixels_of(const struct field *f, struct pixels *out, char *text, size_t size
 	write_shape(f, shape, sizeof(shape));
 	snprintf(
 		text, size,
-		"rows of '%s' are %s of %s, which are no pictures: a transform works on the first array (put that of the pictures "
+		"rows of '%s' are %s of %s, which are no images: a transform works on the first array (put that of the images "
 		"first), of uint8 of height x width x 3 (or 1), 3 x height x width, or height x width, or of one channel uint16, "
 		"int32 or float32; without one, rows are delivered as they are",
 		f->name, dtype_name(f->dtype), shape[0] ? shape : "one number");

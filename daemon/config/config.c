@@ -103,7 +103,7 @@ static int check_part(const char *where, const char *text, const struct Source *
 				: "has table=, which only a client can send along",
 			err);
 	if (s->n_part == 1 && !*(is_path ? p->path : p->name))
-		return config_fail_source(where, text, "names nothing behind the colon", err);
+		return config_fail_source(where, text, "names nothing after the colon", err);
 	if (is_path && *p->path != '/')
 		return config_fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train",
 				   where, text, source_kind_name(s->kind));

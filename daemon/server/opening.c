@@ -148,7 +148,7 @@ static void opening_open_pipeline(struct opening *o, const struct loader_spec *s
 	if (!spec->apply_exif && !spec->leave_exif && dataset_turns(ds) == 2) {
 		opening_fail(
 			o, BATCHD__WIRE__ERROR_CODE__INVALID, "apply_exif",
-			"HuggingFace's package turns its pictures upright, and the other data sets are not turned: give "
+			"HuggingFace's package turns its images upright, and the other data sets are not turned: give "
 			"apply_exif=True or apply_exif=False for all");
 		return;
 	}

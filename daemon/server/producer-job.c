@@ -377,7 +377,7 @@ static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct
 	bool ours = source && !source->stopped && source->first && m->fill >= source->first->number;
 	if (ours && m->end && m->n_batches > source->first->at.step)
 		return refuse(why, CODE(INVALID), "n_batches",
-			      "an epoch that has no such batch has none behind it either");
+			      "an epoch that has no such batch has none after it either");
 	if (made) {
 		p->n_made++;
 		p->rows_made += m->n_rows;

@@ -556,7 +556,7 @@ static int on_produce(struct session *s, const struct message *m, struct refusal
 
 static const struct message_rule rules[] = {
 	{ CLIENT_MESSAGE(OPEN), SESSION_IN(GREETED), on_open,
-	  .otherwise = "came twice, from a producer, or behind LoadOpen", .becomes = SESSION_OPENING },
+	  .otherwise = "came twice, from a producer, or after LoadOpen", .becomes = SESSION_OPENING },
 	{ CLIENT_MESSAGE(SEEK), SESSION_IN(ATTACHED), session_on_seek, .otherwise = "before Opened" },
 	{ CLIENT_MESSAGE(JOIN), SESSION_IN(ATTACHED), session_on_join, .otherwise = "before Opened" },
 	{ CLIENT_MESSAGE(INDICES), SESSION_IN(ATTACHED), session_on_indices, .otherwise = "before Opened" },
@@ -564,7 +564,7 @@ static const struct message_rule rules[] = {
 	{ CLIENT_MESSAGE(WAKE), SESSION_IN(ATTACHED), on_wake, .otherwise = "before Opened" },
 	{ CLIENT_MESSAGE(CLOSE), SESSION_IN_ANY | SESSION_IN(DRAINING), .take = session_on_close },
 	{ CLIENT_MESSAGE(PRODUCE), SESSION_IN(GREETED), on_produce,
-	  .otherwise = "came twice, from a trainer, or behind LoadOpen", .becomes = SESSION_PRODUCING },
+	  .otherwise = "came twice, from a trainer, or after LoadOpen", .becomes = SESSION_PRODUCING },
 	{ CLIENT_MESSAGE(FILLED), SESSION_IN(PRODUCING), producer_on_filled, .otherwise = "before Produce" },
 	{ CLIENT_MESSAGE(PRODUCER_END), SESSION_IN(PRODUCING), producer_on_end, .otherwise = "before Produce" },
 	{ CLIENT_MESSAGE(LOAD_OPEN), SESSION_IN(GREETED), single_images_on_open,

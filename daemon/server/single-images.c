@@ -93,11 +93,10 @@ static int single_images_make_slab(struct single_images *l, uint64_t slot_bytes)
 	n = n < 1 ? 1 : n > l->n_wanted ? l->n_wanted : n;
 	size_format(slot_bytes, size, sizeof(size));
 	if (slot_bytes > l->most_bytes)
-		return refuse(
-			&l->why, CODE(LIMIT), "batch_bytes",
-			"an image takes %s behind this transform, more than the %s that limits.batch_bytes in the "
-			"daemon's configuration allows",
-			size, size_format(l->most_bytes, limit, sizeof(limit)));
+		return refuse(&l->why, CODE(LIMIT), "batch_bytes",
+			      "an image takes %s after this transform, more than the %s that limits.batch_bytes in the "
+			      "daemon's configuration allows",
+			      size, size_format(l->most_bytes, limit, sizeof(limit)));
 	int r;
 	/* With fewer slots the workers wait for the client now and then, but with one everything works. */
 	while ((r = charge_begin(&l->bytes, &l->engine->budget.accounts, l->uid, ACCOUNT_SLOT_BYTES, n * slot_bytes)) >

@@ -162,7 +162,7 @@ static unsigned make_answer(const struct job *j, char **text)
 		return refuse_pictures(409, "no batch is ready now; ask again when the job has made one\n", text);
 	if (!json_array_size(list)) {
 		json_decref(list);
-		return refuse_pictures(409, "the batches of this job have no field that is a picture\n", text);
+		return refuse_pictures(409, "the batches of this job have no field that is an image\n", text);
 	}
 	o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "job", j->spec.job, "rank", (json_int_t)stream->number, "epoch",
 		      (json_int_t)slot->at.epoch, "step", (json_int_t)slot->at.step, "rows", (json_int_t)slot->n_rows,
@@ -187,7 +187,7 @@ unsigned last_batch_answer(struct engine *e, struct last_batch_turns *turns, uin
 		return refuse_pictures(404, "no such job; batchctl status lists the jobs\n", text);
 	if (viewer == (uid_t)-1 || j->spec.uid != viewer)
 		return refuse_pictures(
-			403, "pictures are shown to the user of the job only; open the page as that user\n", text);
+			403, "images are shown to the user of the job only; open the page as that user\n", text);
 	if (!j->loader || j->state == JOB_CLOSING)
 		return refuse_pictures(409, "no batch is ready now; ask again when the job has made one\n", text);
 	turn = find_turn(turns, viewer);

@@ -78,6 +78,6 @@ const struct message_rule session_questions[] = {
 	{ CLIENT_MESSAGE(CLASSES), SESSION_IN(ATTACHED), on_classes, .otherwise = "before Opened" },
 	{ CLIENT_MESSAGE(STATUS), SESSION_IN_ANY, .take = on_status },
 	{ CLIENT_MESSAGE(TRACE), SESSION_IN(GREETED) | SESSION_IN(PRODUCING) | SESSION_IN(LOADING), on_trace,
-	  .otherwise = "behind Open" },
+	  .otherwise = "after Open" },
 	{ .take = NULL },
 };

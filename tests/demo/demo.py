@@ -346,9 +346,9 @@ def sample_data(build, folder, quick):
 
 
 def look_at(data):
-    """Number of pictures and of classes in an image folder."""
+    """Number of images and of classes in an image folder."""
     if not data.is_dir():
-        raise Failed(f"'{data}' is not a folder. DATA must name one that has a sub-folder of pictures for each class.")
+        raise Failed(f"'{data}' is not a folder. DATA must name one that has a sub-folder of images for each class.")
     classes = [d for d in data.iterdir() if d.is_dir()]
     n = sum(
         name.lower().endswith(PICTURES)
@@ -358,7 +358,7 @@ def look_at(data):
     )
     if n < RANKS:
         raise Failed(
-            f"'{data}' has no pictures in sub-folders. DATA must name a folder that has a sub-folder of pictures for each class."
+            f"'{data}' has no images in sub-folders. DATA must name a folder that has a sub-folder of images for each class."
         )
     return n, len(classes)
 
@@ -382,7 +382,7 @@ def demonstrate(args, folder):
     n_samples, n_classes = look_at(args.data)
 
     step(
-        f"Training with batchd: {RANKS} ranks share one loader, {n_samples} pictures, {n_classes} classes, {args.epochs} epochs,"
+        f"Training with batchd: {RANKS} ranks share one loader, {n_samples} images, {n_classes} classes, {args.epochs} epochs,"
         f" batches of {args.batch_size}"
     )
     daemon = Daemon(args.build, folder, environment)
@@ -416,11 +416,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=REPO / "build")
     parser.add_argument("--installed", action="store_true", help="batchd as pip installed it for this Python")
-    parser.add_argument("--data", type=pathlib.Path, help="an image folder (default: sample pictures made for this)")
+    parser.add_argument("--data", type=pathlib.Path, help="an image folder (default: sample images made for this)")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="fewer pictures")
+    parser.add_argument("--quick", action="store_true", help="fewer images")
     args = parser.parse_args()
     args.build = programs_of_the_package() if args.installed else args.build.resolve()
     args.data = args.data and args.data.resolve()

@@ -210,7 +210,7 @@ static int sample_data_report(struct sample_data *d)
 				      json_pack("{s:o, s:I, s:I, s:I, s:I}", "directory", ctl_json_text(d->dir),
 						"files", (json_int_t)n, "classes", (json_int_t)d->n_classes, "bytes",
 						(json_int_t)n_bytes, "seed", (json_int_t)d->seed));
-	printf("%s: %" PRIu64 " pictures in %" PRIu64 " classes, %s\n", d->dir, n, d->n_classes,
+	printf("%s: %" PRIu64 " images in %" PRIu64 " classes, %s\n", d->dir, n, d->n_classes,
 	       size_format(n_bytes, bytes, sizeof bytes));
 	return ctl_flush("sample-data");
 }
@@ -242,7 +242,7 @@ int sample_data_main(int argc, char **argv)
 		return CTL_USAGE;
 	if (!sample_data_prepare(&d))
 		return CTL_FAILED;
-	progress_begin(&progress, progress_style_for(d.json, d.quiet), "sample-data", "pictures",
+	progress_begin(&progress, progress_style_for(d.json, d.quiet), "sample-data", "images",
 		       d.n_classes * d.per_class);
 	r = parallel_for(&(struct parallel_job){ .n = d.n_classes * d.per_class,
 						 .n_threads = (unsigned)d.jobs,

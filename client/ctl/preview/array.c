@@ -15,7 +15,7 @@ int preview_array_open(struct preview_array *a, const struct dataset *ds, char *
 		return r;
 	a->row = malloc(pixels_bytes(&a->pixels));
 	a->image = malloc((size_t)a->pixels.form.width * a->pixels.form.height * pixel_bytes(PIXEL_FLOAT32));
-	snprintf(why, size, "out of memory for a picture of %ux%u", a->pixels.form.width, a->pixels.form.height);
+	snprintf(why, size, "out of memory for an image of %ux%u", a->pixels.form.width, a->pixels.form.height);
 	return a->row && a->image ? 0 : -ENOMEM;
 }
 

@@ -168,7 +168,7 @@ static int make_pictures(struct preview *p)
 	p->mixed = calloc(p->n, sizeof *p->mixed);
 	p->pictures = calloc(p->n, n_bytes);
 	if (!p->mixed || !p->pictures) {
-		ctl_complain("preview", "out of memory; ask for fewer pictures with --n");
+		ctl_complain("preview", "out of memory; ask for fewer images with --n");
 		return CTL_FAILED;
 	}
 	code = preview_mix_draw(p->mix, &place, (uint32_t)p->n, p->height, p->width, dataset_n_classes(p->ds), p->mixed,
@@ -281,7 +281,7 @@ static int draw_all(struct preview *p)
 
 	uint64_t n = n_cells(p);
 
-	progress_begin(&progress, progress_style_for(p->json, p->quiet), "preview", "pictures", n);
+	progress_begin(&progress, progress_style_for(p->json, p->quiet), "preview", "images", n);
 	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		r = draw_one(p, i);
 		progress_update(&progress, i + 1);
@@ -323,7 +323,7 @@ static int open_sheet(struct preview *p)
 	p->samples = json_array();
 	if (p->sheet && has_rows && p->view && p->rgb && p->decoder && p->worker && p->bad && p->samples)
 		return CTL_OK;
-	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n,
+	ctl_complain("preview", "%" PRIu64 " images of %ux%u make too large a sheet; ask for fewer with --n", p->n,
 		     p->width, p->height);
 	return CTL_FAILED;
 }
@@ -350,7 +350,7 @@ static int preview_report(struct preview *p)
 							   ctl_json_text(p->out), "indices", indices_json(p), "fields",
 							   p->samples, "width", (int)p->width, "height", (int)p->height,
 							   "pipeline", pipeline_text(p->pipeline), "bad", p->bad));
-	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, n_cells(p), p->width, p->height);
+	printf("%s: %" PRIu64 " images of %ux%u\n", p->out, n_cells(p), p->width, p->height);
 	if (pipeline_pixel(p->pipeline) != PIXEL_RGB)
 		printf("each image of mode %s is scaled: its least number is black, its greatest is white\n",
 		       pixel_mode(pipeline_pixel(p->pipeline)));
@@ -385,7 +385,7 @@ static int draw_pictures(struct preview *p)
 	int code;
 
 	if (!p->out) {
-		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
+		ctl_complain("preview", "--out FILE.png is missing: where to write the image");
 		return CTL_USAGE;
 	}
 	if (!p->transform)
@@ -394,7 +394,7 @@ static int draw_pictures(struct preview *p)
 									 : "[\"Identity\"]";
 	code = preview_open_pipeline(p);
 	if (code == CTL_OK && p->mix && views_n(p->pipeline) > 1) {
-		ctl_complain("preview", "--mix goes with one view of each picture, and the transform makes %u",
+		ctl_complain("preview", "--mix goes with one view of each image, and the transform makes %u",
 			     views_n(p->pipeline));
 		return CTL_USAGE;
 	}
@@ -461,8 +461,8 @@ int preview_main(int argc, char **argv)
 {
 	struct preview p = { .n = 0 };
 	const struct option_spec specs[] = {
-		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required for pictures)", 0, 0, NULL },
-		{ "title", OPTION_TEXT, &p.title, "TEXT", "above the pictures, instead of data set and transform", 0, 0,
+		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required for images)", 0, 0, NULL },
+		{ "title", OPTION_TEXT, &p.title, "TEXT", "above the images, instead of data set and transform", 0, 0,
 		  NULL },
 		{ "transform", OPTION_TEXT, &p.transform, "T",
 		  "train224, val224 or JSON (default train224; of arrays: none)", 0, 0, NULL },
@@ -486,8 +486,8 @@ int preview_main(int argc, char **argv)
 		"preview",
 		"DATASET",
 		"Draws a contact sheet of what a pipeline makes of a data set. Needs no daemon.",
-		"DATASET is a directory of class folders, or a data set of one of the kinds that verify takes: pictures, arrays\n"
-		"of pictures, or with --json alone arrays of numbers.\n"
+		"DATASET is a directory of class folders, or a data set of one of the kinds that verify takes: images, arrays\n"
+		"of images, or with --json alone arrays of numbers.\n"
 		"Without --indices it shows the first samples of the epoch's shuffled order, cropped and flipped as a trainer gets them.",
 		1,
 	};
@@ -496,7 +496,7 @@ int preview_main(int argc, char **argv)
 	if (!command_parse(&cmd, specs, argc, argv, &p.path, &code))
 		return code;
 	if (!p.out && !p.json) { /* the numbers of arrays need none */
-		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
+		ctl_complain("preview", "--out FILE.png is missing: where to write the image");
 		return CTL_USAGE;
 	}
 	if (p.op && (p.transform || p.columns)) {
@@ -511,8 +511,7 @@ int preview_main(int argc, char **argv)
 	if (!p.n)
 		p.n = p.op ? 4 : 24;
 	if (p.out && is_other_format(p.out)) {
-		ctl_complain("preview", "--out '%s': the picture is a PNG file; give it a name that ends in .png",
-			     p.out);
+		ctl_complain("preview", "--out '%s': the image is a PNG file; give it a name that ends in .png", p.out);
 		return CTL_USAGE;
 	}
 	code = preview(&p);

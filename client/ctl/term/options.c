@@ -178,7 +178,7 @@ static bool ctl_options_take_option(const struct command *cmd, const struct opti
 	if (equals)
 		return ctl_options_set(cmd, s, equals + 1);
 	if (*at + 1 >= argc) {
-		ctl_complain(cmd->name, "--%s wants %s behind it", s->name, s->arg);
+		ctl_complain(cmd->name, "--%s wants %s after it", s->name, s->arg);
 		return false;
 	}
 	return ctl_options_set(cmd, s, argv[++*at]);

@@ -33,7 +33,7 @@ def _samples(value):
     first = value[0]
     if len(first) == 2 and isinstance(first, (tuple, list)) and isinstance(first[0], (str, os.PathLike)):
         return (
-            "dataset is a list of pairs that begin with a path. If these are pictures and whole numbers as labels, write them to a list, "
+            "dataset is a list of pairs that begin with a path. If these are images and whole numbers as labels, write them to a list, "
             "open('samples.txt', 'w').writelines(f'{os.path.abspath(path)}\\t{label}\\n' for path, label in dataset), and name that, "
             "'files:samples.txt'"
         )

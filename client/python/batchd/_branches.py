@@ -18,7 +18,7 @@ class _Made:
         self.way, self.is_used = way, False
 
     def use(self):
-        """A picture that two pipelines share has been drawn once, which views cannot say."""
+        """An image that two pipelines share has been drawn once, which views cannot say."""
         if self.is_used:
             raise ValueError("used twice")
         self.is_used = True
@@ -60,7 +60,7 @@ def _ways(entry, marks, image, most):
         setattr(twin, name, mark)
     made = twin(image)
     if not isinstance(made, (list, tuple)) or not 1 <= len(made) <= most:
-        raise ValueError("no list of pictures")
+        raise ValueError("no list of images")
     return [one.use() for one in made]
 
 

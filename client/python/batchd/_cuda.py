@@ -43,7 +43,7 @@ class Delivery:
             )
 
     def take(self, struct, mix=None):
-        """The batch as (images, labels); its slot goes back behind the queued work, or belongs to the images."""
+        """The batch as (images, labels); its slot goes back after the queued work, or belongs to the images."""
         torch = self._torch
         stream = torch.cuda.current_stream(self.device).cuda_stream
         at, rows = ctypes.addressof(struct), struct.n_rows
@@ -159,7 +159,7 @@ class Delivery:
         _into.note(self._torch, target)
 
     def give_back(self, struct):
-        """Ends the loan of the batch in the struct behind the work that is queued."""
+        """Ends the loan of the batch in the struct after the work that is queued."""
         stream = self._torch.cuda.current_stream(self.device).cuda_stream
         generation, struct.generation = struct.generation, 0
         self._check(_lib.cuda_release(self._handle, struct.slot, generation, stream))
@@ -251,7 +251,7 @@ class Delivery:
     @contextlib.contextmanager
     def arrays(self, struct, copy, large):
         """Yields a function that makes a tensor of one array of a producer's batch, to call for each array. Afterwards
-        the slot goes back behind the queued work, or belongs to the tensors. raw: copy(tensor) is called for each array
+        the slot goes back after the queued work, or belongs to the tensors. raw: copy(tensor) is called for each array
         of a batch that takes the last slot. large: the batch is not in a slot, and is copied."""
         raw = self.raw and not large
         stream = self._torch.cuda.current_stream(self.device).cuda_stream

@@ -267,7 +267,7 @@ class OwnEpoch(Epoch):
             batch = next(self._batches, None)
             if batch is None:
                 raise ValueError(
-                    f"{self._loader._own_order} has {i} batches, but the state was saved behind batch {place.step} of its epoch"
+                    f"{self._loader._own_order} has {i} batches, but the state was saved after batch {place.step} of its epoch"
                 )
             indices = self._indices(batch)
             order = _lib.order(order, ctypes.addressof(indices), len(indices))
@@ -312,7 +312,7 @@ class OwnEpoch(Epoch):
         if self._torn:
             raise Error(
                 f"an exception has interrupted {self._loader._own_order} in this iteration, so its next batch is not known: "
-                "begin another iteration, behind loader.load_state_dict(loader.state_dict()) to go on from here"
+                "begin another iteration, after loader.load_state_dict(loader.state_dict()) to go on from here"
             )
         self._torn = True
         drawn = self._draw()

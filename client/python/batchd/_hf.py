@@ -96,7 +96,7 @@ def _choose(value, fields):
         wanted = [fields] if isinstance(fields, str) else list(fields)
     for name in wanted:
         if name not in columns:
-            raise ValueError(f"fields has {name!r}, which the dataset has not; its columns: {told}")
+            raise ValueError(f"fields has {name!r}, which the data set does not have; its columns: {told}")
     if not isinstance(fields, dict):
         return {name: name for name in dict.fromkeys(wanted)}, fields
     # The names decide what the daemon makes of bytes, and of which field it knows the classes.
@@ -109,18 +109,18 @@ def _choose(value, fields):
 
 
 def _check_modes(value, named, image_mode):
-    """Refuses columns that the package converts to a mode in which the pictures would not be read here."""
+    """Refuses columns that the package converts to a mode in which the images would not be read here."""
     for column in dict.fromkeys(named.values()):
         mode = getattr(value.features[column], "mode", None)
         if mode not in (None, "RGB", image_mode):
             cast = f"dataset.cast_column({column!r}, datasets.Image())"
             if mode not in _image_mode.MODES:
                 raise ValueError(
-                    f"column {column!r} is Image(mode={mode!r}), and pictures are read as {', '.join(_image_mode.MODES)}: hand over "
+                    f"column {column!r} is Image(mode={mode!r}), and images are read as {', '.join(_image_mode.MODES)}: hand over "
                     f"{cast} to get RGB instead, or share a DataLoader of it by batchd.serve"
                 )
             raise ValueError(
-                f"column {column!r} is Image(mode={mode!r}): read its pictures so by image_mode={mode!r}, or hand over {cast} to get "
+                f"column {column!r} is Image(mode={mode!r}): read its images so by image_mode={mode!r}, or hand over {cast} to get "
                 "RGB instead"
             )
 

@@ -2,9 +2,9 @@
 
 _BATCH = "mixes rows of a batch, which a pipeline for one image cannot: give it to the DataLoader as mix="
 _BOXES = (
-    "works on boxes or key points, and a loader makes pictures and labels: leave it out, or do it in the training loop"
+    "works on boxes or key points, and a loader makes images and labels: leave it out, or do it in the training loop"
 )
-_VIEWS = "makes several pictures of one: give one pipeline for each picture"
+_VIEWS = "makes several images of one: give one pipeline for each image"
 _INSTEAD = {
     "CutMix": _BATCH,
     "MixUp": _BATCH,
@@ -17,10 +17,10 @@ _INSTEAD = {
     "SetClampingMode": _BOXES,
     "FiveCrop": _VIEWS,
     "TenCrop": _VIEWS,
-    "JPEG": "compresses a picture and decodes it again, which no op does: store pictures of that quality",
+    "JPEG": "compresses an image and decodes it again, which no op does: store images of that quality",
     "Lambda": "is Python, which the daemon does not run: use torchvision's own transforms or their names, or do it in the training loop or in collate_fn",
-    "LinearTransformation": "multiplies all numbers of a picture by a matrix: do it on the GPU, with the loader's batches",
-    "UniformTemporalSubsample": "is for videos, and a loader makes pictures",
+    "LinearTransformation": "multiplies all numbers of an image by a matrix: do it on the GPU, with the loader's batches",
+    "UniformTemporalSubsample": "is for videos, and a loader makes images",
 }
 _OUTLET = "; or share your own DataLoader by batchd.serve"
 

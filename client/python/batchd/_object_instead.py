@@ -157,7 +157,7 @@ def advice(value):
 def foreign(value, why=""):
     """The error for an object whose code makes the samples."""
     return (
-        f"dataset is a {type(value).__name__} object, whose code the daemon does not run{why}. If its samples are pictures from files "
+        f"dataset is a {type(value).__name__} object, whose code the daemon does not run{why}. If its samples are images from files "
         "or rows of arrays, and its code does nothing else to them or to their labels, name the files in a list, 'files:LIST', or "
         f"hand over the arrays, (x, y). Otherwise {_SERVE}"
     )

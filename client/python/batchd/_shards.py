@@ -25,7 +25,7 @@ def _is_table(dataset):
 
 
 def _with_columns(dataset, fields):
-    """Of a table. Its picture "image" has a column anyway, and "label" is in the column that the table has for it."""
+    """Of a table. Its image "image" has a column anyway, and "label" is in the column that the table has for it."""
     is_dictionary = isinstance(fields, collections.abc.Mapping)
     fields = fields if is_dictionary else list(fields)
     items = list(fields.items()) if is_dictionary else [(name, name) for name in fields]

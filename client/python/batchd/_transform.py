@@ -52,7 +52,7 @@ def ops(transform):
 
 
 def _follow(entry, on_tensors):
-    """Refuses what torchvision does in another way to tensors than to pictures: it resizes those without antialiasing where
+    """Refuses what torchvision does in another way to tensors than to images: it resizes those without antialiasing where
     antialias=None, and takes the fill of their type. on_tensors: what has made a tensor of the entry's input; False: nothing. Returns
     the same of the next one's."""
     name = type(entry).__name__
@@ -63,7 +63,7 @@ def _follow(entry, on_tensors):
         return on_tensors
     if on_tensors and getattr(entry, "antialias", True) is None:
         raise ValueError(
-            f"transform: {name}(antialias=None) behind {on_tensors} is not what the daemon does: torchvision then resizes a "
+            f"transform: {name}(antialias=None) after {on_tensors} is not what the daemon does: torchvision then resizes a "
             f"tensor without antialiasing. Put it before {on_tensors}, or give antialias=True; both change pixels"
         )
     fill = getattr(entry, "fill", None)
@@ -80,7 +80,7 @@ def _check_fill(name, fill, on_tensors):
     taken = fill[kinds[0]] if kinds else fill.get("others", _fill(fill))
     if taken != _fill(fill):
         raise ValueError(
-            f"transform: {name}'s dictionary fills pictures with {_fill(fill)!r}, and torchvision fills what it gets here with {taken!r}: "
+            f"transform: {name}'s dictionary fills images with {_fill(fill)!r}, and torchvision fills what it gets here with {taken!r}: "
             f"give the fill that is meant alone, fill={taken!r} to keep what torchvision does"
         )
 
@@ -237,8 +237,8 @@ def _dtype(entry):
         kinds = {getattr(k, "__name__", k): v for k, v in dtype.items()}
         if "Tensor" in kinds and kinds.get("Image", kinds.get("others")) != kinds["Tensor"]:
             raise TypeError(
-                "transform: ToDtype's dictionary has another dtype for torch.Tensor than for tv_tensors.Image, and whether a picture "
-                "is one or the other depends on what comes before: give ToDtype the pictures' dtype alone, ToDtype(torch.float32, "
+                "transform: ToDtype's dictionary has another dtype for torch.Tensor than for tv_tensors.Image, and whether an image "
+                "is one or the other depends on what comes before: give ToDtype the images' dtype alone, ToDtype(torch.float32, "
                 "scale=True)"
             )
         dtype = kinds.get("Image", kinds.get("others"))
@@ -322,7 +322,7 @@ def _arguments(entry, kind):
     given = {name: getattr(entry, name) for name in inspect.signature(kind.__init__).parameters if hasattr(entry, name)}
     if given.pop("antialias", None) is False:  # Pillow and the daemon always do it
         raise ValueError(
-            f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes pictures, as Pillow does, always with "
+            f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes images, as Pillow does, always with "
             "antialiasing. Leave antialias out"
         )
     for name, read in (("interpolation", _filter), ("fill", _fill)):

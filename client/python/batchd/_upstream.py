@@ -2,7 +2,7 @@
 RandomSolarization, VICReg's, I-JEPA's ...) as ops.
 
 They have no package that could be named, and copies of them differ. So neither a name nor attributes decide: the object is
-run on a small picture, and is read as an op where it gives Pillow's result of that op, pixel by pixel, with the same draws
+run on a small image, and is read as an op where it gives Pillow's result of that op, pixel by pixel, with the same draws
 of Python's, numpy's or torch's generator. The generators' states are put back."""
 
 import contextlib
@@ -117,7 +117,7 @@ def _is(entry, model, chance):
 
 
 def converts(function):
-    """Whether a function makes RGB of pictures of any mode, as Pillow does, and nothing else (CLIP's
+    """Whether a function makes RGB of images of any mode, as Pillow does, and nothing else (CLIP's
     _convert_image_to_rgb)."""
     image = picture()
     with states():

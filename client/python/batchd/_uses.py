@@ -9,20 +9,20 @@ _ARRAYS = ("memory", "npy", "npz", "idx", "cifar", "random", "tokens")
 _TABLE = {
     "dtype": (
         ("files", "rows"),
-        "it is what pictures become; arrays, tokens, texts and columns come as they are stored: leave it out, and convert in the loop "
+        "it is what images become; arrays, tokens, texts and columns come as they are stored: leave it out, and convert in the loop "
         "(x.to(...)), in collate_fn or where the data is made",
     ),
     "layout": (
         ("files", "rows"),
-        "it is how pictures lie in memory; arrays come as they are stored: leave it out, and use x.permute(...) or arrays that "
+        "it is how images lie in memory; arrays come as they are stored: leave it out, and use x.permute(...) or arrays that "
         "lie so already",
     ),
     "image_mode": (
         ("files", "rows"),
-        "it is how pictures are read: leave it out, or give a transform that makes pictures of the arrays' rows",
+        "it is how images are read: leave it out, or give a transform that makes images of the arrays' rows",
     ),
     "decode": (("files",), "it is how JPEGs are decoded, and there are none: leave it out"),
-    "apply_exif": (("files",), "it turns pictures by a tag of their files, and there are none: leave it out"),
+    "apply_exif": (("files",), "it turns images by a tag of their files, and there are none: leave it out"),
     # For data of any kind that has a ragged field.
     "packed": ((), "it is for ragged fields (texts, lists of any length), and there are none: leave it out"),
 }

@@ -111,10 +111,10 @@ class DataLoader(Options, Opening, Position, Delivery):
                   size where that has at least the pixels of a row, the largest of several views; ("draft", size) names
                   another size. The transform then works on that smaller image. Other formats come in full. The same as
                   ["Draft"] or ["Draft", size] as the transform's first op
-    dtype, layout of pictures: "float32" (default), "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW"
-                  (default) or "NHWC". Data without pictures comes as it is stored, and takes neither. With uint8 the
+    dtype, layout of images: "float32" (default), "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW"
+                  (default) or "NHWC". Data without images comes as it is stored, and takes neither. With uint8 the
                   caller normalises: `normalize` has (mean, std). Images of mode I;16, I or F are "uint16", "int32" or
-                  "float32", and floats behind ToDtype
+                  "float32", and floats after ToDtype
     rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else (mode "shard")
                   what srun, Open MPI or MPICH set, else alone. For
                   a served data set ("serve:NAME"), whose producer serves one machine: among the job's trainers on this
@@ -576,7 +576,7 @@ class DataLoader(Options, Opening, Position, Delivery):
         """Only for its TypeError: torch's DataLoader would ask a data set in this way."""
         raise TypeError(
             "a batchd.DataLoader gives batches in its own order, none by an index: iterate over it. It takes the place of "
-            "torch.utils.data.DataLoader, so write nothing around it; one picture at a time is batchd.load's"
+            "torch.utils.data.DataLoader, so write nothing around it; one image at a time is batchd.load's"
         )
 
     @property

@@ -126,7 +126,7 @@ int idx_open(const struct dataset_source *source, const char *rest, struct datas
 
 	if (r == 0 && s->n_part > 2)
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				 "idx:%.300s: expected one file, or two: images and, behind a comma, labels", rest);
+				 "idx:%.300s: expected one file, or two: images and, after a comma, labels", rest);
 	for (unsigned i = 0; r == 0 && i < s->n_part; i++)
 		r = idx_set_add_file(a, source, i, s->part[i]->path, &content, err);
 	if (r < 0 && a)

@@ -209,7 +209,7 @@ static int read_dictionary(struct reader *r, struct npy *out)
 	if (!seen[0] || !seen[1] || !seen[2] || r->at != r->end)
 		return npy_fail(
 			r->err,
-			"damaged header: expected 'descr', 'fortran_order' and 'shape', each once, and nothing behind");
+			"damaged header: expected 'descr', 'fortran_order' and 'shape', each once, and nothing after them");
 	return 0;
 }
 

@@ -213,7 +213,7 @@ static int scan_blocks(struct scan *s, const struct flat_vector *blocks, uint64_
 		if (at < last || at > n_bytes)
 			return shard_reader_refuse(
 				s->reader, n_bytes,
-				"the footer names batch %u at a place that is not behind the one before", i);
+				"the footer names batch %u at a place that is not after the one before", i);
 		r = read_message(s, at, &m);
 		if (r > 0 || (!r && m.type != MESSAGE_BATCH))
 			return shard_reader_refuse(s->reader, at, "the footer names a batch here, which there is not");

@@ -26,7 +26,7 @@ struct cache_mapping {
 	size_t n_blocks;
 	atomic_bool retired;
 };
-_Static_assert(sizeof(struct cache_mapping) <= CACHE_MEMORY_ALIGN, "blocks begin behind it");
+_Static_assert(sizeof(struct cache_mapping) <= CACHE_MEMORY_ALIGN, "blocks begin after it");
 
 /* At the beginning of a block that was freed. */
 struct free_block {

@@ -510,8 +510,8 @@ static int open_tree(const struct dataset_source *source, const char *path, stru
 			snprintf(
 				(*out)->no_label, sizeof((*out)->no_label),
 				"%.120s: no label: no column label, class or target among %s. Name the one that is, as "
-				"fields={\"image\": \"image\", \"label\": COLUMN}, or for pictures alone give "
-				"fields=(\"image\",), or #image=COLUMN behind the name",
+				"fields={\"image\": \"image\", \"label\": COLUMN}, or for images alone give "
+				"fields=(\"image\",), or #image=COLUMN after the name",
 				path, columns->told);
 		if (r < 0) {
 			dataset_destroy(*out);

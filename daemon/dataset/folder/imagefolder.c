@@ -376,7 +376,7 @@ static int list_classes(struct walk *w)
 		return r;
 	if (!w->n_files) {
 		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT,
-				    "Couldn't find any class folder in %s. Pictures lie in a folder per class; "
+				    "Couldn't find any class folder in %s. Images lie in a folder per class; "
 				    "those without classes can be given as a list (files:LIST), with any labels",
 				    w->root);
 	}
@@ -403,7 +403,7 @@ static int walk_root(struct walk *w)
 		return dataset_fail(
 			w->err, DATASET_E_NOT_FOUND, -ENOENT,
 			"%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS
-			" (remove the empty folders, or name the pictures in a list, files:LIST)",
+			" (remove the empty folders, or name the images in a list, files:LIST)",
 			w->root, w->empty);
 	return r;
 }

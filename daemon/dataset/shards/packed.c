@@ -102,7 +102,7 @@ static int packed_check(const struct packed_opening *o)
 			"%.120s: no sample: every %s lacks one of %s, or has it in a form that it cannot have; the "
 			"first, %.80s: %.60s, %.120s%s%s",
 			o->shown, o->format->group, wanted, ix->text + first->name, ix->text + first->first_left_out,
-			ix->text + first->reason, o->fields.is_listed ? "" : "; name other fields behind #, NAME=",
+			ix->text + first->reason, o->fields.is_listed ? "" : "; name other fields after #, NAME=",
 			o->fields.is_listed ? "" : o->format->part);
 	}
 	return o->fields.folder[0]
@@ -165,17 +165,16 @@ static void tell_no_label(const struct packed_opening *o)
 	if (o->source->part->n_field || ds->label || !ds->is_image)
 		return;
 	name_extensions(&o->packed->index, found, sizeof(found));
-	snprintf(
-		ds->no_label, sizeof(ds->no_label),
-		"%.120s: no label: %s%s%s. %s; for pictures alone give fields=(\"image\",), or #image=%s behind the name",
-		o->shown, found[0] ? "each sample has " : "the pictures lie in no class folders", found,
-		!found[0] ? ""
-		: is_mds  ? ", none of which is one"
-			  : ", none of which is cls",
-		o->format->is_archive
-			? "If a sample is several files, name them, as fields={\"image\": \"jpg\", \"label\": \"cls\"}"
-			: "Name what is one, as fields={\"image\": ..., \"label\": ...}",
-		is_mds ? "COLUMN" : "jpg;png");
+	snprintf(ds->no_label, sizeof(ds->no_label),
+		 "%.120s: no label: %s%s%s. %s; for images alone give fields=(\"image\",), or #image=%s after the name",
+		 o->shown, found[0] ? "each sample has " : "the images lie in no class folders", found,
+		 !found[0] ? ""
+		 : is_mds  ? ", none of which is one"
+			   : ", none of which is cls",
+		 o->format->is_archive
+			 ? "If a sample is several files, name them, as fields={\"image\": \"jpg\", \"label\": \"cls\"}"
+			 : "Name what is one, as fields={\"image\": ..., \"label\": ...}",
+		 is_mds ? "COLUMN" : "jpg;png");
 }
 
 static void packed_describe(struct packed *p, const struct packed_opening *o)
@@ -228,7 +227,7 @@ static int find_classes(struct packed_opening *o)
 
 		extents_name(ix, odd, name, sizeof(name));
 		return dataset_fail(o->err, DATASET_E_INVALID, r,
-				    "%s lies in no class folder, and pictures of other archives do: name their common "
+				    "%s lies in no class folder, and images of other archives do: name their common "
 				    "folder (ARCHIVE.zip!/FOLDER), or list fields",
 				    name);
 	}

@@ -144,7 +144,7 @@ static int check_place(struct shard_reader *r, struct tar_entry *e, const struct
 		return misfit(why, c, "the name and the extension do not go together");
 	if (p->at % TAR_BLOCK || p->at < e->next_at + TAR_BLOCK || p->at > r->n_bytes ||
 	    p->n_bytes > r->n_bytes - p->at)
-		return misfit(why, c, "the offset is not behind the member before, or beyond the shard's end");
+		return misfit(why, c, "the offset is not after the member before, or beyond the shard's end");
 	if (look || p->at > e->next_at + TAR_BLOCK)
 		return compare(r, e, c, p, why);
 	e->next_at = p->at + (p->n_bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;

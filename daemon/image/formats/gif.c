@@ -121,7 +121,7 @@ static int find_frame(struct gif_file *f, struct gif *g, struct gif_palette *loc
 		if (kind == '!' && !read_extension(f, g))
 			return gif_cut_short(err);
 	}
-	return image_fail(err, IMAGE_E_CORRUPT, "GIF without a picture");
+	return image_fail(err, IMAGE_E_CORRUPT, "GIF without an image");
 }
 
 int gif_read(const uint8_t *bytes, size_t n_bytes, struct gif *g, struct image_error *err)
@@ -142,7 +142,7 @@ int gif_read(const uint8_t *bytes, size_t n_bytes, struct gif *g, struct image_e
 	uint32_t right = g->left + g->width, bottom = g->top + g->height;
 
 	if (g->width == 0 || g->height == 0)
-		return image_fail(err, IMAGE_E_CORRUPT, "GIF with a picture of %ux%u pixels", g->width, g->height);
+		return image_fail(err, IMAGE_E_CORRUPT, "GIF with an image of %ux%u pixels", g->width, g->height);
 	if (g->code_bits > CODE_BITS_MAX)
 		return image_fail(err, IMAGE_E_CORRUPT, "GIF with codes of %u bits", g->code_bits);
 	*l = (struct raw_layout){ .kind = RAW_INDEX, .bits = 8 };

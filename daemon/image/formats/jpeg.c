@@ -431,8 +431,8 @@ static int jpeg_reader_decode(struct jpeg_reader *r, struct region_px want, stru
 }
 
 /* A pack that takes more memory than this many times the data is not worth keeping. One of a baseline picture is not
- * tried of large pictures, whose coefficients take much memory, nor of coarse ones: each block has some bytes in a pack
- * that it does not have in the data. */
+ * tried of large pictures, whose coefficients take much memory, nor of strongly compressed ones: each block has
+ * some bytes in a pack that it does not have in the data. */
 enum { PACK_MOST_TIMES = 3, BASELINE_PACK_MOST_PX = 1 << 22, PACK_BLOCK_BYTES = 4 };
 
 /* Whether a pack of all rows would be kept, as far as the rows of this one show. */

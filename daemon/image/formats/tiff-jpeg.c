@@ -236,7 +236,7 @@ static void tiff_jpeg_read_tables(struct tiff_jpeg *j, const struct tiff_jpeg_ch
 	j->source.bytes_in_buffer = c->n_tables;
 	if (jpeg_read_header(&j->cinfo, FALSE) != JPEG_HEADER_TABLES_ONLY)
 		tiff_jpeg_give_up(j, image_fail(j->err, IMAGE_E_CORRUPT,
-						"TIFF whose JPEG tables (tag 347) are none, but a picture"));
+						"TIFF whose tag 347 (JPEGTables) has an image in place of tables"));
 }
 
 /* The rows of the chunk that are not wanted are decoded for their errors. */

@@ -22,7 +22,7 @@ int op_list_follow(const struct op *ops, unsigned n, struct form *f, struct pipe
 		if (f->to_tensor && !(ops[i].type->flags & OP_NUMBERS))
 			return op_wrong(&ops[i], err, "works on pixels: move it before ToTensor%s",
 					fills(ops[i].type)
-						? ", and give its fill in pixels: behind Normalize 0 is the mean"
+						? ", and give its fill in pixels: after Normalize 0 is the mean"
 						: "");
 		if (f->pixel != PIXEL_RGB && !(ops[i].type->flags & OP_ANY_PIXEL))
 			return op_wrong(

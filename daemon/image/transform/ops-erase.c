@@ -102,7 +102,7 @@ static int follow_erasing(const struct op *op, struct form *f, struct pipeline_e
 	const struct erasing *x = op->args;
 
 	if (!f->to_tensor)
-		return op_wrong(op, err, "works on numbers: move it behind ToTensor and Normalize");
+		return op_wrong(op, err, "works on numbers: move it after ToTensor and Normalize");
 	if (f->n_channels == 1 && x->n_values == 3)
 		return op_wrong(op, err, "gets an image of one channel, so value must be one number");
 	f->changed = true;

@@ -113,7 +113,7 @@ static int noise_check_bytes(const struct op *op, const struct convert *f, struc
 	(void)f;
 	return op_wrong(
 		op, err,
-		"behind ToTensor writes numbers that no pixel has, and these batches are made of pixels (dtype uint8, or "
+		"after ToTensor writes numbers that no pixel has, and these batches are made of pixels (dtype uint8, or "
 		"raw batches on a GPU): ask for float32 or float16, or move it before ToTensor");
 }
 

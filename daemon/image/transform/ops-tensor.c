@@ -182,10 +182,9 @@ static void undo_normalize(const struct op *op, uint32_t channel, double *mean, 
 static int late_check_bytes(const struct op *op, const struct convert *f, struct pipeline_error *err)
 {
 	(void)f;
-	return op_wrong(
-		op, err,
-		"comes behind an op that changes numbers, and these batches are made of pixels (dtype uint8, or "
-		"raw batches on a GPU): move it right behind ToTensor, or ask for float32 or float16");
+	return op_wrong(op, err,
+			"comes after an op that changes numbers, and these batches are made of pixels (dtype uint8, or "
+			"raw batches on a GPU): move it right after ToTensor, or ask for float32 or float16");
 }
 
 static const struct op_type late_normalize = { .name = "Normalize",

@@ -133,7 +133,7 @@ static int spec_read_list(struct list_reader *r, json_t *list, struct place at, 
 		if (rc == 0 && !at.parent)
 			take_form(*at.ops, *at.n_ops - 1, op);
 		if (rc == 0 && at.parent && op->type->flags & OP_NUMBERS)
-			return op_wrong(op, err, "cannot be inside '%s': put it behind", at.parent->type->name);
+			return op_wrong(op, err, "cannot be inside '%s': put it after it", at.parent->type->name);
 		if (rc == 0 && op->type->flags & OP_NOTHING && !all)
 			drop_last(at);
 	}
@@ -175,7 +175,7 @@ static int check_sizes(struct spec *s, const struct image_form *source, struct p
 		return op_wrong(f->blame, err,
 				"gives images of different sizes, depending on what it draws; all rows of a batch must "
 				"have one size: let each way through it give the same, or put a Resize to [height, "
-				"width], a CenterCrop or a RandomCrop behind it");
+				"width], a CenterCrop or a RandomCrop after it");
 	if (f->width == 0 || f->height == 0) {
 		snprintf(err->text, sizeof(err->text),
 			 "the output size depends on the image; all rows of a batch must have one size: end with "

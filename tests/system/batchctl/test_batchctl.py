@@ -56,7 +56,7 @@ def words_for(batchctl, *typed):
         (["status", "--js"], "unknown option '--js'"),
         (["status", "-j"], "unknown option '-j'"),
         (["status", "extra"], "takes no argument"),
-        (["status", "--socket"], "--socket wants PATH behind it"),
+        (["status", "--socket"], "--socket wants PATH after it"),
         (["status", "--socket="], "--socket wants PATH, not an empty text"),
         (["status", "--interval", "1parsec"], "not '1parsec'"),
         (["status", "--from", "x", "--watch"], "goes with neither"),
@@ -267,8 +267,8 @@ def test_a_bar_on_a_terminal_is_gone_at_the_end(build, tmp_path):
         drawn += part
     result = p.communicate()[0].decode()
     os.close(leader)
-    assert p.returncode == 0 and "48 pictures in 4 classes" in result
-    assert b"of 48 pictures" in drawn and b"\n" not in drawn and drawn.endswith(b"\r\x1b[K")
+    assert p.returncode == 0 and "48 images in 4 classes" in result
+    assert b"of 48 images" in drawn and b"\n" not in drawn and drawn.endswith(b"\r\x1b[K")
 
 
 # ---- verify ----
@@ -372,7 +372,7 @@ def test_preview_shows_the_pixels_that_trainers_get(batchctl, samples, tmp_path)
         "--columns",
         "2",
     )
-    assert r.returncode == 0 and r.stderr == "" and "3 pictures of 224x224" in r.stdout
+    assert r.returncode == 0 and r.stderr == "" and "3 images of 224x224" in r.stdout
     sheet = Image.open(tmp_path / "s.png")
     assert sheet.size == (2 * (224 + GAP) + GAP, 2 * (224 + CAPTION + GAP) + TITLE)
     files = sorted(samples.glob("*/*.jpg"))
@@ -395,7 +395,7 @@ def test_preview_shows_views_side_by_side(batchctl, samples, tmp_path):
     out = tmp_path / "s.png"
     r = batchctl("preview", samples, "--out", out, "--transform", json.dumps(views), "--indices", "7,8")
     between, width = 4, 100 + 80 + 50 + 50 + 3 * 4
-    assert r.returncode == 0 and f"2 pictures of {width}x100" in r.stdout, r.stderr
+    assert r.returncode == 0 and f"2 images of {width}x100" in r.stdout, r.stderr
     files = sorted(samples.glob("*/*.jpg"))
     for i, index in enumerate((7, 8)):
         got, image = cell(Image.open(out), i, 1, width, 100), Image.open(files[index]).convert("RGB")
@@ -414,7 +414,7 @@ def test_preview_stacks_small_views(batchctl, samples, tmp_path):
     r = batchctl(
         "preview", samples, "--out", out, "--transform", json.dumps({"": {"views": crops, "n": 1}}), "--n", "1"
     )
-    assert r.returncode == 0 and "1 pictures of 204x100" in r.stdout, r.stderr
+    assert r.returncode == 0 and "1 images of 204x100" in r.stdout, r.stderr
     got = np.asarray(cell(Image.open(out), 0, 1, 204, 100))
     places = [got[y : y + 48, x : x + 48] for x, y in ((104, 0), (104, 52), (156, 0))]
     assert all(p.std() > 0 and not np.array_equal(p, q) for p, q in zip(places, places[1:]))
@@ -524,7 +524,7 @@ def test_preview_enlarges_small_pictures(batchctl, samples, tmp_path):
     r = batchctl(
         "preview", samples, "--out", tmp_path / "s.png", "--transform", '[["Resize", [32, 32]], "ToTensor"]', "--n", "1"
     )
-    assert r.returncode == 0 and "1 pictures of 32x32" in r.stdout
+    assert r.returncode == 0 and "1 images of 32x32" in r.stdout
     picture = np.asarray(cell(Image.open(tmp_path / "s.png").convert("RGB"), 0, 1, 128, 128))
     assert (picture.reshape(32, 4, 32, 4, 3) == picture.reshape(32, 4, 32, 4, 3)[:, :1, :, :1]).all()
 

@@ -108,7 +108,7 @@ def test_numbers_of_other_arrays(batchctl, tmp_path):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--out", "sheet.png"], "float64 of 2 x 3, which are no pictures"),
+        (["--out", "sheet.png"], "float64 of 2 x 3, which are no images"),
         (["--json", "--transform", "val224"], "shown by --json alone"),
         ([], "--out FILE.png is missing"),
     ],

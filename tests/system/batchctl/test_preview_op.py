@@ -25,7 +25,7 @@ def sheet(batchctl, samples, tmp_path, op, *more):
     out = tmp_path / "op.png"
     r = batchctl("preview", samples, "--out", out, "--op", op, "--indices", "5,90", *more)
     assert r.returncode == 0 and r.stderr == "", r.stderr
-    assert f"14 pictures of {PX}x{PX}" in r.stdout
+    assert f"14 images of {PX}x{PX}" in r.stdout
     made = Image.open(out).convert("RGB")
     return [[cell(made, row * COLUMNS + k, COLUMNS, PX, PX) for k in range(COLUMNS)] for row in range(2)]
 

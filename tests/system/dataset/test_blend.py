@@ -200,7 +200,7 @@ def test_what_does_not_go_together_is_refused(parts, samples, tmp_path):
     for spec, words in (
         (f"0.5*{endless};;0.5*tokens:{tmp_path}/t.bin,length=4", "windows=random has no end"),
         (f"tokens:{tmp_path}/t.bin,length=4;;{endless}", "give samples=N"),
-        (f"{parts[0]};;{a}", "one has pictures, the other arrays"),
+        (f"{parts[0]};;{a}", "one has images, the other arrays"),
         (f"{a};;npy:{tmp_path}/b.npy", "different types or shapes of the field"),
         (f"{parts[1]};;{parts[1]}#image=jpg,label=cls,id=cls", "one has more fields than the other"),
         (f"{parts[1]}#image=jpg,label=cls;;{parts[1]}#image=jpg,class=cls", "only one has the field label"),

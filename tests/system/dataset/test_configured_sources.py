@@ -169,7 +169,7 @@ def test_what_looks_like_a_path_becomes_absolute(tmp_path):
     [
         ("memory:x=3", "are arrays of a client; a configuration names files"),
         ("arrow:rows=12,/x.arrow", "has rows=, which only a client can send along"),
-        ("serve:", "names nothing behind the colon"),
+        ("serve:", "names nothing after the colon"),
         ("blend:serve:x", "'serve:x' cannot be a part of a blend"),
         ("blend:blend:npy:/x", "cannot be a part of a blend"),
         ("blend:2*npy:/x;;npy:/y", "either every data set has a weight, or none"),

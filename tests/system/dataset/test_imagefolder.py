@@ -171,7 +171,7 @@ def test_random_trees_agree(tmp_path):
         ([], "Couldn't find any class folder in"),
         (
             ["stray.jpg"],
-            "Pictures lie in a folder per class; those without classes can be given as a list (files:LIST), with any labels",
+            "Images lie in a folder per class; those without classes can be given as a list (files:LIST), with any labels",
         ),
         (
             ["full/1.jpg", "void/readme.txt", "blank/x.gif"],

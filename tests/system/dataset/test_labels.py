@@ -134,7 +134,7 @@ def test_a_zip_without_class_folders_is_refused(daemon, tmp_path):
         for name, content in pictures(3):
             z.writestr(name, content)
     text = refusal(f"zip:{tmp_path}/z.zip")
-    assert "no label: the pictures lie in no class folders" in text and '{"image": "jpg", "label": "cls"}' in text
+    assert "no label: the images lie in no class folders" in text and '{"image": "jpg", "label": "cls"}' in text
     assert len(read(f"zip:{tmp_path}/z.zip", fields=("image",))[0]) == 3
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as z:
         for name, content in pictures(3, "data/cat/"):
@@ -147,11 +147,11 @@ def test_a_shard_of_columns_names_columns(daemon, tmp_path):
     columns = {"photo": ("jpeg", None), "species": ("str", None)}
     test_mds.shard(tmp_path / "s.mds", columns, [[jpg(i), kind] for i, kind in enumerate((b"dog", b"cat"))])
     text = refusal(f"mds:{tmp_path}/s.mds")
-    assert "each sample has photo (jpeg), species (str)" in text and "#image=COLUMN behind" in text
+    assert "each sample has photo (jpeg), species (str)" in text and "#image=COLUMN after" in text
     assert len(read(f"mds:{tmp_path}/s.mds#image=photo")["image"]) == 2
     assert read(f"mds:{tmp_path}/s.mds", fields={"image": "photo", "label": "species"})["label"].tolist() == [1, 0]
     test_mds.shard(tmp_path / "t.mds", {"species": ("str", None)}, [[b"dog"]])
-    assert "name other fields behind #, NAME=COLUMN" in refusal(f"mds:{tmp_path}/t.mds")
+    assert "name other fields after #, NAME=COLUMN" in refusal(f"mds:{tmp_path}/t.mds")
 
 
 @pytest.mark.parametrize("header", [["file_name", "text"], ["path", "species"]])

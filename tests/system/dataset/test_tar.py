@@ -417,7 +417,7 @@ def test_bad_lists_of_fields_are_refused(tmp_path, fields, words):
 def test_shards_without_pictures_want_a_list_of_fields(tmp_path):
     """Proves that the error says how to name what is there."""
     write(tmp_path / "a.tar", [("0.txt", b"a")])
-    assert refusal(f"tar:{tmp_path}/a.tar").strip().endswith("name other fields behind #, NAME=EXTENSION")
+    assert refusal(f"tar:{tmp_path}/a.tar").strip().endswith("name other fields after #, NAME=EXTENSION")
 
 
 def captioned(samples, n, tmp_path):

@@ -182,7 +182,7 @@ def test_mnists_files(daemon, mnist, ending):
 
 def test_idx_takes_two_files_at_most(daemon, tmp_path):
     (tmp_path / "x").write_bytes(idx_bytes(pictures(N, 28, 28)))
-    with pytest.raises(batchd.InvalidError, match="expected one file, or two: images and, behind a comma, labels"):
+    with pytest.raises(batchd.InvalidError, match="expected one file, or two: images and, after a comma, labels"):
         batchd.DataLoader("idx:" + ",".join([f"{tmp_path}/x"] * 3))
 
 

@@ -142,10 +142,10 @@ def test_random_crops_come_from_the_row(daemon):
         (
             np.zeros((3, 9, 9, 3), "uint16"),
             {},
-            "uint16 of 9 x 9 x 3, which are no pictures.*one channel uint16, int32 or",
+            "uint16 of 9 x 9 x 3, which are no images.*one channel uint16, int32 or",
         ),
-        (np.zeros((3, 9, 9), "float64"), {}, "float64 of 9 x 9, which are no pictures"),
-        (np.zeros((3, 9, 9), "int16"), {}, "int16 of 9 x 9, which are no pictures"),
+        (np.zeros((3, 9, 9), "float64"), {}, "float64 of 9 x 9, which are no images"),
+        (np.zeros((3, 9, 9), "int16"), {}, "int16 of 9 x 9, which are no images"),
         (np.zeros((3, 9, 9), "uint16"), {"dtype": "float32"}, "images of mode I;16 are uint16.*ToDtype"),
         (
             np.zeros((3, 9, 9), "float32"),

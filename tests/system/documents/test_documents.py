@@ -216,6 +216,50 @@ def test_english_is_not_translated():
     assert len(files) > 1000 and not found, "\n".join(found)
 
 
+WRONG = {  # the table of words in .github/CONTRIBUTING.md
+    r"pictures?": "image",
+    r"consumers?": "trainer",
+    r"datasets?": "data set",
+    r"filesystems?": "file system",
+}
+
+
+def texts_of_a_page(path):
+    """Its running text, line by line: without code, links' targets, and a manual's marks of code."""
+    text = re.sub(
+        r"^```.*?^```|^\.Bd -literal.*?^\.Ed|`[^`]*`",
+        lambda code: "\n" * code[0].count("\n"),
+        path.read_text(),
+        flags=re.DOTALL | re.M,
+    )
+    text = re.sub(r"\]\([^)\s]*\)|^    .*$|^\.(?:Li|Cm|Ar|Fa|Fl|It|Pa|Ql|Dl|Op|Ic)\b.*$", "", text, flags=re.MULTILINE)
+    return enumerate(text.splitlines(), 1)
+
+
+def test_one_thing_has_one_name():
+    """In documents, and in the texts that programs print: those of several words, as others may be names."""
+    table = (REPO / ".github/CONTRIBUTING.md").read_text()
+    names = {"Dataset", "datasets:", "datasets, streaming", "HuggingFace's datasets", "job 128, dataset 8256"}
+    others = "CONTRIBUTING.md", "RESULTS.md"  # the words themselves; what a benchmark of its time wrote
+    found = []
+    for page in [*DOCUMENTS, *PAGES]:
+        if page.name in others or "bench" in page.parts:
+            continue
+        inside = page.relative_to(REPO).parts[0] in ("daemon", "proto", "tests") and page not in PAGES
+        for i, line in texts_of_a_page(page):
+            for wrong, right in WRONG.items():
+                if inside and right == "trainer" or any(name in line for name in names):
+                    continue
+                if re.search(rf"\b{wrong}\b", line, re.IGNORECASE):
+                    found.append(f"{page.relative_to(REPO)}:{i}: {right}: {line.strip()}")
+    printed = re.compile(r"\b(pictures?|filesystems?|(?<!left )(?<!so far )behind)\b")
+    for path in (path for path in sources("c", "h", "py") if path.relative_to(REPO).parts[0] != "tests"):
+        for i, line in enumerate(path.read_text().splitlines(), 1):
+            texts = [text for text in re.findall(r'"((?:[^"\\]|\\.)*)"', line) if text.count(" ") > 1]
+            found += [f"{path.relative_to(REPO)}:{i}: {text}" for text in texts if printed.search(text)]
+    assert all(f"| {right} |" in table for right in WRONG.values()) and not found, "\n".join(found)
+
+
 def test_processes_are_called_by_their_nouns():
     """No document, manual page or source uses an indefinite pronoun for a client, a trainer or the daemon; only people are
     "who"."""

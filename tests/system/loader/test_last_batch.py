@@ -143,7 +143,7 @@ def test_arrays_of_pictures_and_of_numbers(page, tmp_path):
     find = lambda: [x["number"] for x in json.loads(page.get("/status.json")[1])["loaders"] if x["job"] == "numbers"]  # noqa: E731
     number = until("the job is seen", find)[0]
     status, text = until("an answer", lambda: (got := page.get(f"/batch/{number}.json"))[0] != 503 and got)
-    assert status == 409 and "no field that is a picture" in text
+    assert status == 409 and "no field that is an image" in text
     del batch
 
 
@@ -189,7 +189,7 @@ def test_only_the_jobs_own_user_sees_pictures(make_daemon, tmp_path_factory):
         path = f"/batch/{number}.json"
         assert page.get(path) == (
             403,
-            "pictures are shown to the user of the job only; open the page as that user\n",
+            "images are shown to the user of the job only; open the page as that user\n",
         )
         ask = lambda: page.get(path)[0]  # noqa: E731
         until("its user sees them", lambda: as_user(NOBODY, ask) == 200)

@@ -96,7 +96,7 @@ def test_arrays_of_pictures_take_what_makes_numbers_of_them(daemon):
     assert images.dtype == torch.float16 and torch.equal(images, wanted)
     with batchd.DataLoader((PICTURES, LABELS), 6, transform=resize, dtype="uint8", image_mode="RGB") as loader:
         assert torch.equal(next(iter(loader))[0], torch.from_numpy(PICTURES).permute(0, 3, 1, 2))
-    with pytest.raises(TypeError, match="apply_exif=True does nothing .*turns pictures by a tag of their files"):
+    with pytest.raises(TypeError, match="apply_exif=True does nothing .*turns images by a tag of their files"):
         batchd.DataLoader((PICTURES, LABELS), 6, transform=resize, apply_exif=True)
     with pytest.raises((TypeError, batchd.InvalidError), match="decode|Draft"):
         batchd.DataLoader((PICTURES, LABELS), 6, transform=resize, decode="draft")

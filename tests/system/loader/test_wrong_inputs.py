@@ -95,7 +95,7 @@ def test_pictures_behind_labels_are_told_to_come_first(daemon):
     """The order of a dictionary's keys decides which array a transform works on; following the text works."""
     transform = [["Resize", [8, 8]], "ToTensor"]
     text = str(refusal({"label": LABELS, "image": PIXELS}, 2, transform=transform))
-    assert re.search("rows of 'label' are .*put that of the pictures first", text)
+    assert re.search("rows of 'label' are .*put that of the images first", text)
     with batchd.DataLoader({"image": PIXELS, "label": LABELS}, 2, transform=transform) as loader:
         assert len(next(iter(loader))["image"]) == 2
 
@@ -119,5 +119,5 @@ def test_an_op_that_is_moved_before_normalize_keeps_its_fill_in_mind(daemon):
     behind = ["ToTensor", ["Normalize", [0.5], [0.25]]]
     for op in (["Pad", 2], ["CenterCrop", 12], ["RandomRotation", 10]):
         text = str(refusal((PIXELS, LABELS), 2, transform=[*behind, op]))
-        assert "move it before ToTensor, and give its fill in pixels: behind Normalize 0 is the mean" in text
+        assert "move it before ToTensor, and give its fill in pixels: after Normalize 0 is the mean" in text
     assert str(refusal((PIXELS, LABELS), 2, transform=[*behind, "RandomInvert"])).endswith("move it before ToTensor")

@@ -182,7 +182,7 @@ def test_bytes_where_they_are_exact(build, picture):
     for value in (0, "random", "color"):
         said = refusal(build, [*NORMALIZE, ["RandomErasing", {"value": value}]], "uint8")
         assert "op 4 'RandomErasing'" in said and "uint8" in said and "float32" in said
-    assert "behind ToTensor" in refusal(build, ["RandomErasing", "ToTensor"], "float32")
+    assert "after ToTensor" in refusal(build, ["RandomErasing", "ToTensor"], "float32")
     assert "one channel" in refusal(
         build, ["Grayscale", "ToTensor", ["RandomErasing", {"value": [1, 2, 3]}]], "float32"
     )

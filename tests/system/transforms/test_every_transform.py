@@ -79,8 +79,8 @@ REFUSED = {
     "ClampKeyPoints": ({}, "boxes or key points"),
     "ConvertBoundingBoxFormat": ({"format": "XYXY"}, "boxes or key points"),
     "CutMix": ({"num_classes": 2}, "give it to the DataLoader as mix="),
-    "FiveCrop": ({"size": 8}, "several pictures of one"),
-    "JPEG": ({"quality": 50}, "store pictures of that quality"),
+    "FiveCrop": ({"size": 8}, "several images of one"),
+    "JPEG": ({"quality": 50}, "store images of that quality"),
     "Lambda": ({"lambd": abs}, "is Python"),
     "LinearTransformation": (
         {"transformation_matrix": torch.eye(3), "mean_vector": torch.zeros(3)},
@@ -91,7 +91,7 @@ REFUSED = {
     "SanitizeBoundingBoxes": ({}, "boxes or key points"),
     "SanitizeKeyPoints": ({}, "boxes or key points"),
     "SetClampingMode": ({"clamping_mode": None}, "boxes or key points"),
-    "TenCrop": ({"size": 8}, "several pictures of one"),
+    "TenCrop": ({"size": 8}, "several images of one"),
     "Transform": ({}, "is Python"),
     "UniformTemporalSubsample": ({"num_samples": 2}, "videos"),
 }

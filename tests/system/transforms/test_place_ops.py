@@ -231,4 +231,4 @@ def test_normalize_behind_noise_and_erasing(build, tmp_path):
         assert made.tobytes() == want.tobytes()
     with pytest.raises(subprocess.CalledProcessError) as refused:
         floats(build, tmp_path, [["CenterCrop", 8], "ToTensor", ["GaussianNoise"]], picture, dtype="uint8")
-    assert b"GaussianNoise' behind ToTensor" in refused.value.stderr
+    assert b"GaussianNoise' after ToTensor" in refused.value.stderr

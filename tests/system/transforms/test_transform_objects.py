@@ -348,9 +348,7 @@ def test_a_fill_of_another_type_is_not_taken(daemon):
     assert torch.equal(images, torch.stack([fitting(Image.fromarray(r)) for r in ROWS]))
     for fill, first in ((kinds, []), ({torch.Tensor: 3, "others": 7}, [v2.PILToTensor()])):
         for pad in (v2.Pad(2, fill=fill), v2.RandomApply([v2.RandomRotation(30, fill=fill)], 1.0)):
-            with pytest.raises(
-                ValueError, match="dictionary fills pictures with .*, and torchvision fills what it gets"
-            ):
+            with pytest.raises(ValueError, match="dictionary fills images with .*, and torchvision fills what it gets"):
                 ops([*first, pad, *end])
     assert ops([v2.Pad(2, fill={Image.Image: 9, "others": 7})])[0][1]["fill"] == 9
 
@@ -368,7 +366,7 @@ def test_antialias_none_behind_a_tensor_is_not_taken_for_true(daemon, samples):
         v2.Compose([v2.Compose([v2.ToImage()]), v2.RandomResizedCrop(9, antialias=None)]),
         {"a": v2.Compose([v2.ToImage(), resize])},
     ):
-        with pytest.raises(ValueError, match=r"\(antialias=None\) behind (ToImage|PILToTensor) .*without antialiasing"):
+        with pytest.raises(ValueError, match=r"\(antialias=None\) after (ToImage|PILToTensor) .*without antialiasing"):
             accepted(samples, made)
     assert accepted(samples, v2.Compose([resize, v2.ToImage()]), dtype="uint8").shape == (4, 3, 9, 9)
 

@@ -26,7 +26,7 @@ START_TEST(test_unknown_specs_are_refused_with_what_is_expected)
 		{ "random", "length=5,shape=0", "like 3x224x224" },
 		{ "random", "length=5,shape=3,dtype=complex64", "expected uint8, float16" },
 		{ "random", "length=5,shape=3,size=2", "unknown option 'size'" },
-		{ "random", "length=5,shape=3,seed", "expected a value behind '='" },
+		{ "random", "length=5,shape=3,seed", "expected a value after '='" },
 		{ "random", "length=5,shape=3,seed=18446744073709551616", "64 bits" },
 		{ "random", "length=5,shape=4294967295x4294967295", "larger than 1 GiB" },
 		{ "random", "length=5,shape=3,classes=1000001", "1 to 1000000" },

@@ -127,7 +127,7 @@ START_TEST(test_refusals_say_what_to_do)
 		{ "{'descr': '<f4', 'fortran_order': False}", "each once" },
 		{ "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "each once" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}", "each once" },
-		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} import os", "nothing behind" },
+		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} import os", "nothing after" },
 		{ "{'descr': '<f4', 'fortran_order': maybe, 'shape': (3,)}", "neither True nor False" },
 		{ "{'descr': '<f4\\x00', 'fortran_order': False, 'shape': (3,)}", "structured or unreadable" },
 		{ "{'descr': '<f4", "structured or unreadable" },

@@ -114,7 +114,7 @@ START_TEST(test_mistakes_inside_are_named_by_their_place)
 	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[[\"Resize\",\"x\"]]]]",
 		       "op 2.1 'Resize'|'size' is \"x\"");
 	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[\"ToTensor\"]]]",
-		       "op 2.1 'ToTensor' cannot be inside 'RandomApply': put it behind");
+		       "op 2.1 'ToTensor' cannot be inside 'RandomApply': put it after");
 	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",[],0.5]]", "'transforms' is []|1 to 64 ops");
 	expect_refusal("[[\"CenterCrop\",8],[\"RandomApply\",\"Identity\"]]", "'transforms' is \"Identity\"|list");
 	expect_refusal("[[\"CenterCrop\",8],\"RandomOrder\"]", "'transforms' is missing");

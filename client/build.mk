@@ -13,8 +13,8 @@ CLIENT := $(call objects,$(filter-out client/finish/fatbin%,$(wildcard client/*.
 INLINE := $(call objects,client/inline/inline.c)
 CTL := $(call objects,$(call below,client/ctl))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a $(BUILD)/$(INLINE_SO).$(VERSION)
-# The example with the CUDA runtime is for where that is.
-CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/lib/libcudart.so))
+# The example with the CUDA runtime is for where that is. STATIC_DEPS=1 takes the archive: another machine may have another runtime.
+CUDART := $(firstword $(wildcard $(patsubst %,$(CUDA_HOME)/%/libcudart$(if $(filter 1,$(STATIC_DEPS)),_static.a,.so),lib64 lib)))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 
 $(BUILD)/batchctl: $(CTL) $(INLINE) $(BUILD)/client/finish/mix-spec.o $(BUILD)/client/finish/mix-draw.o $(OLD_GLIBC) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
@@ -66,10 +66,10 @@ $(BUILD)/client/finish/fatbin.o: DEFS += -DCONVERT_FATBIN='"$(CONVERT).fatbin"' 
 
 .PHONY: examples
 examples: $(EXAMPLES) ## The client library's examples; train_cuda only where the CUDA runtime is
-	$(if $(CUDART),,@echo "train_cuda is left out: there is no libcudart.so in $(CUDA_HOME) (CUDA_HOME names another place)")
+	$(if $(CUDART),,@echo "train_cuda is left out: there is no libcudart in $(CUDA_HOME) (CUDA_HOME names another place)")
 $(BUILD)/client/examples/%_cuda: client/examples/%_cuda.c $(BUILD)/$(SO).$(VERSION)
 	@mkdir -p $(@D)
-	$(LINK) $(WARN) -Iclient -isystem $(CUDA_HOME)/include $< -L$(BUILD) -lbatchd $(CUDART) -Wl,-rpath,'$$ORIGIN/../..:$(dir $(CUDART))'
+	$(LINK) $(WARN) -Iclient -isystem $(CUDA_HOME)/include $< -L$(BUILD) -lbatchd $(CUDART) $(if $(filter %.a,$(CUDART)),-lrt -ldl -pthread) -Wl,-rpath,'$$ORIGIN/../..:$(dir $(CUDART))'
 $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 	@mkdir -p $(@D)
 	$(LINK) $(WARN) -Iclient $< -L$(BUILD) -lbatchd -Wl,-rpath,'$$ORIGIN/../..'

@@ -10,7 +10,7 @@ program failed, or a part did not come to its end.
 
 import argparse
 import contextlib
-import ctypes
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 
+import costs
 import facts
 import npy_file
 import own_daemon
@@ -150,6 +151,40 @@ class Bench(Results):
                 self.note(line)
         return values(out)
 
+    def stream(self, group, argv, limit, **env):
+        """The same, but each line becomes a row as it comes, so that a program that is cut off leaves what it has
+        measured. Lines "! TEXT" become notes."""
+        limit, found = self.left(limit), {}
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:
+            p = subprocess.Popen(
+                [str(a) for a in argv],
+                env=self.env | env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # its processes have its output, too, and end with it
+            )
+            ended_by = []
+            guard = threading.Timer(limit, lambda: (ended_by.append("limit"), end_group(p)))
+            guard.start()
+            for line in p.stdout:
+                if line.startswith("! "):
+                    self.note(line[2:].strip())
+                new = values(line)
+                found |= new
+                self.take(group, new)
+            status = p.wait()
+            guard.cancel()
+            end_group(p)
+            errors.seek(0)
+            said = errors.read()
+        print(said[-4000:], end="", flush=True)
+        if status:
+            how = f"took more than {limit:.0f} s" if ended_by else f"ended with status {status}"
+            self.fault(f"`{pathlib.Path(str(argv[1])).name}` {how}: {(said.strip().splitlines() or [''])[-1]}")
+        return found
+
     def note(self, text):
         print(f"  ! {text}", flush=True)
         self.notes.append((self.name, text))
@@ -181,12 +216,12 @@ class Bench(Results):
     # ---- a daemon ----
 
     class Daemon(own_daemon.Daemon):
-        def __init__(self, bench, *args, env=None, user=None):
+        def __init__(self, bench, *args, env=None, user=None, config=None):
             self.bench, self.more = bench, env or {}
             whole = bench.env | self.more
             if user is not None:
                 whole.pop("FAKECUDA_DIR", None)  # another user cannot write there
-            super().__init__(bench.build, *args, env=whole, user=user)
+            super().__init__(bench.build, *args, env=whole, user=user, config=config)
 
         def __exit__(self, *error):
             super().__exit__(*error)
@@ -206,8 +241,8 @@ class Bench(Results):
         def step(self, limit, *args):
             return self.bench.run([self.bench.tool("step"), *args], limit, **self.more, BATCHD_SOCKET=self.socket)
 
-    def daemon(self, *args, env=None, user=None):
-        return self.Daemon(self, *args, env=env, user=user)
+    def daemon(self, *args, **options):
+        return self.Daemon(self, *args, **options)
 
     def rows_of_file(self):
         """Pictures as rows of a .npy file in the page cache: the daemon only copies them, and leaves the processors to
@@ -375,15 +410,15 @@ class Bench(Results):
         guard.cancel()
         return values(said) | self.ended(p, 20), handover
 
-    def slow_down(self, name, kernel, *daemon_args, **env):
-        """The same kernel alone and with batches, in turn, after a warm-up that raises the clocks; every launch
-        counts."""
+    def slow_down(self, name, kernel, *daemon_args, turns=3, **env):
+        """The same kernel alone and with batches, in turn, after a warm-up that raises the clocks. All steps together
+        count, as what takes turns with another process shows in few of them."""
         ms, steps, warm = ("1", "10", "2") if self.fake else ("5", "200", "200")
         with self.daemon(*daemon_args, env=env) as d:
             common = ["--kernel", kernel, "--warm", warm]
             rounds = str(int(d.step(60, *common, "--steps", "5", "--ms", ms).get("rounds", (0, ""))[0]) or 1000)
             alone, streamed = [], []
-            for i in range(1 if self.fake else 3):
+            for i in range(1 if self.fake else turns):
                 alone.append(d.step(30, *common, "--steps", steps, "--rounds", rounds))
                 streamed.append(
                     d.step(
@@ -411,9 +446,15 @@ class Bench(Results):
             return
         middle = lambda found, what: statistics.median(f[what][0] for f in found)
         group = f"A step beside the daemon: {name}"
-        for what in ("kernel of a step, middle", "kernel of a step, 99th percentile", "step"):
-            self.put(group, f"{what}, alone", middle(alone, what), "ms")
-            self.put(group, f"{what}, batches streaming", middle(streamed, what), "ms")
+        outliers = "kernel of a step, above 1.2 x the middle"
+        for what, unit in (
+            ("step", "ms"),
+            ("kernel of a step, middle", "ms"),
+            ("kernel of a step, 99th percentile", "ms"),
+            (outliers, "% of the steps"),
+        ):
+            self.put(group, f"{what}, alone", middle(alone, what), unit)
+            self.put(group, f"{what}, batches streaming", middle(streamed, what), unit)
         for what, unit in (
             ("in batchd_next, middle", "ms"),
             ("in batchd_next, 99th percentile", "ms"),
@@ -423,10 +464,18 @@ class Bench(Results):
             self.put(group, what, middle(streamed, what), unit)
         self.put(group, "pictures", middle(streamed, "rows"), "images/s")
         self.put(group, "pageable copies of the daemon", pageable, "")
-        slower = (middle(streamed, "kernel of a step, middle") / middle(alone, "kernel of a step, middle") - 1) * 100
+        slower = (middle(streamed, "step") / middle(alone, "step") - 1) * 100
         most = 2 if kernel == "arithmetic" else 5
         self.claim(
-            f"a step's kernel slows down beside the daemon, {name}", f"less than {most} %", slower, "%", slower < most
+            f"steps are slower beside the daemon, all of them together, {name}",
+            f"less than {most} %",
+            slower,
+            "%",
+            slower < most,
+        )
+        share = max(found[outliers][0] for found in streamed)
+        self.claim(
+            f"steps whose kernel takes more than 1.2 times the median, {name}", "at most 1 %", share, "%", share <= 1
         )
         if daemon_args:
             cpu_us = middle(streamed, "processor time of batchd_next, middle")
@@ -438,29 +487,36 @@ class Bench(Results):
                 cpu_us < 100,
             )
 
-    def real_step(self):
-        """resnet50 with mixed precision, the whole step, batchd's data against data that stays on the GPU."""
+    def real_step(self, name, *daemon_args):
+        """resnet50 with mixed precision, the whole step, batchd's pictures against data that stays on the GPU."""
         python = self.torch_python()
         if not python:
             return
-        for name, args in (("CUDA IPC", ()), ("the trainer copies", ("--gpu-memory", "off"))):
-            with self.daemon(*args) as d:
-                found = self.run(
-                    [python, REPO / "tests/gpu/train_step.py", self.rows_of_file()], 90, BATCHD_SOCKET=d.socket
-                )
-            group = f"resnet50, channels_last, mixed precision, batch 256: {name}"
-            self.take(group, {k: v for k, v in found.items()})
-            if "step with batchd's data, middle" in found:
-                slower = (
-                    found["step with batchd's data, middle"][0] / found["step with synthetic data, middle"][0] - 1
-                ) * 100
-                self.claim(
-                    f"a whole training step is slower with batchd's data than with data that lies on the GPU, {name}",
-                    "less than 2 %",
-                    slower,
-                    "%",
-                    slower < 2,
-                )
+        folder, _, _ = self.many_pictures()
+        group = f"resnet50, channels_last, mixed precision, batch 128, decoded pictures in memory: {name}"
+        with self.daemon(*daemon_args, config="pin_memory: on\ncache:\n  filling: always\n") as d:
+            argv = [python, REPO / "tests/gpu/train_step.py", folder]
+            found = self.stream(group, argv, 90, BATCHD_SOCKET=d.socket)
+            caches = {cache["tier"]: cache for cache in d.status()["cache"]}
+        hits, misses = (caches["decoded"][key] for key in ("hits", "misses"))
+        self.put(group, "pictures that were kept decoded", hits / max(hits + misses, 1) * 100, "% of all")
+        means = {
+            what.partition(", mean of all")[0]: value for what, (value, _) in found.items() if ", mean of all" in what
+        }
+        alone = means.get("step with data on the GPU")
+        for kind in ("NHWC", "NCHW"):
+            if alone and f"step with batchd, {kind}" in means:
+                slower = (means[f"step with batchd, {kind}"] / alone - 1) * 100
+                self.put(group, f"steps are slower with batchd, {kind}, all of them together", slower, "%")
+                if kind == "NHWC":
+                    self.claim(
+                        f"training steps are slower with batchd's pictures than with data that lies on the GPU, all of them together, {name}",
+                        "less than 2 %",
+                        slower,
+                        "%",
+                        slower < 2,
+                    )
+                    self.sum_up(f"a training step is {slower:.2f} % slower with batchd's pictures, {name}")
 
     def attach_beside(self):
         """The worst step of one trainer while another attaches with gigabytes to pin."""
@@ -542,12 +598,14 @@ class Bench(Results):
             self.fault(f"{pathlib.Path(process.args[0]).name}: {err.strip()[-300:]}")
         return values(out)
 
-    def mps(self):
-        """With a control daemon of its own, in a folder of its own: other users of the GPU, and its compute mode, are
-        not affected."""
+    @contextlib.contextmanager
+    def under_mps(self):
+        """The environment of processes under MPS, with a control daemon of its own, in a folder of its own: other users
+        of the GPU, and its compute mode, are not affected. None, with a note, where there is none."""
         control = shutil.which("nvidia-cuda-mps-control")
         if not control and not self.fake:
             self.note("nvidia-cuda-mps-control is not installed")
+            yield None
             return
         with tempfile.TemporaryDirectory(prefix="batchd-mps-") as folder, contextlib.ExitStack() as stack:
             env = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
@@ -578,22 +636,22 @@ class Bench(Results):
             said = facts.say([self.tool("conformance"), "--facts"], self.env | env) or ""
             if "attribute 133, MPS\t1" not in said:
                 self.note("the control daemon runs, but a process does not come under it (attribute 133 is not 1)")
+                env = None
+            yield env
+
+    def mps(self):
+        with self.under_mps() as env:
+            if not env:
                 return
-            lines = self.lines([self.tool("conformance"), "overlap"], 60, **env)
-            self.times("Two processes under MPS", lines)
-            self.slow_down("arithmetic, under MPS", "arithmetic", **env)
+            self.times("Two processes under MPS", self.lines([self.tool("conformance"), "overlap"], 60, **env))
+            self.slow_down("arithmetic, under MPS", "arithmetic", turns=1, **env)
 
     def torch_python(self):
-        """This Python, where it has a torch that can use the measured device."""
-        try:
-            import torch
-
-            if not self.fake and not torch.cuda.is_available():
-                raise ImportError("torch sees no GPU")
-        except ImportError as e:
-            self.note(f"left out, as it needs torch: {e}")
-            return None
-        return sys.executable
+        """This Python, where it has torch; what is run with it finds out whether that can use the GPU."""
+        if importlib.util.find_spec("torch"):
+            return sys.executable
+        self.note("left out, as it needs torch")
+        return None
 
     def copied_by_the_trainer(self):
         """The daemon lends no GPU memory: the path for machines where memory cannot be shared."""
@@ -706,53 +764,36 @@ class Bench(Results):
                 self.claim("pageable copies", "0", n_pageable, "copies", n_pageable == 0 and n_copies > 0)
 
     def memory(self):
-        """By cuMemGetInfo in a context of this process, which exists all the time."""
-        cuda = ctypes.CDLL(self.env.get("BATCHD_LIBCUDA", "libcuda.so.1"))
-
-        def call(name, *args):
-            result = getattr(cuda, name)(*args)
-            if result:
-                raise OSError(f"{name} says {result}")
-
-        def used():
-            free, total = ctypes.c_size_t(), ctypes.c_size_t()
-            call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-            return (total.value - free.value) / (1 << 20)
-
-        context, group = ctypes.c_void_p(), "Memory of the GPU, by cuMemGetInfo"
-        call("cuInit", 0)
-        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-        call("cuCtxSetCurrent", context)
-        before = used()
-        with self.daemon("--gpu-memory", "1GiB") as d:
-            idle = used()
-            t = d.start(
-                "--steps",
-                100000,
-                "--ms",
-                1,
-                "--dataset",
-                self.random(),
-                "--batch",
-                16 if self.fake else 256,
-                "--job",
-                "memory",
-                "--rank",
-                0,
-                "--world",
-                1,
-            )
-            self.until_attached(t)
+        group = "Memory of the GPU, by cuMemGetInfo"
+        with costs.used_memory(self) as used:
+            before = used()
+            with self.daemon("--gpu-memory", "1GiB") as d:
+                idle = used()
+                t = d.start(
+                    "--steps",
+                    100000,
+                    "--ms",
+                    1,
+                    "--dataset",
+                    self.random(),
+                    "--batch",
+                    16 if self.fake else 256,
+                    "--job",
+                    "memory",
+                    "--rank",
+                    0,
+                    "--world",
+                    1,
+                )
+                self.until_attached(t)
+                time.sleep(0.5)
+                during, gpus = used(), d.status()["gpus"]
+                t.kill()
+                t.communicate()
+                time.sleep(1)
+                after = used()
             time.sleep(0.5)
-            during, gpus = used(), d.status()["gpus"]
-            t.kill()
-            t.communicate()
-            time.sleep(1)
-            after = used()
-        time.sleep(0.5)
-        end = used()
-        call("cuCtxSetCurrent", None)
-        call("cuDevicePrimaryCtxRelease_v2", 0)
+            end = used()
         self.put(group, "daemon started, no trainer attached", idle - before, "MiB")
         self.put(group, "one trainer attached: both contexts, slabs, tensors", during - before, "MiB")
         self.put(
@@ -819,29 +860,53 @@ class Bench(Results):
             + f"; {next((n for n in rates if rates[n] >= 0.98 * best), f'more than {max(rates)}')} threads feed this GPU to 98 %"
         )
 
-    def trainers(self):
-        """Several processes that train on one GPU and share each batch."""
-        numbers = [1, 2] if self.fake else [1, 2, 4]
-        found = self.rate_of("trainers", numbers)
+    def trainers(self, what="trainers", how="", **env):
+        """Several processes that train on one GPU, and share each batch, or have a part of the epoch each."""
+        numbers = [1, 2] if self.fake else [2, 4]
+        found = self.rate_of(what, numbers, how, **env)
         said = []
         for n in numbers:
-            ours, alone = (found.get(f"{n} trainers, {kind}, sum") for kind in ("batchd's data", "data on the GPU"))
-            if ours and alone:
-                said.append(f"{n}: {ours[0]:.0f} of {alone[0]:.0f} images/s ({ours[0] / alone[0] * 100:.0f} %)")
-        if said:
-            self.sum_up(f"trainers on one GPU, batchd's data against data on the GPU: {', '.join(said)}")
+            begin, end = f"{n} trainers, ", ", sum"
+            sums = {
+                what[len(begin) : -len(end)]: v
+                for what, (v, _) in found.items()
+                if what.startswith(begin) and what.endswith(end)
+            }
+            said.append(f"{n}: {', '.join(f'{kind} {value:.0f}' for kind, value in sums.items())} images/s")
+        if found:
+            self.sum_up(f"trainers on one GPU{how}: {'; '.join(said)}")
 
-    def rate_of(self, what, numbers):
+    def trainers_under_mps(self):
+        with self.under_mps() as env:
+            if env:
+                self.trainers("sharing", ", under MPS", **env)
+
+    def rate_of(self, what, numbers, how="", **env):
         python = self.torch_python()
         if not python:
             return {}
-        folder, n, mean = self.many_pictures()
-        group = f"JPEG files ({n} drawn ones of {mean / 1e3:.0f} kB, none cached decoded) to ResNet-50 training: {what}"
+        seconds = 7 if what == "threads" else 3
+        group, folder = self.of_files(f"to ResNet-50 training: {'threads' if what == 'threads' else 'trainers'}{how}")
         limit = self.left(110)
-        argv = [python, REPO / "tests/gpu/rate.py", what, folder, 1 if self.fake else 7, f"{limit - 6:.0f}", *numbers]
-        found = self.run(argv, limit)
-        self.take(group, found)
-        return found
+        argv = [python, REPO / "tests/gpu/rate.py", what, folder, 1 if self.fake else seconds, f"{limit - 6:.0f}"]
+        return self.stream(group, [*argv, *numbers], limit, **env)
+
+    def peers(self):
+        """The best that torch can do with the same files, in turn with batchd."""
+        python = self.torch_python()
+        if not python:
+            return
+        group, folder = self.of_files("to the GPU by batchd and by torch")
+        limit = self.left(110)
+        argv = [python, REPO / "tests/gpu/peers.py", folder, 1 if self.fake else 3, f"{limit - 4:.0f}"]
+        found = self.stream(group, [*argv, 2 if self.fake else os.cpu_count()], limit)
+        rates = {what: value for what, (value, unit) in found.items() if unit == "images/s"}
+        self.sum_up("; ".join(f"{what} {rate:.0f}" for what, rate in rates.items() if "meanwhile" not in what))
+
+    def of_files(self, what):
+        """The heading of measurements that read JPEG files, and the folder."""
+        folder, n, mean = self.many_pictures()
+        return f"JPEG files ({n} drawn ones of {mean / 1e3:.0f} kB, none cached decoded) {what}", folder
 
     def many_pictures(self):
         """An image folder in which an epoch of batches of 256 is long enough to measure, how many pictures it has, and
@@ -878,6 +943,11 @@ def handover_of(status):
     return next((s["gpu_handover"] for s in status.get("sessions", ()) if "gpu_handover" in s), {})
 
 
+def end_group(process):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def stop(process):
     process.terminate()
     try:
@@ -906,13 +976,19 @@ PARTS = {
         lambda b: b.slow_down("reading and writing memory, copied by the trainer", "memory", "--gpu-memory", "off"),
         20,
     ),
-    "real step": (Bench.real_step, 40),
+    "real step": (lambda b: b.real_step("CUDA IPC"), 30),
+    "real step, the trainer copies": (lambda b: b.real_step("the trainer copies", "--gpu-memory", "off"), 30),
     "attach beside a trainer": (Bench.attach_beside, 15),
     "memory": (Bench.memory, 10),
-    "MPS": (Bench.mps, 30),
+    "MPS": (Bench.mps, 12),
     "loaders": (Bench.loaders, 40),
     "rate": (Bench.rate, 45),
-    "trainers": (Bench.trainers, 45),
+    "trainers": (Bench.trainers, 30),
+    "trainers under MPS": (Bench.trainers_under_mps, 30),
+    "peers": (Bench.peers, 30),
+    "copies beside decoding": (costs.copies_beside_decoding, 8),
+    "processor time": (costs.processor_time, 6),
+    "attach and leave": (costs.attaches_and_leaves, 8),
 }
 
 

@@ -1,10 +1,10 @@
-/* Copies to the GPU from each kind of page that the daemon could use: h2d [--small]
+/* Copies to the GPU from each kind of page that the daemon could use: h2d [--small] [--kind KIND]
  *
  * Slots of 38.5 MB, a batch of 256 pictures, in memory that the driver allocated, in a memfd with ordinary pages, in
  * one with transparent huge pages and in one of huge pages (hugetlb), each with 1, 2, 4 and 16 copies in flight, and
  * the time to pin each; and in the memory of each NUMA node. Lines "NAME<tab>VALUE<tab>UNIT". A kind that this machine
- * does not offer is left out, with a line on standard error; bench.py says how to get all of them. --small: sizes for
- * the fake driver. */
+ * does not offer is left out, with a line on standard error; bench.py says how to get all of them. --kind: one of them
+ * only, by the name that its lines begin with. --small: sizes for the fake driver. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,13 +196,49 @@ static void measure_allocated(void)
 	MUST(cu.cuMemFreeHost(p));
 }
 
+static const char *only; /* NULL: all kinds */
+
+static bool wanted(const char *kind)
+{
+	return !only || !strcmp(only, kind);
+}
+
+static void measure_kinds(void)
+{
+	static const struct {
+		const char *kind;
+		unsigned flags;
+		bool advise;
+	} memfds[] = {
+		{ "memfd", 0, false },
+		{ "memfd, transparent huge pages", 0, true },
+		{ "memfd, hugetlb", MFD_HUGETLB, false },
+	};
+
+	if (wanted("cuMemHostAlloc"))
+		measure_allocated();
+	for (size_t i = 0; i < sizeof memfds / sizeof *memfds; i++) {
+		if (wanted(memfds[i].kind))
+			measure_memfd(memfds[i].kind, memfds[i].flags, memfds[i].advise);
+	}
+	if (!only)
+		measure_nodes();
+}
+
 int main(int argc, char **argv)
 {
 	const char *why = cuda_load();
 	CUcontext ctx;
 	CUresult r;
 
-	small = argc > 1 && !strcmp(argv[1], "--small");
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--small"))
+			small = true;
+		else if (!strcmp(argv[i], "--kind") && i + 1 < argc)
+			only = argv[++i];
+		else
+			return 64;
+	}
 	if (small)
 		slot_bytes = 1 << 20;
 	all_bytes = (N_SLOTS * slot_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -215,11 +251,7 @@ int main(int argc, char **argv)
 	MUST(cu.cuCtxSetCurrent(ctx));
 	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	MUST(cu.cuMemAlloc_v2(&device, all_bytes));
-	measure_allocated();
-	measure_memfd("memfd", 0, false);
-	measure_memfd("memfd, transparent huge pages", 0, true);
-	measure_memfd("memfd, hugetlb", MFD_HUGETLB, false);
-	measure_nodes();
+	measure_kinds();
 	MUST(cu.cuMemFree_v2(device));
 	MUST(cu.cuStreamDestroy_v2(stream));
 	MUST(cu.cuCtxSetCurrent(NULL));

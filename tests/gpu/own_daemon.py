@@ -1,5 +1,6 @@
 """A daemon for one measurement or test on a GPU, with a socket in a folder of its own. Only the standard library."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -111,5 +112,20 @@ class Daemon:
 
     def processor_s(self):
         """Processor time that it has used so far."""
-        words = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        return used_s(pathlib.Path(f"/proc/{self.process.pid}/stat"))[1]
+
+    def threads_s(self):
+        """The same by the names of its threads, of which several may have one name."""
+        found = {}
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # one that has ended meanwhile
+                name, used = used_s(task / "stat")
+                found[name] = found.get(name, 0) + used
+        return found
+
+
+def used_s(stat):
+    """The name of a process or thread, and its processor time."""
+    before, _, after = stat.read_text().rpartition(")")
+    words = after.split()
+    return before.partition("(")[2], (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -69,7 +69,7 @@ static double cpu_now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- values whose median and maximum count ---- */
+/* ---- values of which the distribution counts ---- */
 
 struct values {
 	double *at;
@@ -96,6 +96,16 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* The share of the sorted values above 1.2 times their median: what takes turns with another process shows there. */
+static double outliers_percent(const struct values *v)
+{
+	size_t n = 0;
+
+	while (n < v->n && v->at[v->n - 1 - n] > 1.2 * v->at[v->n / 2])
+		n++;
+	return (double)n / (double)v->n * 100;
+}
+
 static void say_spread(const char *name, struct values *v, const char *unit)
 {
 	char text[96];
@@ -109,6 +119,8 @@ static void say_spread(const char *name, struct values *v, const char *unit)
 	say(text, v->at[v->n * 99 / 100], unit);
 	snprintf(text, sizeof text, "%s, worst", name);
 	say(text, v->at[v->n - 1], unit);
+	snprintf(text, sizeof text, "%s, above 1.2 x the middle", name);
+	say(text, outliers_percent(v), "%");
 }
 
 static CUevent event_new(void)

@@ -315,6 +315,22 @@ def test_nothing_is_given_more_time_than_there_is(tmp_path):
     assert found == {"rate": (5.0, "GB/s")} and "took more than" in b.notes[0][1] and b.n_faults == 1
 
 
+def test_lines_become_rows_as_they_come(tmp_path):
+    """A row is in the files before the program ends. One that is killed at its limit takes with it a process that has its
+    output, and keeps its rows; lines that begin with "! " are notes."""
+    b = a_bench(tmp_path, bench.END_S + 100)
+    script = "printf 'rate\\t5\\tGB/s\\n! no such thing\\nnoise\\n'; sleep 1000 & exec sleep 1000"
+    b.patience, began = 1, time.monotonic()
+    seen = []
+    b.put = lambda group, what, value, unit: seen.append((group, what, value, unit))
+    assert b.stream("speed", ["bash", "-c", script], 0.5) == {"rate": (5.0, "GB/s")}
+    assert seen == [("speed", "rate", 5.0, "GB/s")] and time.monotonic() - began < 60
+    texts = [text for _, text in b.notes]
+    assert texts[0] == "no such thing" and "took more than" in texts[1] and b.n_faults == 1, texts
+    assert b.stream("speed", ["bash", "-c", "echo why >&2; exit 3"], 100) == {}
+    assert "ended with status 3: why" in b.notes[2][1] and b.n_faults == 2
+
+
 def test_a_part_that_is_cut_off_is_named(tmp_path):
     """Its figures until then stay, and RESULTS.md says that some are missing."""
     b = a_bench(tmp_path, bench.END_S + 0.3)
@@ -539,6 +555,17 @@ def test_a_run_that_is_ended_leaves_what_it_has_found(tmp_path):
 
 
 @needs_programs
+def test_what_a_step_has_found_is_copied_before_it_ends(tmp_path):
+    """The machine may be taken away in the middle of a long step."""
+    kept = tmp_path / "out" / "logs.tar.gz"
+    with started(tmp_path, "hang", BATCHD_GPU_LIMITS="hang=900") as p:
+        until("its log is copied", lambda: p.poll() is not None or kept.exists())
+        assert p.poll() is None and kept.exists()
+        p.terminate()
+        assert p.wait(60) == 143
+
+
+@needs_programs
 def test_steps_without_time_are_named(tmp_path):
     """A run ends with its time, names each step that it did not reach, and reports no success."""
     status, said = run_steps(tmp_path, "check", BATCHD_GPU_SECONDS="9")
@@ -665,7 +692,7 @@ def test_check_gpu_runs_through_on_the_fake_driver(tmp_path):
 def test_bench_gpu_runs_through_on_the_fake_driver(tmp_path):
     """All parts but those that need torch find their numbers, which mean nothing here; the machine comes first and the
     verdict last."""
-    steps = "probe", "cold", "answers", "copies", "kernels", "timed", "slower", "longer", "mps"
+    steps = "probe", "cold", "answers", "copies", "kernels", "timed", "slower", "longer", "mps", "costs"
     status, said = run_steps(tmp_path, *steps, **PATIENT)
     results_md = (tmp_path / "out" / "RESULTS.md").read_text()
     assert status == 0, said
@@ -688,6 +715,10 @@ def test_bench_gpu_runs_through_on_the_fake_driver(tmp_path):
         "## Streaming, --gpu-memory off: copied by the trainer",
         "from step to step, worst, while another attaches",
         "## Two processes under MPS",
+        "kernel of a step, above 1.2 x the middle, batches streaming",
+        "memfd: 4 in flight, while all threads decode",
+        "threads batchd-gpu, for each batch",
+        "memory of the GPU that 8 trainers leave behind",
     ):
         assert what in results_md, f"{what}\n{results_md}"
     found = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -714,7 +745,7 @@ def test_what_is_carried_runs_from_there(tmp_path):
         for mode, steps in (
             ("first", ("facts", "answers", "ipc", "two", "kills", "questions", "copies", "kernels", "slower")),
             ("bench", ("longer", "mps")),
-            ("more", ("memcheck", "racecheck", "initcheck")),
+            ("second", ("answers", "mps", "costs", "memcheck", "racecheck", "initcheck")),
         ):
             status, said = run_steps(
                 tmp_path,

@@ -84,14 +84,18 @@ def copies_beside_decoding(bench):
     best = lambda found: max((value for value, unit in found.values() if unit == "GB/s"), default=0)
     if best(alone) and best(beside):
         share = best(beside) / best(alone) * 100
-        bench.claim("copies to the GPU while all threads decode, of their rate alone", "at least 90 %", share, "%", share >= 90)
+        bench.claim(
+            "copies to the GPU while all threads decode, of their rate alone", "at least 90 %", share, "%", share >= 90
+        )
 
 
 def processor_time(bench):
     """Of each of the daemon's threads, while one trainer takes batches as fast as they come."""
     group, seconds = "Processor time of the daemon, batches as fast as they come", 0.3 if bench.fake else 2
     with bench.daemon() as d:
-        t = d.start("--steps", 1000000, "--ms", 0, "--dataset", bench.rows_of_file(), "--batch", 16 if bench.fake else 256)
+        t = d.start(
+            "--steps", 1000000, "--ms", 0, "--dataset", bench.rows_of_file(), "--batch", 16 if bench.fake else 256
+        )
         bench.until_attached(t)
         used, copies, began = d.threads_s(), d.copies()[0], time.monotonic()
         time.sleep(seconds)

@@ -40,7 +40,7 @@ def used_memory(bench):
 
 
 def decoded_and_when(daemon):
-    return sum(loader["samples_decoded"] for loader in daemon.status()["loaders"]), time.monotonic()
+    return sum(loader.get("samples_decoded", 0) for loader in daemon.status()["loaders"]), time.monotonic()
 
 
 def until(bench, seconds, true):

@@ -543,6 +543,16 @@ int batchd_get_field(struct batchd_loader *l, const struct batchd_batch *b, cons
 int batchd_get_field_at(struct batchd_loader *l, const struct batchd_batch *b, uint32_t number,
 			struct batchd_array *out);
 
+/* An array of a batch on loan in host memory, as batchd_get_field or batchd_arrays gave it, as a DLPack tensor without
+ * a copy: *managed is a DLManagedTensor (versioned: a DLManagedTensorVersioned, marked as read only unless the loader
+ * has the option writable). Of a ragged field it is all values.
+ *
+ * Each tensor has a share in the loan: the slot goes back after batchd_release and the deleters of all its tensors. A
+ * deleter may be called in any thread, after batchd_close, and in a forked child, where it ends nothing. With a GPU:
+ * batchd_cuda_dlpack. */
+int batchd_dlpack(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, int versioned,
+		  void **managed);
+
 /* ---- batches in memory of the caller's ----
  *
  *     float *images;       batch_size images, as info.dtype, layout and shape say

@@ -37,7 +37,7 @@ struct large {
 struct lease {
 	uint64_t generation;
 	uint64_t wait_ns; /* told to the daemon at release, for its statistics */
-	uint32_t n_out;   /* slices of it that are with the trainer; 1 of a whole batch */
+	uint32_t n_out;   /* slices of it that are with the trainer (1 of a whole batch), and tensors over it */
 	bool more;        /* slices are still to be given out */
 	bool held;
 	void *large; /* where the batch lies, a mapping of large_bytes; NULL: in its slot */

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-enum { DL_CUDA = 2 };
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum { DL_CPU = 1, DL_CUDA = 2 };
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E5M2 = 12 }; /* of version 1.1 */
 enum { DL_FLAG_READ_ONLY = 1 };
 
 struct dl_tensor {

@@ -180,6 +180,25 @@ static int take(struct batchd_loader *l, unsigned n)
 	return r == BATCHD_AGAIN ? BATCHD_E_INTERNAL : r;
 }
 
+/* Takes a batch, of which only a tensor is left then, and ends that. */
+static int take_as_tensor(struct batchd_loader *l)
+{
+	struct batchd_batch b = { .size_bytes = sizeof(b) };
+	struct dl_managed *tensor = NULL;
+	struct batchd_array a;
+	int r = batchd_next(l, &b, BATCHD_FOREVER);
+
+	if (r < 0)
+		return r;
+	r = batchd_get_field_at(l, &b, 0, &a);
+	if (r == 0)
+		r = batchd_dlpack(l, &b, &a, 0, (void **)&tensor);
+	batchd_release(l, b.slot, b.generation);
+	if (tensor)
+		tensor->deleter(tensor);
+	return r;
+}
+
 static int live_alone(char *why, size_t size)
 {
 	struct batchd_options o;
@@ -200,7 +219,9 @@ static int live_alone(char *why, size_t size)
 	if (r == 0)
 		r = batchd_token(l, NULL, token, sizeof(token));
 	if (r == 0)
-		r = take(l, 4);
+		r = take_as_tensor(l);
+	if (r == 0)
+		r = take(l, 3);
 	return end(l, r, why, size);
 }
 

@@ -361,6 +361,15 @@ cuda_release = _function("cuda_release", ctypes.c_int, Loader, ctypes.c_uint32, 
 cuda_dlpack = _function(
     "cuda_dlpack", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
+dlpack = _function(
+    "dlpack",
+    ctypes.c_int,
+    Loader,
+    ctypes.c_void_p,
+    ctypes.POINTER(Array),
+    ctypes.c_int,
+    ctypes.POINTER(ctypes.c_void_p),
+)
 cuda_finish_field = _function(
     "cuda_finish_field", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p
 )

@@ -1,6 +1,9 @@
 /* What a batch on loan consists of: fields by name and number, of a daemon's batches and of producers'. */
+#include <sys/wait.h>
+
 #include "fake/daemon/fake.h"
 #include "link/names.h"
+#include "loader/dlpack.h"
 #include "support/suite.h"
 
 enum { CAPTIONS_AT = 3072, VALUES_AT = 3328, MOST_BYTES = 256 };
@@ -166,6 +169,105 @@ START_TEST(test_wanted_names_are_checked_before_they_are_sent)
 	ck_assert_ptr_nonnull(strstr(err, "name 1"));
 	names[1] = "";
 	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), BATCHD_E_INVALID);
+}
+END_TEST
+
+/* ---- tensors ---- */
+
+static void *delete_plain(void *m)
+{
+	((struct dl_managed *)m)->deleter(m);
+	return NULL;
+}
+
+static void *delete_versioned(void *m)
+{
+	((struct dl_managed_versioned *)m)->deleter(m);
+	return NULL;
+}
+
+START_TEST(test_a_tensor_has_a_share_of_the_loan)
+{
+	/* Proves both forms of DLPack, of a dense and of a ragged field, and that the slot goes back with the last of
+	 * two tensors, which another thread deletes after the trainer has released the batch. */
+	struct dl_managed_versioned *versioned;
+	struct dl_managed *plain;
+	struct batchd_array a;
+	pthread_t thread;
+	void *again;
+
+	options.writable = _i;
+	play(captions);
+	open_loader();
+	ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
+	next_is(0, 0);
+	ck_assert_int_eq(batchd_get_field(loader, &batch, "data", &a), 0);
+	ck_assert_int_eq(batchd_dlpack(loader, &batch, &a, 1, (void **)&versioned), 0);
+	ck_assert(versioned->major == 1 && versioned->flags == (_i ? 0 : DL_FLAG_READ_ONLY));
+	ck_assert_ptr_eq(versioned->tensor.data, batch.data);
+	ck_assert(versioned->tensor.device_type == DL_CPU && versioned->tensor.device_id == 0);
+	ck_assert(versioned->tensor.type_code == DL_FLOAT && versioned->tensor.type_bits == 32);
+	ck_assert(versioned->tensor.n_dims == 3 && versioned->tensor.byte_offset == 0);
+	ck_assert(versioned->tensor.shape[0] == BATCH && versioned->tensor.shape[2] == 3);
+	ck_assert(versioned->tensor.strides[2] == 1 && versioned->tensor.strides[0] == ROW_FLOATS);
+	ck_assert_int_eq(batchd_get_field(loader, &batch, "caption", &a), 0);
+	ck_assert_int_eq(batchd_dlpack(loader, &batch, &a, 0, (void **)&plain), 0);
+	ck_assert(plain->tensor.data == a.data && plain->tensor.n_dims == 1);
+	ck_assert(plain->tensor.type_code == DL_UINT && plain->tensor.shape[0] == offsets[BATCH]);
+	release();
+	ck_assert_int_eq(batchd_n_leased(loader), 1);
+	delete_plain(plain);
+	ck_assert_int_eq(batchd_n_leased(loader), 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, delete_versioned, versioned), 0);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(batchd_n_leased(loader), 0);
+	ck_assert_int_eq(batchd_dlpack(loader, &batch, &a, 0, &again), BATCHD_E_INVALID);
+	ck_assert_ptr_null(again);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "no longer on loan"));
+	finish();
+}
+END_TEST
+
+static void lend_and_close(struct fake *f)
+{
+	welcome(f);
+	EXPECT(f, SEEK);
+	lend_captions(f, -1, 0);
+	EXPECT(f, CLOSE);
+	memset(f->slab, 0xee, N_SLOTS * f->slot_bytes);
+	ck_assert_ptr_null(hear(f));
+}
+
+START_TEST(test_a_tensor_outlives_its_loader_and_its_daemon)
+{
+	/* The bytes stay after both have gone, a forked child that deletes its copy ends nothing, and the deleter frees
+	 * the loader. */
+	struct dl_managed *tensor;
+	struct batchd_array a;
+	int status;
+	pid_t child;
+
+	play(lend_and_close);
+	open_loader();
+	ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
+	next_is(0, 0);
+	ck_assert_int_eq(batchd_get_field_at(loader, &batch, 0, &a), 0);
+	ck_assert_int_eq(batchd_dlpack(loader, &batch, &a, 0, (void **)&tensor), 0);
+	release();
+	child = fork();
+	if (child == 0) {
+		void *none;
+		int r = batchd_dlpack(loader, &batch, &a, 0, &none);
+
+		delete_plain(tensor);
+		_exit(r == BATCHD_E_FORKED && !none ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(batchd_n_leased(loader), 1);
+	finish();
+	ck_assert(((float *)tensor->tensor.data)[0] == value(1, 0));
+	delete_plain(tensor);
 }
 END_TEST
 
@@ -476,6 +578,8 @@ SUITE(content)
 	tcase_add_loop_test(tc, test_offsets_that_make_no_sense_are_an_error, 0, sizeof wrong / sizeof wrong[0]);
 	tcase_add_loop_test(tc, test_fields_that_do_not_fit_their_slot_are_refused, 0, 6);
 	tcase_add_test(tc, test_wanted_names_are_checked_before_they_are_sent);
+	tcase_add_loop_test(tc, test_a_tensor_has_a_share_of_the_loan, 0, 2);
+	tcase_add_test(tc, test_a_tensor_outlives_its_loader_and_its_daemon);
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(served, setup, teardown);
 	tcase_add_test(served, test_arrays_of_a_producer_are_found_by_their_keys);

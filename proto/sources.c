@@ -106,7 +106,7 @@ static const char *check_source(const struct Source *s)
 	const struct source_type *type;
 	const char *why = NULL;
 
-	if (s->kind <= SOURCE_KIND__NO_KIND || s->kind >= SOURCE_N_KINDS || s->kind == SOURCE_KIND__BLEND)
+	if (!s->kind || (unsigned)s->kind >= SOURCE_N_KINDS || s->kind == SOURCE_KIND__BLEND)
 		return "Source.kind is none of a single data set";
 	type = &source_types[s->kind];
 	if (s->n_part > type->most || (!s->n_part && type->most))

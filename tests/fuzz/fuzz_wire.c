@@ -27,7 +27,7 @@ static void read_all(const ProtobufCMessage *m)
 static void check_client(const Batchd__Wire__ClientMessage *m)
 {
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
-		require(strlen(m->open->job) <= WIRE_MAX_JOB && strlen(m->open->dataset) <= WIRE_MAX_DATASET);
+		require(strlen(m->open->job) <= WIRE_MAX_JOB);
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES)
 		require(m->indices->n_index <= WIRE_MAX_INDICES);
 	read_all(&m->base);

@@ -86,7 +86,7 @@ struct gpu {
 	struct {
 		cuda_device device;
 		struct cuda_context *context; /* NULL: none */
-		struct cuda_stream *stream;   /* for clearing and probing, so that neither waits for copies */
+		struct cuda_stream *stream;   /* for clearing and probing: copies are not waited for */
 		unsigned n_contexts;          /* made so far */
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
 		uint64_t slab_bytes, budget_bytes;

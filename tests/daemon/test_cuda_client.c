@@ -1247,7 +1247,7 @@ END_TEST
 
 /* Of the second stream that is asked about, and of the second event. */
 static const char *const useless_second[] = { "cuStreamIsCapturing:2=400", "cuStreamIsCapturing:2=709",
-					      "cuEventRecord:2=709" };
+					      "cuEventRecord:1=709" };
 
 START_TEST(test_a_release_on_a_good_stream_behind_a_useless_one)
 {

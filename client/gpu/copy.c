@@ -223,9 +223,21 @@ bool copy_has_room(struct copy *c, const uint32_t *slot)
 	return has;
 }
 
+int copy_add_place(struct copy *c)
+{
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	r = add_places(c, 1);
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
 void copy_describe(const struct copy *c, char *text, size_t n)
 {
-	snprintf(text, n, "%u of %.1f MB each", c->n_places, (double)c->stride / 1e6);
+	snprintf(text, n,
+		 "all %u places of this trainer's on the GPU hold batches that it keeps, and there is no room for another one of %.1f MB",
+		 c->n_places, (double)c->stride / 1e6);
 }
 
 /* ---- life ---- */

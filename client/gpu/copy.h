@@ -28,7 +28,9 @@ int copy_begin(struct copy *c, const struct copy_request *r, bool is_lent);
 void copy_free(struct copy *c, uint32_t slot);
 /* Whether a batch can be lent without more memory, in this slot or (NULL) in any. Any thread. */
 bool copy_has_room(struct copy *c, const uint32_t *slot);
-/* "6 of 38.5 MB each": the places. The loader's thread. */
+/* In the GPU's context, where copy_has_room says no. A CUDA result. The loader's thread. */
+int copy_add_place(struct copy *c);
+/* Why it failed. The loader's thread. */
 void copy_describe(const struct copy *c, char *text, size_t n);
 /* Sleeps until the slot's copy, which was begun, has been queued on the GPU. Returns the CUDA result of queueing; if
  * that is not CUDA_OK the copy may be begun again. Callers serialise. */

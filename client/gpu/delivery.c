@@ -920,22 +920,30 @@ static void note_lent(struct delivery *d, const struct ready *b)
 	pthread_mutex_unlock(d->link->host.lock);
 }
 
-static bool is_full(struct link_gpu *g, const struct ready *next)
+static int delivery_make_room(struct link_gpu *g, const struct ready *next, struct fault *f)
 {
 	struct delivery *d = delivery_from(g);
+	struct gpu_visit visit;
+	char what[192];
+	bool waits;
+	int r;
 
-	return d->copy && d->pending && !copy_has_room(d->copy, next ? &next->slot : NULL);
-}
-
-static void describe_failure(const struct delivery *d, int result, char *what, size_t n)
-{
-	char places[64];
-
-	snprintf(what, n, "cannot copy a batch to the GPU");
-	if (result != CUDA_OUT_OF_MEMORY || !d->copy)
-		return;
-	copy_describe(d->copy, places, sizeof places);
-	snprintf(what, n, "cannot copy a batch to the GPU: this trainer's places there (%s) hold batches that it keeps", places);
+	if (!d->copy || copy_has_room(d->copy, next ? &next->slot : NULL))
+		return 0;
+	pthread_mutex_lock(d->link->host.lock);
+	waits = d->pending != NULL;
+	pthread_mutex_unlock(d->link->host.lock);
+	if (waits)
+		return BATCHD_AGAIN;
+	r = gpu_enter(&d->gpu, &visit);
+	if (r == CUDA_OK) {
+		r = copy_add_place(d->copy);
+		gpu_leave(&d->gpu, &visit);
+	}
+	if (r == CUDA_OK)
+		return 0;
+	copy_describe(d->copy, what, sizeof what);
+	return gpu_fault(&d->gpu, r, f, what);
 }
 
 static int delivery_deliver(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
@@ -947,10 +955,7 @@ static int delivery_deliver(struct link_gpu *g, const struct ready *b, const str
 	note_lent(d, b);
 	r = b->large_bytes ? deliver_large(d, b) : d->copy ? begin_copies(d, b, next) : CUDA_OK;
 	if (r != CUDA_OK) {
-		char what[192];
-
-		describe_failure(d, r, what, sizeof what);
-		gpu_fault(&d->gpu, r, f, what);
+		gpu_fault(&d->gpu, r, f, "cannot copy a batch to the GPU");
 		return f->code = BATCHD_E_GPU;
 	}
 	*device_slot = (void *)(uintptr_t)delivery_slot(d, b->slot);
@@ -961,7 +966,7 @@ static const struct link_gpu_ops ops = {
 	.collect = delivery_collect,
 	.is_idle = is_idle,
 	.n_held = n_held,
-	.is_full = is_full,
+	.make_room = delivery_make_room,
 	.deliver = delivery_deliver,
 	.may_release = may_release,
 	.release = delivery_release,

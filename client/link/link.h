@@ -81,9 +81,10 @@ struct link_gpu_ops {
 	bool (*is_idle)(struct link_gpu *g);
 	/* Slots of which the trainer or a tensor has a slice; without those that wait only for the GPU. */
 	uint32_t (*n_held)(const struct link_gpu *g);
-	/* Whether there is no room on the GPU for another batch (next: the one that comes, or NULL: not known), but will
-	 * be, when work that is queued there is done. */
-	bool (*is_full)(struct link_gpu *g, const struct ready *next);
+	/* Makes room on the GPU for another batch (next: the one that comes, or NULL: not known). 0; BATCHD_AGAIN: there
+	 * will be room when work that is queued there is done; or BATCHD_E_NOMEM or BATCHD_E_GPU with f. The loader's
+	 * thread, not under the lock. */
+	int (*make_room)(struct link_gpu *g, const struct ready *next, struct fault *f);
 	/* Notes that a slice of b has just been lent, and copies the batch to the GPU if necessary, and the next batch
 	 * (NULL: not there yet). *device_slot: where the slot is on the GPU. 0, or a code with f. The loader's thread,
 	 * not under the lock. */

@@ -8,6 +8,7 @@
 
 #include "link/clock.h"
 #include "loader/links.h"
+#include "loader/position.h"
 #include "loader/reconnect.h"
 #include "loader/slices.h"
 #include "loader/stream.h"
@@ -57,19 +58,17 @@ static int next_deliver(struct batchd_loader *l, struct batchd_batch *b)
 	return BATCHD_OK;
 }
 
-/* Whether a batch that came now would have to wait for the GPU. */
-static bool has_no_room(struct batchd_loader *l)
+/* Before a batch is taken: a failure costs none, and the next call tries again. 0, BATCHD_AGAIN or a code. */
+static int make_room(struct batchd_loader *l)
 {
-	const struct ready *next;
-	bool full;
+	struct link_gpu *g = l->link->gpu;
+	struct fault f = { 0 };
+	int r;
 
-	if (!l->link->gpu->looks_ahead)
-		return false;
-	next = stream_peek(l);
-	pthread_mutex_lock(&l->lock);
-	full = l->link->gpu->ops->is_full(l->link->gpu, next);
-	pthread_mutex_unlock(&l->lock);
-	return full;
+	if (!g->looks_ahead || !position_is_running(l))
+		return 0;
+	r = g->ops->make_room(g, stream_peek(l), &f);
+	return r < 0 ? loader_misuse(l, r, f.text) : r;
 }
 
 static int look_later(int wait_ms)
@@ -93,7 +92,11 @@ static int next_on_gpu(struct batchd_loader *l, struct batchd_batch *b, int time
 			return r;
 		reconnect_part(l);
 		wait_ms = next_patience(more, timeout_ms, clock_now_ns() - began);
-		r = has_no_room(l) ? look_later(wait_ms) : stream_next(l, &full, wait_ms, began);
+		r = make_room(l);
+		if (r == 0)
+			r = stream_next(l, &full, wait_ms, began);
+		else if (r == BATCHD_AGAIN)
+			r = look_later(wait_ms);
 	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
 	if (r == BATCHD_OK)
 		r = next_deliver(l, &full);

@@ -658,11 +658,13 @@ START_TEST(test_a_full_gpu_is_told_with_what_is_wanted)
 	ck_assert_uint_lt(n, 8192);
 	while ((r = batchd_next(loader, &batch, BATCHD_FOREVER)) == BATCHD_OK)
 		held[n_held++] = batch;
-	ck_assert_int_eq(r, BATCHD_E_GPU);
-	ck_assert_msg(strstr(batchd_error(loader), "6 of 4.0 MB each"), "%s", batchd_error(loader));
+	ck_assert_int_eq(r, BATCHD_E_NOMEM);
+	ck_assert_msg(strstr(batchd_error(loader), "all 6 places") && strstr(batchd_error(loader), "of 4.0 MB"), "%s",
+		      batchd_error(loader));
 	ck_assert_uint_eq(n_held, PLACES);
 	release_all(held, n_held);
 	take();
+	ck_assert_uint_eq(batch.step, PLACES); /* the error cost no batch */
 	release_all(&batch, 1);
 	while (n)
 		OK(cu.mem_free(taken[--n]));
@@ -1315,6 +1317,7 @@ START_TEST(test_a_destroyed_context_ends_the_loader)
 		      batchd_error(loader));
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_GPU);
 	inject(NULL);
+	batchd_release(loader, batch.slot, batch.generation);
 }
 END_TEST
 

@@ -53,7 +53,7 @@ static void on_slab_open(void *arg, struct gpu_slab *slab, int result, const cha
 	struct slots *s = m->slots;
 	void (*on_open)(void *, struct device_slab *, int, const char *) = m->on_open;
 	void *on_open_arg = m->arg;
-	if (result == GPU_E_SILENT) {
+	if (result == GPU_E_LATE) {
 		m->failed = true; /* it is not found any more; it and the slots stay until on_slab_gone */
 		on_open(on_open_arg, NULL, GPU_E_REFUSED, why);
 		return;

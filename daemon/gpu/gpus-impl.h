@@ -38,7 +38,7 @@ struct gpu_slab_work {
 	struct gpu_host *host;
 	struct gpu_slab_work *next; /* in host->waiting */
 	struct gpu_slab_work *next_opening;
-	bool given_up; /* on_open has been called with GPU_E_SILENT; set by the loop thread under all->lock */
+	bool given_up; /* on_open has been called with GPU_E_LATE; set by the loop thread under all->lock */
 	bool pin;                   /* opening: register the host slab, too */
 	bool spoilt;                /* a copy has failed; the copier's */
 	void (*on_closed)(void *arg, bool lost);

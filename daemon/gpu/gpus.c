@@ -218,7 +218,7 @@ static void give_up(struct gpu_slab_work *sw, uint64_t ns)
 	if (sw->pin)
 		sw->host->pinning = false;
 	explain_silence(ns, why);
-	sw->params.on_open(sw->params.arg, NULL, GPU_E_SILENT, why);
+	sw->params.on_open(sw->params.arg, NULL, GPU_E_LATE, why);
 }
 
 static void give_up_all(struct gpu *gpu, uint64_t ns)
@@ -334,6 +334,8 @@ static void on_late_closed(void *arg, bool lost)
 		sw->params.on_late(sw->params.arg, lost);
 }
 
+static void on_memory_freed(struct gpu_slab_work *sw);
+
 /* The driver has returned after all. */
 static void on_opened_late(struct gpu_slab_work *sw)
 {
@@ -347,12 +349,18 @@ static void on_opened_late(struct gpu_slab_work *sw)
 		gpu_slab_close(&sw->slab, on_late_closed, sw);
 		return;
 	}
-	gpu->n_slabs--;
-	if (--h->n_slabs == 0)
-		free_host(gpu->all, h);
+	sw->on_closed = on_late_closed;
+	sw->closed_arg = sw;
+	sw->work.result = sw->work.result == GPU_E_LOST ? GPU_E_LOST : 0;
+	on_memory_freed(sw);
 	retire_unknown(gpu);
-	on_late_closed(sw, sw->work.result == GPU_E_LOST);
-	free(sw);
+}
+
+/* The slab of a host slab that is pinned is refused, and the others have been closed meanwhile: its pages have to be
+ * unregistered first. */
+static bool leaves_pinned(const struct gpu_slab_work *sw)
+{
+	return sw->work.result == GPU_E_REFUSED && sw->host->n_slabs == 1 && sw->host->pinned;
 }
 
 static void on_opened(struct gpu_slab_work *sw)
@@ -366,6 +374,11 @@ static void on_opened(struct gpu_slab_work *sw)
 		return;
 	}
 	list_remove(&gpu->openings, sw, next_opening);
+	if (leaves_pinned(sw)) {
+		sw->params.on_open(sw->params.arg, NULL, GPU_E_LATE, sw->why);
+		on_opened_late(sw);
+		return;
+	}
 	if (sw->pin) {
 		h->pinning = false;
 		h->decided = result == 0;

@@ -31,7 +31,7 @@ enum {
 	GPU_E_UNPINNED = 2, /* the host slab could not be pinned and pin_memory is on */
 	GPU_E_FAILED = 3,   /* this one copy failed */
 	GPU_E_LOST = 4,     /* the GPU failed for good: only a new process can use it again */
-	GPU_E_SILENT = 5,   /* refused, because the driver has not returned for a minute; it may still do so */
+	GPU_E_LATE = 5,     /* refused, but the driver still has the host slab */
 
 	GPU_UUID_BYTES = 16,
 	GPU_HANDLE_BYTES = 64,
@@ -102,11 +102,11 @@ struct gpu_slab_params {
 	uint8_t *host; /* the host slab, every page present; stays mapped until on_closed */
 	size_t slot_bytes;
 	uint32_t n_slots;
-	/* slab: the caller's from now on, or NULL with result GPU_E_REFUSED, GPU_E_UNPINNED, GPU_E_LOST or GPU_E_SILENT
+	/* slab: the caller's from now on, or NULL with result GPU_E_REFUSED, GPU_E_UNPINNED, GPU_E_LOST or GPU_E_LATE
 	 * and why. */
 	void (*on_open)(void *arg, struct gpu_slab *slab, int result, const char *why);
-	/* After GPU_E_SILENT, when the driver has returned: the host slab may be unmapped from now on, unless lost, as
-	 * in gpu_slab_close. NULL: it stays mapped in any case. */
+	/* After GPU_E_LATE, when the driver has let go of the host slab: it may be unmapped from now on, unless lost,
+	 * as in gpu_slab_close. NULL: it stays mapped in any case. */
 	void (*on_late)(void *arg, bool lost);
 	void *arg;
 };

@@ -1329,7 +1329,7 @@ START_TEST(test_a_gpu_that_never_answers_costs_only_its_askers)
 	struct gpu_slab_params p = params_for(uuid_of(0), NULL);
 	gpu_double.hold_call(silent_calls[_i], 0);
 	struct opening o = open_with(p);
-	ck_assert_int_eq(o.result, GPU_E_SILENT);
+	ck_assert_int_eq(o.result, GPU_E_LATE);
 	ck_assert_msg(strstr(o.why, "has not answered for") != NULL, "%s", o.why);
 	o = open_with(p);
 	ck_assert_int_eq(o.result, GPU_E_REFUSED);
@@ -1365,6 +1365,29 @@ START_TEST(test_a_slab_that_is_opened_while_its_pages_are_unpinned_pins_again)
 	ck_assert_uint_eq(stats_of().pinned_bytes, N_SLOTS * SLOT_BYTES);
 	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), 2);
 	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_a_refused_slab_that_is_the_last_one_leaves_nothing_pinned)
+{
+	/* It was to be opened on a host slab that is pinned; the slab that pinned it was closed meanwhile. */
+	struct opening o = { .called = false };
+	setenv("FAKECUDA_PERSONALITY", "no-vmm", 1);
+	double_load();
+	setup_with(usual);
+	struct opening first = open_on(0);
+	ck_assert_msg(first.slab && first.slab->pinned, "%s", first.why);
+	share = GPU_SHARE_FD;
+	struct gpu_slab_params p = params_for(uuid_of(0), &o);
+	gpu_slab_close(first.slab, on_slab_closed, NULL);
+	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
+	run_until(&o.called);
+	ck_assert_int_eq(o.result, GPU_E_LATE);
+	ck_assert_msg(strstr(o.why, "cannot be shared by a descriptor") != NULL, "%s", o.why);
+	run_until(&f.late);
+	ck_assert_uint_eq(stats_of().pinned_bytes, 0);
 	teardown();
 	double_assert_clean();
 }
@@ -1407,6 +1430,7 @@ SUITE(gpus)
 			    sizeof(slow_to_close) / sizeof(*slow_to_close));
 	tcase_add_test(meanwhile, test_a_slab_is_opened_beside_copies_that_are_queued);
 	tcase_add_test(meanwhile, test_a_slab_that_is_opened_while_its_pages_are_unpinned_pins_again);
+	tcase_add_test(meanwhile, test_a_refused_slab_that_is_the_last_one_leaves_nothing_pinned);
 	tcase_add_test(meanwhile, test_a_copy_that_loses_the_gpu_ends_an_opening_under_way);
 	tcase_add_test(meanwhile, test_the_watchdog_hears_of_each_piece_that_is_pinned);
 	suite_add_tcase(s, meanwhile);

@@ -1,7 +1,7 @@
 # batchd, and libdaemon.a, which is everything of it but main.c.
 
 # With (1) or without (0) GPUs: two sets of files behind one header.
-daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/gpu/gpus.c $(addprefix daemon/gpu/,copier.c errors.c thread.c work.c),daemon/gpu/gpus-none.c) \
+daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/gpu/gpus.c $(addprefix daemon/gpu/,copier.c errors.c mps.c thread.c work.c),daemon/gpu/gpus-none.c) \
 	daemon/watch/http-library$(if $(filter 1,$(STATIC_DEPS)),,-linked).c, \
 	$(call below,daemon)))
 DAEMON := $(call daemon,$(CUDA))

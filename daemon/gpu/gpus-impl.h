@@ -24,8 +24,8 @@ struct gpu_host {
 	size_t slot_bytes;
 	uint32_t n_slots;
 	unsigned n_slabs;
-	struct gpu *pinner;   /* whose thread registers it, or has registered it */
-	bool pinning;         /* its pages are being registered, for the first slab, or unregistered: other slabs wait */
+	struct gpu *pinner; /* whose thread registers it, or has registered it */
+	bool pinning;       /* its pages are being registered, for the first slab, or unregistered: other slabs wait */
 	bool decided, pinned; /* decided: it is known whether the host slab could be pinned */
 	struct gpu_slab_work *waiting;
 };
@@ -39,8 +39,8 @@ struct gpu_slab_work {
 	struct gpu_slab_work *next; /* in host->waiting */
 	struct gpu_slab_work *next_opening;
 	bool given_up; /* on_open has been called with GPU_E_LATE; set by the loop thread under all->lock */
-	bool pin;                   /* opening: register the host slab, too */
-	bool spoilt;                /* a copy has failed; the copier's */
+	bool pin;      /* opening: register the host slab, too */
+	bool spoilt;   /* a copy has failed; the copier's */
 	void (*on_closed)(void *arg, bool lost);
 	void *closed_arg;
 	char why[GPU_REASON_BYTES]; /* the opener's until the work is done */
@@ -65,10 +65,10 @@ struct gpu {
 	struct gpus *all;
 	struct gpu *next;
 	struct cuda_uuid uuid;
-	struct gpu_thread opener; /* opens, closes, pins, unpins: thread.c */
-	struct gpu_thread copier; /* copier.c */
-	unsigned n_slabs;         /* loop thread: opening, open or closing */
-	bool told;                /* loop thread: on_lost has been called */
+	struct gpu_thread opener;       /* opens, closes, pins, unpins: thread.c */
+	struct gpu_thread copier;       /* copier.c */
+	unsigned n_slabs;               /* loop thread: opening, open or closing */
+	bool told;                      /* loop thread: on_lost has been called */
 	struct gpu_slab_work *openings; /* loop thread: slabs that are being opened and not given up */
 
 	/* under all->lock */
@@ -136,8 +136,10 @@ struct gpus {
 	void *on_closed_arg;
 };
 
-/* Sets where the driver, when it starts, looks for MPS. Called with driver_lock held. */
-void gpus_set_mps(const struct gpus *g, bool is_client);
+/* mps.c: hides MPS from the driver. 0 or -ENOMEM. */
+int gpu_hide_mps(struct gpus *g);
+/* Before the driver starts: whether it finds MPS. Called with driver_lock held. */
+void gpu_choose_mps(const struct gpus *g, bool is_client);
 
 /* thread.c: the opener's start routine; arg is its struct gpu_thread. */
 void *gpu_opener_run(void *arg);

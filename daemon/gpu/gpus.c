@@ -202,9 +202,10 @@ static uint64_t silent_ns(struct gpu *gpu)
 
 static void explain_silence(uint64_t ns, char *why)
 {
-	snprintf(why, GPU_REASON_BYTES,
-		 "on the daemon's side: the NVIDIA driver has not answered for %llu s; nvidia-smi and dmesg may say more",
-		 (unsigned long long)(ns / NS_PER_S));
+	snprintf(
+		why, GPU_REASON_BYTES,
+		"on the daemon's side: the NVIDIA driver has not answered for %llu s; nvidia-smi and dmesg may say more",
+		(unsigned long long)(ns / NS_PER_S));
 }
 
 /* The driver may still read the host slab; when it returns, the GPU's thread does nothing more for the slab. */
@@ -562,35 +563,6 @@ static void gpus_drain(uv_async_t *async)
 	maybe_end(g);
 }
 
-/* ---- MPS ---- */
-
-/* A path that can be made by no process; without MPS there the driver starts as if there were none. */
-#define NO_MPS "/dev/null/no-mps"
-#define MPS_VARIABLE "CUDA_MPS_PIPE_DIRECTORY"
-
-/* The variable stays set from now on, so that setting it later, beside other threads, moves no array that they read. */
-static int hide_mps(struct gpus *g)
-{
-	const char *directory = getenv(MPS_VARIABLE);
-	g->mps_directory = strdup(directory && *directory ? directory : "/tmp/nvidia-mps");
-	return g->mps_directory && setenv(MPS_VARIABLE, NO_MPS, 1) == 0 ? 0 : -ENOMEM;
-}
-
-void gpus_set_mps(const struct gpus *g, bool is_client)
-{
-	(void)setenv(MPS_VARIABLE, is_client ? g->mps_directory : NO_MPS, 1);
-}
-
-void gpus_use_mps(struct gpus *g)
-{
-	assert(is_loop_thread());
-	if (!g)
-		return;
-	pthread_mutex_lock(&g->lock);
-	g->uses_mps = true;
-	pthread_mutex_unlock(&g->lock);
-}
-
 /* ---- life ---- */
 
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out)
@@ -600,7 +572,7 @@ int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus *
 	if (!g)
 		return -ENOMEM;
 	g->params = *params;
-	int r = hide_mps(g);
+	int r = gpu_hide_mps(g);
 	if (r == 0)
 		r = uv_async_init(loop, &g->async, gpus_drain);
 	if (r) {
@@ -623,6 +595,16 @@ void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
 	g->on_closed = on_closed;
 	g->on_closed_arg = arg;
 	maybe_end(g);
+}
+
+void gpus_use_mps(struct gpus *g)
+{
+	assert(is_loop_thread());
+	if (!g)
+		return;
+	pthread_mutex_lock(&g->lock);
+	g->uses_mps = true;
+	pthread_mutex_unlock(&g->lock);
 }
 
 /* ---- status ---- */

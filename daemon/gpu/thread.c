@@ -106,7 +106,7 @@ static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
 	pthread_mutex_lock(&g->driver_lock);
 	int r = g->driver_found ? 0 : cuda_driver_load(&g->driver, why, sizeof(why));
 	if (r == 0 && !g->driver_found) {
-		gpus_set_mps(g, uses_mps);
+		gpu_choose_mps(g, uses_mps);
 		r = g->driver.init(0);
 		if (r)
 			explain_init(&g->driver, r, why, sizeof(why));
@@ -266,8 +266,7 @@ static int gpu_thread_make_stream(struct gpu *gpu)
 	    gpu_thread_failed(gpu,
 			      d->stream_create_with_priority(&gpu->copies.stream, CUDA_STREAM_NON_BLOCKING, greatest),
 			      "cuStreamCreateWithPriority") ||
-	    gpu_thread_failed(gpu,
-			      d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest),
+	    gpu_thread_failed(gpu, d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest),
 			      "cuStreamCreateWithPriority"))
 		return -1;
 	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {

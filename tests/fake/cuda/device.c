@@ -219,8 +219,8 @@ static bool reaches_mps(void)
 	const char *directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
 
 	settings_read();
-	return settings.mps && (!directory || !*directory || !strcmp(directory, "/tmp/nvidia-mps") ||
-				access(directory, X_OK) == 0);
+	return settings.mps &&
+	       (!directory || !*directory || !strcmp(directory, "/tmp/nvidia-mps") || access(directory, X_OK) == 0);
 }
 
 /* MPS serves one user at a time: another user's process waits here until all processes of the first have ended. */

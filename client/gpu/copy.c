@@ -235,9 +235,10 @@ int copy_add_place(struct copy *c)
 
 void copy_describe(const struct copy *c, char *text, size_t n)
 {
-	snprintf(text, n,
-		 "all %u places of this trainer's on the GPU hold batches that it keeps, and there is no room for another one of %.1f MB",
-		 c->n_places, (double)c->stride / 1e6);
+	snprintf(
+		text, n,
+		"all %u places of this trainer's on the GPU hold batches that it keeps, and there is no room for another one of %.1f MB",
+		c->n_places, (double)c->stride / 1e6);
 }
 
 /* ---- life ---- */

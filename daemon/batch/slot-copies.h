@@ -28,11 +28,12 @@ struct device_slab {
 	struct slots *slots;
 	unsigned char uuid[GPU_UUID_BYTES];
 	enum gpu_share share;
-	struct charge fd;        /* GPU_SHARE_FD: the slab's descriptor */
-	struct gpu_slab *slab;   /* NULL: still being opened, given up, because the driver does not return, or being dropped */
-	bool failed;             /* a copy has failed, it is given up or dropped: no trainer may attach with it any more */
-	bool used;               /* a batch was copied to it */
-	bool left;               /* other processes have it open and are not waited for: its memory is not freed before
+	struct charge fd; /* GPU_SHARE_FD: the slab's descriptor */
+	struct gpu_slab
+		*slab; /* NULL: still being opened, given up, because the driver does not return, or being dropped */
+	bool failed;   /* a copy has failed, it is given up or dropped: no trainer may attach with it any more */
+	bool used;     /* a batch was copied to it */
+	bool left;     /* other processes have it open and are not waited for: its memory is not freed before
 	                          * this process ends */
 	struct slot_copy *copy;  /* one per slot */
 	struct latency handover; /* from the moment a copy is seen complete until a trainer is told of the batch; only

@@ -63,7 +63,7 @@ struct gpus_params {
 	uint64_t machine_bytes; /* what the machine or the control group has; 0: not known */
 	uint64_t answer_ns; /* how long a call may take on a GPU that has never worked, until it is not waited for; 0: a
 	                     * minute */
-	const char *root;       /* NULL, or a directory that replaces / where /sys is read (tests) */
+	const char *root;   /* NULL, or a directory that replaces / where /sys is read (tests) */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
 	void *arg;
 };

@@ -1313,8 +1313,7 @@ START_TEST(test_a_destroyed_context_ends_the_loader)
 	take();
 	inject("cuStreamIsCapturing:1=709,cuCtxSynchronize:*=709");
 	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_GPU);
-	ck_assert_msg(strstr(batchd_error(loader), "this process can use the GPU no more"), "%s",
-		      batchd_error(loader));
+	ck_assert_msg(strstr(batchd_error(loader), "this process can use the GPU no more"), "%s", batchd_error(loader));
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_GPU);
 	inject(NULL);
 	batchd_release(loader, batch.slot, batch.generation);

@@ -124,20 +124,13 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "job", 1, NULL, 'j' },
-						 { "share", 0, NULL, 's' },
-						 { "rank", 1, NULL, 'r' },
-						 { "world", 1, NULL, 'w' },
-						 { "batch", 1, NULL, 'b' },
-						 { "hold-us", 1, NULL, 'h' },
-						 { "seed", 1, NULL, 'S' },
-						 { "device", 1, NULL, 'd' },
-						 { "epoch", 1, NULL, 'e' },
-						 { "reconnect-ms", 1, NULL, 'R' },
-						 { "stay", 0, NULL, 'y' },
-						 { "progress", 0, NULL, 'p' },
-						 { "leave", 0, NULL, 'l' },
-						 { 0 } };
+	static const struct option options[] = { { "job", 1, NULL, 'j' },   { "share", 0, NULL, 's' },
+						 { "rank", 1, NULL, 'r' },  { "world", 1, NULL, 'w' },
+						 { "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' },
+						 { "seed", 1, NULL, 'S' },  { "device", 1, NULL, 'd' },
+						 { "epoch", 1, NULL, 'e' }, { "reconnect-ms", 1, NULL, 'R' },
+						 { "stay", 0, NULL, 'y' },  { "progress", 0, NULL, 'p' },
+						 { "leave", 0, NULL, 'l' }, { 0 } };
 	struct batchd_options o;
 	struct batchd_loader *l;
 	struct batchd_info info = { .size_bytes = sizeof(info) };

@@ -114,7 +114,10 @@ def start(mode="shard", rank=0, personality="", n_pageable=0, program=PROGRAM):
     if personality:
         env["FAKECUDA_PERSONALITY"] = personality
     return with_torch().popen(
-        ["-c", BEGIN + program, mode, rank, personality, n_pageable], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ["-c", BEGIN + program, mode, rank, personality, n_pageable],
+        env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 

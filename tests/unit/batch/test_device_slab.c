@@ -120,7 +120,9 @@ static struct stream *setup(bool share, uint32_t world_size)
 				      .worker_destroy = free,
 				      .input_create = make_thing,
 				      .input_destroy = free_input };
-	struct gpus_params gpu = { .memory_bytes = 64 << 20, .pin_limit = 0.99, .answer_ns = answer_ns, .on_lost = on_lost };
+	struct gpus_params gpu = {
+		.memory_bytes = 64 << 20, .pin_limit = 0.99, .answer_ns = answer_ns, .on_lost = on_lost
+	};
 	struct loader_spec spec = { .job = (char *)"test",
 				    .transform = (char *)"",
 				    .batch_size = BATCH,

@@ -190,7 +190,7 @@ static int take_memory(struct Source *s, const struct source_type *k, struct pie
 static int take_option(struct Source *s, const struct source_type *k, struct piece p, const struct parser *x)
 {
 	if (!memchr(p.at, '=', p.n))
-		return refuse(x, "%s: %.*s: expected a value behind '='", k->name, shown(p), p.at);
+		return refuse(x, "%s: %.*s: expected a value after '='", k->name, shown(p), p.at);
 	return add_pair(&s->option, &s->n_option, p.at, p.n);
 }
 

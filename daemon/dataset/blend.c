@@ -227,7 +227,7 @@ static int add_part_fields(struct blend *m, const struct Sources *all, unsigned 
 
 	if (part->is_image != m->base.is_image || part->n_fields != m->base.n_fields)
 		return differ(all, k,
-			      part->is_image != m->base.is_image ? "one has pictures, the other arrays"
+			      part->is_image != m->base.is_image ? "one has images, the other arrays"
 								 : "one has more fields than the other",
 			      "", err);
 	if (part->label_is_index != m->base.label_is_index)

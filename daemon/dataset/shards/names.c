@@ -288,7 +288,7 @@ static int open_pattern(const struct dataset_source *source, const struct Source
 	rest += strspn(rest, "/");
 	if (!*rest)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				    "%.300s: expected the shards' names behind the folder", p->path);
+				    "%.300s: expected the shards' names after the folder", p->path);
 	fd = tree_open_root(source, x.root, root, err);
 	if (fd < 0)
 		return fd;

@@ -31,7 +31,7 @@ START_TEST(test_unknown_specs_are_refused_with_what_is_expected)
 		{ "random", "length=5,shape=4294967295x4294967295", "larger than 1 GiB" },
 		{ "random", "length=5,shape=3,classes=1000001", "1 to 1000000" },
 		{ "random", "length=-5,shape=3", "at least 1" },
-		{ "random", "length=5,shape=3,", "expected a value behind '='" },
+		{ "random", "length=5,shape=3,", "expected a value after '='" },
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -70,7 +70,7 @@ START_TEST(test_a_text_that_is_none_is_refused_with_a_reason)
 		{ "blend:npy:/x;;lmdb:/y", "lmdb:/y", -ENOENT },
 		{ "arrow:table=1,/x.arrow", "a table in memory has no files", -EINVAL },
 		{ "tokens:/a.bin,lenght=8", "no option 'lenght'; the options are: length stride", -EINVAL },
-		{ "random:length=3,shape", "random: shape: expected a value behind '='", -EINVAL },
+		{ "random:length=3,shape", "random: shape: expected a value after '='", -EINVAL },
 		{ "blend:1*npy:/x;;npy:/y", "either every data set has a weight, or none", -EINVAL },
 		{ "blend:0*npy:/x", "a weight of 0", -EINVAL },
 		{ "blend:npy:/x;;", "expected a data set", -EINVAL },

@@ -72,9 +72,9 @@ static const char *default_transform(const struct Sources *sources)
 }
 
 /* The data set's source and transform, from the configuration where it has them. */
-static int open_request_resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-			   unsigned n_fds, const struct Sources **sources, const char **transform, bool *configured,
-			   struct refusal *err)
+static int open_request_resolve(const struct config *config, const Batchd__Wire__Open *open,
+				const struct requester *who, unsigned n_fds, const struct Sources **sources,
+				const char **transform, bool *configured, struct refusal *err)
 {
 	const char *name = open->sources->name;
 	const struct config_dataset *d = *name ? config_dataset(config, name) : NULL;

@@ -29,7 +29,7 @@ struct open_request {
 
 /* n_fds: number of fds that came with it. 0, or REFUSED; the caller finishes *out in either case. */
 int open_request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-		 unsigned n_fds, struct open_request *out, struct refusal *err);
+		      unsigned n_fds, struct open_request *out, struct refusal *err);
 void open_request_finish(struct open_request *r);
 /* Whether a user in the daemon's mount namespace is trusted: root, and the daemon's own user. Root in a container, or
  * in any other mount namespace, is not the root that the daemon's paths belong to. */

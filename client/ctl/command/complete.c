@@ -12,6 +12,7 @@
 
 struct typed {
 	const char *before, *word; /* the word to complete, and the one in front of it */
+	char option[64];           /* of --name=value in one word: "--name" */
 };
 
 static void offer(const struct typed *t, const char *dashes, const char *word, const char *help)
@@ -20,7 +21,7 @@ static void offer(const struct typed *t, const char *dashes, const char *word, c
 
 	snprintf(text, sizeof text, "%s%s", dashes, word);
 	if (!strncmp(text, t->word, strlen(t->word)))
-		printf("%s\t%.*s\n", text, (int)strcspn(help, "\n"), help);
+		printf("%s%s%s\t%.*s\n", t->option, *t->option ? "=" : "", text, (int)strcspn(help, "\n"), help);
 }
 
 /* Words between blanks. */
@@ -125,10 +126,16 @@ int complete_print(const struct subcommand *commands, int argc, char **argv)
 {
 	/* bash has the equals sign of --name=value as a word of its own. */
 	bool equals = argc > 3 && !strcmp(argv[argc - 1], "="), after = argc > 4 && !strcmp(argv[argc - 2], "=");
-	struct typed t = { argc > 3 + after ? argv[argc - 2 - after] : "", equals ? "" : argv[argc - 1] };
+	struct typed t = { argc > 3 + after ? argv[argc - 2 - after] : "", equals ? "" : argv[argc - 1], "" };
+	const char *value = strchr(t.word, '=');
 
 	if (argc < 3)
 		return CTL_USAGE;
+	if (!strncmp(t.word, "--", 2) && value) {
+		snprintf(t.option, sizeof t.option, "%.*s", (int)(value - t.word), t.word);
+		t.before = t.option;
+		t.word = value + 1;
+	}
 	if (!strcmp(argv[1], "batchd"))
 		complete_batchd(&t);
 	else

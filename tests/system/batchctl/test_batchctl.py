@@ -130,6 +130,8 @@ def test_commands_options_and_values_are_completed(batchctl):
     assert words_for(batchctl, "batchctl", "bench", "x", "--dt") == {"--dtype"}
     assert words_for(batchctl, "batchctl", "bench", "x", "--mode", "sha") == {"shard", "share"}
     assert words_for(batchctl, "batchctl", "bench", "--mode", "=", "shar") == {"shard", "share"}
+    assert words_for(batchctl, "batchctl", "bench", "--mode=shar") == {"--mode=shard", "--mode=share"}
+    assert words_for(batchctl, "batchd", "--pin-memory=o") == {"--pin-memory=on", "--pin-memory=off"}
     assert words_for(batchctl, "batchctl", "bench", "--batch-size", "") == set()
     assert words_for(batchctl, "batchctl", "bench", "--socket", "") == {":files"}
     assert words_for(batchctl, "batchctl", "verify", "--cl") == set()

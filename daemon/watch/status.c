@@ -275,13 +275,9 @@ static json_t *waits_part(const struct histogram *h)
 	return json_pack("{s:o, s:o, s:f}", "le_s", limits, "count", counts, "sum_s", status_seconds(h->sum_ns));
 }
 
-static json_t *loader_part(const struct job *j, uid_t viewer)
+/* What the job's trainers have asked for. */
+static void set_spec(json_t *o, const struct loader_spec *spec, bool all)
 {
-	json_t *o = json_object();
-	const struct loader_spec *spec = &j->spec;
-	bool all = may_see(viewer, spec->uid);
-	set_job(o, j, viewer);
-	set_int(o, "number", j->number);
 	if (all) {
 		set_text(o, "dataset", spec->dataset);
 		set_text(o, "transform", spec->transform);
@@ -305,11 +301,12 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		set_int(o, "epoch_rows", spec->epoch_rows);
 	set_int(o, "seed", spec->seed);
 	set_int(o, "uid", spec->uid);
-	set_int(o, "sessions", j->n_sessions);
-	set_text(o, "state", state_of(j));
+}
+
+/* What has been made and delivered. */
+static void set_made(json_t *o, const struct job *j, bool all)
+{
 	struct loader *l = j->loader;
-	if (!l || j->state == JOB_CLOSING)
-		return o;
 	char id[32];
 	/* The loader's id is a hash of hidden values, which a reader could guess and try. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
@@ -342,12 +339,32 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		status_set(o, "bad", bad_part(&l->rows.bad));
 	if (all && l->failed)
 		set_text(o, "error", l->error);
+}
+
+static json_t *streams_part(const struct job *j)
+{
+	const struct loader *l = j->loader;
 	json_t *streams = json_array();
 	for (uint32_t i = 0; i < l->streams.n && i < 64; i++) {
 		if (l->streams.list[i]->slots && (!l->is_async || l->streams.list[i]->n_members))
 			json_array_append_new(streams, stream_part(j, l->streams.list[i]));
 	}
-	status_set(o, "streams", streams);
+	return streams;
+}
+
+static json_t *loader_part(const struct job *j, uid_t viewer)
+{
+	json_t *o = json_object();
+	bool all = may_see(viewer, j->spec.uid);
+	set_job(o, j, viewer);
+	set_int(o, "number", j->number);
+	set_spec(o, &j->spec, all);
+	set_int(o, "sessions", j->n_sessions);
+	set_text(o, "state", state_of(j));
+	if (j->loader && j->state != JOB_CLOSING) {
+		set_made(o, j, all);
+		status_set(o, "streams", streams_part(j));
+	}
 	return o;
 }
 

@@ -988,7 +988,7 @@ PARTS = {
     "peers": (Bench.peers, 30),
     "copies beside decoding": (costs.copies_beside_decoding, 8),
     "processor time": (costs.processor_time, 6),
-    "attach and leave": (costs.attaches_and_leaves, 8),
+    "attach and leave": (costs.attaches_and_leaves, 30),
 }
 
 

@@ -20,6 +20,21 @@ from outcomes import lines_of, tables
 TEXTS = ("fake", "real")
 
 
+def by_case(earlier, later):
+    """The conformance program's lines, of the later run where both have a case. A case begins with "# NAME"."""
+    cases = {}
+    for text in (earlier, later):
+        found = {}
+        for line in text.splitlines(keepends=True):
+            if line.startswith("# "):
+                case = line.strip()
+                found[case] = ""
+            if found:
+                found[case] += line
+        cases |= found
+    return "".join(cases.values())
+
+
 class Results:
     """Rows, claims and notes, each with the part of the measurements that it belongs to."""
 
@@ -56,8 +71,7 @@ class Results:
         self.facts |= later.facts
         self.commits += [commit for commit in later.commits if commit not in self.commits]
         self.gpu, self.fake, self.when = later.gpu, later.fake, later.when
-        if any(later.answers.values()):
-            self.answers = later.answers
+        self.answers = {name: by_case(self.answers[name], later.answers[name]) for name in TEXTS}
 
     @classmethod
     def read(cls, path):

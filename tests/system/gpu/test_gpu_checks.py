@@ -478,6 +478,16 @@ def test_what_is_measured_again_replaces_the_earlier(tmp_path):
     assert "| kernels is fast | 5 | 3 | yes |" in text.partition("## Verdict")[2]
 
 
+def test_a_case_that_is_asked_again_replaces_the_earlier():
+    """Cases of the conformance program that only the earlier run had keep their lines."""
+    one, two = some_results("aaa", copies=1), some_results("bbb")
+    one.answers = {"fake": "# a\nexact x = works\n", "real": "# a\nexact x = fails\n# b\ntime  y = 1 ms\n"}
+    two.answers = {"fake": "", "real": "# a\nexact x = works\n"}
+    one.add(two)
+    assert one.answers == {"fake": one.answers["fake"], "real": "# a\nexact x = works\n# b\ntime  y = 1 ms\n"}
+    assert one.answers["fake"] == "# a\nexact x = works\n"
+
+
 def test_a_part_that_was_cut_off_replaces_the_earlier_and_says_so(tmp_path):
     """Its figures are of one run: those of an earlier, complete run do not fill its gaps."""
     one, two = some_results("aaa", copies=1), some_results("aaa")

@@ -162,7 +162,7 @@ setup: ## Installs missing packages with apt, saying which and why; silent when 
 	$(if $(filter 0,$(SETUP)),,@tests/setup/packages)
 venv:
 	@tests/setup/venv $(BUILD) $(PYTHON)
-frameworks: venv ## Installs Lightning, Accelerate, transformers, timm and ignite (300 MB) into build/frameworks-venv: the checks then run them, too
+frameworks: venv ## Installs Lightning, Accelerate, transformers, timm, ignite and JAX (500 MB) into build/frameworks-venv: the checks then run them, too
 	@tests/setup/frameworks-venv $(BUILD) $(PYTHON)
 format: ## Formats C and Python, and mends what ruff can; installs clang-format and ruff into build/format-venv
 	@tests/setup/format-venv $(BUILD) $(PYTHON)

@@ -28,6 +28,7 @@ from .errors import (
     ShutdownError,
     StalledError,
 )
+from ._dlpack import Array
 from ._fields import Field, Ragged
 from ._batch import Batch
 from ._blend import blend
@@ -41,6 +42,7 @@ from .serve import Producer, serve
 __all__ = [
     "DataLoader",
     "Batch",
+    "Array",
     "Field",
     "Ragged",
     "WeightedSampler",

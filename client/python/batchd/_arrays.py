@@ -1,4 +1,5 @@
-"""Memory of a slot as tensors or arrays: torch if it is there, else numpy.
+"""Memory of a slot as tensors or arrays: torch if it is there, else numpy; JAX's (_jax.py), CuPy's or any library's
+if the caller says so.
 
 A view keeps its Slot alive, and the Slot gives the lease back when its last view is gone. Only the samples are views;
 labels are a few bytes and users collect them in lists, so they are copied and hold no slot.
@@ -10,16 +11,27 @@ import os
 
 import numpy
 
-from . import _lib
+from . import _cuda_other, _dlpack, _lib
 from ._warn import warn
 
 
+_KINDS = ("torch", "numpy", "jax", "cupy", "dlpack")
+
+
 def choose(wanted):
-    """The maker of arrays: wanted is "torch", "numpy" or None for the best that is installed ($BATCHD_ARRAYS may
-    decide)."""
+    """The maker of arrays: wanted is one of _KINDS, or None for torch or numpy, the best that is installed
+    ($BATCHD_ARRAYS may decide)."""
     wanted = wanted or os.environ.get("BATCHD_ARRAYS") or None
-    if wanted not in (None, "torch", "numpy"):
-        raise ValueError(f"arrays must be 'torch' or 'numpy', not {wanted!r}")
+    if wanted not in (None, *_KINDS):
+        raise ValueError(f"arrays must be one of {', '.join(map(repr, _KINDS))}, not {wanted!r}")
+    if wanted == "jax":
+        from ._jax import Jax
+
+        return Jax()
+    if wanted == "dlpack":
+        return Dlpack()
+    if wanted == "cupy":
+        return Cupy()
     if wanted != "numpy":
         try:
             import torch
@@ -48,20 +60,94 @@ def _tell_once(error):
 class Numpy:
     name = "numpy"
     profiler = None
+    keeps_late = False  # whether its arrays' memory may be read after the last variable that has them
+    has_strides = True
+    can_write = True
+    makes_all = False  # whether it also makes its own arrays of those that a producer gave as numpy's
 
     def keep_out_of_graphs(self, *functions):
         """Does nothing: without torch there are no graphs."""
 
+    def check_cpu(self):
+        """Refuses, or warns of, batches in host memory."""
+
+    def cuda(self, device, raw):
+        raise RuntimeError(
+            f"device={str(device)!r} needs a library that has arrays on a GPU: install torch, or give arrays='cupy', 'jax' or 'dlpack'"
+        )
+
     def wrap(self, array):
         """The numpy array in the form that the user gets, sharing its memory."""
+        return array
+
+    def sharing(self, struct):
+        """The same for arrays in the slot of the batch that is in the struct."""
+        return self.wrap
+
+    def rows(self, array):
+        """An array that is cut into rows of different lengths."""
         return array
 
     def copy(self, array):
         return array.copy()
 
 
+class Dlpack(Numpy):
+    """Arrays that any library imports. Copies and labels are numpy's, which have the same methods."""
+
+    name = "dlpack"
+    has_strides = False
+    makes_all = True
+
+    def sharing(self, struct):
+        return lambda array: _dlpack.Array(array, array.dtype.name, struct).kept()
+
+    def share_as(self, array, name, struct):
+        """An array in a slot, of a type that numpy lacks."""
+        return _dlpack.Array(array, name, struct).kept()
+
+    def copy(self, array):
+        if isinstance(array, _dlpack.DeviceArray):
+            _cuda_other.refuse_copy()
+        return numpy.array(array)
+
+    def cuda(self, device, raw):
+        _cuda_other.check_raw(self.name, raw)
+        return _cuda_other.Stored(self.name, _cuda_other.ordinal(device) or 0, lambda array: array, lambda array: array)
+
+
+class Cupy(Numpy):
+    """CuPy's arrays on a GPU; numpy's for what is in host memory."""
+
+    name = "cupy"
+
+    def __init__(self):
+        try:
+            import cupy
+        except ImportError as e:
+            raise ImportError(
+                f"arrays='cupy' needs CuPy, which cannot be imported ({e}): pip install cupy-cuda12x"
+            ) from e
+        self._cupy = cupy
+
+    def copy(self, array):
+        return array.copy()
+
+    def check_cpu(self):
+        raise ValueError("arrays='cupy' is for batches on a GPU: give device='cuda', or arrays='numpy'")
+
+    def cuda(self, device, raw):
+        number = _cuda_other.ordinal(device)
+        if number is None:
+            number = self._cupy.cuda.Device().id
+        return _cuda_other.Cupy(self._cupy, number, raw)
+
+
 class Torch:
     name = "torch"
+    keeps_late = False
+    has_strides = can_write = True
+    makes_all = False
 
     def __init__(self, torch):
         self._torch = torch
@@ -72,8 +158,12 @@ class Torch:
             self.wrap = self._wrap_by_buffer
         if not hasattr(torch, "uint16"):
             self._wrap_known, self.wrap = self.wrap, self._wrap_or_keep
+        self.rows = self.wrap  # of an array that is cut into rows of different lengths
         profiler = torch.autograd.profiler
         self.profiler = profiler if hasattr(profiler, "_is_profiler_enabled") else None
+
+    def sharing(self, struct):
+        return self.wrap
 
     def keep_out_of_graphs(self, *functions):
         """For torch.compile of a function that contains the loop: Dynamo runs these functions as they are, and traces
@@ -99,6 +189,9 @@ class Torch:
 
     def copy(self, tensor):
         return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
+
+    def check_cpu(self):
+        """Tensors may lie anywhere."""
 
     def cuda(self, device, raw):
         """The maker of tensors from batches on this device. Raises an error with the reason where there is none."""

@@ -85,6 +85,8 @@ class Delivery:
 
     def _targets(self, images, labels):
         """The checked targets of one call."""
+        if self._cuda is not None and self._arrays.name != "torch":
+            raise TypeError("next_into on a GPU writes into torch's tensors: make the loader with arrays='torch'")
         if self._served is not None:
             return _served.Targets(images, labels)
         if self._reader is not None:
@@ -177,7 +179,7 @@ class Delivery:
                 "(n_slots)"
             )
         if self._two_slots == _TRIED:
-            self._two_slots = _KEEPS if held else _LETS_GO
+            self._two_slots = _KEEPS if held or self._arrays.keeps_late else _LETS_GO
 
     def _must_copy(self, matters=True):
         """Whether the batch that has come takes the last slot; matters: warn the caller, once."""
@@ -304,8 +306,8 @@ class Delivery:
         memory, images, (labels, indices) = self._look(b)
         self._lend(memory)
         b.indices = indices.copy()
-        wrap = self.__dict__["_arrays"].wrap
-        return wrap(images), wrap(labels.copy())
+        known = self.__dict__
+        return known["_lent"](images), known["_arrays"].wrap(labels.copy())
 
     def _take_mixed(self, s, b):
         b.indices = self._indices_beside(s)
@@ -389,6 +391,8 @@ class Delivery:
         return copy if self._cuda is None else self._cuda.copied(copy)
 
     def _warn_copies(self):
+        if self._cuda is not None:
+            self._cuda.check_copy()
         if not self._warned:
             self._warned = True
             n = self._info.window - 1

@@ -237,15 +237,15 @@ class Reader:
             if name in mixed:
                 parts[name] = mixed[name]
             elif field.ragged:
-                parts[name] = self._ragged(k, name, field, memory, base, copied)
+                parts[name] = self._ragged(loader, k, name, field, memory, base, copied)
             else:
                 array = self._view(k, memory, base)
-                parts[name] = self._arrays.wrap(array.copy() if copied else array)
+                parts[name] = self._arrays.wrap(array.copy()) if copied else loader._lent(array)
         if mixed:
             return parts, lambda begin, end: stacks[begin]
-        return parts, lambda begin, end: self._stack(begin, end, memory, base, held)
+        return parts, lambda begin, end: self._stack(loader, begin, end, memory, base, held)
 
-    def _stack(self, begin, end, memory, base, held):
+    def _stack(self, loader, begin, end, memory, base, held):
         """Views begin to end - 1 as one array, which lie at equal distances in the slot."""
         a, dtype = self._table[begin], self._dtypes[begin]
         shape = tuple(a.shape[: a.n_dims])
@@ -255,7 +255,8 @@ class Reader:
             step = a.n_bytes
         strides = numpy.ndarray(shape, dtype, (ctypes.c_char * max(1, a.n_bytes))()).strides
         array = numpy.ndarray((end - begin, *shape), dtype, memory, a.data - base, (step, *strides))
-        return self._arrays.wrap(array.copy() if held else array)
+        held = held or not (array.flags.c_contiguous or self._arrays.has_strides)
+        return self._arrays.wrap(array.copy()) if held else loader._lent(array)
 
     def _mixed(self, loader, s, b):
         """The fields that a mix makes: the images, and the labels if there are any. None: a view that is in a stack."""
@@ -281,7 +282,7 @@ class Reader:
             for k, (name, field) in enumerate(self._known.items()):
                 if field.ragged:
                     memory = (ctypes.c_char * max(1, self._table[k].n_bytes)).from_address(self._table[k].data)
-                    parts[name] = self._ragged(k, name, field, memory, self._table[k].data, True)
+                    parts[name] = self._ragged(loader, k, name, field, memory, self._table[k].data, True)
             dense = [(k, name, self._table[k]) for k, name in enumerate(self._names) if not self._known[name].ragged]
             made, stacks = loader._cuda.take_fields(s, dense, self._stacks, b.mix)
         finally:
@@ -307,11 +308,12 @@ class Reader:
         found = numpy.ctypeslib.as_array((ctypes.c_int64 * (self._n + 1)).from_address(self._table[k].offsets))
         return found - found[0]
 
-    def _ragged(self, k, name, field, memory, base, copied):
+    def _ragged(self, loader, k, name, field, memory, base, copied):
         if not self._wish.packs(name):
             return self._lists(k, field, memory, base, copied)
         values = self._view(k, memory, base)
-        return Ragged(self._arrays.wrap(values.copy() if copied else values), self._arrays.wrap(self._offsets(k)))
+        values = self._arrays.wrap(values.copy()) if copied else loader._lent(values)
+        return Ragged(values, self._arrays.wrap(self._offsets(k)))
 
     def _lists(self, k, field, memory, base, copied):
         a, at = self._table[k], self._offsets(k).tolist()
@@ -320,7 +322,7 @@ class Reader:
             rows = [whole[i:j] for i, j in zip(at, at[1:])]
             return [row.decode("utf-8", "replace") for row in rows] if field.text else rows
         values = self._view(k, memory, base)
-        values = self._arrays.wrap(values.copy() if copied else values)
+        values = self._arrays.rows(values.copy() if copied else values)
         return [values[i:j] for i, j in zip(at, at[1:])]
 
     def _slot_bytes(self, s, base):

@@ -192,7 +192,7 @@ def load(
     device        where torch is to have the result, "cuda:0"; None: host memory
     apply_exif    turn the image upright by its EXIF orientation
     seed, epoch, index  what random ops are drawn by, as of a loader's sample; the images of a list count up from index
-    arrays        "torch" or "numpy"; None: torch if it is installed
+    arrays        "torch", "numpy" or "jax"; None: torch if it is installed
     inline        True: the calling thread does the work, without a daemon and without the interpreter's lock. False: the
                   workers of a daemon do, which is started if there is none. None: a list goes to the workers of a daemon
                   that is there, one image never does, since handing it over takes longer than it saves

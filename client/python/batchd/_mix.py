@@ -204,6 +204,9 @@ def _timm(mix, p, steps, classes):
 # ---- batches ----
 
 
+_ALIGN = 64  # bytes, for which JAX takes memory without a copy
+
+
 class _Memory:
     """Memory for finished batches, which is used again when the last array over it is gone: fresh memory would cost as
     much as the work itself."""
@@ -220,8 +223,8 @@ class _Memory:
         if n_bytes > self._n_bytes:
             self._n_bytes, self._free = n_bytes, []
             self._class = type("Finished", (ctypes.c_char * n_bytes,), {})
-        base = self._free.pop() if self._free else numpy.empty(self._n_bytes // 8 + 1, "f8")
-        memory = self._class.from_address(base.ctypes.data)
+        base = self._free.pop() if self._free else numpy.empty(self._n_bytes // 8 + 1 + _ALIGN // 8, "f8")
+        memory = self._class.from_address(-(-base.ctypes.data // _ALIGN) * _ALIGN)
         weakref.finalize(memory, self._give_back, self._free, base).atexit = False
         return memory
 

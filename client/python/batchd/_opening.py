@@ -39,6 +39,7 @@ class Opening:
         self._handle = _lib.Loader(handle.value)
         self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
         self._struct_at = ctypes.byref(self._struct)
+        self._lent = self._arrays.sharing(self._struct)
         # The Place that the C loader was told to begin at, as long as no batch has come from there.
         self._started = None
         self._mixing_told = True  # what the C loader was told of mixup_enabled

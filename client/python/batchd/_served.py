@@ -12,6 +12,7 @@ from . import _arrays, _fields, _into, _lib, _tree, errors
 
 _COPIED = 4096  # bytes: smaller arrays are copied, so that lists of labels hold no slots
 _KEPT = 64  # layouts remembered
+_ROWS = "rows"  # of an array: it is cut into rows of different lengths
 loaders = weakref.WeakSet()  # of this process
 
 
@@ -20,6 +21,7 @@ class Reader:
 
     def __init__(self, loader):
         i = loader._info
+        self._arrays = loader._arrays
         self._torch = sys.modules.get("torch") if loader._arrays.name == "torch" else None
         self._n_bytes = loader._bytes_of(i.shape, i.n_dims, i.dtype)
         self._slot_class = _arrays.slot_class(self._n_bytes)
@@ -42,7 +44,7 @@ class Reader:
         held = large or loader._must_copy(any(leaf.size > _COPIED for leaf in leaves))
 
         def one(leaf, number, kind):
-            return self._make(memory, leaf, kind, held)
+            return self._make(loader, memory, leaf, kind, held)
 
         return build(lambda number, kind: self._ragged(leaves[number], number, kind, one, s.data))
 
@@ -111,7 +113,7 @@ class Reader:
         at = s.data
 
         def one(leaf, number, kind):
-            if kind == "n":
+            if kind in ("n", _ROWS):
                 array = numpy.ndarray(leaf.shape, leaf.dtype, memory, leaf.offset)
                 return _of_its_type(array.copy(), leaf.name)
             return give(self._table[number], leaf.shape, leaf.offset, leaf.name)
@@ -179,18 +181,24 @@ class Reader:
             whole, at_row = ctypes.string_at(at + leaf.offset, n), offsets.tolist()
             rows = [whole[i:j] for i, j in zip(at_row, at_row[1:])]
             return [row.decode("utf-8", "replace") for row in rows] if kind == "s" else rows
-        array = one(leaf, number, kind[-1])
         if kind[0] == "g":
+            array = one(leaf, number, _ROWS if self._arrays.makes_all else kind[-1])
             at_row = offsets.tolist()
             return [array[i:j] for i, j in zip(at_row, at_row[1:])]
-        wrap = self._torch.from_numpy if kind == "ra" and self._torch is not None else numpy.asarray
+        array = one(leaf, number, kind[-1])
+        wrap = self._arrays.wrap if kind == "ra" or self._arrays.makes_all else numpy.asarray
         return _tree.Ragged(array, wrap(offsets))
 
-    def _make(self, memory, leaf, kind, held):
+    def _make(self, loader, memory, leaf, kind, held):
         array = numpy.ndarray(leaf.shape, leaf.dtype, memory, leaf.offset)
-        if held or leaf.size <= _COPIED:
+        copied = held or leaf.size <= _COPIED
+        if copied:
             array = array.copy()
-        if kind == "n":
+        if self._arrays.makes_all and kind != _ROWS:
+            if not copied:
+                return self._arrays.share_as(array, leaf.name, loader._struct)
+            return self._arrays.wrap(_of_its_type(array, leaf.name))
+        if kind in ("n", _ROWS):
             return _of_its_type(array, leaf.name)
         if self._torch is None:
             if leaf.name in _tree.CARRIERS:

@@ -157,7 +157,9 @@ class DataLoader(Options, Opening, Position, Delivery):
     on_stall      what to do when another rank of the job is stalled (stopped, or hanging): "warn", "error"
                   (StalledError instead of the next batch, which the call after it gives), or "ignore"
     incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
-    arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
+    arrays        "torch", "numpy", "jax", "dlpack" (batchd.Array, which any library's from_dlpack takes without a copy)
+                  or, with device="cuda", "cupy"; None: torch if it is installed, else numpy ($BATCHD_ARRAYS). On a GPU
+                  "jax" and "dlpack" need raw=True
     socket        of the daemon; the loader waits for a daemon that is being restarted. None: $BATCHD_SOCKET, your
                   daemon's, the system's, or a daemon is started for you (autostart)
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
@@ -300,6 +302,10 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._iterator = None
         self._filling = None  # the iteration of next_into; it holds no reference to the loader
         self._arrays = _arrays.choose(arrays)
+        if writable and not self._arrays.can_write:
+            raise ValueError(
+                f"writable=True is for writing into batches, and arrays={self._arrays.name!r} cannot be written to: leave it out"
+            )
         self._arrays.keep_out_of_graphs(
             DataLoader.__iter__,
             DataLoader.set_epoch,
@@ -395,9 +401,8 @@ class DataLoader(Options, Opening, Position, Delivery):
         if device_is_cpu(device):
             if raw:
                 raise ValueError("raw=True is for batches on a GPU: give device='cuda'")
+            self._arrays.check_cpu()
             return None
-        if self._arrays.name != "torch":
-            raise RuntimeError(f"device={str(device)!r} needs torch")
         return self._arrays.cuda(device, bool(raw))
 
     def _check_batch_size(self, batch_size, batch_sampler):

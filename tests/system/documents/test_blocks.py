@@ -273,6 +273,7 @@ NAMES = {
     "batches.md": lambda data: {"n": 264},
     "data.md": lambda data: {},
     "huggingface.md": of_huggingface,
+    "jax.md": lambda data: {"state": 0, "step": lambda state, images, labels: state + len(images) + 0 * labels.sum()},
     "one-image.md": lambda data: {"request": types.SimpleNamespace(body=open("photo.jpg", "rb").read())},
     "producers.md": lambda data: {
         "torch_loader": torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(12)), 4)
@@ -330,6 +331,12 @@ def in_the_background(text, names):
     names["producer"].stop()
 
 
+def as_numpys(text, names):
+    """JAX's threads would keep the other tests from forking: test_jax.py has JAX itself."""
+    exec(text.replace('arrays="jax"', 'arrays="numpy"'), names)
+    assert names["state"] == len(names["loader"].dataset)
+
+
 def with_callback(text, names):
     exec(text, names)
     assert names["wandb"].seen[0][1][0].keys() == {f"input/{name}" for name in names["loader"].timing()}
@@ -340,6 +347,7 @@ def with_callback(text, names):
 
 
 PARTICULAR = {
+    'loader = batchd.DataLoader("imagefolder:/data/train", 64, shuffle=True, transform="train224", layout': as_numpys,
     '[["RandomResizedCrop", 192]': as_an_argument,
     "transform=[augment1, augment2]": one_at_a_time,
     'loader = batchd.DataLoader("imagefolder:/data/train", batch_size=256 // world_size': twice,

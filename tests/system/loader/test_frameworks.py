@@ -17,7 +17,7 @@ PYTHON = BUILD / "frameworks-venv" / "bin" / "python"
 
 pytestmark = pytest.mark.skipif(
     not (BUILD / "frameworks-venv" / ".made-from").exists(),
-    reason="the frameworks are not installed: `make frameworks` does it (300 MB)",
+    reason="the frameworks are not installed: `make frameworks` does it (500 MB)",
 )
 
 needs_datasets = pytest.mark.skipif(

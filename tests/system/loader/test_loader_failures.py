@@ -109,7 +109,7 @@ def test_mistakes_are_named(daemon, tmp_path):
         (ValueError, "leave shuffle", dict(shuffle=True, batch_sampler=[[1]])),
         (TypeError, "seed", dict(seed="x")),
         (ValueError, "seed", dict(seed=-1)),
-        (ValueError, "arrays", dict(arrays="jax")),
+        (ValueError, "arrays", dict(arrays="tensorflow")),
         (batchd.ConnectError, "/no/such/socket", dict(socket="/no/such/socket")),
         (batchd.InvalidError, "transform", dict(transform="train224")),
         (TypeError, "batch_size", dict(batch_size="8")),

@@ -373,7 +373,7 @@ def test_transformers_image_classification(daemon, samples, tmp_path):
     order, where no augmentation draws."""
     path = checkout("transformers", "examples/pytorch/image-classification/run_image_classification.py")
     if not (BUILD / "frameworks-venv" / ".made-from").exists():
-        pytest.skip("the frameworks are not installed: `make frameworks` does it (300 MB)")
+        pytest.skip("the frameworks are not installed: `make frameworks` does it (500 MB)")
     source = path.read_text()
     for part, numbers in (("train", range(0, 18)), ("val", range(18, 24))):
         for label in sorted(p for p in samples.iterdir() if p.is_dir()):

@@ -94,8 +94,10 @@ class View:
 class Tensor:
     device = torch.device("cuda", 0)
 
-    def __init__(self, memory, shape, dtype):
+    def __init__(self, memory, shape, dtype, order=None):
+        """order: of the dimensions in memory, if that is not their own."""
         self._memory, self.shape, self.dtype = memory, tuple(shape), dtype
+        self._order = tuple(range(len(self.shape)) if order is None else order)
         self._version = 0
         self.n_bytes = int(numpy.prod(self.shape)) * dtype.itemsize
 
@@ -103,7 +105,13 @@ class Tensor:
         return self._memory.address
 
     def is_contiguous(self):
-        return True
+        return self._order == tuple(sorted(self._order))
+
+    def movedim(self, source, to):
+        dims = list(range(len(self.shape)))
+        dims.insert(to % len(dims), dims.pop(source))
+        shape, order = ([values[k] for k in dims] for values in (self.shape, self._order))
+        return Tensor(self._memory, shape, self.dtype, order)
 
     def record_stream(self, stream):
         self._memory.streams.append(stream)  # only the allocator's own memory has them
@@ -120,7 +128,7 @@ class Tensor:
         return Tensor(self._memory, (self.n_bytes // how.itemsize,), how)
 
     def clone(self):
-        copy = empty(self.shape, dtype=self.dtype)
+        copy = Tensor(Memory(self.n_bytes), self.shape, self.dtype, self._order)
         ok(
             _cu.cuMemcpyDtoDAsync_v2(
                 ctypes.c_uint64(copy.data_ptr()),
@@ -132,9 +140,10 @@ class Tensor:
         return copy
 
     def cpu(self):
-        buffer, pinned = torch.empty(self.shape, dtype=self.dtype), ctypes.c_void_p()
+        in_memory = sorted(range(len(self.shape)), key=self._order.__getitem__)
+        buffer, pinned = torch.empty([self.shape[k] for k in in_memory], dtype=self.dtype), ctypes.c_void_p()
         if not self.n_bytes:
-            return buffer
+            return buffer.permute([in_memory.index(k) for k in range(len(in_memory))])
         ok(_cu.cuMemAllocHost_v2(ctypes.byref(pinned), ctypes.c_size_t(self.n_bytes)))
         ok(
             _cu.cuMemcpyDtoHAsync_v2(
@@ -144,7 +153,7 @@ class Tensor:
         current.synchronize()
         ctypes.memmove(buffer.data_ptr(), pinned, self.n_bytes)
         ok(_cu.cuMemFreeHost(pinned))
-        return buffer
+        return buffer.permute([in_memory.index(k) for k in range(len(in_memory))])
 
 
 def empty(shape, dtype, device=None):

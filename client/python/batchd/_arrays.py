@@ -45,6 +45,15 @@ def choose(wanted):
     return Numpy()
 
 
+def check_layout(arrays, permutes, layout):
+    """Refuses channels_last for arrays that have no strides."""
+    if permutes and not arrays.has_strides:
+        raise ValueError(
+            f"layout={str(layout)!r} is a permuted view, which arrays={arrays.name!r} has not: give layout='NHWC', and permute it "
+            "where you compute"
+        )
+
+
 @functools.lru_cache(maxsize=None)
 def _tell_once_of(text):
     warn(
@@ -88,8 +97,12 @@ class Numpy:
         """An array that is cut into rows of different lengths."""
         return array
 
+    def channels_first(self, array):
+        """NHWC as a permuted view: torch's channels_last."""
+        return array.swapaxes(-1, -2).swapaxes(-2, -3)
+
     def copy(self, array):
-        return array.copy()
+        return array.copy("K")
 
 
 class Dlpack(Numpy):
@@ -131,7 +144,7 @@ class Cupy(Numpy):
         self._cupy = cupy
 
     def copy(self, array):
-        return array.copy()
+        return array.copy("K")
 
     def check_cpu(self):
         raise ValueError("arrays='cupy' is for batches on a GPU: give device='cuda', or arrays='numpy'")
@@ -164,6 +177,9 @@ class Torch:
 
     def sharing(self, struct):
         return self.wrap
+
+    def channels_first(self, tensor):
+        return tensor.movedim(-1, -3)
 
     def keep_out_of_graphs(self, *functions):
         """For torch.compile of a function that contains the loop: Dynamo runs these functions as they are, and traces

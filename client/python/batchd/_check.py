@@ -50,6 +50,10 @@ TORCHS_OWN = {
 }
 
 
+# Of torch's other functions.
+_ELSEWHERE = {"memory_format": "give layout=torch.channels_last"}
+
+
 def advice(name):
     """What to do about an argument or attribute that only torch's loader has; None: torch has none of that name
     either."""
@@ -63,8 +67,10 @@ def no_others(others, function):
         if any(value is nothing or value == nothing for nothing in _NOTHING.get(name, ())):
             continue
         close = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
-        advice = TORCHS_OWN.get(name) or (
-            f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all"
+        advice = (
+            TORCHS_OWN.get(name)
+            or _ELSEWHERE.get(name)
+            or (f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all")
         )
         problems.append(f"no argument {name} ({advice})")
     if problems:
@@ -123,6 +129,12 @@ def choice(what, value, names):
         if name.lower() == known.lower():
             return names.index(known)
     raise ValueError(f"{what} must be one of {', '.join(names)}, not {value!r}")
+
+
+def layout(given):
+    """(the C library's name of a layout, whether batches are permuted to torch's channels_last)"""
+    name = str(given).removeprefix("torch.").lower()
+    return {"channels_last": ("NHWC", True), "contiguous_format": ("NCHW", False)}.get(name, (given, False))
 
 
 def dtype_name(dtype):

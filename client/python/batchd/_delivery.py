@@ -54,7 +54,7 @@ class Delivery:
 
         Takes torch's tensors, pinned ones too, or numpy's arrays for a loader with device="cpu"; with device="cuda"
         torch's on that GPU, written on torch's current stream. They are contiguous, have at least batch_size rows, and
-        the dtype and shape that iteration gives; layout="NHWC" fills memory that, permuted, is channels_last. A graph's
+        the dtype, shape and memory format that iteration gives. A graph's
         replay computes with all rows: use drop_last=True, or mask the others. labels=None: they are left out. Raises
         ValueError or TypeError for unsuitable tensors.
 
@@ -93,6 +93,8 @@ class Delivery:
             return _targets.Targets(self._reader, self, images, labels)
         if isinstance(images, dict):
             images, labels = _targets.of_plain(self._known, images, labels)
+        if self._permutes:
+            images = _into.channels_last("images", images, self.batch_size, self._shape)
         self._check_targets(images, labels)
         return images, labels
 
@@ -239,6 +241,8 @@ class Delivery:
             images, labels = self._take_mixed(s, b)
         else:
             images, labels = self._take(b)
+        if known["_permutes"]:
+            images = self._arrays.channels_first(images)
         if (s.n_leased >= known["_window"] or known["_cuda"] is not None) and self._must_copy():
             images = self._copy_of(images)
         return images, labels

@@ -153,6 +153,9 @@ class Reader:
     wish = property(lambda self: self._wish)
     form = property(lambda self: self._form)
 
+    def is_view(self, k):
+        return k < len(self._views)
+
     def dense(self, loader, k):
         """(shape, dtype, device) of a row of a dense field as the trainer gets it."""
         name, field, info = self._names[k], self._known[self._names[k]], loader._info
@@ -209,7 +212,14 @@ class Reader:
             parts, stack = self._give_on_gpu(loader, s, b)
         else:
             parts, stack = self._give(loader, s, b)
+        if loader._permutes:
+            parts, stack = self._permuted(parts, stack)
         return self._wish.build(parts) if self._form is None else self._fold(parts, stack)
+
+    def _permuted(self, parts, stack):
+        turn = self._arrays.channels_first
+        turned = {name: turn(parts[name]) for name in self._views if parts[name] is not None}
+        return {**parts, **turned}, lambda begin, end: turn(stack(begin, end))
 
     def _fold(self, parts, stack):
         """The batch with the views as their transform has them."""

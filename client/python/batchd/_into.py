@@ -27,6 +27,26 @@ def check_stack(name, target, n_views, n_rows, shape, dtype, device):
     _check_contiguous(name, target)
 
 
+def channels_last(name, target, n_rows, shape):
+    """The view of a target in torch's channels_last format that is contiguous. shape: of a row of it."""
+    if not isinstance(target, numpy.ndarray) and not hasattr(target, "data_ptr"):
+        return target  # which check refuses
+    found, wanted = tuple(target.shape), (shape[2], *shape[:2])
+    if len(found) < 4 or found[-3:] != wanted:
+        raise ValueError(f"{name} has shape {found}, and a batch needs {(n_rows, *wanted)}, or more rows")
+    if isinstance(target, numpy.ndarray):
+        view = numpy.moveaxis(target, -3, -1)
+        suits = view.flags.c_contiguous
+    else:
+        view = target.movedim(-3, -1)
+        suits = view.is_contiguous()
+    if not suits:
+        raise ValueError(
+            f"{name} is not in the memory format channels_last: make it with memory_format=torch.channels_last"
+        )
+    return view
+
+
 def _look(name, target, dtype, device, host):
     """The target's shape, if it is an array of this type in the right memory."""
     if isinstance(target, numpy.ndarray):
@@ -59,8 +79,8 @@ def _check_contiguous(name, target):
     contiguous = target.flags.c_contiguous if isinstance(target, numpy.ndarray) else target.is_contiguous()
     if not contiguous:
         raise ValueError(
-            f"{name} is not contiguous: make it without a memory_format, transpose or slice of columns (channels_last is layout='NHWC' and "
-            "permute(0, 3, 1, 2) of what it fills)"
+            f"{name} is not contiguous: make it without a memory_format, transpose or slice of columns; or the loader with "
+            "layout='channels_last', if it is for that format"
         )
 
 

@@ -209,7 +209,10 @@ def load(
         raise TypeError("load makes one result of an image, and transform has several views: call it for each of them")
     text = _check.text("transform", _draft.into(_image_mode.into(words, image_mode), decode, "val224")) or b"val224"
     name = _NUMPY[_check.choice("dtype", name, _NUMPY)]
-    kinds = _lib.DTYPES.index(name), _check.choice("layout", layout, _lib.LAYOUTS[:2])
+    kind = _arrays_of("torch" if device is not None else arrays, os.environ.get("BATCHD_ARRAYS"))
+    memory, permutes = _check.layout(layout)
+    _arrays.check_layout(kind, permutes, layout)
+    kinds = _lib.DTYPES.index(name), _check.choice("layout", memory, _lib.LAYOUTS[:2])
     sources = [source] if one else source
     if device is not None and arrays not in (None, "torch"):
         raise TypeError(
@@ -223,6 +226,6 @@ def load(
         rows = _rows_by_daemon(wish, sources, key, name, inline is None)
     if rows is None:
         rows = _rows_here(_pipeline(text, *kinds), sources, key, name, bool(apply_exif))
-    kind = _arrays_of("torch" if device is not None else arrays, os.environ.get("BATCHD_ARRAYS"))
     result = kind.wrap(rows[0] if one else rows)
+    result = kind.channels_first(result) if permutes else result
     return result if device is None else result.to(device)

@@ -110,6 +110,7 @@ class Opening:
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class, self._beside, self._window = None, {}, i.window
         self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
+        self._permutes = self._channels_last and _lib.LAYOUTS[i.layout] == "NHWC"
         known = {} if i.served else _fields.describe(i)
         self._wish.check(known)
         plain = self._wish.names is None and _fields.is_plain(known) and self._form is None

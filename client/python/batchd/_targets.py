@@ -48,6 +48,8 @@ class Targets:
             return
         shape, dtype, device = self._reader.dense(self._loader, part.number)
         n, target = self._loader.batch_size, part.target
+        if self._loader._permutes and self._reader.is_view(part.number):
+            target = _into.channels_last(part.path, target, n, shape)
         if part.n_stacked:
             _into.check_stack(part.path, target, part.n_stacked, n, shape, dtype, device)
         else:

@@ -54,6 +54,11 @@ def device_is_cpu(device):
     return device is None or str(device).split(":")[0] == "cpu"
 
 
+def _permuted(shape):
+    """Of a row, as it comes with layout="channels_last"."""
+    return (shape[2], *shape[:2])
+
+
 class _Fixed:
     """An attribute for which an assignment would have no effect: reading gives its value if there is one, assigning is
     refused as by torch's loader."""
@@ -112,7 +117,9 @@ class DataLoader(Options, Opening, Position, Delivery):
                   another size. The transform then works on that smaller image. Other formats come in full. The same as
                   ["Draft"] or ["Draft", size] as the transform's first op
     dtype, layout of images: "float32" (default), "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW"
-                  (default) or "NHWC". Data without images comes as it is stored, and takes neither. With uint8 the
+                  (default), "NHWC", or "channels_last" (or torch.channels_last): NHWC in memory, and [rows, 3, height,
+                  width] to see, in torch's memory format. Data without images comes as it is stored, and takes neither.
+                  With uint8 the
                   caller normalises: `normalize` has (mean, std). Images of mode I;16, I or F are "uint16", "int32" or
                   "float32", and floats after ToDtype
     rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else (mode "shard")
@@ -275,12 +282,15 @@ class DataLoader(Options, Opening, Position, Delivery):
             "packed": bool(packed),
         }
         name = None if dtype is None else _check.dtype_name(dtype)
+        asked_layout, (layout, channels_last) = layout, _check.layout(layout)
         if raw:
             _uses.check_raw(name, layout)
         beside_raw = job is not None  # it is uint8 and NHWC, and all trainers of its job have to say so
         used = {
             "dtype": None if raw or (beside_raw and name == "uint8") else name,
-            "layout": None if raw or (beside_raw and str(layout).upper() == "NHWC") else layout,
+            "layout": asked_layout
+            if channels_last or not (raw or (beside_raw and str(layout).upper() == "NHWC"))
+            else None,
             "image_mode": image_mode,
             "decode": None if decode == "full" else decode,
             "apply_exif": apply_exif or None,
@@ -302,10 +312,12 @@ class DataLoader(Options, Opening, Position, Delivery):
         self._iterator = None
         self._filling = None  # the iteration of next_into; it holds no reference to the loader
         self._arrays = _arrays.choose(arrays)
+        _arrays.check_layout(self._arrays, channels_last, asked_layout)
         if writable and not self._arrays.can_write:
             raise ValueError(
                 f"writable=True is for writing into batches, and arrays={self._arrays.name!r} cannot be written to: leave it out"
             )
+        self._channels_last = channels_last
         self._arrays.keep_out_of_graphs(
             DataLoader.__iter__,
             DataLoader.set_epoch,
@@ -588,7 +600,12 @@ class DataLoader(Options, Opening, Position, Delivery):
     def fields(self):
         """{name: batchd.Field} of what batches consist of. For a served data set: of the last batch, if its producer
         makes dictionaries."""
-        return dict(self._known) if self._served is None else self._served.fields()
+        if self._served is not None:
+            return self._served.fields()
+        if not self._permutes:
+            return dict(self._known)
+        views = {f.name.decode() for f in self._info.fields[: self._info.n_fields] if f.view}
+        return {name: f._replace(shape=_permuted(f.shape)) if name in views else f for name, f in self._known.items()}
 
     def record_stream(self, images, stream):
         """raw: work on another torch stream reads `images` too; their memory goes back only after the work that the

@@ -199,7 +199,7 @@ CALLS = {
 # Arguments of others that the guide is about: torch's loader and samplers, timm, torchvision, streaming, frameworks,
 # and options in a data set's name.
 OTHERS = {
-    "torch": "pin_memory prefetch_factor worker_init_fn persistent_workers multiprocessing_context generator",
+    "torch": "memory_format pin_memory prefetch_factor worker_init_fn persistent_workers multiprocessing_context generator",
     "timm": "num_repeats selected_round selected_ratio num_splits separate",
     "torchvision": "antialias scale repetitions num_replicas",
     "streaming": "compression",

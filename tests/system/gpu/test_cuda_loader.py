@@ -65,8 +65,11 @@ def run(build, make_daemon, samples, monkeypatch):
 
 
 ORDINARY = """
-    for options in (dict(), dict(dtype="float16"), dict(layout="NHWC"), dict(dtype="uint8"), dict(dtype="uint8", layout="NHWC"), dict(dtype="bfloat16")):
+    for options in (dict(), dict(dtype="float16"), dict(layout="NHWC"), dict(dtype="uint8"), dict(dtype="uint8", layout="NHWC"), dict(dtype="bfloat16"),
+                    dict(layout="channels_last"), dict(dtype="float16", layout=real.channels_last),
+                    dict(dtype="uint8", layout="channels_last"), dict(dtype="bfloat16", layout="channels_last")):
         name = options.get("dtype")
+        permuted = "channels_last" in str(options.get("layout"))
         of_cpu = wanted if not options else expected(**options) if name != "bfloat16" else [(i.to(real.bfloat16), l, n) for i, l, n in wanted]
         with open_loader(**options) as loader:
             if not loader._info.can_finish and options != dict(dtype="uint8", layout="NHWC"):
@@ -75,6 +78,7 @@ ORDINARY = """
                 loader.set_epoch(2)
                 for (images, labels), (i, l, n) in zip(loader, of_cpu, strict=True):
                     assert images.dtype == i.dtype and real.equal(images.cpu(), i), options
+                    assert not permuted or images.cpu().is_contiguous(memory_format=real.channels_last), options
                     assert real.equal(labels.cpu(), l) and (loader.last_batch.indices == n).all()
                     assert _lib.n_leased(loader._handle) == 0
         images = labels = None
@@ -118,6 +122,31 @@ def test_a_driver_that_refuses_the_kernel_is_said_once(run, monkeypatch):
     for words in ("torch's own operations", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION") if built_in else ():
         assert words in str(told[0].message), told[0]
     loader.close()
+    """)
+
+
+def test_raw_images_in_channels_last(run):
+    """A view of the daemon's memory that is in torch's format; next_into fills tensors of that format."""
+    run("""
+    of_cpu = expected(dtype="uint8", layout="NHWC")
+    with open_loader(raw=True, layout="channels_last") as loader:
+        loader.set_epoch(2)
+        for (images, labels), (i, _, _) in zip(loader, of_cpu, strict=True):
+            assert images.shape == (len(i), 3, 32, 32) and images.data_ptr() == loader._struct.device_data
+            assert images.cpu().is_contiguous(memory_format=real.channels_last)
+            assert real.equal(images.cpu().permute(0, 2, 3, 1), i)
+        images = labels = None
+    with open_loader(layout="channels_last") as loader:
+        x = gpu_torch.empty((10, 32, 32, 3), dtype=real.float32).movedim(-1, -3)
+        loader.set_epoch(2)
+        for i, _, _ in wanted if loader._info.can_finish else ():
+            assert loader.next_into(x) == len(i) and real.equal(x.cpu()[: len(i)], i)
+        try:
+            loader.next_into(gpu_torch.empty((10, 3, 32, 32), dtype=real.float32))
+            raise SystemExit("another format was taken")
+        except ValueError as e:
+            assert "memory_format=torch.channels_last" in str(e), e
+    x = None
     """)
 
 

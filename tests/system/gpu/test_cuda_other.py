@@ -66,7 +66,7 @@ def run(build, make_daemon, samples, monkeypatch):
 def test_cupys_images_are_those_of_the_cpu(run):
     """Every dtype and layout; memory is CuPy's own and holds no slot."""
     run("""
-    for options in ({}, {"dtype": "float16"}, {"layout": "NHWC"}, {"dtype": "uint8"}):
+    for options in ({}, {"dtype": "float16"}, {"layout": "NHWC"}, {"dtype": "uint8"}, {"layout": "channels_last"}):
         if not open_loader(arrays="cupy", raw=True)._info.can_finish:
             break  # built without the kernel
         with open_loader(arrays="cupy", **options) as loader:
@@ -112,6 +112,10 @@ def test_raw_arrays_of_cupy_own_their_slots(run):
         thread.start()
         thread.join()
         assert held(loader) == 0
+    with open_loader(arrays="cupy", raw=True, layout="channels_last") as loader:
+        for (images, labels), (i, _) in zip(loader, of_cpu, strict=True):
+            assert (images.get() == i.transpose(0, 3, 1, 2)).all() and images.strides[1] == 1
+        images = labels = None
     gpu_cupy.ok(gpu_cupy._cu.cuStreamDestroy_v2(gpu_cupy.ctypes.c_void_p(other.ptr)))
     """)
 

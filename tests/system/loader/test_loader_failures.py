@@ -130,6 +130,7 @@ def test_mistakes_are_named(daemon, tmp_path):
         (TypeError, "collate_fn must be a function", dict(collate_fn=[])),
         (TypeError, "drop_lats .*drop_last", dict(drop_lats=True)),
         (TypeError, "xyzzy .*help", dict(xyzzy=1)),
+        (TypeError, "memory_format .*layout=torch.channels_last", dict(memory_format="channels_last")),
         (ValueError, "sampler .*leave shuffle out", dict(sampler=[1], shuffle=True)),
         (ValueError, "sampler .*leave batch_sampler out", dict(sampler=[1], batch_sampler=[[1]])),
     ]

@@ -175,7 +175,6 @@ const struct config_dataset *config_dataset(const struct config *c, const char *
 static void dataset_finish(struct config_dataset *d)
 {
 	free(d->name);
-	free(d->source);
 	sources_free(d->sources);
 	free(d->transform);
 	free(d->users);
@@ -220,12 +219,12 @@ int config_set_dataset(struct config *c, const char *name, const char *source, s
 	if (e < 0 || (e = parse_source(where, source, &sources, err)) < 0)
 		return e;
 
-	struct config_dataset fresh = { .name = strdup(name), .source = strdup(source), .sources = sources };
+	struct config_dataset fresh = { .name = strdup(name), .sources = sources };
 	struct config_dataset *d = dataset_find(c, name);
 
-	if (fresh.name && fresh.source && !d)
+	if (fresh.name && !d)
 		d = dataset_add(c);
-	if (!fresh.name || !fresh.source || !d) {
+	if (!fresh.name || !d) {
 		dataset_finish(&fresh);
 		return -ENOMEM;
 	}
@@ -358,8 +357,7 @@ static int load_dataset(const struct config_file *f, uint32_t i, struct config *
 	if (e < 0)
 		return e == -EINVAL ? fail_in(f, text->source.line, err) : e;
 	d->name = strdup(text->name.text);
-	d->source = strdup(text->source.text);
-	if (!d->name || !d->source)
+	if (!d->name)
 		return -ENOMEM;
 	if ((e = load_dataset_transform(f, transform_at, &text->transform, c, &d->transform, err)) < 0 ||
 	    (e = load_ids(f, users_at, &text->users, user_parse, &d->users, &d->n_users, err)) < 0)
@@ -457,7 +455,7 @@ static bool same_datasets(const struct config *a, const struct config *b)
 	for (uint32_t i = 0; i < a->n_datasets; i++) {
 		const struct config_dataset *x = &a->datasets[i], *y = &b->datasets[i];
 
-		if (!config_same_text(x->name, y->name) || !config_same_text(x->source, y->source) ||
+		if (!config_same_text(x->name, y->name) || !sources_are_equal(x->sources, y->sources) ||
 		    !config_same_text(x->transform, y->transform) ||
 		    !same_ids(x->users, x->n_users, y->users, y->n_users) ||
 		    !same_ids(x->groups, x->n_groups, y->groups, y->n_groups))

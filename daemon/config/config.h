@@ -37,8 +37,7 @@ struct config_pipeline {
 
 struct config_dataset {
 	char *name;
-	char *source;            /* "imagefolder:/data/train", ... */
-	struct Sources *sources; /* the same, taken apart */
+	struct Sources *sources; /* of one data set or a blend */
 	char *transform;         /* default: a pipeline's name or JSON text; NULL: the kind's own default */
 	uid_t *users;            /* may attach; both lists empty: every user that can reach the socket */
 	gid_t *groups;

@@ -1,6 +1,7 @@
 /* The configuration file: the accepted input, and that every mistake is answered with file, line, key and the expected
  * value. */
 #include "config/config.h"
+#include "support/sources-text.h"
 #include "support/suite.h"
 
 #include <check.h>
@@ -227,7 +228,7 @@ START_TEST(test_datasets_and_pipelines_with_all_their_keys)
 	ck_assert_ptr_null(config_pipeline(&c, "tiny"));
 	ck_assert_uint_eq(c.n_datasets, 3);
 	d = config_dataset(&c, "train");
-	ck_assert_str_eq(d->source, "imagefolder:/data/train");
+	ck_assert(sources_are_equal(d->sources, sources_of("imagefolder:/data/train")));
 	ck_assert_str_eq(d->transform, "small");
 	ck_assert_uint_eq(d->n_users, 2);
 	ck_assert_uint_eq(d->users[0], 0);
@@ -591,9 +592,9 @@ START_TEST(test_options_set_keys_and_datasets)
 	ck_assert_int_eq(config_set_dataset(&c, "b/c", "files:/list", &err), -EINVAL);
 	ck_assert_int_eq(config_set_dataset(&c, "b", "files:list", &err), -EINVAL);
 	ck_assert_uint_eq(c.n_datasets, 2);
-	ck_assert_str_eq(config_dataset(&c, "a")->source, "imagefolder:/data");
+	ck_assert(sources_are_equal(config_dataset(&c, "a")->sources, sources_of("imagefolder:/data")));
 	ck_assert_uint_eq(config_dataset(&c, "a")->n_users, 0);
-	ck_assert_str_eq(config_dataset(&c, "b")->source, "files:/list");
+	ck_assert(sources_are_equal(config_dataset(&c, "b")->sources, sources_of("files:/list")));
 	config_finish(&c);
 }
 END_TEST

@@ -34,34 +34,58 @@ bool source_type_has_option(const struct source_type *type, const char *at, size
 
 /* ---- values ---- */
 
-static uint8_t *packed(const struct Sources *s, size_t *n)
-{
-	uint8_t *bytes = malloc((*n = sources__get_packed_size(s)) + 1);
-
-	if (bytes)
-		sources__pack(s, bytes);
-	return bytes;
-}
-
 struct Sources *sources_copy(const struct Sources *s)
 {
-	size_t n;
-	uint8_t *bytes = packed(s, &n);
-	struct Sources *copy = bytes ? sources__unpack(NULL, n, bytes) : NULL;
+	size_t n = sources__get_packed_size(s);
+	uint8_t *bytes = malloc(n + 1);
+	struct Sources *copy = NULL;
 
+	if (bytes) {
+		sources__pack(s, bytes);
+		copy = sources__unpack(NULL, n, bytes);
+	}
 	free(bytes);
 	return copy;
 }
 
+static bool messages_are_equal(const ProtobufCMessage *a, const ProtobufCMessage *b);
+
+/* One value of a field; or an entry, if it is repeated. */
+static bool values_are_equal(ProtobufCType type, const void *a, const void *b)
+{
+	if (type == PROTOBUF_C_TYPE_STRING)
+		return strcmp(*(char *const *)a, *(char *const *)b) == 0;
+	if (type == PROTOBUF_C_TYPE_MESSAGE)
+		return messages_are_equal(*(ProtobufCMessage *const *)a, *(ProtobufCMessage *const *)b);
+	return memcmp(a, b, type == PROTOBUF_C_TYPE_UINT64 ? sizeof(uint64_t) : sizeof(int)) == 0;
+}
+
+/* Takes no memory, and leaves out what this version does not know. */
+static bool messages_are_equal(const ProtobufCMessage *a, const ProtobufCMessage *b)
+{
+	for (unsigned i = 0; i < a->descriptor->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &a->descriptor->fields[i];
+		const char *at = (const char *)a + f->offset, *other = (const char *)b + f->offset;
+		bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
+		size_t n = 1;
+
+		if (repeated) { /* of messages alone */
+			n = *(const size_t *)(const void *)((const char *)a + f->quantifier_offset);
+			if (n != *(const size_t *)(const void *)((const char *)b + f->quantifier_offset))
+				return false;
+			at = *(const char *const *)(const void *)at;
+			other = *(const char *const *)(const void *)other;
+		}
+		for (size_t k = 0; k < n; k++)
+			if (!values_are_equal(f->type, at + k * sizeof(void *), other + k * sizeof(void *)))
+				return false;
+	}
+	return true;
+}
+
 bool sources_are_equal(const struct Sources *a, const struct Sources *b)
 {
-	size_t n, n_b;
-	uint8_t *bytes = packed(a, &n), *bytes_b = packed(b, &n_b);
-	bool equal = bytes && bytes_b && n == n_b && memcmp(bytes, bytes_b, n) == 0;
-
-	free(bytes);
-	free(bytes_b);
-	return equal;
+	return messages_are_equal(&a->base, &b->base);
 }
 
 void sources_free(struct Sources *s)

@@ -112,6 +112,23 @@ START_TEST(test_copies_are_equal_and_each_member_counts)
 }
 END_TEST
 
+START_TEST(test_what_this_version_does_not_know_tells_nothing_apart)
+{
+	/* A later client may send more: the daemon ignores it, here as well. */
+	const struct Sources *all = sources_of("npy:/a,/b");
+	uint8_t bytes[200];
+	size_t n = sources__pack(all, bytes);
+	struct Sources *later;
+
+	memcpy(bytes + n, "\xa0\x06\x01", 3); /* field 100: 1 */
+	later = sources__unpack(NULL, n + 3, bytes);
+	ck_assert_ptr_nonnull(later);
+	ck_assert_uint_eq(later->base.n_unknown_fields, 1);
+	ck_assert(sources_are_equal(all, later));
+	sources_free(later);
+}
+END_TEST
+
 START_TEST(test_descriptors_are_counted_and_those_of_memory_are_told)
 {
 	/* Two for a list and for Megatron's index; memory with a hash tells itself what it is, a file and other
@@ -190,6 +207,7 @@ SUITE(sources)
 	tcase_add_test(t, test_messages_show_what_the_user_has_written);
 	tcase_add_test(t, test_a_text_that_is_none_is_refused_with_a_reason);
 	tcase_add_test(t, test_copies_are_equal_and_each_member_counts);
+	tcase_add_test(t, test_what_this_version_does_not_know_tells_nothing_apart);
 	tcase_add_test(t, test_descriptors_are_counted_and_those_of_memory_are_told);
 	tcase_add_test(t, test_a_message_that_no_parser_makes_is_refused);
 	suite_add_tcase(s, t);

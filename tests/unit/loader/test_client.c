@@ -419,7 +419,7 @@ START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 		{ "Image_Folder:/etc", "did you mean 'imagefolder:'", BATCHD_E_INVALID },
 		{ "file:/etc/passwd", "did you mean 'files:'", BATCHD_E_INVALID },
 		{ "a\nb", "printable", BATCHD_E_INVALID },
-		{ "", "dataset", BATCHD_E_INVALID },
+		{ "", "no data set is named", BATCHD_E_INVALID },
 	};
 
 	options.socket = "/nowhere/at/all";

@@ -46,7 +46,7 @@ program = os.path.join(os.path.dirname(importlib.util.find_spec("batchd").origin
 os.execv(program, [program] + sys.argv[1:])
 """
 LEFT_OUT = ("tests/", ".ci/", ".github/")  # of an sdist; a build needs only:
-NEEDED = ("tests/setup/packages", "tests/layers")
+NEEDED = ("tests/setup/packages", "tests/layers", "tests/build.mk")
 
 
 def version():

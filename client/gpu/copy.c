@@ -17,6 +17,7 @@
  * then not lent (the trainer has sought another position) lends its place to the next slot that finds none. */
 #include "gpu/copy.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -141,8 +142,10 @@ static int find_way(struct copy *c)
 static int add_places(struct copy *c, uint32_t n)
 {
 	cuda_ptr memory = 0;
-	int r = c->gpu->driver->mem_alloc(&memory, c->stride * n);
+	int r;
 
+	assert(c->n_places + n <= c->n_slots); /* so the lists are long enough */
+	r = c->gpu->driver->mem_alloc(&memory, c->stride * n);
 	if (r != CUDA_OK)
 		return r;
 	c->memory[c->n_memory++] = memory;
@@ -218,7 +221,8 @@ bool copy_has_room(struct copy *c, const uint32_t *slot)
 	bool has;
 
 	pthread_mutex_lock(&c->lock);
-	has = c->n_free || (slot && c->copied[*slot].place) || find_unlent(c);
+	/* with as many places as slots, each batch that can come finds one */
+	has = c->n_free || c->n_places == c->n_slots || (slot && c->copied[*slot].place) || find_unlent(c);
 	pthread_mutex_unlock(&c->lock);
 	return has;
 }

@@ -103,6 +103,7 @@ START_TEST(test_a_child_frees_slabs_without_its_parents_thread)
 	int status;
 	ck_assert_int_eq(slab_init(&s, 4096, 4096), 0);
 	slab_finish(&s);
+	slab_release_wait(); /* AddressSanitizer's allocator must not be in the thread's hands when it is copied */
 	pid_t pid = fork();
 	if (pid == 0) {
 		if (slab_init(&s, 4096, 4096))

@@ -140,8 +140,8 @@ static void make_shards(void)
 	snprintf(d.shards[0], sizeof(d.shards[0]), "tar:%s//a.tar", dir);
 	snprintf(d.shards[1], sizeof(d.shards[1]), "mds:%s//*.mds#x=x", dir);
 	snprintf(d.shards[2], sizeof(d.shards[2]), "mds:%s//b.mds#x=x", dir);
-	snprintf(d.shards[3], sizeof(d.shards[3]), "blend:1@tar:%s//a.tar;;1@tar:%s//a.tar", dir, dir);
-	snprintf(d.shards[4], sizeof(d.shards[4]), "blend:0.7*1@mds:%s//*.mds#x=x;;0.3*1@mds:%s//b.mds#x=x", dir, dir);
+	snprintf(d.shards[3], sizeof(d.shards[3]), "blend:tar:%s//a.tar;;tar:%s//a.tar", dir, dir);
+	snprintf(d.shards[4], sizeof(d.shards[4]), "blend:0.7*mds:%s//*.mds#x=x;;0.3*mds:%s//b.mds#x=x", dir, dir);
 }
 
 /* A folder with three invalid pictures, a list of them, an array of 24 numbers, and shards. */

@@ -110,7 +110,9 @@ def sources(dataset):
         pairs = [option.partition("=") for option in rest.split(",")]
         source["option"] = [{"name": name, "value": value} for name, _, value in pairs]
     else:
-        source["part"] = [{"role": ENUMERATORS[{"imagefolder": "FOLDER", "files": "LIST"}[kind]], "path": rest}]
+        source["part"] = [
+            {"role": ENUMERATORS[{"imagefolder": "FOLDER", "files": "LIST", "npy": "FILE"}[kind]], "path": rest}
+        ]
     return {"source": [source]}
 
 

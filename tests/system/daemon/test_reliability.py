@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import textwrap
 import threading
@@ -26,8 +27,11 @@ import batchd
 import pytest
 
 from conftest import BUILD
-from daemons import Daemon, STOP_S, WIRE_VERSION, footprint, in_time, settled_footprint, until
+from daemons import REPO, Daemon, STOP_S, WIRE_VERSION, footprint, in_time, settled_footprint, until
 from test_end_to_end import Trainer, epoch_script, rows_of, torch_order
+
+sys.path.append(str(REPO / "tests" / "attack"))
+from wire import encode, sources  # noqa: E402
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 NO_LINGER = "linger: 0s\n"
@@ -483,11 +487,8 @@ def test_without_descriptors_left_the_daemon_rests_and_recovers(make_daemon, lim
 
 
 def open_packet(dataset, job="flood"):
-    def text(field, value):
-        return bytes([field << 3 | 2, len(value)]) + value.encode()
-
-    body = text(1, dataset) + b"\x28\x04" + b"\x50\x01" + text(11, job) + b"\xa0\x02\x01"  # the last: a ring
-    return b"\x12" + bytes([len(body)]) + body
+    values = {"sources": sources(dataset), "batch_size": 4, "world_size": 1, "job": job, "ring": 1}
+    return encode("ClientMessage", {"open": values})
 
 
 def test_descriptors_that_no_message_asks_for_are_closed(make_daemon, tmp_path):

@@ -20,7 +20,8 @@ static const struct SourcePart *find_part(const struct Source *s, SourceRole rol
 	return NULL;
 }
 
-static void print_front(FILE *f, const struct Source *s)
+/* Shown, the rows and the table have no hash: a client that knows it may join a job that reads them. */
+static void print_front(FILE *f, const struct Source *s, enum source_form form)
 {
 	static const struct {
 		SourceRole role;
@@ -33,7 +34,8 @@ static void print_front(FILE *f, const struct Source *s)
 		const struct SourcePart *p = find_part(s, front[i].role);
 
 		if (p)
-			fprintf(f, "%s%s,", front[i].name, p->path);
+			fprintf(f, "%s%s,", front[i].name,
+				form == SOURCE_SHOWN && p->role != SOURCE_ROLE__IMAGES ? "..." : p->path);
 	}
 }
 
@@ -59,7 +61,7 @@ static void print_rest(FILE *f, const void *what, enum source_form form)
 		now = separator;
 	}
 	if (whole)
-		print_front(f, s);
+		print_front(f, s, form);
 	for (size_t i = 0; i < s->n_part; i++) {
 		if (s->part[i]->role >= SOURCE_ROLE__IMAGES && s->part[i]->role != SOURCE_ROLE__ARRAY)
 			continue;

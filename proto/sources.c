@@ -116,6 +116,8 @@ static const char *check_part(const struct Source *s, size_t i)
 		return "SourcePart.role does not belong where it is";
 	if (source_part_is_path(p) && p->path[0] != '/')
 		return "SourcePart.path is not absolute";
+	if (p->role == SOURCE_ROLE__FILE && p->path[strlen(p->path) - 1] == '/')
+		return "SourcePart.path of a file ends in a slash"; /* its ending tells how many descriptors it has */
 	if ((*p->pattern != '\0') != is_shards)
 		return "SourcePart.pattern is there without shards, or the other way round";
 	if (*p->name && !is_named)
@@ -133,7 +135,7 @@ static const char *check_source(const struct Source *s)
 	if (!s->kind || (unsigned)s->kind >= SOURCE_N_KINDS || s->kind == SOURCE_KIND__BLEND)
 		return "Source.kind is none of a single data set";
 	type = &source_types[s->kind];
-	if (s->n_part > type->most || (!s->n_part && type->most))
+	if (s->n_part > type->most || source_lacks_parts(s))
 		return "Source.part has too few or too many entries for its kind";
 	for (size_t i = 0; !why && i < s->n_part; i++)
 		why = check_part(s, i);
@@ -173,6 +175,11 @@ const char *sources_check(const struct Sources *all)
 }
 
 /* ---- descriptors ---- */
+
+bool source_lacks_parts(const struct Source *s)
+{
+	return !s->n_part && source_types[s->kind].most;
+}
 
 unsigned source_part_fds(const struct Source *s, const struct SourcePart *p)
 {

@@ -115,6 +115,9 @@ struct SourcePart *source_add_part(struct Source *s, SourceRole role, const char
  * as the kind has, absolute paths, weights for all or none. */
 const char *sources_check(const struct Sources *s);
 
+/* Whether nothing is named of a kind that reads something. */
+bool source_lacks_parts(const struct Source *s);
+
 /* How many descriptors go with a part, or with all of it. */
 unsigned source_part_fds(const struct Source *s, const struct SourcePart *p);
 unsigned source_n_fds(const struct Source *s);

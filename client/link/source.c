@@ -193,6 +193,28 @@ static int resolve_path(struct SourcePart *p, struct fault *f)
 	return r < 0 ? r : source_set(&p->path, path) < 0 ? no_memory(f) : 0;
 }
 
+/* An index of tokens keeps its name, and so does the file beside it, wherever links lead: HuggingFace's cache has both as
+ * links to files that are called by their hashes. */
+static int resolve_index(struct SourcePart *p, struct fault *f)
+{
+	char path[PATH_MAX], folder[PATH_MAX];
+	const char *slash = strrchr(p->path, '/'), *name = slash ? slash + 1 : p->path;
+	size_t n = slash ? (size_t)(slash - p->path) : 1;
+	int r = source_resolve(p->path, path, f); /* that it is there */
+
+	if (r < 0)
+		return r;
+	if (n >= sizeof folder)
+		return fault_set(f, BATCHD_E_INVALID, "%.300s: the path is too long", p->path);
+	snprintf(folder, sizeof folder, "%.*s", n ? (int)n : 1, !slash ? "." : n ? p->path : "/");
+	r = source_resolve(folder, path, f);
+	if (r < 0)
+		return r;
+	if (snprintf(folder, sizeof folder, "%s/%s", strcmp(path, "/") == 0 ? "" : path, name) >= (int)sizeof folder)
+		return fault_set(f, BATCHD_E_INVALID, "%.300s: the path is too long", p->path);
+	return source_set(&p->path, folder) < 0 ? no_memory(f) : 0;
+}
+
 static int resolve_class_folders(struct SourcePart *p, struct fault *f)
 {
 	const char *kind;
@@ -277,7 +299,8 @@ static int resolve_part(struct source *s, const struct Source *of, struct Source
 		return of->kind == SOURCE_KIND__IMAGEFOLDER ? resolve_class_folders(p, f)
 							    : resolve_shards(of->kind, p, f);
 	default:
-		return resolve_path(p, f);
+		return source_part_fds(of, p) > 1 && p->role == SOURCE_ROLE__FILE ? resolve_index(p, f)
+										  : resolve_path(p, f);
 	}
 }
 
@@ -511,6 +534,10 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "no data set is named: " SOURCE_KINDS_TEXT ", or a configured name");
 	r = parse(s, dataset, f);
+	for (size_t i = 0; r == 0 && i < s->sources->n_source; i++)
+		if (source_lacks_parts(s->sources->source[i]))
+			r = fault_set(f, BATCHD_E_INVALID, "%.200s: no file is named; expected " SOURCE_KINDS_TEXT,
+				      dataset);
 	for (size_t i = 0; r == 0 && i < s->sources->n_source; i++)
 		r = resolve(s, s->sources->source[i], f);
 	if (r < 0)

@@ -123,6 +123,8 @@ static int parse_source(const char *where, const char *text, struct Sources **ou
 	for (size_t i = 0; r == 0 && i < (*out)->n_source; i++) {
 		const struct Source *s = (*out)->source[i];
 
+		if (source_lacks_parts(s))
+			r = config_fail_source(where, text, "names no file after the colon", err);
 		for (size_t k = 0; r == 0 && k < s->n_part; k++)
 			r = check_part(where, text, s, s->part[k], err);
 	}

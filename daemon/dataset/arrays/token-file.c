@@ -175,6 +175,8 @@ static int refuse_others(const unsigned char *head, size_t n, uint64_t file_byte
 	if (starts_with(head, n, "\x93NUMPY", 6))
 		return bad(err,
 			   "a .npy file, which has a header: name it npy:FILE, or write its tokens by array.tofile");
+	if (starts_with(head, n, "MMIDIDX\0\0", 9))
+		return bad(err, "an index of Megatron's: its name has to end in .idx, with the .bin beside it");
 	if (starts_with(head, n, "PK\3\4", 4))
 		return bad(err, "a zip archive, as .npz files and those of torch.save are: write the tokens by "
 				"array.tofile");

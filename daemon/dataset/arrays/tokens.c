@@ -439,6 +439,9 @@ static int open_files(struct tokens *t, const struct dataset_source *source, str
 					    "tokens: %.200s: the path is too long", s->part[i]->path);
 		r = tokens_open_file(t, source, &which, path, &content, err);
 	}
+	if (r == 0 && source->n_fds && which != source->n_fds)
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "tokens: %u descriptors for files that have %u",
+				 source->n_fds, which);
 	t->base.content_id = content;
 	return r;
 }

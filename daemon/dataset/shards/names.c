@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,19 +273,27 @@ static int open_pattern(const struct dataset_source *source, const struct Source
 			struct dataset_error *err)
 {
 	struct expansion x = { .source = source, .names = names, .root = names->n_roots, .err = err };
-	char *root = names->root_path[x.root], why[400];
-	const char *rest = p->pattern;
-	size_t n = *rest ? strlen(p->path) : split_pattern(source, p->path, &rest);
+	char *root = names->root_path[x.root], why[400], whole[PATH_MAX];
+	const char *path = p->path, *rest = p->pattern;
+	size_t n;
 	int fd, r;
+
+	/* Two slashes part a folder from its shards' names; a configuration's path may have them anywhere. */
+	if (*rest && snprintf(whole, sizeof(whole), "%s/%s", p->path, rest) < (int)sizeof(whole) &&
+	    shard_names_is_folder(source, whole)) {
+		path = whole;
+		rest = "";
+	}
+	n = *rest ? strlen(path) : split_pattern(source, path, &rest);
 
 	if (x.root == SHARDS_MAX_ROOTS)
 		return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
 				    "%.300s: at most %d patterns; use braces or a wildcard", p->path, SHARDS_MAX_ROOTS);
-	while (n > 1 && p->path[n - 1] == '/')
+	while (n > 1 && path[n - 1] == '/')
 		n--;
 	if (n >= sizeof(names->root_path[0]))
-		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", p->path);
-	snprintf(root, sizeof(names->root_path[0]), "%.*s", n ? (int)n : 1, n ? p->path : ".");
+		return dataset_fail(err, DATASET_E_INVALID, -ENAMETOOLONG, "%.300s: the path is too long", path);
+	snprintf(root, sizeof(names->root_path[0]), "%.*s", n ? (int)n : 1, n ? path : ".");
 	rest += strspn(rest, "/");
 	if (!*rest)
 		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,

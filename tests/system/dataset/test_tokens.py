@@ -391,6 +391,29 @@ def test_a_header_and_its_file_agree(daemon, tmp_path, more):
         batchd.DataLoader(f"tokens:{tmp_path}/l.bin", length=6)
 
 
+@pytest.mark.parametrize("name", ["corpus", "corpus.bin", "corpus.idx"])
+def test_a_pair_of_links_as_huggingface_caches_it(daemon, tmp_path, name):
+    """Files that are called by their hashes, and links beside each other: the pair is read, not its index as tokens."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    documents = [some_tokens(40), some_tokens(60)]
+    megatron_files(tmp_path / "pair", documents, 8)
+    for ending, digest in (("bin", "5f3a"), ("idx", "c01d")):
+        (tmp_path / f"pair.{ending}").rename(tmp_path / "blobs" / digest)
+        (tmp_path / "snapshot" / f"corpus.{ending}").symlink_to(f"../blobs/{digest}")
+    with batchd.DataLoader(f"tokens:{tmp_path}/snapshot/{name}", 100, length=9, arrays="numpy") as loader:
+        rows = next(iter(loader))[0]
+    assert (rows == numpy.concatenate(documents)[:99].reshape(11, 9)).all()
+    with pytest.raises(batchd.InvalidError, match="an index of Megatron's: its name has to end in .idx"):
+        batchd.DataLoader(f"tokens:{tmp_path}/blobs/c01d", length=9)
+
+
+@pytest.mark.parametrize("text", ["tokens:length=8", "cifar:version=10", "memory:id=5"])
+def test_a_kind_without_a_file_says_what_to_write(daemon, text):
+    with pytest.raises(batchd.InvalidError, match=f"^(data ?set: )?{text}: no file is named; expected imagefolder:DIR"):
+        batchd.DataLoader(text)
+
+
 @pytest.mark.parametrize("index", [b"TNTIDX\0\0" + bytes(40), b"", b"MMIDIDX\0\0" + b"\2" + bytes(40)])
 def test_a_bin_beside_an_unknown_index_wants_its_type(daemon, tmp_path, index):
     """Proves it for the .bin and the pair's prefix; an index of DALI's is of shards."""
